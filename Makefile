@@ -1,0 +1,45 @@
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo tutorials benchmarks docs lint format clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# torch goes first and alone, so that the pinned build is settled before anything that depends on it.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+test: lint  ## check style and types, then run the tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests
+
+lint: $(INSTALLED)  ## check style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy rfgp
+
+format: $(INSTALLED)  ## format, and fix what can be fixed
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+demo: $(INSTALLED)  ## run the demonstration into demo-results
+	$(BIN)/python -m rfgp demo --out demo-results
+
+tutorials: $(INSTALLED)  ## run every tutorial
+	@set -e; for script in $(sort $(wildcard tutorials/[0-9]*.py)); do \
+		echo "$$script"; MPLBACKEND=Agg $(BIN)/python "$$script"; done
+
+benchmarks: $(INSTALLED)  ## show the options of every benchmark
+	@set -e; for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do $(BIN)/python "$$script" --help; done
+
+docs: $(INSTALLED)  ## build the documentation where there is any
+	@if [ -d docs ]; then $(BIN)/sphinx-build -q -W docs docs/_build; fi
+
+clean:  ## remove the environment and everything generated
+	rm -rf .venv build dist docs/_build demo-results .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

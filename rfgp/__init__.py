@@ -1,0 +1,2 @@
+from . import features, kernels
+from .kernels import approximate

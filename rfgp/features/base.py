@@ -1,0 +1,228 @@
+"""The contract of every random feature map, and what polynomial sketches share."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Self
+
+import torch
+from torch import Generator, Tensor
+
+from .. import _checks
+
+_BLOCK_ROWS = 64
+_MAX_DEGREE = 20
+
+
+class Moments(NamedTuple):
+    r"""Second moments of a kernel estimate :math:`\hat k(x, y)`, each of shape (..., N, M).
+
+    ``variance`` is :math:`E|\hat k - E \hat k|^2` and ``pseudo_variance`` is :math:`E(\hat k - E \hat k)^2`; for real
+    maps the two agree.
+    """
+
+    variance: Tensor
+    pseudo_variance: Tensor
+
+
+class FeatureMap(torch.nn.Module, abc.ABC):
+    r"""A random function :math:`\phi` with :math:`E[\phi(x) \phi(y)^H] = k(x, y)`; it has buffers and no parameters.
+
+    :param input_dim: the number of columns d of the inputs.
+    :param num_features: the number of columns D that come out; complex columns for complex maps.
+    :param is_complex: whether the features are complex.
+    :param generator: a CPU generator for the weights; PyTorch's default one where it is None.
+
+    Weights are drawn in float64 on the CPU, so that one seed gives the same map on every device; they are stored in the
+    default dtype and follow ``.to()``.
+    """
+
+    is_unbiased: bool = True
+
+    def __init__(self, input_dim: int, num_features: int, is_complex: bool = False) -> None:
+        super().__init__()
+        self.input_dim = _checks.positive_integer("input_dim", input_dim)
+        self.num_features = _checks.positive_integer("num_features", num_features)
+        self.is_complex = bool(is_complex)
+        self.draws = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        r"""Features of x, scaled so that :math:`\phi(x) \phi(y)^H` estimates the kernel.
+
+        :param x: (..., N, d), of the dtype of the weights.
+        :returns: (..., N, D); complex64 or complex128 for complex maps.
+        :raises ValueError: where x has the wrong dtype, device or number of columns, or no rows.
+        """
+        if self.is_complex:
+            return torch.complex(*self.planes(x))
+        return self._rows(x)
+
+    def planes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Real and imaginary part of the features of a complex map, without a complex tensor of their size.
+
+        :param x: (..., N, d).
+        :returns: two (..., N, D) tensors: the left and the right half of one (..., N, 2 D) tensor.
+        :raises ValueError: where the map is real.
+        """
+        if not self.is_complex:
+            raise ValueError("expected a complex map for planes(), got a real one; call the map itself")
+        real, imaginary = self._rows(x).chunk(2, dim=-1)
+        return real, imaginary
+
+    @abc.abstractmethod
+    def target(self, x: Tensor, y: Tensor) -> Tensor:
+        """The exact kernel that the map approximates, (..., N, d) and (..., M, d) to (..., N, M)."""
+
+    def moments(self, x: Tensor, y: Tensor) -> Moments | None:
+        """Variance and pseudo-variance of the kernel estimate in closed form, or None where there is none.
+
+        :param x: (..., N, d).
+        :param y: (..., M, d).
+        """
+        return None
+
+    def resample(self, generator: Generator | None = None) -> Self:
+        """Draw new weights in place, and return the map.
+
+        :param generator: a CPU generator; PyTorch's default one where it is None.
+        """
+        for name, weight in self._draw(generator).items():
+            getattr(self, name).copy_(weight)
+        self.draws += 1
+        return self
+
+    @classmethod
+    @abc.abstractmethod
+    def examples(cls) -> list[FeatureMap]:
+        """Instances for the generic tests: every option, and widths on both sides of every case distinction."""
+
+    @abc.abstractmethod
+    def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
+        """New weights by buffer name: float64 (or integer) tensors on the CPU."""
+
+    def _register_weights(self, generator: Generator | None) -> None:
+        for name, weight in self._draw(generator).items():
+            is_index = not weight.is_floating_point()
+            self.register_buffer(name, weight if is_index else weight.to(torch.get_default_dtype()))
+
+    def _check(self, x: Tensor, name: str = "x") -> Tensor:
+        _checks.inputs(x, self.input_dim, name)
+        reference = next((b for b in self.buffers() if b.is_floating_point()), None)
+        return x if reference is None else _checks.same_kind(x, reference, name, "the feature map")
+
+    @abc.abstractmethod
+    def _rows(self, x: Tensor) -> Tensor:
+        """Features (..., N, D) of checked or unchecked inputs; [real, imaginary] side by side for complex maps."""
+
+    def extra_repr(self) -> str:
+        return f"input_dim={self.input_dim}, num_features={self.num_features}, is_complex={self.is_complex}"
+
+
+class PolynomialSketch(FeatureMap):
+    r"""A sketch of the homogeneous polynomial kernel :math:`k(x, y) = (x^\top y)^p` as a product of p linear maps.
+
+    .. math:: \phi(x)_\ell = \prod_{i=1}^p (W_i x)_\ell / \sqrt D
+
+    Concrete sketches say how one factor :math:`W_i x` is computed. Inhomogeneous kernels come from appending the square
+    root of the offset to the inputs as one more column.
+    """
+
+    def __init__(self, input_dim: int, num_features: int, degree: int, is_complex: bool = False) -> None:
+        super().__init__(input_dim, num_features, is_complex)
+        self.degree = _checks.positive_integer("degree", degree, largest=_MAX_DEGREE)
+
+    def target(self, x: Tensor, y: Tensor) -> Tensor:
+        r"""The polynomial kernel :math:`(x^\top y)^p`, (..., N, d) and (..., M, d) to (..., N, M)."""
+        return (self._check(x) @ self._check(y, "y").mT) ** self.degree
+
+    def forward_pair(self, x: Tensor, y: Tensor) -> Tensor:
+        r"""Compact bilinear pooling: features of the outer product :math:`x \otimes y` of two different inputs.
+
+        .. math:: E[\phi(x, y) \phi(x', y')^H] = (x^\top x') (y^\top y')
+
+        :param x: (..., N, d).
+        :param y: (..., N, d).
+        :returns: (..., N, D).
+        :raises ValueError: where the degree of the sketch is not 2.
+
+        Source: T 1.3.1 (Gao et al., 2016).
+        """
+        return self.forward_tensor(x, y)
+
+    def forward_tensor(self, *factors: Tensor) -> Tensor:
+        r"""Features of the tensor product :math:`x_1 \otimes \dots \otimes x_p`, one input per degree.
+
+        :param factors: p tensors of shape (..., N, d).
+        :returns: (..., N, D).
+        :raises ValueError: where the number of inputs is not the degree, or their shapes differ.
+        """
+        if len(factors) != self.degree:
+            raise ValueError(
+                f"expected {self.degree} inputs, one per degree of the sketch, got {len(factors)}; "
+                f"make a sketch of degree {len(factors)}"
+            )
+        if len({x.shape for x in factors}) > 1:
+            raise ValueError(f"expected inputs of one shape, got {[tuple(x.shape) for x in factors]}")
+        rows = self._rows(*factors)
+        return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
+
+    def _rows(self, *factors: Tensor) -> Tensor:
+        for x in factors:
+            self._check(x)
+        batch, num_rows = factors[0].shape[:-2], factors[0].shape[-2]
+        flat = [x.reshape(-1, self.input_dim) for x in factors]
+        rows = blocked(self._columns, flat, self.num_features, self.is_complex)
+        return rows.reshape(*batch, num_rows, rows.shape[-1])
+
+    def _columns(self, *factors: Tensor) -> Tensor:
+        """Feature-major product of the p factors, (d, n) each (or one for all), to (D, n)."""
+        inputs = factors if len(factors) == self.degree else factors * self.degree
+        result = self._factor(0, inputs[0] * self._scale)
+        for i in range(1, self.degree):
+            factor = self._factor(i, inputs[i])
+            result = result.mul_(factor) if not result.requires_grad and not factor.requires_grad else result * factor
+        return self._finish(result)
+
+    @abc.abstractmethod
+    def _factor(self, i: int, x: Tensor) -> Tensor:
+        """The i-th linear map of feature-major inputs, (d, n) to a new (D, n) tensor, complex for complex maps."""
+
+    @property
+    def _scale(self) -> float:
+        """The factor 1/sqrt(D) of the features, applied to the inputs of the first linear map."""
+        return 1.0 / math.sqrt(self.num_features)
+
+    def _finish(self, product: Tensor) -> Tensor:
+        """What remains to be done with the product of the factors."""
+        return product
+
+
+def blocked(
+    columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_features: int, is_complex: bool
+) -> Tensor:
+    """Evaluate a feature-major function on row-major inputs, in blocks of rows that stay in the cache.
+
+    :param columns: takes one (d, n) tensor per input and returns (D, n) features, real or complex.
+    :param inputs: (N, d) tensors.
+    :param num_features: D.
+    :param is_complex: whether the features are complex.
+    :returns: (N, D), or (N, 2 D) with real and imaginary parts side by side.
+
+    With gradients the rows are taken at once, since autograd keeps the intermediate results anyway.
+    """
+    if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+        result = columns(*[x.mT for x in inputs])
+        return torch.cat([result.real, result.imag]).mT if is_complex else result.mT
+    num_rows = inputs[0].shape[0]
+    rows = inputs[0].new_empty(num_rows, num_features * (2 if is_complex else 1))
+    for start in range(0, num_rows, _BLOCK_ROWS):
+        stop = min(start + _BLOCK_ROWS, num_rows)
+        block = columns(*[x[start:stop].mT.contiguous() for x in inputs])
+        if is_complex:
+            rows[start:stop, :num_features] = block.real.mT
+            rows[start:stop, num_features:] = block.imag.mT
+        else:
+            rows[start:stop] = block.mT
+    return rows

@@ -1,0 +1,78 @@
+"""Complex-to-real features: a complex map of D columns as a real one of 2 D."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Generator, Tensor
+
+from .base import FeatureMap, Moments
+
+
+class ComplexToReal(FeatureMap):
+    r"""Real and imaginary part of a complex map side by side, whose kernel is the real part of the complex one.
+
+    .. math:: \phi_{CtR}(x) = [\mathrm{Re}\, \phi(x), \mathrm{Im}\, \phi(x)], \qquad
+        \phi_{CtR}(x)^\top \phi_{CtR}(y) = \mathrm{Re}\, \phi(x) \phi(y)^H
+
+    :param feature_map: a complex map of D columns; this one has 2 D.
+    :raises ValueError: where the map is real already.
+
+    Source: T Algorithm 3, Eq. 4.1 to 4.3.
+
+    >>> from rfgp.features import ProductSketch
+    >>> ComplexToReal(ProductSketch(3, 50, degree=2, is_complex=True)).num_features
+    100
+    """
+
+    def __init__(self, feature_map: FeatureMap) -> None:
+        if not isinstance(feature_map, FeatureMap) or not feature_map.is_complex:
+            raise ValueError(f"expected a complex feature map, got {feature_map}; pass is_complex=True to the map")
+        super().__init__(feature_map.input_dim, 2 * feature_map.num_features, is_complex=False)
+        self.feature_map = feature_map
+        self.is_unbiased = feature_map.is_unbiased
+
+    def target(self, x: Tensor, y: Tensor) -> Tensor:
+        """The real part of the exact kernel of the complex map, (..., N, M)."""
+        exact = self.feature_map.target(x, y)
+        return exact.real if exact.is_complex() else exact
+
+    def moments(self, x: Tensor, y: Tensor) -> Moments | None:
+        """Half the sum of variance and pseudo-variance of the complex map, T Eq. 4.3; None where that has none."""
+        moments = self.feature_map.moments(x, y)
+        if moments is None:
+            return None
+        pseudo = moments.pseudo_variance
+        variance = 0.5 * (moments.variance + (pseudo.real if pseudo.is_complex() else pseudo))
+        return Moments(variance, variance)
+
+    def resample(self, generator: Generator | None = None) -> Self:
+        """Draw new weights for the complex map, in place."""
+        self.feature_map.resample(generator)
+        self.draws += 1
+        return self
+
+    def forward_pair(self, x: Tensor, y: Tensor) -> Tensor:
+        """Real and imaginary part of the complex map's ``forward_pair``, (..., N, 2 D)."""
+        return self.forward_tensor(x, y)
+
+    def forward_tensor(self, *factors: Tensor) -> Tensor:
+        """Real and imaginary part of the complex map's ``forward_tensor``, (..., N, 2 D)."""
+        features = self.feature_map.forward_tensor(*factors)
+        return torch.cat([features.real, features.imag], dim=-1)
+
+    def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
+        return {}
+
+    def _rows(self, x: Tensor) -> Tensor:
+        return self.feature_map._rows(x)
+
+    @classmethod
+    def examples(cls) -> list[Self]:
+        from .product import ProductSketch
+        from .srht import TensorSRHT
+        from .tensor_sketch import TensorSketch
+
+        bases = [*ProductSketch.examples(), *TensorSRHT.examples(), *TensorSketch.examples()]
+        return [cls(base) for base in bases if base.is_complex]

@@ -1,0 +1,44 @@
+"""The identity as a feature map: linear kernels need no approximation."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Generator, Tensor
+
+from .base import FeatureMap, Moments
+
+
+class LinearFeatures(FeatureMap):
+    r"""The inputs themselves, the exact features of the linear kernel :math:`k(x, y) = x^\top y`.
+
+    :param input_dim: the number of columns d of the inputs, and of the features.
+
+    >>> LinearFeatures(2)(torch.tensor([[1.0, 2.0]]))
+    tensor([[1., 2.]])
+    """
+
+    degree = 1
+
+    def __init__(self, input_dim: int) -> None:
+        super().__init__(input_dim, input_dim)
+
+    def target(self, x: Tensor, y: Tensor) -> Tensor:
+        r"""The linear kernel :math:`x^\top y`, (..., N, M)."""
+        return self._check(x) @ self._check(y, "y").mT
+
+    def moments(self, x: Tensor, y: Tensor) -> Moments:
+        """Zeros: the features are exact."""
+        zero = torch.zeros_like(x @ y.mT)
+        return Moments(zero, zero)
+
+    def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
+        return {}
+
+    def _rows(self, x: Tensor) -> Tensor:
+        return self._check(x)
+
+    @classmethod
+    def examples(cls) -> list[Self]:
+        return [cls(1), cls(5)]

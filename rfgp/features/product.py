@@ -1,0 +1,107 @@
+"""Product sketches with independent Rademacher or Gaussian weights."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Generator, Tensor
+
+from .. import _checks, sampling
+from .base import Moments, PolynomialSketch
+
+
+class ProductSketch(PolynomialSketch):
+    r"""Polynomial sketch with independent weights, real or complex.
+
+    .. math:: \phi(x)_\ell = \frac{1}{\sqrt D} \prod_{i=1}^p w_{i,\ell}^\top x, \qquad
+        E[w_{i,\ell} w_{i,\ell}^H] = I
+
+    Rademacher weights are signs, or fourth roots of unity for the complex map; Gaussian weights are standard normal, or
+    circular complex normal. Rademacher weights have the smaller variance.
+
+    :param input_dim: the number of columns d of the inputs.
+    :param num_features: the number of columns D that come out.
+    :param degree: the degree p of the kernel, 1 to 20.
+    :param weights: "rademacher" or "gaussian".
+    :param is_complex: whether weights and features are complex.
+    :param generator: a CPU generator for the weights.
+    :raises ValueError: for a degree, width or law that does not exist.
+
+    Source: T Eq. 3.4, 3.10 and Table 4.1 (Kar and Karnick, 2012).
+
+    >>> sketch = ProductSketch(3, 100, degree=2, generator=torch.Generator().manual_seed(0))
+    >>> sketch(torch.ones(5, 3)).shape
+    torch.Size([5, 100])
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        num_features: int,
+        degree: int,
+        weights: str = "rademacher",
+        is_complex: bool = False,
+        *,
+        generator: Generator | None = None,
+    ) -> None:
+        super().__init__(input_dim, num_features, degree, is_complex)
+        self.weights = _checks.choice("weights", weights, ("rademacher", "gaussian"))
+        self._register_weights(generator)
+
+    def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
+        shape = (self.degree, self.num_features, self.input_dim)
+        if not self.is_complex:
+            draw = sampling.rademacher if self.weights == "rademacher" else sampling.gaussian
+            return {"weight": draw(shape, generator)}
+        draw_planes = sampling.fourth_roots if self.weights == "rademacher" else sampling.complex_gaussian
+        return {"weight": torch.cat(draw_planes(shape, generator), dim=1)}
+
+    def _factor(self, i: int, x: Tensor) -> Tensor:
+        product = self.weight[i] @ x
+        return torch.complex(*product.chunk(2)) if self.is_complex else product
+
+    def moments(self, x: Tensor, y: Tensor) -> Moments:
+        r"""Variance and pseudo-variance of the kernel estimate, T Table 4.1 with Eq. C.4.
+
+        .. math:: V = \tfrac 1 D \big[(\|x\|^2 \|y\|^2 + q ((x^\top y)^2 - s))^p - (x^\top y)^{2p}\big],\quad
+            P = \tfrac 1 D \big[(2 (x^\top y)^2 - s)^p - (x^\top y)^{2p}\big]
+
+        with :math:`s = \sum_k x_k^2 y_k^2` for Rademacher and 0 for Gaussian weights; q is 1 for complex and 2 for real
+        maps, whose pseudo-variance is the variance.
+
+        :param x: (..., N, d).
+        :param y: (..., M, d).
+        :returns: two (..., N, M) tensors.
+        """
+        single = single_feature_moments(x, y, self.degree, self.weights, self.is_complex)
+        return Moments(single.variance / self.num_features, single.pseudo_variance / self.num_features)
+
+    @classmethod
+    def examples(cls) -> list[Self]:
+        return [
+            cls(5, 8, degree, weights, is_complex, generator=torch.Generator().manual_seed(degree))
+            for degree in (1, 2, 3, 4)
+            for weights in ("rademacher", "gaussian")
+            for is_complex in (False, True)
+        ]
+
+
+def single_feature_moments(x: Tensor, y: Tensor, degree: int, weights: str, is_complex: bool) -> Moments:
+    """Variance and pseudo-variance of one feature of a product sketch, the building block of T Table 4.1.
+
+    :param x: (..., N, d).
+    :param y: (..., M, d).
+    :param degree: the degree p.
+    :param weights: "rademacher" or "gaussian".
+    :param is_complex: whether the weights are complex.
+    :returns: two (..., N, M) tensors.
+    """
+    inner = (x @ y.mT) ** 2
+    diagonal = (x**2) @ (y**2).mT if weights == "rademacher" else torch.zeros_like(inner)
+    norms = (x**2).sum(-1)[..., :, None] * (y**2).sum(-1)[..., None, :]
+    mean = inner**degree
+    if not is_complex:
+        variance = (norms + 2.0 * (inner - diagonal)) ** degree - mean
+        return Moments(variance, variance)
+    return Moments((norms + inner - diagonal) ** degree - mean, (2.0 * inner - diagonal) ** degree - mean)

@@ -1,0 +1,120 @@
+"""Polynomial sketches with structured weights: subsampled randomised Hadamard transforms (TensorSRHT)."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Generator, Tensor
+
+from .. import _checks, sampling
+from ..linalg import fwht, next_power_of_two
+from .base import Moments, PolynomialSketch
+from .product import single_feature_moments
+
+
+class TensorSRHT(PolynomialSketch):
+    r"""Polynomial sketch whose weights are rows of a randomly signed Hadamard matrix: O(p (d log d + D)) per input.
+
+    .. math:: \phi(x) = \frac{1}{\sqrt D} \bigodot_{i=1}^p P_i H S_i x
+
+    S holds random signs (fourth roots of unity for the complex map), H is the Hadamard matrix and P picks D of its
+    rows, independently for every degree. Inputs are padded with zeros to a power of two.
+
+    :param input_dim: the number of columns d of the inputs.
+    :param num_features: the number of columns D that come out.
+    :param degree: the degree p of the kernel, 1 to 20.
+    :param variant: "upsampled" draws one sign vector per degree and its rows from shuffled copies of 1..d, which is the
+        faster one; "stacked" draws new signs for every block of d columns.
+    :param is_complex: whether weights and features are complex.
+    :param generator: a CPU generator for the weights.
+    :raises ValueError: for a degree, width or variant that does not exist.
+
+    Source: T 3.5 (Algorithm 2) and 3.5.1, Table 4.1 with an independent permutation per degree.
+
+    >>> sketch = TensorSRHT(3, 100, degree=2, generator=torch.Generator().manual_seed(0))
+    >>> sketch(torch.ones(5, 3)).shape
+    torch.Size([5, 100])
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        num_features: int,
+        degree: int,
+        variant: str = "upsampled",
+        is_complex: bool = False,
+        *,
+        generator: Generator | None = None,
+    ) -> None:
+        super().__init__(input_dim, num_features, degree, is_complex)
+        self.variant = _checks.choice("variant", variant, ("upsampled", "stacked"))
+        self.padded_dim = next_power_of_two(self.input_dim)
+        self._register_weights(generator)
+
+    @property
+    def num_blocks(self) -> int:
+        """The number of independent sign vectors per degree."""
+        return 1 if self.variant == "upsampled" else -(-self.num_features // self.padded_dim)
+
+    def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
+        shape = (self.degree, self.num_blocks, self.padded_dim)
+        if self.is_complex:
+            signs = torch.stack(sampling.fourth_roots(shape, generator), dim=1)
+        else:
+            signs = sampling.rademacher(shape, generator).unsqueeze(1)
+        draw = sampling.shuffled_copies if self.variant == "upsampled" else sampling.stacked_permutations
+        index = [draw(self.padded_dim, self.num_features, generator) for _ in range(self.degree)]
+        return {"signs": signs, "index": torch.stack(index)}
+
+    def _factor(self, i: int, x: Tensor) -> Tensor:
+        padded = torch.nn.functional.pad(x, (0, 0, 0, self.padded_dim - self.input_dim))
+        transformed = fwht(self.signs[i].unsqueeze(-1) * padded, dim=-2).flatten(1, 2)
+        projected = torch.complex(transformed[0], transformed[1]) if self.is_complex else transformed[0]
+        return projected.index_select(0, self.index[i])
+
+    def moments(self, x: Tensor, y: Tensor) -> Moments:
+        r"""Variance and pseudo-variance of the kernel estimate, T Table 4.1 with single-feature values inside C.
+
+        .. math:: V = \frac{V^{(p)}}{D} - \frac{c}{D^2} \Big[(x^\top y)^{2p} - \Big((x^\top y)^2 -
+            \frac{V^{(1)}}{m - 1}\Big)^p\Big]
+
+        with the Rademacher values :math:`V^{(p)}` of one feature; c counts the ordered pairs of columns that share their
+        signs. Stacked: m = d padded, c = floor(D/d) d (d - 1) + r (r - 1) with r = D mod d. Upsampled: m = ceil(D/d) d,
+        c = D (D - 1). The pseudo-variance has pseudo-variances in place of variances. d = 1 is exact.
+
+        :param x: (..., N, d).
+        :param y: (..., M, d).
+        :returns: two (..., N, M) tensors.
+        """
+        pool, pairs = self._pool_and_pairs()
+        single = single_feature_moments(x, y, self.degree, "rademacher", self.is_complex)
+        if pool == 1:
+            return Moments(torch.zeros_like(single.variance), torch.zeros_like(single.variance))
+        linear = single_feature_moments(x, y, 1, "rademacher", self.is_complex)
+        inner, width = (x @ y.mT) ** 2, self.num_features
+
+        def structured(one: Tensor, one_linear: Tensor) -> Tensor:
+            covariance = (inner - one_linear / (pool - 1)) ** self.degree - inner**self.degree
+            return one / width + (pairs / width**2) * covariance
+
+        return Moments(
+            structured(single.variance, linear.variance), structured(single.pseudo_variance, linear.pseudo_variance)
+        )
+
+    def _pool_and_pairs(self) -> tuple[int, int]:
+        """The number of rows that indices are drawn from, and of ordered pairs of columns that share their signs."""
+        width, dim = self.num_features, self.padded_dim
+        if self.variant == "upsampled":
+            return -(-width // dim) * dim, width * (width - 1)
+        full, rest = divmod(width, dim)
+        return dim, full * dim * (dim - 1) + rest * (rest - 1)
+
+    @classmethod
+    def examples(cls) -> list[Self]:
+        return [
+            cls(input_dim, num_features, degree, variant, is_complex, generator=torch.Generator().manual_seed(degree))
+            for input_dim, num_features, degree in [(4, 8, 1), (3, 3, 2), (4, 4, 3), (5, 12, 2), (4, 10, 4), (1, 4, 3)]
+            for variant in ("upsampled", "stacked")
+            for is_complex in (False, True)
+        ]

@@ -1,0 +1,199 @@
+"""An exact GPyTorch kernel together with the random features that approximate it."""
+
+from __future__ import annotations
+
+import abc
+import copy
+from collections.abc import Iterator
+from typing import Any, Self
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from .. import _checks
+from ..features import FeatureMap
+from .families import check_map, map_dim, scaled_inputs
+from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
+from .prediction import FeaturePredictionStrategy
+from .recipe import MapRecipe
+
+
+class FeatureStructure(abc.ABC):
+    """What every kernel returned by :func:`rfgp.approximate` has beside being a GPyTorch kernel."""
+
+    @property
+    @abc.abstractmethod
+    def exact_kernel(self) -> Kernel:
+        """The exact kernel, with the same parameters."""
+
+    @property
+    @abc.abstractmethod
+    def is_complex(self) -> bool:
+        """Whether the features are complex; the kernel is then their real part."""
+
+    @property
+    @abc.abstractmethod
+    def draws(self) -> int:
+        """How many times the weights have been drawn anew; caches compare it."""
+
+    @abc.abstractmethod
+    def scalar_features(self, x: Tensor) -> Tensor:
+        """The features (..., N, D) of the full inputs (..., N, d), without the output factor."""
+
+    @abc.abstractmethod
+    def output_factor(self) -> Tensor:
+        """The factor (..., T, R) of the outputs; (..., 1, 1), the root of the output scale, for scalar kernels."""
+
+    @abc.abstractmethod
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters that ``scalar_features`` depends on."""
+
+    @abc.abstractmethod
+    def resample(self, generator: torch.Generator | None = None) -> Self:
+        """Draw new weights in place, and return the kernel."""
+
+    def features(self, x: Tensor) -> Tensor:
+        r"""Features with :math:`\phi(x) \phi(y)^H` = the kernel (its real part for complex maps).
+
+        :param x: the full inputs, (..., N, d); ``active_dims`` are applied here.
+        :returns: (..., N T, D R), the Kronecker product of scalar features and output factor, rows interleaved.
+        """
+        scalar, factor = self.scalar_features(x), self.output_factor()
+        product = scalar[..., :, None, :, None] * factor[..., None, :, None, :].to(scalar.dtype)
+        return product.flatten(-2).flatten(-3, -2)
+
+
+class FeatureKernel(FeatureStructure, Kernel):
+    r"""An exact kernel and the random features that approximate it: :math:`k(x, y) \approx \phi(z(x)) \phi(z(y))^H`.
+
+    The base kernel keeps all hyperparameters, constraints and priors; z(x) are inputs scaled by them. Where the map is
+    complex, the kernel is the real part, that is the kernel of the complex-to-real features.
+
+    :param base_kernel: an exact GPyTorch kernel: PolynomialKernel or LinearKernel.
+    :param feature_map: a map of the base kernel's family and degree, or a :class:`MapRecipe` from which one is made at
+        the first call, when the number of columns is known.
+    :raises ValueError: where the map does not fit the kernel.
+
+    >>> import gpytorch, rfgp
+    >>> sketch = rfgp.features.TensorSRHT(3, 64, degree=2)
+    >>> kernel = FeatureKernel(gpytorch.kernels.PolynomialKernel(power=2), sketch)
+    >>> kernel(torch.randn(5, 2)).shape
+    torch.Size([5, 5])
+    """
+
+    def __init__(self, base_kernel: Kernel, feature_map: FeatureMap | MapRecipe) -> None:
+        super().__init__(active_dims=base_kernel.active_dims)
+        self.base_kernel = base_kernel
+        self.recipe: MapRecipe | None = None
+        self.feature_map: FeatureMap | None = None
+        if isinstance(feature_map, MapRecipe):
+            self.recipe = feature_map
+        else:
+            check_map(base_kernel, feature_map)
+            self.feature_map = feature_map
+
+    @property
+    def exact_kernel(self) -> Kernel:
+        """The base kernel."""
+        return self.base_kernel
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the features are complex; the kernel is then their real part."""
+        return self.recipe.is_complex if self.feature_map is None else self.feature_map.is_complex
+
+    @property
+    def draws(self) -> int:
+        """How many times the weights have been drawn anew."""
+        return 0 if self.feature_map is None else self.feature_map.draws
+
+    def scalar_features(self, x: Tensor) -> Tensor:
+        """Features of the full inputs: (..., N, d) to (..., N, D), complex for complex maps."""
+        return self._map(x)(scaled_inputs(self.base_kernel, self._active(x)))
+
+    def output_factor(self) -> Tensor:
+        """One, of shape (1, 1): the scale of the base kernel lies in its scaled inputs."""
+        return torch.ones(1, 1, dtype=self.dtype, device=self.device)
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """All parameters of the base kernel."""
+        return self.base_kernel.parameters()
+
+    def resample(self, generator: torch.Generator | None = None) -> Self:
+        """Draw new weights in place, and return the kernel.
+
+        :param generator: a CPU generator; PyTorch's default one where it is None.
+        :raises ValueError: where the map has not been made yet.
+        """
+        if self.feature_map is None:
+            raise ValueError("expected a kernel whose map is made, got one that waits for its first inputs; call it")
+        self.feature_map.resample(generator)
+        return self
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any):
+        if last_dim_is_batch:
+            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        feature_map = self._map(x1, is_active=True)
+        same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
+        left = self._real_features(feature_map, x1)
+        if diag:
+            return (left * (left if same else self._real_features(feature_map, x2))).sum(-1)
+        if same:
+            return FeatureLinearOperator(left)
+        return FeatureCrossLinearOperator(left, self._real_features(feature_map, x2).mT)
+
+    def _real_features(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
+        scaled = scaled_inputs(self.base_kernel, x)
+        return torch.cat(feature_map.planes(scaled), dim=-1) if feature_map.is_complex else feature_map(scaled)
+
+    def _active(self, x: Tensor) -> Tensor:
+        return x if self.active_dims is None else x.index_select(-1, self.active_dims)
+
+    def _map(self, x: Tensor, is_active: bool = False) -> FeatureMap:
+        if self.feature_map is None:
+            _checks.inputs(x)
+            self._build((x if is_active else self._active(x)).shape[-1]).to(dtype=x.dtype, device=x.device)
+        return self.feature_map
+
+    def _build(self, input_dim: int) -> FeatureMap:
+        feature_map = self.recipe.build(map_dim(self.base_kernel, input_dim))
+        check_map(self.base_kernel, feature_map)
+        self.feature_map = feature_map
+        return feature_map
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
+        return self.base_kernel.num_outputs_per_input(x1, x2)
+
+    def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
+        return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
+    def _with_base(self, base_kernel: Kernel) -> FeatureKernel:
+        base_kernel.active_dims = self.active_dims
+        kernel = FeatureKernel(base_kernel, self.recipe if self.feature_map is None else self.feature_map)
+        kernel.recipe = self.recipe
+        return kernel.train(self.training)
+
+    def __getitem__(self, index: Any) -> FeatureKernel:
+        return self._with_base(self.base_kernel[index]) if self.batch_shape else self
+
+    def expand_batch(self, *sizes: Any) -> FeatureKernel:
+        if self.active_dims is None:
+            return self._with_base(self.base_kernel.expand_batch(*sizes))
+        base = copy.deepcopy(self.base_kernel)
+        base.active_dims = None
+        return self._with_base(base.expand_batch(*sizes))
+
+    def _load_from_state_dict(self, state_dict, prefix, *args: Any) -> None:
+        saved = state_dict.get(prefix + "_extra_state")
+        if self.feature_map is None and saved and saved["input_dim"]:
+            reference = next(self.base_kernel.parameters())
+            self._build(saved["input_dim"]).to(dtype=reference.dtype, device=reference.device)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def get_extra_state(self) -> dict[str, int]:
+        made = self.feature_map is not None
+        return {"input_dim": self.feature_map.input_dim - map_dim(self.base_kernel, 0) if made else 0}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """The dimension is used in ``_load_from_state_dict``, before the weights are loaded."""

@@ -1,0 +1,184 @@
+"""Kernel matrices that know their features, and keep D x D work in float64 when noise is added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from linear_operator.operators import (
+    AddedDiagLinearOperator,
+    ConstantDiagLinearOperator,
+    DiagLinearOperator,
+    LinearOperator,
+    LowRankRootLinearOperator,
+    MatmulLinearOperator,
+)
+from torch import Tensor
+
+from .. import linalg
+from ..posterior import WeightPosterior, batched_gram
+
+FLOAT32_PRODUCT_NOISE = 1e-2
+"""Smallest noise variance above which Gram products of float32 features are taken in float32 (summed in float64)."""
+
+
+def product_dtype(features: Tensor, noise: Tensor) -> torch.dtype:
+    """The dtype of Gram products: float64, or float32 for float32 features where the noise is large enough for it."""
+    if features.dtype.to_real() == torch.float32 and float(noise.detach().min()) > FLOAT32_PRODUCT_NOISE:
+        return torch.float32
+    return torch.float64
+
+
+class FeatureLinearOperator(LowRankRootLinearOperator):
+    r"""The kernel matrix :math:`\Phi \Phi^\top` of real features, whose sum with a diagonal is solved in float64.
+
+    :param root: the features, (..., N, D).
+    """
+
+    def _mul_constant(self, other: Tensor) -> LinearOperator:
+        if bool((other < 0).any()):
+            return super()._mul_constant(other)
+        return self.__class__(self.root.to_dense() * other.sqrt()[..., None, None])
+
+    def add_diagonal(self, diag: Tensor) -> LinearOperator:
+        if diag.dim() == 0 or diag.shape[-1] == 1:
+            return self + ConstantDiagLinearOperator(diag.reshape(*diag.shape[:-1], 1), diag_shape=self.shape[-1])
+        return self + DiagLinearOperator(diag.expand(torch.broadcast_shapes(diag.shape, self.shape[:-1])))
+
+    def __add__(self, other: Any) -> LinearOperator:
+        if isinstance(other, DiagLinearOperator):
+            return FeaturePlusDiagLinearOperator(self, other)
+        return super().__add__(other)
+
+
+class FeatureCrossLinearOperator(MatmulLinearOperator):
+    r"""The kernel matrix :math:`\Phi_1 \Phi_2^\top` between two sets of inputs, closed under (batched) scaling.
+
+    :param left_linear_op: the features of the first inputs, (..., N, D).
+    :param right_linear_op: the transposed features of the second inputs, (..., D, M).
+    """
+
+    def _mul_constant(self, other: Tensor) -> LinearOperator:
+        return self.__class__(self.left_linear_op.to_dense() * other[..., None, None], self.right_linear_op)
+
+
+class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):
+    r"""The covariance :math:`\Phi \Phi^\top + S` of noisy observations, by its D x D (or, for D >= N, N x N) form.
+
+    .. math:: (\Phi \Phi^\top + S)^{-1} r = S^{-1} (r - \Phi m), \qquad m = B^{-1} \Phi^\top S^{-1} r, \qquad
+        B = I + \Phi^\top S^{-1} \Phi
+
+    The quadratic form is taken as :math:`(r - \Phi m)^\top S^{-1} (r - \Phi m) + m^\top m`, a sum of positive terms
+    that is stationary in m: nothing cancels, and its gradient needs no derivative of m.
+    """
+
+    @property
+    def _features(self) -> Tensor:
+        return self._linear_op.root.to_dense()
+
+    @property
+    def _noise(self) -> Tensor:
+        """(..., 1) for constant noise, else (..., N), in float64."""
+        if isinstance(self._diag_tensor, ConstantDiagLinearOperator):
+            return self._diag_tensor.diag_values.double()
+        return self._diag_tensor._diag.double()
+
+    @_noise.setter
+    def _noise(self, value: None) -> None:
+        """GPyTorch's base class writes a placeholder here."""
+
+    def _posterior(self, rhs: Tensor, weights: Tensor | None = None) -> WeightPosterior:
+        """Posterior of the weights given observations ``rhs`` (..., N, K) with precisions ``weights`` (..., N)."""
+        features, noise = self._features, self._noise
+        dtype = product_dtype(features, noise)
+        if weights is None and noise.shape[-1] == 1:
+            product, cross = batched_gram(features, rhs, product_dtype=dtype)
+            return WeightPosterior(product / noise[..., None], cross / noise[..., None])
+        precision = 1.0 / noise.expand(*noise.shape[:-1], features.shape[-2]) if weights is None else weights
+        return WeightPosterior(*batched_gram(features, rhs, precision, dtype))
+
+    def _dense_factor(self) -> Tensor:
+        features = self._features.double()
+        covariance = features @ features.mT
+        noise = self._noise.expand(*self._noise.shape[:-1], covariance.shape[-1])
+        return linalg.cholesky(covariance + torch.diag_embed(noise))
+
+    @property
+    def _is_wide(self) -> bool:
+        return self._linear_op.root.shape[-1] >= self.shape[-1]
+
+    def _solve(self, rhs: Tensor, preconditioner: Any = None, num_tridiag: int | None = 0) -> Tensor:
+        exact = rhs.double()
+        if self._is_wide:
+            return torch.cholesky_solve(exact, self._dense_factor()).to(rhs.dtype)
+        residual = exact - feature_product(self._features, self._posterior(exact).mean)
+        return (residual / self._noise[..., None]).to(rhs.dtype)
+
+    def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
+        is_vector = right_tensor.dim() == 1
+        result = self._solve(right_tensor.unsqueeze(-1) if is_vector else right_tensor)
+        result = result.squeeze(-1) if is_vector else result
+        return result if left_tensor is None else left_tensor @ result
+
+    def inv_quad(self, inv_quad_rhs: Tensor, reduce_inv_quad: bool = True) -> Tensor:
+        return self.inv_quad_logdet(inv_quad_rhs, False, reduce_inv_quad)[0]
+
+    def inv_quad_logdet(
+        self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
+    ) -> tuple[Tensor, Tensor]:
+        dtype = self.dtype
+        num_rows = self.shape[-1]
+        rhs = self._features.new_zeros(num_rows, 1) if inv_quad_rhs is None else inv_quad_rhs
+        exact = (rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs).double()
+        if self._is_wide:
+            factor = self._dense_factor()
+            quadratic = torch.linalg.solve_triangular(factor, exact, upper=False).square().sum(-2)
+            log_det = linalg.log_determinant(factor)
+        else:
+            posterior = self._posterior(exact.detach())
+            mean = posterior.mean.detach()
+            residual = exact - feature_product(self._features, mean)
+            quadratic = (residual.square() / self._noise[..., None]).sum(-2) + mean.square().sum(-2)
+            noise = self._noise
+            log_det = posterior.log_determinant + noise.log().sum(-1) * (num_rows // noise.shape[-1])
+        quadratic = quadratic.sum(-1) if reduce_inv_quad else quadratic
+        empty = quadratic.new_zeros(())
+        quadratic = (empty if inv_quad_rhs is None else quadratic).to(dtype)
+        return quadratic, (log_det if logdet else empty).to(dtype)
+
+    def _logdet(self) -> Tensor:
+        return self.inv_quad_logdet(None, logdet=True)[1]
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        features, noise = self._features, self._diag_tensor._diag
+        latent = features @ torch.randn(
+            *features.shape[:-2], features.shape[-1], num_samples, dtype=features.dtype, device=features.device
+        )
+        shape = (*self.shape[:-1], num_samples)
+        draws = latent + noise.sqrt()[..., None] * torch.randn(shape, dtype=features.dtype, device=features.device)
+        return draws.movedim(-1, 0)
+
+    def add_diagonal(self, diag: Tensor) -> LinearOperator:
+        return self.__class__(self._linear_op, self._diag_tensor.add_diagonal(diag))
+
+    def _mul_constant(self, other: Tensor) -> LinearOperator:
+        if bool((other < 0).any()):
+            return super()._mul_constant(other)
+        return self.__class__(self._linear_op._mul_constant(other), self._diag_tensor._mul_constant(other))
+
+    def __add__(self, other: Any) -> LinearOperator:
+        if isinstance(other, DiagLinearOperator):
+            return self.__class__(self._linear_op, self._diag_tensor + other)
+        return AddedDiagLinearOperator(self._linear_op + other, self._diag_tensor)
+
+
+def feature_product(features: Tensor, weights: Tensor, rows: int = 8192) -> Tensor:
+    """Product of features with float64 weights in float64, without a float64 copy of all the features.
+
+    :param features: (..., N, D).
+    :param weights: (..., D, K), float64 or complex128.
+    :param rows: the number of rows taken at a time.
+    :returns: (..., N, K).
+    """
+    chunks = features.split(rows, dim=-2)
+    return torch.cat([chunk.to(weights.dtype) @ weights for chunk in chunks], dim=-2)

@@ -1,0 +1,72 @@
+"""Posterior prediction of an exact GP whose kernel has features, in weight space."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from gpytorch import settings
+from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
+from linear_operator.operators import LinearOperator, ZeroLinearOperator
+from torch import Tensor
+
+from ..posterior import WeightPosterior
+from .feature_operator import FeatureLinearOperator, FeaturePlusDiagLinearOperator, feature_product
+
+
+class FeaturePredictionStrategy(DefaultPredictionStrategy):
+    r"""GPyTorch's hook for predictions, by the posterior :math:`N(m, B^{-1})` of the weights at O(N D^2).
+
+    It honours ``detach_test_caches``, ``skip_posterior_variances`` and ``observation_nan_policy`` (a missing observation
+    has precision zero). Where the covariance has lost its features it falls back on GPyTorch's dense prediction.
+    """
+
+    def __init__(self, train_inputs, train_prior_dist, train_labels, likelihood, **roots: Any) -> None:
+        evaluated = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
+        prior = train_prior_dist.__class__(train_prior_dist.mean, evaluated)
+        super().__init__(train_inputs, prior, train_labels, likelihood, **roots)
+        self._posteriors: dict[tuple[str, bool], WeightPosterior] = {}
+
+    def weight_posterior(self) -> WeightPosterior:
+        """The posterior of the weights given the training data, cached until gradients run back through it."""
+        key = (settings.observation_nan_policy.value(), settings.detach_test_caches.on())
+        if key not in self._posteriors:
+            posterior = self._compute_posterior(*key)
+            if posterior.mean.grad_fn is not None:
+                posterior.mean.grad_fn.register_hook(functools.partial(self._forget, key))
+            self._posteriors[key] = posterior
+        return self._posteriors[key]
+
+    def _forget(self, key: tuple[str, bool], *_: Any) -> None:
+        self._posteriors.pop(key, None)
+
+    def _compute_posterior(self, nan_policy: str, detach: bool) -> WeightPosterior:
+        residual = self.train_labels - self.train_prior_dist.loc
+        weights = None
+        if nan_policy != "ignore":
+            missing = torch.isnan(residual)
+            noise = self.lik_train_train_covar._noise
+            weights = torch.where(missing, 0.0, 1.0 / noise.expand(*noise.shape[:-1], residual.shape[-1]))
+            residual = torch.where(missing, 0.0, residual)
+        posterior = self.lik_train_train_covar._posterior(residual.unsqueeze(-1).double(), weights)
+        return posterior.detach() if detach else posterior
+
+    def exact_prediction(
+        self, test_mean: Tensor, test_test_covar: LinearOperator, test_train_covar: LinearOperator
+    ) -> tuple[Tensor, LinearOperator]:
+        prior = test_test_covar.evaluate_kernel()
+        is_structured = isinstance(self.lik_train_train_covar, FeaturePlusDiagLinearOperator)
+        if not is_structured or not isinstance(prior, FeatureLinearOperator):
+            return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
+        features = prior.root.to_dense()
+        posterior = self.weight_posterior()
+        mean = test_mean + feature_product(features, posterior.mean).squeeze(-1).to(test_mean.dtype)
+        if settings.skip_posterior_variances.on():
+            return mean, ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
+        return mean, FeatureLinearOperator(posterior.covariance_root(features).to(features.dtype))
+
+    def get_fantasy_strategy(self, inputs, targets, full_inputs, full_targets, full_output, **kwargs: Any):
+        """The strategy for the training data and the new observations together, at the cost of a new posterior."""
+        likelihood = self.likelihood.get_fantasy_likelihood(**kwargs)
+        return self.__class__(full_inputs, full_output, full_targets, likelihood)

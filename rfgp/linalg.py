@@ -1,0 +1,202 @@
+"""Fast Walsh-Hadamard transform, and Hermitian Gram matrices and Cholesky factors in float64."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+_TRANSFORM_BLOCK = 32
+_GRAM_ROWS = 8192
+_GRAM_COLUMNS = 512
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_hadamard(order: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    matrix = torch.ones(1, 1, dtype=dtype, device=device)
+    sylvester = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=dtype, device=device)
+    while len(matrix) < order:
+        matrix = torch.kron(sylvester, matrix)
+    return matrix
+
+
+def hadamard(order: int, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:
+    r"""Sylvester's Hadamard matrix :math:`H_n`, with entries :math:`\pm 1` and :math:`H_n H_n^\top = n I`.
+
+    :param order: the number of rows n, a power of two.
+    :param dtype: the dtype of the result; the default dtype where it is None.
+    :param device: the device of the result; the CPU where it is None.
+    :returns: an (n, n) tensor.
+    :raises ValueError: where the order is not a power of two.
+
+    >>> hadamard(2)
+    tensor([[ 1.,  1.],
+            [ 1., -1.]])
+    """
+    if order < 1 or order & (order - 1):
+        raise ValueError(f"expected a power of two as the order of a Hadamard matrix, got {order}; pad the input")
+    return _cached_hadamard(order, dtype or torch.get_default_dtype(), device or torch.device("cpu")).clone()
+
+
+def fwht(x: Tensor, dim: int = -1) -> Tensor:
+    r"""Fast Walsh-Hadamard transform :math:`H_n x` along one dimension, unnormalised.
+
+    The transform is a Kronecker product, :math:`H_{ab} = H_a \otimes H_b`, so that it factors into products with
+    matrices of at most 32 rows: O(n log n) work in a handful of matrix products, on every device, with autograd.
+
+    :param x: a real tensor of any float dtype whose size n along ``dim`` is a power of two.
+    :param dim: the dimension to transform.
+    :returns: a tensor of the same shape and dtype.
+    :raises ValueError: where n is not a power of two.
+
+    >>> fwht(torch.tensor([1.0, 0.0, 0.0, 2.0]))
+    tensor([ 3., -1., -1.,  3.])
+    """
+    dim = dim % x.dim()
+    order = x.shape[dim]
+    if order < 1 or order & (order - 1):
+        raise ValueError(f"expected a power of two along dimension {dim}, got {order}; pad the input with zeros")
+    before, after = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1 :])
+    result, done = x, 1
+    while done < order:
+        factor = min(_TRANSFORM_BLOCK, order // done)
+        matrix = _cached_hadamard(factor, x.dtype, x.device)
+        inner = (order // (done * factor)) * after
+        if inner == 1:
+            result = result.reshape(-1, factor) @ matrix
+        else:
+            result = matrix @ result.reshape(before * done, factor, inner)
+        done *= factor
+    return result.reshape(x.shape)
+
+
+def next_power_of_two(n: int) -> int:
+    """The smallest power of two that is at least ``n``.
+
+    >>> next_power_of_two(5)
+    8
+    """
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def accurate_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The double-precision dtype of the same kind: complex128 for complex dtypes, else float64."""
+    return torch.complex128 if dtype.is_complex else torch.float64
+
+
+def _row_chunks(num_rows: int) -> list[slice]:
+    return [slice(start, min(start + _GRAM_ROWS, num_rows)) for start in range(0, num_rows, _GRAM_ROWS)]
+
+
+def _add_gram(gram: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add the upper block triangle of left^H right, a Hermitian product, to ``gram``."""
+    width = gram.shape[-1]
+    for start in range(0, width, _GRAM_COLUMNS):
+        stop = min(start + _GRAM_COLUMNS, width)
+        gram[start:stop, start:] += left[:, start:stop].mH @ right[:, start:]
+
+
+def _mirror(gram: Tensor) -> Tensor:
+    """Copy the upper triangle of a Hermitian matrix onto the lower one, in place and block by block."""
+    width = gram.shape[-1]
+    for start in range(0, width, _GRAM_COLUMNS):
+        stop = min(start + _GRAM_COLUMNS, width)
+        gram[stop:, start:stop] = gram[start:stop, stop:].mH
+        diagonal = gram[start:stop, start:stop]
+        diagonal.copy_(torch.triu(diagonal) + torch.triu(diagonal, 1).mH)
+    return gram
+
+
+class _Gram(torch.autograd.Function):
+    """Weighted Gram and cross products of tall matrices, row chunk by row chunk; nothing of size N x D is kept."""
+
+    @staticmethod
+    def forward(ctx, features, targets, weights, product_dtype):
+        ctx.save_for_backward(features, targets, weights)
+        exact = torch.promote_types(accurate_dtype(features.dtype), accurate_dtype(targets.dtype))
+        width = features.shape[-1]
+        gram = features.new_zeros(width, width, dtype=accurate_dtype(features.dtype))
+        cross = features.new_zeros(width, targets.shape[-1], dtype=exact)
+        product = torch.promote_types(product_dtype, features.dtype) if features.is_complex() else product_dtype
+        for rows in _row_chunks(features.shape[0]):
+            chunk = features[rows].to(product)
+            weighted = chunk if weights is None else chunk * weights[rows, None].to(product.to_real())
+            _add_gram(gram, chunk, weighted)
+            cross += weighted.mH.to(exact) @ targets[rows].to(exact)
+        return _mirror(gram), cross
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_gram, grad_cross):
+        features, targets, weights = ctx.saved_tensors
+        want_features, want_targets, want_weights, _ = ctx.needs_input_grad
+        symmetric = grad_gram + grad_gram.mH
+        grad_features = torch.empty_like(features) if want_features else None
+        grad_targets = torch.empty_like(targets) if want_targets else None
+        grad_weights = torch.empty_like(weights) if want_weights else None
+        for rows in _row_chunks(features.shape[0]):
+            chunk = features[rows].to(grad_gram.dtype)
+            target = targets[rows].to(grad_cross.dtype)
+            from_gram = chunk @ symmetric if want_features or want_weights else None
+            from_cross = target @ grad_cross.mH
+            scale = 1.0 if weights is None else weights[rows, None].double()
+            if want_features:
+                grad = scale * (from_gram + from_cross)
+                grad_features[rows] = (grad if features.is_complex() else _real(grad)).to(features.dtype)
+            if want_targets:
+                grad = scale * (chunk.to(grad_cross.dtype) @ grad_cross)
+                grad_targets[rows] = (grad if targets.is_complex() else _real(grad)).to(targets.dtype)
+            if want_weights:
+                grad = _real(chunk.conj() * (0.5 * from_gram + from_cross)).sum(-1)
+                grad_weights[rows] = grad.to(weights.dtype)
+        return grad_features, grad_targets, grad_weights, None
+
+
+def _real(x: Tensor) -> Tensor:
+    return x.real if x.is_complex() else x
+
+
+def gram(
+    features: Tensor, targets: Tensor, weights: Tensor | None = None, product_dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    r"""Gram matrix :math:`\Phi^H W \Phi` and cross products :math:`\Phi^H W Y` with real weights W = diag(w).
+
+    Only the upper block triangle of the Gram matrix is computed, and the rows are taken in chunks, so that nothing of
+    the size of ``features`` is allocated, forwards or backwards. Sums are in float64 (complex128 for complex input).
+
+    :param features: (N, D), real or complex.
+    :param targets: (N, K), real or complex.
+    :param weights: (N,), real; ones where it is None.
+    :param product_dtype: the dtype of the products inside a chunk of rows; their sum is in float64 all the same.
+    :returns: the (D, D) Gram matrix and the (D, K) cross products; differentiable once in all three tensors.
+
+    >>> g, h = gram(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.tensor([[1.0], [1.0]]))
+    >>> g
+    tensor([[1., 2.],
+            [2., 5.]], dtype=torch.float64)
+    """
+    return _Gram.apply(features, targets, weights, product_dtype)
+
+
+def cholesky(matrix: Tensor) -> Tensor:
+    """Lower Cholesky factor of (a batch of) Hermitian positive definite matrices.
+
+    :param matrix: (..., D, D), real or complex.
+    :returns: the (..., D, D) lower triangular factor.
+    :raises ValueError: where a matrix is not positive definite to working precision.
+    """
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if bool((info != 0).any()) or not bool(torch.isfinite(_real(factor.diagonal(dim1=-2, dim2=-1))).all()):
+        raise ValueError(
+            "expected a positive definite matrix, got one that is not to working precision; the noise is too small "
+            "for the scale of the kernel, or inputs or parameters are not finite: raise the noise or rescale the data"
+        )
+    return factor
+
+
+def log_determinant(factor: Tensor) -> Tensor:
+    """Logarithm of the determinant of L L^H from the Cholesky factor L, shape (...)."""
+    return 2.0 * _real(factor.diagonal(dim1=-2, dim2=-1)).log().sum(-1)

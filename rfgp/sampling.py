@@ -1,0 +1,91 @@
+"""Seeded random draws: on the CPU, in float64, from an explicit generator, so that one seed means one draw anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor
+
+
+def rademacher(shape: Sequence[int], generator: Generator | None = None) -> Tensor:
+    """Independent signs, +1 or -1 with equal probability.
+
+    :param shape: the shape of the result.
+    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :returns: a float64 tensor.
+
+    >>> rademacher((3,), torch.Generator().manual_seed(0))
+    tensor([-1.,  1.,  1.], dtype=torch.float64)
+    """
+    return torch.randint(0, 2, tuple(shape), generator=generator).to(torch.float64).mul_(2.0).sub_(1.0)
+
+
+def fourth_roots(shape: Sequence[int], generator: Generator | None = None) -> tuple[Tensor, Tensor]:
+    """Independent fourth roots of unity: 1, i, -1 or -i with equal probability.
+
+    :param shape: the shape of the result.
+    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :returns: the real and the imaginary part, float64 tensors; one of the two is zero in every place.
+
+    >>> real, imaginary = fourth_roots((1000,), torch.Generator().manual_seed(0))
+    >>> bool((real.abs() + imaginary.abs() == 1).all())
+    True
+    """
+    quarter = torch.randint(0, 4, tuple(shape), generator=generator)
+    sign = (1 - 2 * (quarter // 2)).to(torch.float64)
+    is_real = (quarter % 2 == 0).to(torch.float64)
+    return sign * is_real, sign * (1.0 - is_real)
+
+
+def gaussian(shape: Sequence[int], generator: Generator | None = None) -> Tensor:
+    """Independent standard normal draws.
+
+    :param shape: the shape of the result.
+    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :returns: a float64 tensor.
+    """
+    return torch.randn(tuple(shape), generator=generator, dtype=torch.float64)
+
+
+def complex_gaussian(shape: Sequence[int], generator: Generator | None = None) -> tuple[Tensor, Tensor]:
+    """Independent draws from the circular complex normal CN(0, 1), whose parts have variance 1/2 each.
+
+    :param shape: the shape of the result.
+    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :returns: the real and the imaginary part, float64 tensors.
+    """
+    planes = gaussian((2, *shape), generator) / math.sqrt(2.0)
+    return planes[0], planes[1]
+
+
+def shuffled_copies(size: int, length: int, generator: Generator | None = None) -> Tensor:
+    """The first ``length`` entries of a random shuffle of ceil(length/size) copies of 0, ..., size - 1.
+
+    :param size: the number of distinct indices.
+    :param length: the number of indices drawn.
+    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :returns: an int64 tensor of shape (length,).
+
+    >>> shuffled_copies(4, 4, torch.Generator().manual_seed(0)).sort().values
+    tensor([0, 1, 2, 3])
+    """
+    copies = -(-length // size)
+    return torch.randperm(copies * size, generator=generator)[:length] % size
+
+
+def stacked_permutations(size: int, length: int, generator: Generator | None = None) -> Tensor:
+    """Indices of ``length`` columns in blocks of ``size``, each block an independent random permutation.
+
+    :param size: the number of distinct indices in a block.
+    :param length: the number of indices drawn; the last block is cut to fit.
+    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :returns: an int64 tensor of shape (length,) with values in [0, ceil(length/size) size): block b draws from
+        b size, ..., (b + 1) size - 1.
+
+    >>> stacked_permutations(2, 4, torch.Generator().manual_seed(0)) // 2
+    tensor([0, 0, 1, 1])
+    """
+    blocks = -(-length // size)
+    return torch.cat([b * size + torch.randperm(size, generator=generator) for b in range(blocks)])[:length]
