@@ -1,2 +1,26 @@
-from . import features, kernels
+"""Random features for Gaussian processes on GPyTorch: approximate a kernel in one line, and know how far from exact you are.
+
+>>> import gpytorch, rfgp
+>>> exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PolynomialKernel(power=3))
+>>> kernel = rfgp.approximate(exact, num_features=256, input_dim=4)
+"""
+
+from . import diagnostics, distributions, features, kernels, likelihoods, models, posterior, statistics, training
 from .kernels import approximate
+from .training import fit
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "approximate",
+    "diagnostics",
+    "distributions",
+    "features",
+    "fit",
+    "kernels",
+    "likelihoods",
+    "models",
+    "posterior",
+    "statistics",
+    "training",
+]

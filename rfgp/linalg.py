@@ -91,16 +91,36 @@ def _row_chunks(num_rows: int) -> list[slice]:
     return [slice(start, min(start + _GRAM_ROWS, num_rows)) for start in range(0, num_rows, _GRAM_ROWS)]
 
 
-def _add_gram(gram: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add the upper block triangle of left^H right, a Hermitian product, to ``gram``."""
+def add_gram_(
+    gram: Tensor,
+    cross: Tensor,
+    features: Tensor,
+    targets: Tensor,
+    weights: Tensor | None = None,
+    product_dtype: torch.dtype = torch.float64,
+) -> None:
+    """Add the upper block triangle of the weighted Gram matrix, and the cross products, in place and without gradients.
+
+    :param gram: (D, D), float64 or complex128; complete it with :func:`mirror_` after the last addition.
+    :param cross: (D, K), float64 or complex128.
+    :param features: (N, D), real or complex.
+    :param targets: (N, K), real or complex.
+    :param weights: (N,), real; ones where it is None.
+    :param product_dtype: the dtype of the products inside a chunk of rows.
+    """
     width = gram.shape[-1]
-    for start in range(0, width, _GRAM_COLUMNS):
-        stop = min(start + _GRAM_COLUMNS, width)
-        gram[start:stop, start:] += left[:, start:stop].mH @ right[:, start:]
+    product = torch.promote_types(product_dtype, features.dtype) if features.is_complex() else product_dtype
+    for rows in _row_chunks(features.shape[0]):
+        chunk = features[rows].to(product)
+        weighted = chunk if weights is None else chunk * weights[rows, None].to(product.to_real())
+        for start in range(0, width, _GRAM_COLUMNS):
+            stop = min(start + _GRAM_COLUMNS, width)
+            gram[start:stop, start:] += chunk[:, start:stop].mH @ weighted[:, start:]
+        cross += weighted.mH.to(cross.dtype) @ targets[rows].to(cross.dtype)
 
 
-def _mirror(gram: Tensor) -> Tensor:
-    """Copy the upper triangle of a Hermitian matrix onto the lower one, in place and block by block."""
+def mirror_(gram: Tensor) -> Tensor:
+    """Copy the upper triangle of (D, D) Hermitian matrix onto the lower one, in place and block by block."""
     width = gram.shape[-1]
     for start in range(0, width, _GRAM_COLUMNS):
         stop = min(start + _GRAM_COLUMNS, width)
@@ -120,13 +140,8 @@ class _Gram(torch.autograd.Function):
         width = features.shape[-1]
         gram = features.new_zeros(width, width, dtype=accurate_dtype(features.dtype))
         cross = features.new_zeros(width, targets.shape[-1], dtype=exact)
-        product = torch.promote_types(product_dtype, features.dtype) if features.is_complex() else product_dtype
-        for rows in _row_chunks(features.shape[0]):
-            chunk = features[rows].to(product)
-            weighted = chunk if weights is None else chunk * weights[rows, None].to(product.to_real())
-            _add_gram(gram, chunk, weighted)
-            cross += weighted.mH.to(exact) @ targets[rows].to(exact)
-        return _mirror(gram), cross
+        add_gram_(gram, cross, features, targets, weights, product_dtype)
+        return mirror_(gram), cross
 
     @staticmethod
     @once_differentiable

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Self
+
 import torch
+from linear_operator.operators import LinearOperator, RootLinearOperator
 from torch import Tensor
 
-from .linalg import cholesky, gram, log_determinant
+from .linalg import accurate_dtype, cholesky, gram, log_determinant
+
+_ROWS = 4096
 
 
 class WeightPosterior:
@@ -35,6 +41,27 @@ class WeightPosterior:
         dtype = torch.promote_types(self.factor.dtype, cross.dtype)
         self.mean = torch.cholesky_solve(cross.to(dtype), self.factor.to(dtype))
 
+    @classmethod
+    def stacked(cls, systems: Iterable[tuple[Tensor, Tensor]], count: int) -> Self:
+        """A batch of posteriors, from systems that are made one at a time so that memory holds only their factors.
+
+        :param systems: pairs of (D, D) matrices and (D, K) cross products.
+        :param count: how many there are.
+        """
+        result = object.__new__(cls)
+        if torch.is_grad_enabled():
+            parts = [cls(*system) for system in systems]
+            result.factor = torch.stack([part.factor for part in parts])
+            result.mean = torch.stack([part.mean for part in parts])
+            return result
+        for index, system in enumerate(systems):
+            part = cls(*system)
+            if index == 0:
+                result.factor = part.factor.new_empty(count, *part.factor.shape)
+                result.mean = part.mean.new_empty(count, *part.mean.shape)
+            result.factor[index], result.mean[index] = part.factor, part.mean
+        return result
+
     @property
     def log_determinant(self) -> Tensor:
         """log|B|, shape (...)."""
@@ -54,15 +81,14 @@ class WeightPosterior:
         detached.factor, detached.mean = self.factor.detach(), self.mean.detach()
         return detached
 
-    def sample(self, num_samples: int) -> Tensor:
-        """Draws of the weights, (..., D, num_samples), of the dtype of the mean.
+    def deviations(self, num_samples: int) -> Tensor:
+        """Draws of the weights minus their mean, (..., D, num_samples); circular complex ones for complex features.
 
         :param num_samples: the number of draws.
         """
         shape = (*self.factor.shape[:-1], num_samples)
         noise = torch.randn(shape, dtype=self.factor.dtype, device=self.factor.device)
-        draws = torch.linalg.solve_triangular(self.factor.mH, noise, upper=True)
-        return self.mean[..., :1] + draws
+        return torch.linalg.solve_triangular(self.factor.mH, noise, upper=True)
 
 
 def batched_gram(
@@ -95,3 +121,85 @@ def batched_gram(
     pairs = [gram(f, t, w, product_dtype) for f, t, w in zip(all_features, all_targets, all_weights, strict=True)]
     grams, crosses = (torch.stack(parts) for parts in zip(*pairs, strict=True))
     return grams.reshape(*batch, *grams.shape[1:]), crosses.reshape(*batch, *crosses.shape[1:])
+
+
+def feature_product(features: Tensor, weights: Tensor, rows: int = _ROWS) -> Tensor:
+    """Product of features with weights in float64, without a float64 copy of all the features.
+
+    :param features: (..., N, D).
+    :param weights: (..., D, K), float64 or complex128.
+    :param rows: the number of rows taken at a time.
+    :returns: (..., N, K).
+    """
+    dtype = torch.promote_types(accurate_dtype(features.dtype), weights.dtype)
+    exact = weights.to(dtype)
+    return torch.cat([chunk.to(dtype) @ exact for chunk in features.split(rows, dim=-2)], dim=-2)
+
+
+class WeightSpaceCovariance(LinearOperator):
+    r"""Posterior covariance :math:`\Phi_* B^{-1} \Phi_*^\top` at inputs whose features are made chunk by chunk.
+
+    Neither the N x N covariance nor all the features need to be in memory for variances, products and samples.
+
+    :param x: inputs, (..., N, d).
+    :param factor: the Cholesky factor of B, (..., D, D).
+    :param features: takes (..., n, d) inputs and returns their real features (..., n, D).
+    """
+
+    def __init__(self, x: Tensor, factor: Tensor, features: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(x, factor, features=features)
+        self.x, self.factor, self.features = x, factor, features
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.x.dtype
+
+    def _chunks(self) -> tuple[Tensor, ...]:
+        return self.x.split(_ROWS, dim=-2)
+
+    def _white(self, x: Tensor) -> Tensor:
+        """L^-1 Phi^T, (..., D, n), in float64; one batch element at a time where factors are batched."""
+        features = self.features(x).double().mT
+        if self.factor.dim() == 2 or features.dim() > 2:
+            return torch.linalg.solve_triangular(self.factor, features, upper=False)
+        parts = [torch.linalg.solve_triangular(f, features, upper=False) for f in self.factor.flatten(0, -3)]
+        return torch.stack(parts).unflatten(0, self.factor.shape[:-2])
+
+    def _diagonal(self) -> Tensor:
+        chunks = [self._white(x).square().sum(-2) for x in self._chunks()]
+        return torch.cat(chunks, dim=-1).to(self.dtype)
+
+    def _root(self) -> Tensor:
+        return torch.cat([self._white(x).mT for x in self._chunks()], dim=-2)
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        is_vector = rhs.dim() == 1
+        columns = (rhs.unsqueeze(-1) if is_vector else rhs).double()
+        starts = range(0, self.x.shape[-2], _ROWS)
+        chunks = list(zip(starts, self._chunks(), strict=True))
+        inner = sum(self._white(x) @ columns[..., start : start + x.shape[-2], :] for start, x in chunks)
+        result = torch.cat([self._white(x).mT @ inner for _, x in chunks], dim=-2).to(rhs.dtype)
+        return result.squeeze(-1) if is_vector else result
+
+    def _size(self) -> torch.Size:
+        batch = torch.broadcast_shapes(self.x.shape[:-2], self.factor.shape[:-2])
+        return torch.Size((*batch, self.x.shape[-2], self.x.shape[-2]))
+
+    def _transpose_nonbatch(self) -> WeightSpaceCovariance:
+        return self
+
+    def _expand_batch(self, batch_shape: torch.Size) -> WeightSpaceCovariance:
+        return self.__class__(self.x, self.factor.expand(*batch_shape, *self.factor.shape[-2:]), self.features)
+
+    def to_dense(self) -> Tensor:
+        root = self._root()
+        return (root @ root.mT).to(self.dtype)
+
+    def root_decomposition(self, method: str | None = None) -> RootLinearOperator:
+        return RootLinearOperator(self._root().to(self.dtype))
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        noise = torch.randn(*self.factor.shape[:-1], num_samples, dtype=self.factor.dtype, device=self.factor.device)
+        weights = torch.linalg.solve_triangular(self.factor.mT, noise, upper=True)
+        draws = torch.cat([self.features(x).double() @ weights for x in self._chunks()], dim=-2)
+        return draws.movedim(-1, 0).to(self.dtype)

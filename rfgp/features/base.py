@@ -199,9 +199,7 @@ class PolynomialSketch(FeatureMap):
         return product
 
 
-def blocked(
-    columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_features: int, is_complex: bool
-) -> Tensor:
+def blocked(columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_features: int, is_complex: bool) -> Tensor:
     """Evaluate a feature-major function on row-major inputs, in blocks of rows that stay in the cache.
 
     :param columns: takes one (d, n) tensor per input and returns (D, n) features, real or complex.

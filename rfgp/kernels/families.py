@@ -16,7 +16,9 @@ SUPPORTED = "PolynomialKernel, LinearKernel and ScaleKernel around them"
 
 def unsupported(kernel: object) -> ValueError:
     """The error for a kernel that has no feature map."""
-    return ValueError(f"expected a kernel with random features ({SUPPORTED}), got {type(kernel).__name__}; use one of these")
+    return ValueError(
+        f"expected a kernel with random features ({SUPPORTED}), got {type(kernel).__name__}; use one of these"
+    )
 
 
 @singledispatch

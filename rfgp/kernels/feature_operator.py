@@ -16,7 +16,7 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from .. import linalg
-from ..posterior import WeightPosterior, batched_gram
+from ..posterior import WeightPosterior, batched_gram, feature_product
 
 FLOAT32_PRODUCT_NOISE = 1e-2
 """Smallest noise variance above which Gram products of float32 features are taken in float32 (summed in float64)."""
@@ -170,15 +170,3 @@ class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):
         if isinstance(other, DiagLinearOperator):
             return self.__class__(self._linear_op, self._diag_tensor + other)
         return AddedDiagLinearOperator(self._linear_op + other, self._diag_tensor)
-
-
-def feature_product(features: Tensor, weights: Tensor, rows: int = 8192) -> Tensor:
-    """Product of features with float64 weights in float64, without a float64 copy of all the features.
-
-    :param features: (..., N, D).
-    :param weights: (..., D, K), float64 or complex128.
-    :param rows: the number of rows taken at a time.
-    :returns: (..., N, K).
-    """
-    chunks = features.split(rows, dim=-2)
-    return torch.cat([chunk.to(weights.dtype) @ weights for chunk in chunks], dim=-2)

@@ -11,8 +11,8 @@ from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrateg
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
-from ..posterior import WeightPosterior
-from .feature_operator import FeatureLinearOperator, FeaturePlusDiagLinearOperator, feature_product
+from ..posterior import WeightPosterior, feature_product
+from .feature_operator import FeatureLinearOperator, FeaturePlusDiagLinearOperator
 
 
 class FeaturePredictionStrategy(DefaultPredictionStrategy):

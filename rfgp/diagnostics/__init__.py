@@ -1,0 +1,17 @@
+"""How far from exact, and how good: divergences, kernel errors and scores."""
+
+from .exact import exact_posterior
+from .kernel_error import relative_frobenius_error
+from .kl import kl_divergence, kl_to_exact
+from .predictive import classification_mnll, error_rate, regression_mnll, rmse
+
+__all__ = [
+    "classification_mnll",
+    "error_rate",
+    "exact_posterior",
+    "kl_divergence",
+    "kl_to_exact",
+    "regression_mnll",
+    "relative_frobenius_error",
+    "rmse",
+]

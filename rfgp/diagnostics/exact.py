@@ -1,0 +1,107 @@
+"""The exact posterior as a reference: dense, in float64, by Cholesky factors."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from torch import Tensor
+from torch.distributions import Normal
+
+from .. import _checks
+from ..linalg import cholesky
+
+
+def exact_posterior(
+    kernel: Kernel,
+    likelihood: Likelihood,
+    train_inputs: Tensor,
+    train_targets: Tensor,
+    x: Tensor,
+    mean: gpytorch.means.Mean | None = None,
+    noise: Tensor | None = None,
+) -> Normal:
+    r"""Marginals of the exact posterior of the latent function, :math:`k(x, x) - k_x^\top (K + S)^{-1} k_x`.
+
+    :param kernel: an exact kernel, or an approximated one whose exact kernel is taken.
+    :param likelihood: a Gaussian, fixed-noise or Dirichlet classification likelihood.
+    :param train_inputs: (N, d).
+    :param train_targets: (N,), or integer labels for a Dirichlet likelihood.
+    :param x: the inputs of the posterior, (M, d).
+    :param mean: the mean function; zero where it is None.
+    :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
+    :returns: independent normal distributions in float64, shape (M,), or (C, M) for a Dirichlet likelihood.
+    :raises ValueError: where the matrices would not fit in memory, or inputs or targets are bad.
+    """
+    _checks.finite(_checks.inputs(train_inputs, name="train_inputs"), "train_inputs")
+    _checks.finite(_checks.inputs(x, train_inputs.shape[-1]))
+    num_rows, num_test = len(train_inputs), len(x)
+    _check_memory(num_rows, num_test)
+    exact = copy.deepcopy(getattr(kernel, "exact_kernel", kernel)).double()
+    data, points = train_inputs.double(), x.double()
+    with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
+        covariance = exact(data, data).to_dense()
+        cross = exact(data, points).to_dense()
+        prior = exact(points, diag=True)
+        offset = data.new_zeros(num_rows) if mean is None else copy.deepcopy(mean).double()(data)
+        at_points = points.new_zeros(num_test) if mean is None else copy.deepcopy(mean).double()(points)
+        targets, noises = _targets_and_noise(likelihood, train_inputs, train_targets, noise)
+        residuals = (targets - offset).expand(torch.broadcast_shapes(targets.shape, offset.shape))
+        if targets.dim() == 1:
+            latent, variance = _marginals(covariance, cross, prior, residuals, noises)
+            return Normal(latent + at_points, variance.clamp_min(0.0).sqrt(), validate_args=False)
+        means, variances = [], []
+        for c in range(len(targets)):
+            parts = [_element(part, c, dims) for part, dims in ((covariance, 2), (cross, 2), (prior, 1))]
+            latent, variance = _marginals(*parts, residuals[c], noises[c])
+            means.append(latent)
+            variances.append(variance)
+        return Normal(torch.stack(means) + at_points, torch.stack(variances).clamp_min(0.0).sqrt(), validate_args=False)
+
+
+def _element(value: Tensor, index: int, dims: int) -> Tensor:
+    return value if value.dim() == dims else value[index]
+
+
+def _marginals(
+    covariance: Tensor, cross: Tensor, prior: Tensor, residual: Tensor, noise: Tensor
+) -> tuple[Tensor, Tensor]:
+    factor = cholesky(covariance + torch.diag_embed(noise))
+    white = torch.linalg.solve_triangular(factor, cross, upper=False)
+    target = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)
+    return (white.mT @ target).squeeze(-1), prior - white.square().sum(-2)
+
+
+def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Targets (N,) or (C, N), and noise variances of the same shape, in float64."""
+    if isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood):
+        labels = _checks.labels(y, x, likelihood.num_classes, "train_targets")
+        variances, targets, _ = likelihood._prepare_targets(labels, likelihood.alpha_epsilon, torch.float64)
+        if likelihood.second_noise_covar is not None:
+            variances = variances + likelihood.second_noise_covar.noise.detach().double()
+        return targets.mT, variances
+    targets = _checks.targets(y, x, "train_targets").double()
+    if isinstance(likelihood, gpytorch.likelihoods.FixedNoiseGaussianLikelihood):
+        variances = likelihood.noise_covar.noise if noise is None else noise
+        if variances.shape != targets.shape:
+            raise ValueError(f"expected the noise of {len(targets)} rows, got {tuple(variances.shape)}; pass noise=")
+        variances = variances.detach().double()
+        if likelihood.second_noise_covar is not None:
+            variances = variances + likelihood.second_noise_covar.noise.detach().double()
+        return targets, variances
+    return targets, likelihood.noise.detach().double().expand(len(targets))
+
+
+def _check_memory(num_rows: int, num_test: int) -> None:
+    needed = 8 * (3 * num_rows**2 + 2 * num_rows * num_test)
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
+    if needed > available:
+        raise ValueError(
+            f"expected an exact posterior that fits in {available / 2**30:.1f} GiB of memory, got {num_rows} training "
+            f"rows, which take {needed / 2**30:.1f} GiB; compare on a subset of the rows"
+        )

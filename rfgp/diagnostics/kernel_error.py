@@ -1,0 +1,46 @@
+"""How far an approximate kernel matrix is from the exact one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from .. import _checks
+
+_ROWS = 1024
+
+
+def relative_frobenius_error(kernel: Any, x: Tensor, y: Tensor | None = None) -> Tensor:
+    r"""The error :math:`\|\hat K - K\|_F / \|K\|_F` of an approximated kernel, diagonal included.
+
+    :param kernel: a kernel made by :func:`rfgp.approximate`.
+    :param x: inputs (N, d).
+    :param y: inputs (M, d); x where it is None.
+    :returns: a float64 scalar, or one per batch element of the kernel.
+    :raises ValueError: for bad inputs, or a kernel without features.
+
+    The exact kernel is evaluated in float64, in blocks of rows.
+    """
+    if not hasattr(kernel, "features"):
+        raise ValueError(f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}")
+    _checks.finite(_checks.inputs(x))
+    other = x if y is None else _checks.finite(_checks.inputs(y, x.shape[-1], "y"), "y")
+    exact = copy.deepcopy(kernel.exact_kernel).double()
+    with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
+        right = _accurate(kernel.features(other))
+        error, norm = 0.0, 0.0
+        for rows in x.split(_ROWS, dim=-2):
+            estimate = _accurate(kernel.features(rows)) @ right.mH
+            reference = exact(rows.double(), other.double()).to_dense()
+            estimate = estimate.real if estimate.is_complex() else estimate
+            error = error + (estimate - reference).square().sum((-2, -1))
+            norm = norm + reference.square().sum((-2, -1))
+        return (error / norm).sqrt()
+
+
+def _accurate(features: Tensor) -> Tensor:
+    return features.to(torch.complex128 if features.is_complex() else torch.float64)

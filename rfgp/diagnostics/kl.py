@@ -1,0 +1,135 @@
+"""How far a posterior is from the exact one: Kullback-Leibler divergences, each direction by its name."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultivariateNormal
+from torch import Tensor
+from torch.distributions import Normal
+
+from .. import _checks
+from ..distributions import ComplexNormal
+from ..linalg import cholesky, log_determinant
+from .exact import exact_posterior
+
+Direction = Literal["approximate_from_exact", "exact_from_approximate"]
+
+
+def kl_divergence(
+    p: Normal | MultivariateNormal | ComplexNormal,
+    q: Normal | MultivariateNormal | ComplexNormal,
+    *,
+    joint: bool = False,
+) -> Tensor:
+    r"""The divergence KL(p, q) of p from q, of marginals (summed over points) or of joint distributions.
+
+    .. math:: KL(p, q) = \tfrac12 \sum_i \Big[\frac{v_p}{v_q} - 1 - \log \frac{v_p}{v_q} +
+        \frac{(m_p - m_q)^2}{v_q}\Big]_i
+
+    and twice that for complex normals.
+
+    :param p: marginals, or a joint normal distribution, event shape (N,).
+    :param q: the same, of the same shape.
+    :param joint: whether to compare the joint distributions; their covariances must not be singular, so compare noisy
+        predictives and not latent functions.
+    :returns: the divergence per batch element, shape (...), in float64.
+    :raises ValueError: where shapes differ, a variance is not positive, or a joint covariance is singular.
+
+    Source: T B.3.5 with the errata (the printed Eq. B.23 is not a divergence).
+
+    >>> p, q = Normal(torch.zeros(1), torch.ones(1)), Normal(torch.ones(1), torch.ones(1))
+    >>> kl_divergence(p, q)
+    tensor(0.5000, dtype=torch.float64)
+    """
+    if p.mean.shape != q.mean.shape:
+        raise ValueError(f"expected distributions of one shape, got {tuple(p.mean.shape)} and {tuple(q.mean.shape)}")
+    factor = 1.0 if isinstance(p, ComplexNormal) else 0.5
+    difference = _exact(p.mean - q.mean)
+    if joint:
+        factor_p, factor_q = cholesky(_exact(_covariance(p))), cholesky(_exact(_covariance(q)))
+        both = torch.cat([factor_p, difference.unsqueeze(-1)], dim=-1)
+        white = torch.linalg.solve_triangular(factor_q, both, upper=False).abs().square().sum((-2, -1))
+        return factor * (white - difference.shape[-1] + log_determinant(factor_q) - log_determinant(factor_p))
+    variance_p, variance_q = p.variance.double(), q.variance.double()
+    for name, variance in (("p", variance_p), ("q", variance_q)):
+        if not bool((variance > 0).all()):
+            raise ValueError(
+                f"expected positive variances in {name}, got a smallest one of {float(variance.min()):g}; compare noisy "
+                "predictives"
+            )
+    ratio = variance_p / variance_q
+    return factor * (ratio - 1.0 - ratio.log() + difference.abs().square() / variance_q).sum(-1)
+
+
+def kl_to_exact(
+    model: Any,
+    x: Tensor,
+    *,
+    direction: Direction = "approximate_from_exact",
+    noisy: bool = False,
+    train_inputs: Tensor | None = None,
+    train_targets: Tensor | None = None,
+) -> Tensor:
+    r"""The divergence between the marginals of a model's posterior and of the exact one, summed over inputs.
+
+    "approximate_from_exact" is KL(approximate, exact), which the thesis reports; "exact_from_approximate" is
+    KL(exact, approximate). Both models have the same parameters and training data.
+
+    :param model: a fitted :class:`rfgp.models.WeightSpaceGP`, or an ExactGP with an approximated kernel.
+    :param x: the inputs at which posteriors are compared, (M, d).
+    :param direction: which of the two divergences.
+    :param noisy: whether to add the noise variance to both, for likelihoods with one noise variance.
+    :param train_inputs: the training inputs, where the model does not keep them.
+    :param train_targets: the training targets, likewise.
+    :returns: a float64 scalar, averaged over classes for a Dirichlet likelihood.
+    :raises ValueError: where the exact posterior would not fit in memory, or the model has no training data.
+
+    Source: T B.3.5 with the errata.
+    """
+    _checks.choice("direction", direction, ("approximate_from_exact", "exact_from_approximate"))
+    train_inputs, train_targets, noise = _training_data(model, train_inputs, train_targets)
+    likelihood, mean = model.likelihood, getattr(model, "mean_module", None)
+    with torch.no_grad():
+        latent = model.posterior(x) if hasattr(model, "posterior") else model.eval()(x)
+        approximate = Normal(latent.mean.double(), latent.variance.double().clamp_min(0.0).sqrt(), validate_args=False)
+        exact = exact_posterior(model.covar_module, likelihood, train_inputs, train_targets, x, mean, noise)
+        if noisy:
+            if not isinstance(likelihood, gpytorch.likelihoods.GaussianLikelihood):
+                raise ValueError(
+                    f"expected a likelihood with one noise variance for noisy=True, got {type(likelihood).__name__}; "
+                    "compare the latent functions"
+                )
+            approximate, exact = (_plus_noise(d, likelihood.noise.double()) for d in (approximate, exact))
+        pair = (approximate, exact) if direction == "approximate_from_exact" else (exact, approximate)
+        return kl_divergence(*pair).mean()
+
+
+def _plus_noise(distribution: Normal, noise: Tensor) -> Normal:
+    return Normal(distribution.mean, (distribution.variance + noise).sqrt(), validate_args=False)
+
+
+def _training_data(model: Any, x: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    if x is not None and y is not None:
+        return x, y, None
+    if hasattr(model, "train_targets") and model.train_targets is not None:
+        labels = getattr(model.likelihood, "targets", None)
+        return model.train_inputs[0], model.train_targets if labels is None else labels, None
+    parts = getattr(model, "training_data", [])
+    if not parts:
+        raise ValueError("expected a model that keeps its training data, got none; pass train_inputs and train_targets")
+    inputs, targets, noises = zip(*parts, strict=True)
+    noise = None if any(n is None for n in noises) else torch.cat(noises)
+    return torch.cat(inputs), torch.cat(targets), noise
+
+
+def _covariance(distribution: Any) -> Tensor:
+    if isinstance(distribution, Normal):
+        return torch.diag_embed(distribution.variance)
+    return distribution.covariance_matrix
+
+
+def _exact(value: Tensor) -> Tensor:
+    return value.to(torch.complex128 if value.is_complex() else torch.float64)

@@ -1,0 +1,175 @@
+"""Classification as regression on transformed labels, with class probabilities and a choice of alpha_epsilon."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultivariateNormal
+from torch import Generator, Tensor
+
+from .. import _checks
+
+ALPHA_GRID = (1e-4, 1e-3, 1e-2, 1e-1)
+
+
+class DirichletTargets(NamedTuple):
+    """Transformed label and noise variance inside a class and outside of it; floats."""
+
+    inside: float
+    outside: float
+    inside_noise: float
+    outside_noise: float
+
+
+class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassificationLikelihood):
+    r"""GPyTorch's Dirichlet likelihood, with class probabilities and a choice of :math:`\alpha_\epsilon`.
+
+    .. math:: s = \log(1/\alpha + 1), \qquad t = \log \alpha - s/2, \qquad
+        \alpha = \alpha_\epsilon + [\text{label is the class}]
+
+    Every class is a regression on targets t with noise s, each of which takes two values.
+
+    :param targets: the integer labels (N,) of the training data; None where a WeightSpaceGP is given them batch by batch.
+    :param alpha_epsilon: the concentration outside the class, positive.
+    :param learn_additional_noise: whether to learn a further noise variance per class.
+    :param num_classes: the number of classes C; the largest label plus one where it is None.
+    :param dtype: the dtype of the transformed targets; the default dtype where it is None.
+    :raises ValueError: where labels are not integers from 0 to C - 1, or alpha_epsilon is not positive.
+
+    Source: T B.3.4 (Milios et al., 2018).
+
+    >>> likelihood = DirichletClassificationLikelihood(torch.tensor([0, 1, 1]))
+    >>> likelihood.num_classes, likelihood.transformed_targets.shape
+    (2, torch.Size([2, 3]))
+    """
+
+    def __init__(
+        self,
+        targets: Tensor | None = None,
+        alpha_epsilon: float = 0.01,
+        learn_additional_noise: bool = False,
+        num_classes: int | None = None,
+        dtype: torch.dtype | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if targets is None and num_classes is None:
+            raise ValueError("expected targets or num_classes, got neither; pass the training labels")
+        if num_classes is None:
+            known = _checks.labels(targets, targets.unsqueeze(-1), torch.iinfo(torch.int64).max, "targets")
+            num_classes = int(known.max()) + 1 if known.numel() else 0
+        num_classes = _checks.positive_integer("num_classes", num_classes)
+        if targets is None:
+            targets = torch.zeros(0, dtype=torch.long)
+        else:
+            _checks.labels(targets, targets.unsqueeze(-1), num_classes, "targets")
+        self._fixed_num_classes = num_classes
+        super().__init__(
+            targets,
+            alpha_epsilon=_positive(alpha_epsilon),
+            learn_additional_noise=learn_additional_noise,
+            dtype=dtype or torch.get_default_dtype(),
+            **kwargs,
+        )
+
+    def _prepare_targets(
+        self, targets: Tensor, alpha_epsilon: float = 0.01, dtype: torch.dtype = torch.float
+    ) -> tuple[Tensor, Tensor, int]:
+        inside = torch.nn.functional.one_hot(targets.long(), self._fixed_num_classes).bool()
+        values = dirichlet_targets(alpha_epsilon)
+        exact = inside.to(torch.float64)
+        noise = values.outside_noise + (values.inside_noise - values.outside_noise) * exact
+        transformed = values.outside + (values.inside - values.outside) * exact
+        return noise.mT.to(dtype), transformed.to(dtype), self._fixed_num_classes
+
+    def set_alpha_epsilon(self, alpha_epsilon: float) -> None:
+        """Change :math:`\\alpha_\\epsilon`, and with it targets and noise.
+
+        :param alpha_epsilon: a positive number.
+        :raises ValueError: where it is not positive.
+        """
+        self.alpha_epsilon = _positive(alpha_epsilon)
+        dtype = self.transformed_targets.dtype
+        noise, transformed, _ = self._prepare_targets(self.targets, self.alpha_epsilon, dtype)
+        self.noise_covar.noise = noise
+        self.transformed_targets = transformed.mT
+
+    def class_probabilities(
+        self, latent: MultivariateNormal, num_samples: int = 512, generator: Generator | None = None
+    ) -> Tensor:
+        r"""Class probabilities :math:`E\, \mathrm{softmax}(f)` under the marginals of the latent functions.
+
+        :param latent: the posterior of the latent functions, batch shape (C,), event shape (N,).
+        :param num_samples: the number of draws of the Monte Carlo average.
+        :param generator: a CPU generator for the draws; PyTorch's default one where it is None.
+        :returns: (N, C); rows sum to one.
+        """
+        mean, std = latent.mean.mT, latent.variance.clamp_min(0.0).sqrt().mT
+        total = torch.zeros_like(mean)
+        for _ in range(num_samples):
+            draw = torch.randn(mean.shape, generator=generator, dtype=torch.float32).to(mean)
+            total += torch.softmax(mean + std * draw, dim=-1)
+        return total / num_samples
+
+    def select_alpha_epsilon(
+        self,
+        model: Any,
+        x: Tensor,
+        labels: Tensor,
+        grid: Sequence[float] = ALPHA_GRID,
+        num_samples: int = 512,
+        seed: int = 0,
+    ) -> dict[float, float]:
+        """Set :math:`\\alpha_\\epsilon` to the value of a grid with the smallest validation MNLL.
+
+        The statistics of a WeightSpaceGP do not depend on alpha, so that the training data are not touched again.
+
+        :param model: a fitted :class:`rfgp.models.WeightSpaceGP` with this likelihood.
+        :param x: validation inputs, (N, d).
+        :param labels: validation labels, (N,).
+        :param grid: the values to try, positive.
+        :param num_samples: the number of draws behind the class probabilities.
+        :param seed: the seed of these draws, the same for every value.
+        :returns: the mean negative log likelihood for each value of the grid.
+        :raises ValueError: for an empty grid, or where the model has another likelihood.
+        """
+        if not len(grid):
+            raise ValueError("expected a non-empty grid of alpha_epsilon, got an empty one")
+        if getattr(model, "likelihood", None) is not self:
+            raise ValueError("expected a model with this very likelihood, got another; call model.likelihood")
+        known = _checks.labels(labels, x, self.num_classes, "labels")
+        scores: dict[float, float] = {}
+        with torch.no_grad():
+            for alpha in grid:
+                self.set_alpha_epsilon(alpha)
+                generator = torch.Generator().manual_seed(seed)
+                probabilities = self.class_probabilities(model.posterior(x), num_samples, generator)
+                chosen = probabilities.gather(-1, known.unsqueeze(-1))
+                scores[float(alpha)] = float(-chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log().mean())
+        self.set_alpha_epsilon(min(scores, key=scores.__getitem__))
+        return scores
+
+
+def dirichlet_targets(alpha_epsilon: float) -> DirichletTargets:
+    """The two transformed labels and the two noise variances for a value of alpha_epsilon.
+
+    >>> dirichlet_targets(1.0).outside_noise == math.log(2.0)
+    True
+    """
+    inside_noise = math.log1p(1.0 / (1.0 + alpha_epsilon))
+    outside_noise = math.log1p(1.0 / alpha_epsilon)
+    return DirichletTargets(
+        math.log1p(alpha_epsilon) - 0.5 * inside_noise,
+        math.log(alpha_epsilon) - 0.5 * outside_noise,
+        inside_noise,
+        outside_noise,
+    )
+
+
+def _positive(alpha_epsilon: float) -> float:
+    if not math.isfinite(alpha_epsilon) or alpha_epsilon <= 0:
+        raise ValueError(f"expected a positive alpha_epsilon, got {alpha_epsilon!r}; values around 0.01 are usual")
+    return float(alpha_epsilon)

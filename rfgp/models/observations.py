@@ -1,0 +1,218 @@
+"""How each likelihood turns rows into statistics, and statistics into the linear systems of weight space."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import gpytorch
+import torch
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
+from torch import Tensor
+
+from .. import _checks
+from ..likelihoods import ComplexGaussianLikelihood
+from ..likelihoods.dirichlet import dirichlet_targets
+from ..statistics import GramStatistics
+
+
+class Rows(NamedTuple):
+    """What one batch of rows adds to the statistics: arguments of :meth:`GramStatistics.update` after the features."""
+
+    targets: Tensor
+    weights: Tensor | None = None
+    log_noise: Tensor | None = None
+    groups: Tensor | None = None
+
+    def chunk(self, rows: slice) -> Rows:
+        """These rows alone."""
+        return Rows(*(None if part is None else part[rows] for part in self))
+
+
+class System(NamedTuple):
+    r"""One regression in weight space: Gram matrix and cross products with precisions, and what the evidence needs.
+
+    ``gram`` is :math:`\Phi^H S^{-1} \Phi`, ``cross`` is :math:`\Phi^H S^{-1} r`, ``quadratic`` is
+    :math:`r^H S^{-1} r` and ``log_noise`` is log|S|.
+    """
+
+    gram: Tensor
+    cross: Tensor
+    quadratic: Tensor
+    log_noise: Tensor
+
+
+class Observations(abc.ABC):
+    """The rows of one likelihood: how they are checked, summed, and combined into systems.
+
+    Residuals are linear in known columns: the columns of ``targets`` are y (where it is not a label) and the basis of
+    the mean function, so that mean parameters and homoscedastic noise need no new pass over the data.
+
+    :param likelihood: the GPyTorch likelihood.
+    """
+
+    num_groups = 1
+    num_systems = 1
+    is_complex = False
+
+    def __init__(self, likelihood: Likelihood) -> None:
+        self.likelihood = likelihood
+
+    @abc.abstractmethod
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        """Checked rows; ``basis`` (N, k) holds the columns of the mean function."""
+
+    @abc.abstractmethod
+    def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
+        """The systems, one per class; ``coefficients`` are those of the mean, (k,) or (C, k)."""
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Parameters of the likelihood that enter the statistics."""
+        return {}
+
+    @property
+    def constant(self) -> float:
+        """The constant of the log density per row: log(2 pi) for real and log(pi) for complex rows."""
+        return math.log(2.0 * math.pi)
+
+
+def observations(likelihood: Likelihood) -> Observations:
+    """The observations of a likelihood.
+
+    :raises ValueError: for a likelihood that has no closed form in weight space.
+    """
+    if isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood):
+        return ClassLabels(likelihood)
+    if isinstance(likelihood, FixedNoiseGaussianLikelihood):
+        return FixedNoise(likelihood)
+    if isinstance(likelihood, GaussianLikelihood):
+        return Homoscedastic(likelihood)
+    raise ValueError(
+        "expected a Gaussian, fixed-noise, complex Gaussian or Dirichlet classification likelihood, got "
+        f"{type(likelihood).__name__}; use one of these"
+    )
+
+
+def _residual(coefficients: Tensor) -> Tensor:
+    """Coefficients (k + 1, 1) of the residual y - basis @ coefficients in the columns [y, basis]."""
+    return torch.cat([coefficients.new_ones(1), -coefficients]).unsqueeze(-1)
+
+
+def _quadratic(outer: Tensor, left: Tensor) -> Tensor:
+    value = (left.mH @ outer @ left).squeeze(-1).squeeze(-1)
+    return value.real if value.is_complex() else value
+
+
+class Homoscedastic(Observations):
+    """Real or complex targets with one noise variance, which the statistics do not contain."""
+
+    def __init__(self, likelihood: GaussianLikelihood) -> None:
+        super().__init__(likelihood)
+        self.is_complex = isinstance(likelihood, ComplexGaussianLikelihood)
+        if likelihood.noise.numel() != 1:
+            raise ValueError(
+                f"expected a likelihood with one noise variance, got a batch of shape {tuple(likelihood.noise.shape)}; "
+                "fit one model per element"
+            )
+
+    @property
+    def constant(self) -> float:
+        return math.log(math.pi) if self.is_complex else super().constant
+
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        if noise is not None:
+            raise ValueError(
+                "expected no noise for a likelihood that learns it, got some; use FixedNoiseGaussianLikelihood"
+            )
+        _checks.targets(y, x)
+        if y.is_complex() != self.is_complex:
+            wanted, likelihood = (
+                ("complex", "GaussianLikelihood") if self.is_complex else ("real", "ComplexGaussianLikelihood")
+            )
+            raise ValueError(f"expected {wanted} targets, got {y.dtype}; use {likelihood}")
+        return Rows(torch.cat([y.unsqueeze(-1), basis.to(y.dtype)], dim=-1))
+
+    def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
+        noise = self.likelihood.noise.double().squeeze()
+        residual = _residual(coefficients).to(statistics.outer.dtype)
+        yield System(
+            statistics.gram[0] / noise,
+            statistics.cross[0] @ residual.to(statistics.cross.dtype) / noise,
+            _quadratic(statistics.outer[0], residual) / noise,
+            statistics.num_rows * noise.log(),
+        )
+
+
+class FixedNoise(Observations):
+    """Real targets with a known noise variance per row, plus a learnt one where the likelihood has it."""
+
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        _checks.targets(y, x)
+        if y.is_complex():
+            raise ValueError(f"expected real targets, got {y.dtype}; use ComplexGaussianLikelihood")
+        if noise is None:
+            noise = self.likelihood.noise_covar.noise
+            if not is_all or noise.shape != y.shape:
+                raise ValueError(
+                    f"expected the noise of {len(y)} rows, got a likelihood that knows {noise.shape[-1]}; pass noise="
+                )
+            noise = noise.to(x)
+        total = _checks.noise(noise, x).double()
+        if self.likelihood.second_noise_covar is not None:
+            total = total + self.likelihood.second_noise_covar.noise.double()
+        return Rows(torch.cat([y.unsqueeze(-1), basis], dim=-1), 1.0 / total, total.log())
+
+    def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
+        residual = _residual(coefficients)
+        yield System(
+            statistics.gram[0],
+            statistics.cross[0] @ residual.to(statistics.cross.dtype),
+            _quadratic(statistics.outer[0], residual),
+            statistics.log_noise[0],
+        )
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {f"likelihood.{name}": value for name, value in self.likelihood.named_parameters()}
+
+
+class ClassLabels(Observations):
+    r"""Integer labels: every class is a regression, and all of them share one pass over the data.
+
+    With the Gram matrices of the rows of each class, :math:`G_c`, and their sum G, class c has
+    :math:`\Phi^H S_c^{-1} \Phi = (G - G_c) / s_0 + G_c / s_1`, and so on for the other sums.
+    """
+
+    def __init__(self, likelihood: gpytorch.likelihoods.DirichletClassificationLikelihood) -> None:
+        super().__init__(likelihood)
+        self.num_groups = self.num_systems = likelihood.num_classes
+
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        if noise is not None:
+            raise ValueError("expected no noise for class labels, got some; the likelihood computes it from the labels")
+        labels = _checks.labels(y, x, self.num_groups)
+        return Rows(torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1), groups=labels)
+
+    def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
+        values = dirichlet_targets(self.likelihood.alpha_epsilon)
+        extra = self.likelihood.second_noise_covar
+        added = torch.zeros((), dtype=torch.float64) if extra is None else extra.noise.double()
+        added = added.to(coefficients.device).expand(self.num_systems, 1)
+        gram, cross, outer = statistics.gram.sum(0), statistics.cross.sum(0), statistics.outer.sum(0)
+        for c in range(self.num_systems):
+            inside_noise, outside_noise = values.inside_noise + added[c, 0], values.outside_noise + added[c, 0]
+            mean = coefficients if coefficients.dim() == 1 else coefficients[c]
+            one = torch.zeros_like(_residual(mean))
+            one[0] = 1.0
+            inside = _residual(mean) + (values.inside - 1.0) * one
+            outside = _residual(mean) + (values.outside - 1.0) * one
+            own, dtype = statistics.cross[c], cross.dtype
+            rows_inside = statistics.count[c]
+            yield System(
+                gram / outside_noise + (1.0 / inside_noise - 1.0 / outside_noise) * statistics.gram[c],
+                (cross - own) @ (outside / outside_noise).to(dtype) + own @ (inside / inside_noise).to(dtype),
+                _quadratic(outer - statistics.outer[c], outside) / outside_noise
+                + _quadratic(statistics.outer[c], inside) / inside_noise,
+                rows_inside * inside_noise.log() + (statistics.num_rows - rows_inside) * outside_noise.log(),
+            )

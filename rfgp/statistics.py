@@ -1,0 +1,194 @@
+"""Sufficient statistics of a feature model: sums over rows that can be added, subtracted, saved and all-reduced."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from . import linalg
+
+_FIELDS = ("_gram", "cross", "outer", "count", "log_noise")
+
+
+class GramStatistics:
+    r"""Weighted sums over rows, one set per group (class, task or fold), in float64.
+
+    .. math:: G_g = \sum_{i \in g} w_i \overline{\phi_i} \phi_i^\top, \quad H_g = \sum_{i \in g} w_i \overline{\phi_i} t_i,
+        \quad O_g = \sum_{i \in g} w_i \overline{t_i} t_i^\top
+
+    with the count and the sum of log noise variances of the rows of each group. The posterior, the evidence and their
+    gradients need nothing else from the data.
+
+    :param num_features: the number of columns D of the features.
+    :param num_targets: the number of columns K of the targets.
+    :param num_groups: the number of groups.
+    :param is_complex: whether the features are complex.
+    :param has_complex_targets: whether the targets are complex.
+    :param device: where the sums live.
+
+    >>> statistics = GramStatistics(2, 1).update(torch.eye(2), torch.ones(2, 1))
+    >>> statistics.gram
+    tensor([[[1., 0.],
+             [0., 1.]]], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_targets: int,
+        num_groups: int = 1,
+        is_complex: bool = False,
+        has_complex_targets: bool = False,
+        device: torch.device | None = None,
+    ) -> None:
+        feature_dtype = torch.complex128 if is_complex else torch.float64
+        target_dtype = torch.complex128 if has_complex_targets else torch.float64
+        cross_dtype = torch.promote_types(feature_dtype, target_dtype)
+        self._gram = torch.zeros(num_groups, num_features, num_features, dtype=feature_dtype, device=device)
+        self.cross = torch.zeros(num_groups, num_features, num_targets, dtype=cross_dtype, device=device)
+        self.outer = torch.zeros(num_groups, num_targets, num_targets, dtype=target_dtype, device=device)
+        self.count = torch.zeros(num_groups, dtype=torch.float64, device=device)
+        self.log_noise = torch.zeros(num_groups, dtype=torch.float64, device=device)
+        self._is_mirrored = True
+
+    @property
+    def gram(self) -> Tensor:
+        """The Gram matrices, (G, D, D)."""
+        if not self._is_mirrored:
+            for gram in self._gram:
+                linalg.mirror_(gram)
+            self._is_mirrored = True
+        return self._gram
+
+    @property
+    def num_rows(self) -> float:
+        """The number of rows in all groups."""
+        return float(self.count.sum())
+
+    def update(
+        self,
+        features: Tensor,
+        targets: Tensor,
+        weights: Tensor | None = None,
+        log_noise: Tensor | None = None,
+        groups: Tensor | None = None,
+        product_dtype: torch.dtype = torch.float64,
+    ) -> Self:
+        """Add rows, and return the statistics. Where an argument carries gradients the sums carry them too.
+
+        :param features: (N, D), real or complex.
+        :param targets: (N, K), real or complex.
+        :param weights: (N,), the precisions of the rows; ones where it is None.
+        :param log_noise: (N,), the log noise variances of the rows; zeros where it is None.
+        :param groups: (N,), integers that name the group of each row; group 0 where it is None.
+        :param product_dtype: the dtype of the products inside a chunk of rows; sums are in float64.
+        """
+        carries = [t for t in (features, targets, weights, self._gram) if t is not None and t.requires_grad]
+        in_place = not (torch.is_grad_enabled() and carries)
+        if not in_place:
+            self._gram, self.cross, self.outer = self.gram.clone(), self.cross.clone(), self.outer.clone()
+            self.log_noise = self.log_noise.clone()
+        everything = {0: slice(None)}
+        by_group = everything if groups is None else {int(g): groups == g for g in groups.unique()}
+        for group, rows in by_group.items():
+            f, t = features[rows], targets[rows]
+            w = None if weights is None else weights[rows]
+            exact = t.to(self.outer.dtype)
+            self.outer[group] += (exact if w is None else exact * w.double().unsqueeze(-1)).mH @ exact
+            self.count[group] += f.shape[0]
+            if log_noise is not None:
+                self.log_noise[group] += log_noise[rows].double().sum()
+            if in_place:
+                linalg.add_gram_(self._gram[group], self.cross[group], f, t, w, product_dtype)
+            else:
+                gram, cross = linalg.gram(f, t, w, product_dtype)
+                self._gram[group] += gram
+                self.cross[group] += cross
+        self._is_mirrored = self._is_mirrored and not in_place
+        return self
+
+    def merge(self, other: GramStatistics) -> GramStatistics:
+        """The statistics of both sets of rows together, a new object."""
+        return self._combine(other, torch.add)
+
+    def subtract(self, other: GramStatistics) -> GramStatistics:
+        """The statistics of these rows without those of ``other``, a new object.
+
+        :param other: the statistics of a subset of the rows.
+        :raises ValueError: where the shapes differ, or ``other`` has more rows in a group.
+        """
+        if other.count.shape == self.count.shape and bool((other.count > self.count).any()):
+            raise ValueError("expected statistics of a subset of the rows to subtract, got more rows than there are")
+        return self._combine(other, torch.sub)
+
+    def _combine(self, other: GramStatistics, operation: Callable[[Tensor, Tensor], Tensor]) -> GramStatistics:
+        for name in _FIELDS:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine.shape != theirs.shape or mine.dtype != theirs.dtype or mine.device != theirs.device:
+                raise ValueError(
+                    f"expected statistics of the same model, with {name.strip('_')} {tuple(mine.shape)} {mine.dtype} on "
+                    f"{mine.device}, got {tuple(theirs.shape)} {theirs.dtype} on {theirs.device}"
+                )
+        result = object.__new__(type(self))
+        result._is_mirrored = True
+        result._gram = operation(self.gram, other.gram)
+        for name in _FIELDS[1:]:
+            setattr(result, name, operation(getattr(self, name), getattr(other, name)))
+        return result
+
+    def all_reduce(self) -> Self:
+        """Sum the statistics over all processes of the default ``torch.distributed`` group, in place."""
+        with torch.no_grad():
+            for name in _FIELDS:
+                value = getattr(self, name)
+                torch.distributed.all_reduce(torch.view_as_real(value) if value.is_complex() else value)
+        return self
+
+    def to(self, device: torch.device) -> Self:
+        """Move the sums to a device, in place; their dtype stays."""
+        for name in _FIELDS:
+            setattr(self, name, getattr(self, name).to(device))
+        return self
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The sums by name, detached."""
+        return {name.strip("_"): (self.gram if name == "_gram" else getattr(self, name)).detach() for name in _FIELDS}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Tensor]) -> GramStatistics:
+        """Statistics from :meth:`state_dict`."""
+        result = object.__new__(cls)
+        result._is_mirrored = True
+        for name in _FIELDS:
+            setattr(result, name, state[name.strip("_")].clone())
+        return result
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sums to a file, under a temporary name first.
+
+        :param path: the file to write.
+        """
+        target = Path(path)
+        handle, temporary = tempfile.mkstemp(dir=target.resolve().parent, prefix=target.name, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                torch.save(self.state_dict(), file)
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> GramStatistics:
+        """Read what :meth:`save` wrote.
+
+        :param path: the file to read.
+        """
+        return cls.from_state_dict(torch.load(path, weights_only=True))
