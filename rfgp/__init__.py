@@ -1,4 +1,4 @@
-"""Random features for Gaussian processes on GPyTorch: approximate a kernel in one line, and know how far from exact you are.
+"""Random features for Gaussian processes on GPyTorch: approximate in one line, and know how far from exact you are.
 
 >>> import gpytorch, rfgp
 >>> exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PolynomialKernel(power=3))

@@ -1,7 +1,8 @@
-"""Validation of what users pass in: each check raises a ValueError that says what was expected, what came, what to do."""
+"""Validation of what users pass in: a ValueError says what was expected, what came and what to do."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -108,3 +109,14 @@ def noise(value: Any, x: Tensor, name: str = "noise") -> Tensor:
     if bool((value <= 0).any()):
         raise ValueError(f"expected positive {name} variances, got a smallest one of {float(value.min()):g}")
     return value
+
+
+def fits_in_memory(num_bytes: float, what: str, advice: str) -> None:
+    """Raise where something needs more than the physical memory of the machine (8 GiB where that is not known)."""
+    known = hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else 2**33
+    if num_bytes > available:
+        raise ValueError(
+            f"expected {what} to fit in {available / 2**30:.1f} GiB of memory, got a need of {num_bytes / 2**30:.1f} "
+            f"GiB; {advice}"
+        )

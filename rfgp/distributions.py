@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from .linalg import cholesky, log_determinant
 
 
 class ComplexNormal(Distribution):
-    r"""Proper complex normal :math:`CN(\mu, \Sigma)`, with :math:`E (z - \mu)(z - \mu)^H = \Sigma`, no pseudo-covariance.
+    r"""Proper complex normal :math:`CN(\mu, \Sigma)`: :math:`E (z - \mu)(z - \mu)^H = \Sigma`, no pseudo-covariance.
 
     .. math:: p(z) = \pi^{-n} |\Sigma|^{-1} \exp(-(z - \mu)^H \Sigma^{-1} (z - \mu))
 
@@ -30,7 +32,7 @@ class ComplexNormal(Distribution):
     tensor(1., dtype=torch.float64)
     """
 
-    arg_constraints: dict[str, constraints.Constraint] = {}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     has_rsample = True
 
     def __init__(
@@ -46,7 +48,7 @@ class ComplexNormal(Distribution):
         if (covariance_matrix is None) == (covariance_root is None):
             raise ValueError("expected one of covariance_matrix and covariance_root, got both or neither")
         self.loc = loc
-        self._dense = None if covariance_matrix is None else covariance_matrix.to(loc.dtype)
+        self._dense = loc.new_zeros(0) if covariance_matrix is None else covariance_matrix.to(loc.dtype)
         self.covariance_root = None if covariance_root is None else covariance_root.to(loc.dtype)
         self.diagonal = diagonal
         super().__init__(loc.shape[:-1], loc.shape[-1:], validate_args=False)
@@ -80,7 +82,8 @@ class ComplexNormal(Distribution):
         :param noise: its variances, (..., N) or (..., 1).
         """
         total = noise if self.diagonal is None else self.diagonal + noise
-        return ComplexNormal(self.loc, self._dense, covariance_root=self.covariance_root, diagonal=total)
+        dense = self._dense if self.covariance_root is None else None
+        return ComplexNormal(self.loc, dense, covariance_root=self.covariance_root, diagonal=total)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The log density at ``value`` (..., N), of shape (...)."""
@@ -89,7 +92,7 @@ class ComplexNormal(Distribution):
         quadratic = (white.real**2 + white.imag**2).sum(-1)
         return -(quadratic + log_determinant(factor) + self.loc.shape[-1] * math.log(math.pi))
 
-    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Reparametrised draws, (*sample_shape, ..., N)."""
         root = cholesky(self._dense) if self.covariance_root is None else self.covariance_root
         shape = (*sample_shape, *self.loc.shape[:-1], root.shape[-1], 1)

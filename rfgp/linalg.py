@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _TRANSFORM_BLOCK = 32
-_GRAM_ROWS = 8192
 _GRAM_COLUMNS = 512
+_CHUNK_BYTES = 24 * 2**20
 
 
 @functools.lru_cache(maxsize=64)
@@ -87,8 +88,15 @@ def accurate_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.complex128 if dtype.is_complex else torch.float64
 
 
-def _row_chunks(num_rows: int) -> list[slice]:
-    return [slice(start, min(start + _GRAM_ROWS, num_rows)) for start in range(0, num_rows, _GRAM_ROWS)]
+def row_chunks(num_rows: int, num_columns: int, itemsize: int = 8) -> list[slice]:
+    """Slices of rows that keep a chunk of a tall matrix near 24 MiB, where allocators reuse memory and caches help.
+
+    :param num_rows: the number of rows N.
+    :param num_columns: the number of columns.
+    :param itemsize: bytes per number.
+    """
+    rows = min(max(_CHUNK_BYTES // (num_columns * itemsize), 512), 8192)
+    return [slice(start, min(start + rows, num_rows)) for start in range(0, num_rows, rows)]
 
 
 def add_gram_(
@@ -110,12 +118,16 @@ def add_gram_(
     """
     width = gram.shape[-1]
     product = torch.promote_types(product_dtype, features.dtype) if features.is_complex() else product_dtype
-    for rows in _row_chunks(features.shape[0]):
+    for rows in row_chunks(features.shape[0], width, product.itemsize):
         chunk = features[rows].to(product)
         weighted = chunk if weights is None else chunk * weights[rows, None].to(product.to_real())
         for start in range(0, width, _GRAM_COLUMNS):
             stop = min(start + _GRAM_COLUMNS, width)
-            gram[start:stop, start:] += chunk[:, start:stop].mH @ weighted[:, start:]
+            block, left, right = gram[start:stop, start:], chunk[:, start:stop].mH, weighted[:, start:]
+            if block.dtype == product:
+                block.addmm_(left, right)
+            else:
+                block += left @ right
         cross += weighted.mH.to(cross.dtype) @ targets[rows].to(cross.dtype)
 
 
@@ -134,7 +146,9 @@ class _Gram(torch.autograd.Function):
     """Weighted Gram and cross products of tall matrices, row chunk by row chunk; nothing of size N x D is kept."""
 
     @staticmethod
-    def forward(ctx, features, targets, weights, product_dtype):
+    def forward(
+        ctx: Any, features: Tensor, targets: Tensor, weights: Tensor | None, product_dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(features, targets, weights)
         exact = torch.promote_types(accurate_dtype(features.dtype), accurate_dtype(targets.dtype))
         width = features.shape[-1]
@@ -145,17 +159,17 @@ class _Gram(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_gram, grad_cross):
+    def backward(ctx: Any, grad_gram: Tensor, grad_cross: Tensor) -> tuple[Tensor | None, ...]:
         features, targets, weights = ctx.saved_tensors
         want_features, want_targets, want_weights, _ = ctx.needs_input_grad
         symmetric = grad_gram + grad_gram.mH
-        grad_features = torch.empty_like(features) if want_features else None
-        grad_targets = torch.empty_like(targets) if want_targets else None
-        grad_weights = torch.empty_like(weights) if want_weights else None
-        for rows in _row_chunks(features.shape[0]):
+        grad_features = torch.empty_like(features if want_features else features[:0])
+        grad_targets = torch.empty_like(targets if want_targets else targets[:0])
+        grad_weights = torch.empty_like(weights if want_weights else targets[:0])
+        for rows in row_chunks(features.shape[0], features.shape[1], grad_gram.dtype.itemsize):
             chunk = features[rows].to(grad_gram.dtype)
             target = targets[rows].to(grad_cross.dtype)
-            from_gram = chunk @ symmetric if want_features or want_weights else None
+            from_gram = chunk @ symmetric if want_features or want_weights else torch.zeros_like(chunk)
             from_cross = target @ grad_cross.mH
             scale = 1.0 if weights is None else weights[rows, None].double()
             if want_features:
@@ -167,7 +181,12 @@ class _Gram(torch.autograd.Function):
             if want_weights:
                 grad = _real(chunk.conj() * (0.5 * from_gram + from_cross)).sum(-1)
                 grad_weights[rows] = grad.to(weights.dtype)
-        return grad_features, grad_targets, grad_weights, None
+        return (
+            grad_features if want_features else None,
+            grad_targets if want_targets else None,
+            grad_weights if want_weights else None,
+            None,
+        )
 
 
 def _real(x: Tensor) -> Tensor:
@@ -204,6 +223,23 @@ def cholesky(matrix: Tensor) -> Tensor:
     :raises ValueError: where a matrix is not positive definite to working precision.
     """
     factor, info = torch.linalg.cholesky_ex(matrix)
+    return check_factor(factor, info)
+
+
+def cholesky_(matrix: Tensor, out: Tensor) -> Tensor:
+    """Lower Cholesky factor of one matrix, written to ``out``, without gradients.
+
+    :param matrix: (D, D), Hermitian positive definite.
+    :param out: (D, D), in column-major order where no copy is to be made.
+    :raises ValueError: where the matrix is not positive definite to working precision.
+    """
+    info = torch.empty((), dtype=torch.int32, device=matrix.device)
+    torch.linalg.cholesky_ex(matrix, out=(out, info))
+    return check_factor(out, info)
+
+
+def check_factor(factor: Tensor, info: Tensor) -> Tensor:
+    """Return a Cholesky factor, or raise a ValueError where LAPACK says that there is none."""
     if bool((info != 0).any()) or not bool(torch.isfinite(_real(factor.diagonal(dim1=-2, dim2=-1))).all()):
         raise ValueError(
             "expected a positive definite matrix, got one that is not to working precision; the noise is too small "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Self
 
@@ -9,9 +10,7 @@ import torch
 from linear_operator.operators import LinearOperator, RootLinearOperator
 from torch import Tensor
 
-from .linalg import accurate_dtype, cholesky, gram, log_determinant
-
-_ROWS = 4096
+from .linalg import accurate_dtype, cholesky, cholesky_, gram, log_determinant, row_chunks
 
 
 class WeightPosterior:
@@ -20,9 +19,11 @@ class WeightPosterior:
     .. math:: B = I + \Phi^H S^{-1} \Phi = L L^H, \qquad m = B^{-1} \Phi^H S^{-1} y
 
     The function :math:`f(x) = \phi(x) w` then has mean :math:`\Phi_* m` and covariance
-    :math:`\Phi_* B^{-1} \Phi_*^H = (\Phi_* L^{-H}) (\Phi_* L^{-H})^H`. Complex features give a proper complex posterior.
+    :math:`\Phi_* B^{-1} \Phi_*^H = (\Phi_* L^{-H}) (\Phi_* L^{-H})^H`. Complex features give a proper complex
+    posterior.
 
-    :param precision_gram: :math:`\Phi^H S^{-1} \Phi`, (..., D, D), float64 or complex128.
+    :param grams: pairs of coefficients and (..., D, D) matrices whose sum is :math:`\Phi^H S^{-1} \Phi`, in float64 or
+        complex128; or that sum itself.
     :param cross: :math:`\Phi^H S^{-1} y`, (..., D, K).
     :raises ValueError: where B is not positive definite to working precision.
 
@@ -34,18 +35,21 @@ class WeightPosterior:
             [0.5000]], dtype=torch.float64)
     """
 
-    def __init__(self, precision_gram: Tensor, cross: Tensor) -> None:
-        precision = precision_gram.clone()
+    def __init__(self, grams: Tensor | list[tuple[Tensor, Tensor]], cross: Tensor) -> None:
+        terms = [grams.clone()] if isinstance(grams, Tensor) else [c * matrix for c, matrix in grams]
+        precision = functools.reduce(torch.add, terms)
         precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
         self.factor = cholesky(precision)
         dtype = torch.promote_types(self.factor.dtype, cross.dtype)
         self.mean = torch.cholesky_solve(cross.to(dtype), self.factor.to(dtype))
 
     @classmethod
-    def stacked(cls, systems: Iterable[tuple[Tensor, Tensor]], count: int) -> Self:
-        """A batch of posteriors, from systems that are made one at a time so that memory holds only their factors.
+    def stacked(cls, systems: Iterable[tuple[list[tuple[Tensor, Tensor]], Tensor]], count: int) -> Self:
+        """A batch of posteriors, from systems that are made one at a time.
 
-        :param systems: pairs of (D, D) matrices and (D, K) cross products.
+        Without gradients one matrix of working memory serves all of them beside the factors.
+
+        :param systems: the arguments of each posterior.
         :param count: how many there are.
         """
         result = object.__new__(cls)
@@ -54,12 +58,19 @@ class WeightPosterior:
             result.factor = torch.stack([part.factor for part in parts])
             result.mean = torch.stack([part.mean for part in parts])
             return result
-        for index, system in enumerate(systems):
-            part = cls(*system)
+        means = []
+        for index, (grams, cross) in enumerate(systems):
             if index == 0:
-                result.factor = part.factor.new_empty(count, *part.factor.shape)
-                result.mean = part.mean.new_empty(count, *part.mean.shape)
-            result.factor[index], result.mean[index] = part.factor, part.mean
+                work = torch.empty_like(grams[0][1])
+                result.factor = work.new_empty(count, *work.shape).mT
+            for term, (coefficient, matrix) in enumerate(grams):
+                if term == 0:
+                    torch.mul(matrix, coefficient, out=work)
+                else:
+                    work.add_(matrix, alpha=float(coefficient))
+            work.diagonal().add_(1.0)
+            means.append(torch.cholesky_solve(cross, cholesky_(work, result.factor[index])))
+        result.mean = torch.stack(means)
         return result
 
     @property
@@ -123,17 +134,17 @@ def batched_gram(
     return grams.reshape(*batch, *grams.shape[1:]), crosses.reshape(*batch, *crosses.shape[1:])
 
 
-def feature_product(features: Tensor, weights: Tensor, rows: int = _ROWS) -> Tensor:
+def feature_product(features: Tensor, weights: Tensor) -> Tensor:
     """Product of features with weights in float64, without a float64 copy of all the features.
 
     :param features: (..., N, D).
     :param weights: (..., D, K), float64 or complex128.
-    :param rows: the number of rows taken at a time.
     :returns: (..., N, K).
     """
     dtype = torch.promote_types(accurate_dtype(features.dtype), weights.dtype)
     exact = weights.to(dtype)
-    return torch.cat([chunk.to(dtype) @ exact for chunk in features.split(rows, dim=-2)], dim=-2)
+    chunks = row_chunks(features.shape[-2], features.shape[-1], dtype.itemsize)
+    return torch.cat([features[..., rows, :].to(dtype) @ exact for rows in chunks], dim=-2)
 
 
 class WeightSpaceCovariance(LinearOperator):
@@ -154,8 +165,8 @@ class WeightSpaceCovariance(LinearOperator):
     def dtype(self) -> torch.dtype:
         return self.x.dtype
 
-    def _chunks(self) -> tuple[Tensor, ...]:
-        return self.x.split(_ROWS, dim=-2)
+    def _chunks(self) -> list[Tensor]:
+        return [self.x[..., rows, :] for rows in row_chunks(self.x.shape[-2], self.factor.shape[-1])]
 
     def _white(self, x: Tensor) -> Tensor:
         """L^-1 Phi^T, (..., D, n), in float64; one batch element at a time where factors are batched."""
@@ -175,10 +186,9 @@ class WeightSpaceCovariance(LinearOperator):
     def _matmul(self, rhs: Tensor) -> Tensor:
         is_vector = rhs.dim() == 1
         columns = (rhs.unsqueeze(-1) if is_vector else rhs).double()
-        starts = range(0, self.x.shape[-2], _ROWS)
-        chunks = list(zip(starts, self._chunks(), strict=True))
-        inner = sum(self._white(x) @ columns[..., start : start + x.shape[-2], :] for start, x in chunks)
-        result = torch.cat([self._white(x).mT @ inner for _, x in chunks], dim=-2).to(rhs.dtype)
+        rows = row_chunks(self.x.shape[-2], self.factor.shape[-1])
+        inner = sum(self._white(self.x[..., part, :]) @ columns[..., part, :] for part in rows)
+        result = torch.cat([self._white(x).mT @ inner for x in self._chunks()], dim=-2).to(rhs.dtype)
         return result.squeeze(-1) if is_vector else result
 
     def _size(self) -> torch.Size:

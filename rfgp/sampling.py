@@ -19,7 +19,7 @@ def rademacher(shape: Sequence[int], generator: Generator | None = None) -> Tens
     >>> rademacher((3,), torch.Generator().manual_seed(0))
     tensor([-1.,  1.,  1.], dtype=torch.float64)
     """
-    return torch.randint(0, 2, tuple(shape), generator=generator).to(torch.float64).mul_(2.0).sub_(1.0)
+    return torch.randint(0, 2, tuple(shape), generator=generator, device="cpu").to(torch.float64).mul_(2.0).sub_(1.0)
 
 
 def fourth_roots(shape: Sequence[int], generator: Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -33,7 +33,7 @@ def fourth_roots(shape: Sequence[int], generator: Generator | None = None) -> tu
     >>> bool((real.abs() + imaginary.abs() == 1).all())
     True
     """
-    quarter = torch.randint(0, 4, tuple(shape), generator=generator)
+    quarter = torch.randint(0, 4, tuple(shape), generator=generator, device="cpu")
     sign = (1 - 2 * (quarter // 2)).to(torch.float64)
     is_real = (quarter % 2 == 0).to(torch.float64)
     return sign * is_real, sign * (1.0 - is_real)
@@ -46,7 +46,7 @@ def gaussian(shape: Sequence[int], generator: Generator | None = None) -> Tensor
     :param generator: a CPU generator; PyTorch's default one where it is None.
     :returns: a float64 tensor.
     """
-    return torch.randn(tuple(shape), generator=generator, dtype=torch.float64)
+    return torch.randn(tuple(shape), generator=generator, dtype=torch.float64, device="cpu")
 
 
 def complex_gaussian(shape: Sequence[int], generator: Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -72,7 +72,7 @@ def shuffled_copies(size: int, length: int, generator: Generator | None = None) 
     tensor([0, 1, 2, 3])
     """
     copies = -(-length // size)
-    return torch.randperm(copies * size, generator=generator)[:length] % size
+    return torch.randperm(copies * size, generator=generator, device="cpu")[:length] % size
 
 
 def stacked_permutations(size: int, length: int, generator: Generator | None = None) -> Tensor:
@@ -87,5 +87,5 @@ def stacked_permutations(size: int, length: int, generator: Generator | None = N
     >>> stacked_permutations(2, 4, torch.Generator().manual_seed(0)) // 2
     tensor([0, 0, 1, 1])
     """
-    blocks = -(-length // size)
-    return torch.cat([b * size + torch.randperm(size, generator=generator) for b in range(blocks)])[:length]
+    blocks = range(-(-length // size))
+    return torch.cat([b * size + torch.randperm(size, generator=generator, device="cpu") for b in blocks])[:length]

@@ -20,8 +20,8 @@ _FIELDS = ("_gram", "cross", "outer", "count", "log_noise")
 class GramStatistics:
     r"""Weighted sums over rows, one set per group (class, task or fold), in float64.
 
-    .. math:: G_g = \sum_{i \in g} w_i \overline{\phi_i} \phi_i^\top, \quad H_g = \sum_{i \in g} w_i \overline{\phi_i} t_i,
-        \quad O_g = \sum_{i \in g} w_i \overline{t_i} t_i^\top
+    .. math:: G_g = \sum_{i \in g} w_i \overline{\phi_i} \phi_i^\top, \quad
+        H_g = \sum_{i \in g} w_i \overline{\phi_i} t_i^\top, \quad O_g = \sum_{i \in g} w_i \overline{t_i} t_i^\top
 
     with the count and the sum of log noise variances of the rows of each group. The posterior, the evidence and their
     gradients need nothing else from the data.
@@ -95,9 +95,9 @@ class GramStatistics:
         if not in_place:
             self._gram, self.cross, self.outer = self.gram.clone(), self.cross.clone(), self.outer.clone()
             self.log_noise = self.log_noise.clone()
-        everything = {0: slice(None)}
-        by_group = everything if groups is None else {int(g): groups == g for g in groups.unique()}
-        for group, rows in by_group.items():
+        names = [0] if groups is None else groups.unique().tolist()
+        for group in names:
+            rows = slice(None) if len(names) == 1 else groups == group
             f, t = features[rows], targets[rows]
             w = None if weights is None else weights[rows]
             exact = t.to(self.outer.dtype)
@@ -133,8 +133,8 @@ class GramStatistics:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine.shape != theirs.shape or mine.dtype != theirs.dtype or mine.device != theirs.device:
                 raise ValueError(
-                    f"expected statistics of the same model, with {name.strip('_')} {tuple(mine.shape)} {mine.dtype} on "
-                    f"{mine.device}, got {tuple(theirs.shape)} {theirs.dtype} on {theirs.device}"
+                    f"expected statistics of the same model, with {name.strip('_')} {tuple(mine.shape)} {mine.dtype} "
+                    f"on {mine.device}, got {tuple(theirs.shape)} {theirs.dtype} on {theirs.device}"
                 )
         result = object.__new__(type(self))
         result._is_mirrored = True
@@ -147,7 +147,7 @@ class GramStatistics:
         """Sum the statistics over all processes of the default ``torch.distributed`` group, in place."""
         with torch.no_grad():
             for name in _FIELDS:
-                value = getattr(self, name)
+                value = self.gram if name == "_gram" else getattr(self, name)
                 torch.distributed.all_reduce(torch.view_as_real(value) if value.is_complex() else value)
         return self
 

@@ -67,16 +67,16 @@ def fit(
 ) -> FitSummary:
     r"""Maximise the log marginal likelihood (plus log priors) over all parameters that require gradients, by L-BFGS.
 
-    The model is left trained and fitted: a WeightSpaceGP holds the statistics at the optimum, an ExactGP is in evaluation
-    mode. Exact models are evaluated with Cholesky factors whatever their size; use float64 for them.
+    The model is left trained and fitted: a WeightSpaceGP holds the statistics at the optimum, an ExactGP is in
+    evaluation mode. Exact models are evaluated with Cholesky factors whatever their size; use float64 for them.
 
     :param model: a :class:`rfgp.models.WeightSpaceGP` or a GPyTorch ExactGP.
     :param x: training inputs (N, d); those of the ExactGP where it is None.
     :param y: training targets or labels (N,); those of the ExactGP where it is None.
     :param noise: noise variances (N,), for a WeightSpaceGP with fixed noise.
     :param max_evaluations: a limit on evaluations of evidence and gradient.
-    :param initialize: whether to start output scale, noise and constant mean from the scale of the targets, and not from
-        their present values.
+    :param initialize: whether to start output scale, noise and constant mean from the scale of the targets, and not
+        from their present values.
     :param progress: whether to show a progress bar; where it is None, on terminals only.
     :returns: a summary that prints well.
     :raises ValueError: for bad data, or where nothing is to be trained.
@@ -196,7 +196,7 @@ def cholesky_forced() -> Iterator[None]:
         yield
 
 
-def _log_prior(model: torch.nn.Module) -> Tensor:
+def _log_prior(model: gpytorch.Module) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
     for _, module, prior, closure, _ in model.named_priors():
         total = total + prior.log_prob(closure(module)).sum().to(total)
@@ -227,7 +227,7 @@ def _initialize(model: Any, x: Tensor | None, y: Tensor | None) -> None:
     likelihood = model.likelihood
     if isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood):
         labels = y if y is not None and not y.is_floating_point() else likelihood.targets
-        noise, targets, _ = likelihood._prepare_targets(labels, likelihood.alpha_epsilon, torch.float64)
+        _, targets, _ = likelihood._prepare_targets(labels, likelihood.alpha_epsilon, torch.float64)
         variance, mean = float(targets.var()), float(targets.mean())
     else:
         targets = model.train_targets if y is None else y

@@ -225,7 +225,9 @@ def test_dirichlet_equals_separate_dense_solves(name, learnt, alpha, rows):
     base = scale.base_kernel
     total = 0.0
     for c in range(3):
-        matrix, cross, prior = (scales[c] * covariance(base, a, b).detach() for a, b in ((x, x), (x, test), (test, test)))
+        matrix, cross, prior = (
+            scales[c] * covariance(base, a, b).detach() for a, b in ((x, x), (x, test), (test, test))
+        )
         residual = likelihood.transformed_targets[c] - means[c]
         mean, cov = posterior(matrix, cross, prior, noises[c], residual)
         close(predicted.mean[c], mean.real + means[c])

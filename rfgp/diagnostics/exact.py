@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any
 
 import gpytorch
@@ -41,7 +40,8 @@ def exact_posterior(
     _checks.finite(_checks.inputs(train_inputs, name="train_inputs"), "train_inputs")
     _checks.finite(_checks.inputs(x, train_inputs.shape[-1]))
     num_rows, num_test = len(train_inputs), len(x)
-    _check_memory(num_rows, num_test)
+    needed = 8.0 * (3 * num_rows**2 + 2 * num_rows * num_test)
+    _checks.fits_in_memory(needed, f"the exact posterior of {num_rows} rows", "compare on a subset of the rows")
     exact = copy.deepcopy(getattr(kernel, "exact_kernel", kernel)).double()
     data, points = train_inputs.double(), x.double()
     with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
@@ -57,8 +57,8 @@ def exact_posterior(
             return Normal(latent + at_points, variance.clamp_min(0.0).sqrt(), validate_args=False)
         means, variances = [], []
         for c in range(len(targets)):
-            parts = [_element(part, c, dims) for part, dims in ((covariance, 2), (cross, 2), (prior, 1))]
-            latent, variance = _marginals(*parts, residuals[c], noises[c])
+            matrices = _element(covariance, c, 2), _element(cross, c, 2), _element(prior, c, 1)
+            latent, variance = _marginals(*matrices, residuals[c], noises[c])
             means.append(latent)
             variances.append(variance)
         return Normal(torch.stack(means) + at_points, torch.stack(variances).clamp_min(0.0).sqrt(), validate_args=False)
@@ -95,13 +95,3 @@ def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | No
             variances = variances + likelihood.second_noise_covar.noise.detach().double()
         return targets, variances
     return targets, likelihood.noise.detach().double().expand(len(targets))
-
-
-def _check_memory(num_rows: int, num_test: int) -> None:
-    needed = 8 * (3 * num_rows**2 + 2 * num_rows * num_test)
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
-    if needed > available:
-        raise ValueError(
-            f"expected an exact posterior that fits in {available / 2**30:.1f} GiB of memory, got {num_rows} training "
-            f"rows, which take {needed / 2**30:.1f} GiB; compare on a subset of the rows"
-        )

@@ -32,7 +32,7 @@ def relative_frobenius_error(kernel: Any, x: Tensor, y: Tensor | None = None) ->
     exact = copy.deepcopy(kernel.exact_kernel).double()
     with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
         right = _accurate(kernel.features(other))
-        error, norm = 0.0, 0.0
+        error = norm = torch.zeros((), dtype=torch.float64, device=x.device)
         for rows in x.split(_ROWS, dim=-2):
             estimate = _accurate(kernel.features(rows)) @ right.mH
             reference = exact(rows.double(), other.double()).to_dense()

@@ -57,8 +57,8 @@ def kl_divergence(
     for name, variance in (("p", variance_p), ("q", variance_q)):
         if not bool((variance > 0).all()):
             raise ValueError(
-                f"expected positive variances in {name}, got a smallest one of {float(variance.min()):g}; compare noisy "
-                "predictives"
+                f"expected positive variances in {name}, got a smallest one of {float(variance.min()):g}; "
+                "compare noisy predictives"
             )
     ratio = variance_p / variance_q
     return factor * (ratio - 1.0 - ratio.log() + difference.abs().square() / variance_q).sum(-1)

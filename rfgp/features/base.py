@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from .. import _checks
 
-_BLOCK_ROWS = 64
+_BLOCK_BYTES = 2 * 2**20
 _MAX_DEGREE = 20
 
 
@@ -95,7 +95,7 @@ class FeatureMap(torch.nn.Module, abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def examples(cls) -> list[FeatureMap]:
+    def examples(cls) -> Sequence[FeatureMap]:
         """Instances for the generic tests: every option, and widths on both sides of every case distinction."""
 
     @abc.abstractmethod
@@ -215,8 +215,9 @@ def blocked(columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_featur
         return torch.cat([result.real, result.imag]).mT if is_complex else result.mT
     num_rows = inputs[0].shape[0]
     rows = inputs[0].new_empty(num_rows, num_features * (2 if is_complex else 1))
-    for start in range(0, num_rows, _BLOCK_ROWS):
-        stop = min(start + _BLOCK_ROWS, num_rows)
+    block_rows = min(max(_BLOCK_BYTES // (rows.shape[1] * rows.element_size()), 32), 256)
+    for start in range(0, num_rows, block_rows):
+        stop = min(start + block_rows, num_rows)
         block = columns(*[x[start:stop].mT.contiguous() for x in inputs])
         if is_complex:
             rows[start:stop, :num_features] = block.real.mT

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .base import FeatureMap, Moments
+from .base import FeatureMap, Moments, PolynomialSketch
 
 
 class ComplexToReal(FeatureMap):
@@ -25,6 +25,8 @@ class ComplexToReal(FeatureMap):
     >>> ComplexToReal(ProductSketch(3, 50, degree=2, is_complex=True)).num_features
     100
     """
+
+    feature_map: FeatureMap
 
     def __init__(self, feature_map: FeatureMap) -> None:
         if not isinstance(feature_map, FeatureMap) or not feature_map.is_complex:
@@ -54,11 +56,18 @@ class ComplexToReal(FeatureMap):
         return self
 
     def forward_pair(self, x: Tensor, y: Tensor) -> Tensor:
-        """Real and imaginary part of the complex map's ``forward_pair``, (..., N, 2 D)."""
+        """Real and imaginary part of the complex sketch's ``forward_pair``, (..., N, 2 D)."""
         return self.forward_tensor(x, y)
 
     def forward_tensor(self, *factors: Tensor) -> Tensor:
-        """Real and imaginary part of the complex map's ``forward_tensor``, (..., N, 2 D)."""
+        """Real and imaginary part of the complex sketch's ``forward_tensor``, (..., N, 2 D).
+
+        :raises ValueError: where the complex map is not a polynomial sketch.
+        """
+        if not isinstance(self.feature_map, PolynomialSketch):
+            raise ValueError(
+                f"expected a polynomial sketch, got {type(self.feature_map).__name__}; call the map itself"
+            )
         features = self.feature_map.forward_tensor(*factors)
         return torch.cat([features.real, features.imag], dim=-1)
 

@@ -35,6 +35,8 @@ class ProductSketch(PolynomialSketch):
     torch.Size([5, 100])
     """
 
+    weight: Tensor
+
     def __init__(
         self,
         input_dim: int,

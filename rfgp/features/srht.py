@@ -37,6 +37,9 @@ class TensorSRHT(PolynomialSketch):
     torch.Size([5, 100])
     """
 
+    signs: Tensor
+    index: Tensor
+
     def __init__(
         self,
         input_dim: int,
@@ -79,9 +82,9 @@ class TensorSRHT(PolynomialSketch):
         .. math:: V = \frac{V^{(p)}}{D} - \frac{c}{D^2} \Big[(x^\top y)^{2p} - \Big((x^\top y)^2 -
             \frac{V^{(1)}}{m - 1}\Big)^p\Big]
 
-        with the Rademacher values :math:`V^{(p)}` of one feature; c counts the ordered pairs of columns that share their
-        signs. Stacked: m = d padded, c = floor(D/d) d (d - 1) + r (r - 1) with r = D mod d. Upsampled: m = ceil(D/d) d,
-        c = D (D - 1). The pseudo-variance has pseudo-variances in place of variances. d = 1 is exact.
+        with the Rademacher values :math:`V^{(p)}` of one feature; c counts the ordered pairs of columns that share
+        their signs. Stacked: m = d padded, c = floor(D/d) d (d - 1) + r (r - 1) with r = D mod d. Upsampled:
+        m = ceil(D/d) d, c = D (D - 1). The pseudo-variance has pseudo-variances in place of variances. d = 1 is exact.
 
         :param x: (..., N, d).
         :param y: (..., M, d).

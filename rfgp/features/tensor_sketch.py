@@ -36,6 +36,9 @@ class TensorSketch(PolynomialSketch):
     torch.Size([5, 100])
     """
 
+    signs: Tensor
+    index: Tensor
+
     def __init__(
         self,
         input_dim: int,
@@ -54,7 +57,8 @@ class TensorSketch(PolynomialSketch):
             signs = torch.stack(sampling.fourth_roots(shape, generator), dim=1)
         else:
             signs = sampling.rademacher(shape, generator).unsqueeze(1)
-        return {"signs": signs, "index": torch.randint(0, self.num_features, shape, generator=generator)}
+        index = torch.randint(0, self.num_features, shape, generator=generator, device="cpu")
+        return {"signs": signs, "index": index}
 
     _scale = 1.0
 

@@ -75,20 +75,22 @@ def _approximate(
 
 
 @_approximate.register
-def _(kernel: ScaleKernel, num_features, input_dim, method, seed):
+def _(kernel: ScaleKernel, num_features: int, input_dim: int | None, method: str | FeatureMap, seed: int) -> Kernel:
     if isinstance(kernel, FeatureStructure):
         return kernel
     return FeatureScaleKernel(_approximate(kernel.base_kernel, num_features, input_dim, method, seed), kernel)
 
 
 @_approximate.register
-def _(kernel: PolynomialKernel, num_features, input_dim, method, seed):
+def _(
+    kernel: PolynomialKernel, num_features: int, input_dim: int | None, method: str | FeatureMap, seed: int
+) -> Kernel:
     name = "tensor_srht:ctr" if method == "auto" else method
     return _feature_kernel(kernel, num_features, input_dim, name, seed)
 
 
 @_approximate.register
-def _(kernel: LinearKernel, num_features, input_dim, method, seed):
+def _(kernel: LinearKernel, num_features: int, input_dim: int | None, method: str | FeatureMap, seed: int) -> Kernel:
     name = "linear" if method == "auto" else method
     return _feature_kernel(kernel, num_features, input_dim, name, seed)
 

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
+from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from .. import _checks
@@ -82,16 +85,16 @@ class FeatureKernel(FeatureStructure, Kernel):
     torch.Size([5, 5])
     """
 
+    recipe: MapRecipe | None
+    feature_map: FeatureMap | None
+
     def __init__(self, base_kernel: Kernel, feature_map: FeatureMap | MapRecipe) -> None:
         super().__init__(active_dims=base_kernel.active_dims)
         self.base_kernel = base_kernel
-        self.recipe: MapRecipe | None = None
-        self.feature_map: FeatureMap | None = None
-        if isinstance(feature_map, MapRecipe):
-            self.recipe = feature_map
-        else:
-            check_map(base_kernel, feature_map)
-            self.feature_map = feature_map
+        self.recipe = feature_map if isinstance(feature_map, MapRecipe) else None
+        self.feature_map = None if isinstance(feature_map, MapRecipe) else feature_map
+        if self.feature_map is not None:
+            check_map(base_kernel, self.feature_map)
 
     @property
     def exact_kernel(self) -> Kernel:
@@ -101,7 +104,8 @@ class FeatureKernel(FeatureStructure, Kernel):
     @property
     def is_complex(self) -> bool:
         """Whether the features are complex; the kernel is then their real part."""
-        return self.recipe.is_complex if self.feature_map is None else self.feature_map.is_complex
+        source = self.recipe if self.feature_map is None else self.feature_map
+        return source is not None and source.is_complex
 
     @property
     def draws(self) -> int:
@@ -110,7 +114,8 @@ class FeatureKernel(FeatureStructure, Kernel):
 
     def scalar_features(self, x: Tensor) -> Tensor:
         """Features of the full inputs: (..., N, d) to (..., N, D), complex for complex maps."""
-        return self._map(x)(scaled_inputs(self.base_kernel, self._active(x)))
+        feature_map = self._map(_checks.inputs(x))
+        return feature_map(scaled_inputs(self.base_kernel, self._active(x)))
 
     def output_factor(self) -> Tensor:
         """One, of shape (1, 1): the scale of the base kernel lies in its scaled inputs."""
@@ -131,7 +136,9 @@ class FeatureKernel(FeatureStructure, Kernel):
         self.feature_map.resample(generator)
         return self
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any):
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor | LinearOperator:
         if last_dim_is_batch:
             raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
         feature_map = self._map(x1, is_active=True)
@@ -144,35 +151,44 @@ class FeatureKernel(FeatureStructure, Kernel):
         return FeatureCrossLinearOperator(left, self._real_features(feature_map, x2).mT)
 
     def _real_features(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
-        scaled = scaled_inputs(self.base_kernel, x)
+        scaled = scaled_inputs(self.base_kernel, _checks.finite(x))
         return torch.cat(feature_map.planes(scaled), dim=-1) if feature_map.is_complex else feature_map(scaled)
 
     def _active(self, x: Tensor) -> Tensor:
         return x if self.active_dims is None else x.index_select(-1, self.active_dims)
 
     def _map(self, x: Tensor, is_active: bool = False) -> FeatureMap:
-        if self.feature_map is None:
-            _checks.inputs(x)
-            self._build((x if is_active else self._active(x)).shape[-1]).to(dtype=x.dtype, device=x.device)
-        return self.feature_map
+        if self.feature_map is not None:
+            return self.feature_map
+        _checks.inputs(x)
+        return self._build((x if is_active else self._active(x)).shape[-1], x)
 
-    def _build(self, input_dim: int) -> FeatureMap:
+    def _build(self, input_dim: int, like: Tensor) -> FeatureMap:
+        """Make the map from the recipe, with weights of the dtype and on the device of ``like``."""
+        if self.recipe is None:
+            raise ValueError("expected a recipe for the feature map, got none; pass a FeatureMap or a MapRecipe")
         feature_map = self.recipe.build(map_dim(self.base_kernel, input_dim))
         check_map(self.base_kernel, feature_map)
-        self.feature_map = feature_map
-        return feature_map
+        self.feature_map = feature_map.to(dtype=like.dtype, device=like.device)
+        return self.feature_map
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
         return self.base_kernel.num_outputs_per_input(x1, x2)
 
-    def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
+    def prediction_strategy(
+        self,
+        train_inputs: list[Tensor],
+        train_prior_dist: MultivariateNormal,
+        train_labels: Tensor,
+        likelihood: Likelihood,
+    ) -> FeaturePredictionStrategy:
         return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def _with_base(self, base_kernel: Kernel) -> FeatureKernel:
         base_kernel.active_dims = self.active_dims
-        kernel = FeatureKernel(base_kernel, self.recipe if self.feature_map is None else self.feature_map)
-        kernel.recipe = self.recipe
-        return kernel.train(self.training)
+        twin = copy.copy(self)
+        twin._modules = {**self._modules, "base_kernel": base_kernel}
+        return twin
 
     def __getitem__(self, index: Any) -> FeatureKernel:
         return self._with_base(self.base_kernel[index]) if self.batch_shape else self
@@ -184,16 +200,15 @@ class FeatureKernel(FeatureStructure, Kernel):
         base.active_dims = None
         return self._with_base(base.expand_batch(*sizes))
 
-    def _load_from_state_dict(self, state_dict, prefix, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + "_extra_state")
         if self.feature_map is None and saved and saved["input_dim"]:
-            reference = next(self.base_kernel.parameters())
-            self._build(saved["input_dim"]).to(dtype=reference.dtype, device=reference.device)
+            self._build(saved["input_dim"], next(self.base_kernel.parameters()))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def get_extra_state(self) -> dict[str, int]:
-        made = self.feature_map is not None
-        return {"input_dim": self.feature_map.input_dim - map_dim(self.base_kernel, 0) if made else 0}
+        made = self.feature_map
+        return {"input_dim": 0 if made is None else made.input_dim - map_dim(self.base_kernel, 0)}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """The dimension is used in ``_load_from_state_dict``, before the weights are loaded."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import torch
 from gpytorch import settings
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import Likelihood
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
+from ..features import FeatureMap
 from ..posterior import WeightPosterior, feature_product
 from .feature_operator import FeatureLinearOperator, FeaturePlusDiagLinearOperator
 
@@ -18,15 +22,42 @@ from .feature_operator import FeatureLinearOperator, FeaturePlusDiagLinearOperat
 class FeaturePredictionStrategy(DefaultPredictionStrategy):
     r"""GPyTorch's hook for predictions, by the posterior :math:`N(m, B^{-1})` of the weights at O(N D^2).
 
-    It honours ``detach_test_caches``, ``skip_posterior_variances`` and ``observation_nan_policy`` (a missing observation
-    has precision zero). Where the covariance has lost its features it falls back on GPyTorch's dense prediction.
+    It honours ``detach_test_caches``, ``skip_posterior_variances`` and ``observation_nan_policy`` (a missing
+    observation has precision zero), and notices when the weights of the features were drawn anew. Where the covariance
+    has lost its features it falls back on GPyTorch's dense prediction.
     """
 
-    def __init__(self, train_inputs, train_prior_dist, train_labels, likelihood, **roots: Any) -> None:
+    def __init__(
+        self,
+        train_inputs: list[Tensor],
+        train_prior_dist: MultivariateNormal,
+        train_labels: Tensor,
+        likelihood: Likelihood,
+    ) -> None:
+        self._lazy_prior = train_prior_dist
+        self._draws = _draws(train_prior_dist)
         evaluated = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
         prior = train_prior_dist.__class__(train_prior_dist.mean, evaluated)
-        super().__init__(train_inputs, prior, train_labels, likelihood, **roots)
+        super().__init__(train_inputs, prior, train_labels, likelihood)
         self._posteriors: dict[tuple[str, bool], WeightPosterior] = {}
+        if isinstance(evaluated, FeatureLinearOperator) and evaluated.root.shape[-1] > evaluated.shape[-1]:
+            warnings.warn(
+                f"{evaluated.root.shape[-1]} features exceed the {evaluated.shape[-1]} training rows: "
+                "the exact kernel costs less",
+                stacklevel=2,
+            )
+
+    def _refresh(self) -> None:
+        """Take the features of the training data anew where the weights have been drawn anew."""
+        draws = _draws(self._lazy_prior)
+        if draws == self._draws:
+            return
+        lazy = self._lazy_prior.lazy_covariance_matrix
+        evaluated = lazy.__class__(lazy.x1, lazy.x2, kernel=lazy.kernel).evaluate_kernel()
+        self.train_prior_dist = self._lazy_prior.__class__(self._lazy_prior.mean, evaluated)
+        self.lik_train_train_covar = self.likelihood(self.train_prior_dist, self.train_inputs).lazy_covariance_matrix
+        self._posteriors.clear()
+        self._draws = draws
 
     def weight_posterior(self) -> WeightPosterior:
         """The posterior of the weights given the training data, cached until gradients run back through it."""
@@ -55,6 +86,7 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: LinearOperator, test_train_covar: LinearOperator
     ) -> tuple[Tensor, LinearOperator]:
+        self._refresh()
         prior = test_test_covar.evaluate_kernel()
         is_structured = isinstance(self.lik_train_train_covar, FeaturePlusDiagLinearOperator)
         if not is_structured or not isinstance(prior, FeatureLinearOperator):
@@ -66,7 +98,22 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
             return mean, ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
         return mean, FeatureLinearOperator(posterior.covariance_root(features).to(features.dtype))
 
-    def get_fantasy_strategy(self, inputs, targets, full_inputs, full_targets, full_output, **kwargs: Any):
+    def get_fantasy_strategy(
+        self,
+        inputs: list[Tensor],
+        targets: Tensor,
+        full_inputs: list[Tensor],
+        full_targets: Tensor,
+        full_output: MultivariateNormal,
+        **kwargs: Any,
+    ) -> FeaturePredictionStrategy:
         """The strategy for the training data and the new observations together, at the cost of a new posterior."""
         likelihood = self.likelihood.get_fantasy_likelihood(**kwargs)
         return self.__class__(full_inputs, full_output, full_targets, likelihood)
+
+
+def _draws(prior: MultivariateNormal) -> int:
+    """How many times the weights behind the kernel of a prior have been drawn anew."""
+    kernel = getattr(prior.lazy_covariance_matrix, "kernel", None)
+    modules = kernel.modules() if isinstance(kernel, torch.nn.Module) else ()
+    return sum(module.draws for module in modules if isinstance(module, FeatureMap))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -16,8 +17,8 @@ METHODS = ("rademacher", "gaussian", "tensor_srht", "tensor_srht_stacked", "tens
 class MapRecipe:
     """How to make a feature map of a polynomial kernel once the number of input columns is known.
 
-    :param method: "linear", or a name in METHODS with an optional ":real", ":complex" or ":ctr" behind it; the default is
-        ":real" for tensor_sketch and ":ctr" for the others.
+    :param method: "linear", or a name in METHODS with an optional ":real", ":complex" or ":ctr" behind it; the default
+        is ":real" for tensor_sketch and ":ctr" for the others.
     :param num_features: the number of columns that come out.
     :param degree: the degree of the kernel.
     :param seed: the seed of the weights.
@@ -65,7 +66,7 @@ class MapRecipe:
         name, is_complex = self.method.partition(":")[0], self.form != "real"
         width = self.num_features // 2 if self.form == "ctr" else self.num_features
         generator = torch.Generator().manual_seed(self.seed)
-        shared = {"is_complex": is_complex, "generator": generator}
+        shared: dict[str, Any] = {"is_complex": is_complex, "generator": generator}
         if name in ("rademacher", "gaussian"):
             feature_map: FeatureMap = ProductSketch(input_dim, width, self.degree, name, **shared)
         elif name == "tensor_sketch":

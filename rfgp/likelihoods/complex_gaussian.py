@@ -11,7 +11,9 @@ from ..distributions import ComplexNormal
 
 
 class ComplexGaussianLikelihood(GaussianLikelihood):
-    r"""Circular complex noise of variance :math:`\sigma^2`: :math:`y = f(x) + \epsilon`, :math:`\epsilon \sim CN(0, \sigma^2)`.
+    r"""Circular complex noise of variance :math:`\sigma^2` on complex observations.
+
+    .. math:: y = f(x) + \epsilon, \qquad \epsilon \sim CN(0, \sigma^2)
 
     Parameters, constraint and prior of the noise are those of GPyTorch's GaussianLikelihood; real and imaginary part of
     the noise have variance :math:`\sigma^2 / 2` each.

@@ -33,7 +33,7 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
 
     Every class is a regression on targets t with noise s, each of which takes two values.
 
-    :param targets: the integer labels (N,) of the training data; None where a WeightSpaceGP is given them batch by batch.
+    :param targets: the integer labels (N,) of the training data; None where a WeightSpaceGP is given them in batches.
     :param alpha_epsilon: the concentration outside the class, positive.
     :param learn_additional_noise: whether to learn a further noise variance per class.
     :param num_classes: the number of classes C; the largest label plus one where it is None.
@@ -56,16 +56,15 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         dtype: torch.dtype | None = None,
         **kwargs: Any,
     ) -> None:
-        if targets is None and num_classes is None:
-            raise ValueError("expected targets or num_classes, got neither; pass the training labels")
+        if targets is None:
+            if num_classes is None:
+                raise ValueError("expected targets or num_classes, got neither; pass the training labels")
+            targets = torch.zeros(0, dtype=torch.long)
         if num_classes is None:
             known = _checks.labels(targets, targets.unsqueeze(-1), torch.iinfo(torch.int64).max, "targets")
             num_classes = int(known.max()) + 1 if known.numel() else 0
         num_classes = _checks.positive_integer("num_classes", num_classes)
-        if targets is None:
-            targets = torch.zeros(0, dtype=torch.long)
-        else:
-            _checks.labels(targets, targets.unsqueeze(-1), num_classes, "targets")
+        _checks.labels(targets, targets.unsqueeze(-1), num_classes, "targets")
         self._fixed_num_classes = num_classes
         super().__init__(
             targets,
@@ -74,6 +73,8 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
             dtype=dtype or torch.get_default_dtype(),
             **kwargs,
         )
+
+    transformed_targets: Tensor
 
     def _prepare_targets(
         self, targets: Tensor, alpha_epsilon: float = 0.01, dtype: torch.dtype = torch.float

@@ -26,19 +26,20 @@ class Rows(NamedTuple):
     log_noise: Tensor | None = None
     groups: Tensor | None = None
 
-    def chunk(self, rows: slice) -> Rows:
-        """These rows alone."""
-        return Rows(*(None if part is None else part[rows] for part in self))
+    def take(self, rows: slice | Tensor) -> Rows:
+        """These rows alone, or all of them in another order."""
+        weights, log_noise, groups = (None if part is None else part[rows] for part in self[1:])
+        return Rows(self.targets[rows], weights, log_noise, groups)
 
 
 class System(NamedTuple):
     r"""One regression in weight space: Gram matrix and cross products with precisions, and what the evidence needs.
 
-    ``gram`` is :math:`\Phi^H S^{-1} \Phi`, ``cross`` is :math:`\Phi^H S^{-1} r`, ``quadratic`` is
-    :math:`r^H S^{-1} r` and ``log_noise`` is log|S|.
+    ``grams`` are matrices with coefficients whose sum is :math:`\Phi^H S^{-1} \Phi`, ``cross`` is
+    :math:`\Phi^H S^{-1} r`, ``quadratic`` is :math:`r^H S^{-1} r` and ``log_noise`` is log|S|.
     """
 
-    gram: Tensor
+    grams: list[tuple[Tensor, Tensor]]
     cross: Tensor
     quadratic: Tensor
     log_noise: Tensor
@@ -138,7 +139,7 @@ class Homoscedastic(Observations):
         noise = self.likelihood.noise.double().squeeze()
         residual = _residual(coefficients).to(statistics.outer.dtype)
         yield System(
-            statistics.gram[0] / noise,
+            [(1.0 / noise, statistics.gram[0])],
             statistics.cross[0] @ residual.to(statistics.cross.dtype) / noise,
             _quadratic(statistics.outer[0], residual) / noise,
             statistics.num_rows * noise.log(),
@@ -167,7 +168,7 @@ class FixedNoise(Observations):
     def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
         residual = _residual(coefficients)
         yield System(
-            statistics.gram[0],
+            [(torch.ones_like(statistics.log_noise[0]), statistics.gram[0])],
             statistics.cross[0] @ residual.to(statistics.cross.dtype),
             _quadratic(statistics.outer[0], residual),
             statistics.log_noise[0],
@@ -210,7 +211,7 @@ class ClassLabels(Observations):
             own, dtype = statistics.cross[c], cross.dtype
             rows_inside = statistics.count[c]
             yield System(
-                gram / outside_noise + (1.0 / inside_noise - 1.0 / outside_noise) * statistics.gram[c],
+                [(1.0 / outside_noise, gram), (1.0 / inside_noise - 1.0 / outside_noise, statistics.gram[c])],
                 (cross - own) @ (outside / outside_noise).to(dtype) + own @ (inside / inside_noise).to(dtype),
                 _quadratic(outer - statistics.outer[c], outside) / outside_noise
                 + _quadratic(statistics.outer[c], inside) / inside_noise,

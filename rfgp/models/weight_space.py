@@ -21,11 +21,10 @@ from .. import _checks
 from ..distributions import ComplexNormal
 from ..kernels.approximate import with_features
 from ..kernels.feature_operator import FLOAT32_PRODUCT_NOISE
+from ..linalg import row_chunks
 from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product
 from ..statistics import GramStatistics
 from .observations import Rows, System, observations
-
-_ROWS = 8192
 
 
 class WeightSpaceGP(gpytorch.Module):
@@ -35,8 +34,8 @@ class WeightSpaceGP(gpytorch.Module):
         \mathrm{Cov} f_* = \Phi_* B^{-1} \Phi_*^H
 
     It takes the same kernel and likelihood objects as GPyTorch's ExactGP. The statistics are additive: ``update`` adds
-    rows, and the result equals a fit to all of them. For real labels and complex features the posterior is the real part
-    of the complex one, which has no evidence; complex targets take a ComplexGaussianLikelihood.
+    rows, and the result equals a fit to all of them. For real labels and complex features the posterior is the real
+    part of the complex one, which has no evidence; complex targets take a ComplexGaussianLikelihood.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one.
     :param likelihood: a Gaussian, fixed-noise, complex Gaussian or Dirichlet classification likelihood.
@@ -70,7 +69,7 @@ class WeightSpaceGP(gpytorch.Module):
         self.product_dtype = product_dtype
         if not isinstance(self.mean_module, ZeroMean | ConstantMean | LinearMean):
             raise ValueError(
-                f"expected a ZeroMean, ConstantMean or LinearMean, got {type(mean).__name__}; subtract other means from y"
+                f"expected a ZeroMean, ConstantMean or LinearMean, got {type(mean).__name__}; subtract others from y"
             )
         self._observations = observations(likelihood)
         self._check_batch_shapes()
@@ -80,9 +79,8 @@ class WeightSpaceGP(gpytorch.Module):
         self.training_data: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
     def _check_batch_shapes(self) -> None:
-        allowed = (torch.Size(), torch.Size([self._observations.num_systems]))
-        if self._observations.num_systems == 1:
-            allowed = (torch.Size(),)
+        classes = self._observations.num_systems
+        allowed = [torch.Size()] if self._is_single else [torch.Size(), torch.Size([classes])]
         found = [torch.Size(self.covar_module.output_factor().shape[:-2]), _mean_batch(self.mean_module)]
         features = self._inner_batch()
         if features or any(shape not in allowed for shape in found):
@@ -129,14 +127,15 @@ class WeightSpaceGP(gpytorch.Module):
         :raises ValueError: for bad data; the model stays as it was.
         """
         if isinstance(x, Tensor):
+            if y is None:
+                raise ValueError("expected targets y beside the inputs, got none; call fit(x, y)")
             self._set(self._sums(x, y, noise, is_all=True), [(x, y, noise)])
             return self
         if y is not None or noise is not None:
             raise ValueError("expected batches (x, y) or (x, y, noise) from a loader alone, got y or noise besides")
-        sums, seen = None, 0
+        sums = None
         for batch in x:
             sums = self._sums(*_unpack(batch), is_all=False, sums=sums)
-            seen += 1
         if sums is None:
             raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
         self._set(sums, [])
@@ -186,14 +185,15 @@ class WeightSpaceGP(gpytorch.Module):
         _checks.same_kind(x, next(self.covar_module.parameters()), "x", "the kernel")
         rows = self._observations.rows(x, y, noise, self._basis(x), is_all)
         product = self._product_dtype(x, rows)
+        if rows.groups is not None:
+            order = rows.groups.argsort(stable=True)
+            x, rows = x[order], rows.take(order)
         kernel = self.covar_module
         tracks = torch.is_grad_enabled() and any(p.requires_grad for p in kernel.feature_parameters())
-        for start in range(0, len(x), _ROWS):
-            part = slice(start, start + _ROWS)
-            chunk, chunk_rows = x[part], rows.chunk(part)
-            if sums is None:
-                width = kernel.scalar_features(chunk[:1].detach()).shape[-1]
-                sums = self._empty(width, rows, x.device)
+        width = kernel.scalar_features(x[:1].detach()).shape[-1]
+        sums = self._empty(width, rows, x.device) if sums is None else sums
+        for part in row_chunks(len(x), width, x.element_size() * (2 if kernel.is_complex else 1)):
+            chunk, chunk_rows = x[part], rows.take(part)
             if tracks or (torch.is_grad_enabled() and x.requires_grad):
                 added = checkpoint(self._chunk_sums, chunk, chunk_rows, product, use_reentrant=False)
                 fresh = self._empty(added[0].shape[-1], rows, x.device)
@@ -210,6 +210,9 @@ class WeightSpaceGP(gpytorch.Module):
         return sums.gram, sums.cross, sums.outer, sums.count, sums.log_noise
 
     def _empty(self, width: int, rows: Rows, device: torch.device) -> GramStatistics:
+        groups, item = self._observations.num_groups, 16 if self.covar_module.is_complex else 8
+        what = f"statistics and factors of {groups} x {width} x {width} numbers"
+        _checks.fits_in_memory(2.0 * item * groups * width**2, what, "use fewer features")
         return GramStatistics(
             width,
             rows.targets.shape[-1],
@@ -265,7 +268,8 @@ class WeightSpaceGP(gpytorch.Module):
         factor = self.covar_module.output_factor().double()[..., 0, 0]
         for c, system in enumerate(self._observations.systems(self.statistics, self._coefficients())):
             scale = factor if factor.dim() == 0 else factor[c]
-            yield system._replace(gram=scale.square() * system.gram, cross=scale * system.cross)
+            grams = [(scale.square() * coefficient, matrix) for coefficient, matrix in system.grams]
+            yield system._replace(grams=grams, cross=scale * system.cross)
 
     def weight_posterior(self) -> WeightPosterior:
         """The posterior of the weights; a batch of C of them for a Dirichlet likelihood.
@@ -281,7 +285,7 @@ class WeightSpaceGP(gpytorch.Module):
             if known.keys() == state.keys() and all(_same(known[name], state[name]) for name in state):
                 return self._posterior[1]
         count = self._observations.num_systems
-        pairs = ((system.gram, system.cross) for system in self._systems())
+        pairs = ((system.grams, system.cross) for system in self._systems())
         posterior = WeightPosterior(*next(pairs)) if self._is_single else WeightPosterior.stacked(pairs, count)
         if not tracks:
             self._posterior = ({name: value.clone() for name, value in state.items()}, posterior)
@@ -324,7 +328,8 @@ class WeightSpaceGP(gpytorch.Module):
     def _function(self, x: Tensor, weights: Tensor) -> Tensor:
         """The function of weights (..., D, 1) at x (..., N, d): values (..., N), of the dtype of x."""
         scaled = weights * self.covar_module.output_factor().double()
-        parts = [feature_product(self.covar_module.scalar_features(part), scaled) for part in x.split(_ROWS, dim=-2)]
+        chunks = row_chunks(x.shape[-2], scaled.shape[-2])
+        parts = [feature_product(self.covar_module.scalar_features(x[..., part, :]), scaled) for part in chunks]
         values = torch.cat(parts, dim=-2).squeeze(-1)
         if self._observations.is_complex:
             values = values.to(torch.complex128)
@@ -357,7 +362,7 @@ class WeightSpaceGP(gpytorch.Module):
         factor = 1.0 if self._observations.is_complex else 0.5
         total = torch.zeros((), dtype=torch.float64, device=self.statistics.count.device)
         for system in self._systems():
-            posterior = WeightPosterior(system.gram, system.cross)
+            posterior = WeightPosterior(system.grams, system.cross)
             explained = (system.cross.conj() * posterior.mean).sum()
             explained = explained.real if explained.is_complex() else explained
             rows = self.statistics.num_rows * constant

@@ -1,0 +1,83 @@
+"""What the benchmarks share: arguments, the environment of a run, interleaved timing, and atomic JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+
+HERE = Path(__file__).parent
+
+
+def arguments(description: str, name: str) -> argparse.ArgumentParser:
+    """A parser with the options that all benchmarks have."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / f"{name}.json", help="where to write the JSON")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    return parser
+
+
+def add_data_dir(parser: argparse.ArgumentParser) -> None:
+    """The option that names the directory of the data sets."""
+    default = os.environ.get("RFGP_DATA")
+    parser.add_argument("--data-dir", type=Path, default=default, required=default is None, help="or set RFGP_DATA")
+
+
+def mnist(data_dir: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """MNIST with unit-normalised float32 rows: training inputs and labels, test inputs and labels."""
+    with np.load(data_dir / "mnist.npz") as archive:
+        arrays = [archive[key] for key in ("x_train", "y_train", "x_test", "y_test")]
+    x_train, y_train, x_test, y_test = (torch.from_numpy(np.ascontiguousarray(a)) for a in arrays)
+    inputs = [torch.nn.functional.normalize(x.reshape(len(x), -1).float(), dim=-1) for x in (x_train, x_test)]
+    return inputs[0], y_train.long(), inputs[1], y_test.long()
+
+
+def environment() -> dict[str, Any]:
+    """Versions, processor, threads and commit of this run."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False)
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "gpytorch": gpytorch.__version__,
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "commit": commit.stdout.strip(),
+    }
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def write(path: Path, result: dict[str, Any]) -> None:
+    """Write JSON under a temporary name, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(result, indent=1))
+    temporary.replace(path)
+
+
+def interleaved(functions: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:
+    """Median seconds of each function, run in turn after one warm-up each."""
+    for function in functions.values():
+        function()
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}

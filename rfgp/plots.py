@@ -1,0 +1,162 @@
+"""Figures: arrays in, matplotlib Axes out. Matplotlib is imported where a figure is drawn, and nowhere else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#666666")
+"""Okabe and Ito's colours, which most colour-blind readers tell apart; methods take them in order."""
+
+MARKERS = "os^Dv<>p"
+LINES = ("-", (0, (5, 1.5)), (0, (1, 1)))
+EXACT = "#222222"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The measurements of one method.
+
+    :param x: abscissae, (K,).
+    :param y: means, (K,).
+    :param error: standard errors of the means, (K,), NaN where there are none; no error bars where it is None.
+    """
+
+    x: Any
+    y: Any
+    error: Any = None
+
+
+def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> tuple[Figure, np.ndarray]:
+    """An empty figure with constrained layout, and its (rows, columns) Axes.
+
+    :param rows: the number of rows of panels.
+    :param columns: the number of columns of panels.
+    :param width: the width of a panel in inches.
+    :param height: the height of a panel in inches.
+    :raises ImportError: without matplotlib.
+    """
+    check_installed()
+    from matplotlib.figure import Figure
+
+    result = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    return result, result.subplots(rows, columns, squeeze=False)
+
+
+def check_installed() -> None:
+    """Raise an ImportError that says what to do where matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ImportError("expected matplotlib for figures, got none; pip install 'rfgp[plots]'") from None
+
+
+def comparison(
+    curves: Mapping[str, Curve],
+    *,
+    exact: float | None = None,
+    exact_x: float | None = None,
+    xlabel: str = "",
+    ylabel: str = "",
+    log_x: int | None = 10,
+    log_y: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """One line per method, with its standard errors, and dashed lines for the exact model.
+
+    Colours and markers follow the order of the methods, so that panels with the same methods agree. Means that are not
+    finite, or not positive on a logarithmic axis, leave a gap.
+
+    :param curves: the measurements of every method by its name.
+    :param exact: the ordinate of the exact model.
+    :param exact_x: the abscissa of the exact model, such as its time.
+    :param xlabel: the label of the abscissa.
+    :param ylabel: the label of the ordinate.
+    :param log_x: the base of a logarithmic abscissa, None for a linear one; base 2 labels every abscissa.
+    :param log_y: whether the ordinate is logarithmic.
+    :param ax: the axes to draw in; new ones where it is None.
+    :returns: the axes.
+    :raises ValueError: where the arrays of a method have different lengths.
+    """
+    ax = figure(1, 1)[1][0, 0] if ax is None else ax
+    for i, (name, curve) in enumerate(curves.items()):
+        x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
+        error = np.full(y.shape, np.nan) if curve.error is None else np.asarray(curve.error, dtype=float)
+        if not x.shape == y.shape == error.shape or x.ndim != 1:
+            raise ValueError(f"expected arrays of one length for {name}, got {x.shape}, {y.shape} and {error.shape}")
+        drawn = np.isfinite(x) & np.isfinite(y) & ((y > 0) | (not log_y))
+        ax.errorbar(
+            x,
+            np.where(drawn, y, np.nan),
+            yerr=np.where(np.isfinite(error) & drawn, error, 0.0),
+            label=name,
+            color=COLOURS[i % len(COLOURS)],
+            marker=MARKERS[i % len(MARKERS)],
+            linestyle=LINES[i // len(COLOURS) % len(LINES)],
+            linewidth=1.4,
+            markersize=4.5,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            elinewidth=1.0,
+            capsize=2.0,
+        )
+    line: dict[str, Any] = {"color": EXACT, "linestyle": "--", "linewidth": 1.1, "zorder": 1}
+    if exact is not None:
+        ax.axhline(exact, label="exact", **line)
+    if exact_x is not None:
+        ax.axvline(exact_x, label="exact", **line)
+    _scale(ax, curves, log_x, log_y)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _scale(ax: Axes, curves: Mapping[str, Curve], log_x: int | None, log_y: bool) -> None:
+    """Logarithmic axes with plain labels: every abscissa for base 2, and 1, 2, 5 on an axis of less than two decades."""
+    from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+
+    if log_x is not None:
+        ax.set_xscale("log", base=log_x)
+    if log_y:
+        ax.set_yscale("log")
+    for axis, is_log, limits in ((ax.xaxis, log_x is not None, ax.get_xlim()), (ax.yaxis, log_y, ax.get_ylim())):
+        if axis is ax.xaxis and log_x == 2:
+            ticks = sorted({float(v) for curve in curves.values() for v in np.asarray(curve.x, dtype=float)})
+            axis.set_major_locator(FixedLocator(ticks))
+        elif is_log and math.log10(limits[1] / limits[0]) < 2.0:
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        else:
+            continue
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def legend(target: Figure, panels: Sequence[Axes], columns: int = 4) -> None:
+    """One legend for all panels below the figure, every label once.
+
+    :param target: the figure.
+    :param panels: its axes.
+    :param columns: the number of columns of the legend.
+    """
+    handles: dict[str, Any] = {}
+    for ax in panels:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    target.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside lower center",
+        ncols=min(columns, len(handles)),
+        frameon=False,
+        fontsize="small",
+    )

@@ -1,0 +1,517 @@
+"""The study: random features against the exact Gaussian process, in agreement, accuracy and time."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, PolynomialKernel, ScaleKernel
+from torch import Tensor
+from torch.distributions import Normal
+from tqdm.auto import tqdm
+
+from . import _checks, _report, diagnostics, plots
+from .datasets import Dataset
+from .datasets.base import Scaling
+from .kernels import approximate
+from .likelihoods import DirichletClassificationLikelihood
+from .models import WeightSpaceGP
+from .training import FitSummary, fit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METHODS = (
+    "rademacher:real",
+    "rademacher:ctr",
+    "tensor_srht:real",
+    "tensor_srht:ctr",
+    "tensor_sketch:real",
+    "gaussian:real",
+)
+"""The methods that a study compares where none are named."""
+
+NUM_FEATURES = (128, 256, 512, 1024)
+MEASURES = (
+    "kl",
+    "kl_reverse",
+    "kl_noisy",
+    "error",
+    "mnll",
+    "kernel_error",
+    "fit_seconds",
+    "predict_seconds",
+    "seconds",
+)
+_KL_ROWS = 1000
+_DRAWS = 512
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was measured with one method, one number of features and one seed.
+
+    :param method: the name of the method, or "exact".
+    :param num_features: the number of features, None for the exact model.
+    :param seed: the seed of the weights, None for the exact model.
+    :param kl: KL(approximate, exact) of the latent marginals, summed over test points, averaged over classes.
+    :param kl_reverse: the same for KL(exact, approximate).
+    :param kl_noisy: KL(approximate, exact) of the noisy predictions; None for classification.
+    :param error: the error rate, or the root mean squared error in units of the target.
+    :param mnll: the mean negative log likelihood of the test targets.
+    :param kernel_error: the relative Frobenius error of the kernel matrix of test points.
+    :param fit_seconds: the time for weights, features, statistics and factorisation.
+    :param predict_seconds: the time for latent means and variances of all test rows.
+    """
+
+    method: str
+    num_features: int | None
+    seed: int | None
+    kl: float
+    kl_reverse: float
+    kl_noisy: float | None
+    error: float
+    mnll: float
+    kernel_error: float
+    fit_seconds: float
+    predict_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """The time to fit and to predict."""
+        return self.fit_seconds + self.predict_seconds
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Means and standard errors over seeds of every measure; NaN where a measure or its error does not exist."""
+
+    method: str
+    num_features: int | None
+    mean: dict[str, float]
+    standard_error: dict[str, float]
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """All that a study measured, and under which circumstances.
+
+    :param settings: every setting of the study.
+    :param data: the data set, its size, origin and scaling.
+    :param training: how the parameters of the exact model were learnt, and their values.
+    :param environment: versions and machine.
+    :param exact: the measurements of the exact model.
+    :param runs: those of every approximation.
+    """
+
+    settings: dict[str, Any]
+    data: dict[str, Any]
+    training: FitSummary
+    environment: dict[str, Any]
+    exact: Run
+    runs: tuple[Run, ...]
+
+    @property
+    def error_name(self) -> str:
+        """What ``error`` stands for."""
+        return "error rate" if self.data["task"] == "classification" else "RMSE"
+
+    def summaries(self) -> list[Summary]:
+        """Means and standard errors over seeds, by number of features, then by method."""
+        return [
+            _summary([run for run in self.runs if (run.method, run.num_features) == (method, width)])
+            for width in self.settings["num_features"]
+            for method in self.settings["methods"]
+        ]
+
+    def table(self) -> str:
+        """A table for terminals: one line per method and number of features, the exact model last."""
+        measures = {
+            "kl": "KL to exact",
+            "error": self.error_name,
+            "mnll": "MNLL",
+            "kernel_error": "kernel error",
+            "fit_seconds": "fit (s)",
+            "predict_seconds": "predict (s)",
+        }
+        blocks: dict[int | None, list[list[str]]] = {}
+        for row in [*self.summaries(), _summary([self.exact])]:
+            cells = [_report.plus_minus(row.mean[m], row.standard_error[m]) for m in measures]
+            width = "" if row.num_features is None else str(row.num_features)
+            blocks.setdefault(row.num_features, []).append([row.method, width, *cells])
+        return _report.table(["method", "features", *measures.values()], list(blocks.values()))
+
+    def figure(self) -> Figure:
+        """KL, error and MNLL against the number of features (top) and against time (bottom).
+
+        :raises ImportError: without matplotlib.
+        """
+        rows, exact = self.summaries(), self.exact
+        is_classes = self.data["task"] == "classification"
+        columns = (
+            ("kl", "KL(approximate, exact)", None, True),
+            ("error", f"test {self.error_name}", exact.error, True),
+            ("mnll", "test MNLL", exact.mnll, is_classes),
+        )
+        figure, axes = plots.figure(2, len(columns))
+        for column, (measure, label, level, log_y) in enumerate(columns):
+            for ax, by_time in zip(axes[:, column], (False, True), strict=True):
+                curves = {method: _curve(rows, method, measure, by_time) for method in self.settings["methods"]}
+                plots.comparison(
+                    curves,
+                    exact=level,
+                    exact_x=exact.seconds if by_time else None,
+                    xlabel="time to fit and predict (s)" if by_time else "number of features",
+                    ylabel=label,
+                    log_x=10 if by_time else 2,
+                    log_y=log_y,
+                    ax=ax,
+                )
+        plots.legend(figure, list(axes.flat))
+        count = len(self.settings["seeds"])
+        figure.suptitle(
+            f"{self.data['name']}, {self.settings['kernel']} kernel, {self.data['num_train']:,} training rows: "
+            + (f"mean and standard error over {count} seeds" if count > 1 else "one seed"),
+            fontsize="medium",
+        )
+        return figure
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as JSON has it: numbers that are not finite become None."""
+        summaries = [dataclasses.asdict(summary) for summary in self.summaries()]
+        return _report.plain({**dataclasses.asdict(self), "summaries": summaries})
+
+    def save(self, directory: str | Path) -> list[Path]:
+        """Write ``results.json`` and ``study.png``; each appears whole or not at all.
+
+        :param directory: where to; it is made where it does not exist.
+        :returns: the paths of the files.
+        :raises ImportError: without matplotlib.
+        """
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+        figure = self.figure()
+        return [
+            _report.write_whole(folder / "results.json", lambda path: path.write_text(text, encoding="utf-8")),
+            _report.write_whole(folder / "study.png", lambda path: figure.savefig(path, format="png", dpi=200)),
+        ]
+
+
+def run(
+    dataset: Dataset,
+    *,
+    kernel: str = "polynomial:3",
+    methods: Sequence[str] = METHODS,
+    num_features: Sequence[int] = NUM_FEATURES,
+    num_seeds: int = 5,
+    exact_limit: int = 1000,
+    alpha_epsilon: float = 0.01,
+    scaling: Scaling | None = None,
+    progress: bool | None = None,
+) -> StudyResult:
+    """Compare methods with the exact Gaussian process.
+
+    The parameters are learnt with the exact model on at most ``exact_limit`` training rows, and shared by all methods.
+    Divergences compare both models on these rows, at up to 1,000 test rows; error, MNLL and times are those of a fit to
+    all training rows, on all test rows. Labels are classified with a Dirichlet likelihood, numbers have a Gaussian one.
+    Everything is computed in float64.
+
+    :param dataset: the data.
+    :param kernel: "polynomial:p" or "linear", see :func:`exact_kernel`.
+    :param methods: names of methods, see :data:`rfgp.kernels.METHODS`.
+    :param num_features: the numbers of features.
+    :param num_seeds: the number of seeds, 0, 1, ...
+    :param exact_limit: the largest number of training rows of the exact model.
+    :param alpha_epsilon: the concentration of the Dirichlet likelihood outside the class.
+    :param scaling: "standardize", "unit" or "none"; that of the data set where it is None.
+    :param progress: whether to show progress bars; where it is None, on terminals only.
+    :returns: the measurements.
+    :raises ValueError: for settings or data that do not fit together, before anything long has begun.
+    """
+    base = exact_kernel(kernel)
+    widths = [_checks.positive_integer("num_features", width) for width in _unique("num_features", num_features)]
+    names = _unique("methods", methods)
+    seeds = range(_checks.positive_integer("num_seeds", num_seeds))
+    _checks.positive_integer("exact_limit", exact_limit)
+    bench = _Bench(dataset, base, exact_limit, alpha_epsilon, scaling or dataset.scaling)
+    for method in names:
+        for width in widths:
+            bench.approximation(method, width, seed=0)
+    training = bench.learn(progress)
+    exact = bench.measure_exact()
+    jobs = [(method, width, seed) for seed in seeds for width in widths for method in names]
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("ignore", message=".*features exceed.*")
+        bench.fitted(jobs[0], bench.some)  # not measured: the first call of everything is slower
+        bar = tqdm(jobs, desc="study", unit="run", disable=None if progress is None else not progress)
+        runs = tuple(bench.measure(job) for job in bar)
+    settings = {
+        "kernel": kernel,
+        "methods": names,
+        "num_features": widths,
+        "seeds": list(seeds),
+        "exact_limit": exact_limit,
+        "alpha_epsilon": alpha_epsilon if dataset.num_classes else None,
+        "scaling": scaling or dataset.scaling,
+        "dtype": "float64",
+        "kl_rows": len(bench.points),
+        "class_probability_draws": _DRAWS if dataset.num_classes else None,
+    }
+    return StudyResult(settings, bench.description(), training, environment(), exact, runs)
+
+
+def exact_kernel(name: str) -> Kernel:
+    """The exact kernel of a name, in float64.
+
+    :param name: "polynomial:p" for (x . y + offset)^p with an output scale, or "linear".
+    :raises ValueError: for another name or degree.
+
+    >>> exact_kernel("polynomial:3").base_kernel.power
+    3
+    """
+    family, _, argument = name.partition(":")
+    if family == "polynomial" and argument.isdigit() and int(argument) > 0:
+        return ScaleKernel(PolynomialKernel(power=int(argument))).double()
+    if name == "linear":
+        return LinearKernel().double()
+    raise ValueError(
+        f"expected polynomial:p with a degree p, or linear, as the kernel, got {name!r}; choose one of these"
+    )
+
+
+def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor, str]:
+    """Scaled inputs, and in words what was done to them.
+
+    :param train: training inputs (N, d).
+    :param test: test inputs (M, d).
+    :param scaling: "standardize": columns of zero mean and variance 1/d, so that rows have a mean squared norm of one;
+        "unit": rows of unit norm; "none".
+    :raises ValueError: for another scaling.
+    """
+    _checks.choice("scaling", scaling, ("standardize", "unit", "none"))
+    if scaling == "none":
+        return train, test, "inputs as they are"
+    if scaling == "unit":
+        train, test = (x / _nonzero(x.norm(dim=-1, keepdim=True)) for x in (train, test))
+        return train, test, "rows of the inputs divided by their norms"
+    mean, std = train.mean(0), _nonzero(train.std(0, correction=0)) * train.shape[-1] ** 0.5
+    return (train - mean) / std, (test - mean) / std, "columns of the inputs standardised, and divided by sqrt(d)"
+
+
+def environment() -> dict[str, Any]:
+    """Versions, machine and number of threads."""
+    packages = ("rfgp", "torch", "gpytorch", "linear_operator", "numpy", "scipy")
+    return {
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+class _Exact(gpytorch.models.ExactGP):
+    """The exact model, from parts that the approximations share."""
+
+    def __init__(self, x: Tensor, y: Tensor, likelihood: Any, mean: gpytorch.means.Mean, kernel: Kernel) -> None:
+        super().__init__(x, y, likelihood)
+        self.mean_module, self.covar_module = mean, kernel
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class _Bench:
+    """One scaled data set and one exact model, against which approximations are measured."""
+
+    def __init__(
+        self, dataset: Dataset, kernel: Kernel, exact_limit: int, alpha_epsilon: float, scaling: Scaling
+    ) -> None:
+        self.dataset, self.kernel = dataset, kernel
+        self.x, self.x_test, self.scaling = scale_inputs(dataset.x_train, dataset.x_test, scaling)
+        self.some = _some_rows(len(self.x), exact_limit)
+        self.points = _some_rows(len(self.x_test), _KL_ROWS)
+        self.classes = dataset.num_classes
+        if self.classes is None:
+            self.shift, self.unit = float(dataset.y_train.mean()), float(dataset.y_train.std(correction=0))
+            self.y = (dataset.y_train - self.shift) / self.unit
+            self.likelihood: Any = gpytorch.likelihoods.GaussianLikelihood().double()
+            self.targets = self.y[self.some]
+            batch = torch.Size()
+        else:
+            self.y = dataset.y_train
+            self.likelihood = DirichletClassificationLikelihood(
+                self.y[self.some], alpha_epsilon, num_classes=self.classes, dtype=torch.float64
+            )
+            self.targets = self.likelihood.transformed_targets
+            batch = torch.Size([self.classes])
+        self.mean = gpytorch.means.ConstantMean(batch_shape=batch).double()
+        _check_memory(len(self.some), self.classes or 1)
+
+    def description(self) -> dict[str, Any]:
+        """The data set, without its rows."""
+        data = self.dataset
+        target = "class labels" if self.classes else "target standardised; error and MNLL in its own units"
+        return {
+            "name": data.name,
+            "task": data.task,
+            "num_train": len(data.x_train),
+            "num_test": len(data.x_test),
+            "input_dim": data.x_train.shape[-1],
+            "num_classes": self.classes,
+            "exact_rows": len(self.some),
+            "preprocessing": f"{self.scaling}; {target}",
+            "provenance": data.provenance,
+            "licence": data.licence,
+        }
+
+    def learn(self, progress: bool | None) -> FitSummary:
+        """Learn the parameters with the exact model, and freeze them."""
+        model = _Exact(self.x[self.some], self.targets, self.likelihood, self.mean, self.kernel)
+        summary = fit(model, progress=progress)
+        model.requires_grad_(False)
+        return summary
+
+    def measure_exact(self) -> Run:
+        """The exact model on its rows; its time to fit is that of a posterior at a single point."""
+        x, y = self.x[self.some], self.y[self.some]
+
+        def posterior(points: Tensor) -> Normal:
+            return diagnostics.exact_posterior(self.kernel, self.likelihood, x, y, points, self.mean)
+
+        posterior(self.x_test[:1])
+        _, fit_seconds = _timed(lambda: posterior(self.x_test[:1]))
+        latent, seconds = _timed(lambda: posterior(self.x_test))
+        self.reference = self._at_points(latent)
+        error, mnll = self._scores(latent)
+        noisy = None if self.classes else 0.0
+        return Run("exact", None, None, 0.0, 0.0, noisy, error, mnll, 0.0, fit_seconds, max(seconds - fit_seconds, 0.0))
+
+    def approximation(self, method: str, num_features: int, seed: int) -> Kernel:
+        """The approximated kernel, which shares the parameters of the exact one."""
+        return approximate(self.kernel, num_features, input_dim=self.x.shape[-1], method=method, seed=seed)
+
+    def fitted(self, job: tuple[str, int, int], rows: Tensor) -> WeightSpaceGP:
+        """A model with random features, fitted to some training rows and factorised."""
+        model = WeightSpaceGP(self.approximation(*job), self.likelihood, self.mean)
+        model.fit(self.x[rows], self.y[rows]).weight_posterior()
+        return model
+
+    def measure(self, job: tuple[str, int, int]) -> Run:
+        """Everything about one method, number of features and seed."""
+        everything = torch.arange(len(self.x))
+        model, fit_seconds = _timed(lambda: self.fitted(job, everything))
+        latent, predict_seconds = _timed(lambda: _marginals(model.posterior(self.x_test)))
+        error, mnll = self._scores(latent)
+        if len(self.some) == len(self.x):
+            near = self._at_points(latent)
+        else:
+            near = _marginals(self.fitted(job, self.some).posterior(self.x_test[self.points]))
+        return Run(
+            *job,
+            _divergence(near, self.reference),
+            _divergence(self.reference, near),
+            None if self.classes else _divergence(self._noisy(near), self._noisy(self.reference)),
+            error,
+            mnll,
+            float(diagnostics.relative_frobenius_error(model.covar_module, self.x_test[self.points])),
+            fit_seconds,
+            predict_seconds,
+        )
+
+    def _at_points(self, latent: Normal) -> Normal:
+        return Normal(latent.mean[..., self.points], latent.stddev[..., self.points], validate_args=False)
+
+    def _noisy(self, latent: Normal) -> Normal:
+        return Normal(latent.mean, (latent.variance + self.likelihood.noise).sqrt(), validate_args=False)
+
+    def _scores(self, latent: Normal) -> tuple[float, float]:
+        """Error and MNLL on the test rows, in units of the target."""
+        y = self.dataset.y_test
+        if self.classes is None:
+            predictive = self._noisy(latent)
+            predictive = Normal(predictive.mean * self.unit + self.shift, predictive.stddev * self.unit)
+            return float(diagnostics.rmse(predictive.mean, y)), float(diagnostics.regression_mnll(predictive, y))
+        generator = torch.Generator().manual_seed(0)
+        probabilities = self.likelihood.class_probabilities(latent, _DRAWS, generator)
+        return (
+            float(diagnostics.error_rate(probabilities, y)),
+            float(diagnostics.classification_mnll(probabilities, y)),
+        )
+
+
+def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.perf_counter()
+    return call(), time.perf_counter() - start
+
+
+def _marginals(distribution: Any) -> Normal:
+    return Normal(distribution.mean, distribution.variance.clamp_min(0.0).sqrt(), validate_args=False)
+
+
+def _divergence(p: Normal, q: Normal) -> float:
+    """KL(p, q), averaged over classes; infinite where a variance has vanished."""
+    if not bool((p.stddev > 0).all() and (q.stddev > 0).all()):
+        return math.inf
+    return float(diagnostics.kl_divergence(p, q).mean())
+
+
+def _some_rows(total: int, limit: int) -> Tensor:
+    """The indices of all rows, or of a random choice of them (seed 0), in order."""
+    if total <= limit:
+        return torch.arange(total)
+    return torch.randperm(total, generator=torch.Generator().manual_seed(0))[:limit].sort().values
+
+
+def _nonzero(scale: Tensor) -> Tensor:
+    return torch.where(scale > 0, scale, torch.ones_like(scale))
+
+
+def _unique(name: str, values: Iterable[Any]) -> list[Any]:
+    result = list(dict.fromkeys(values))
+    if not result:
+        raise ValueError(f"expected at least one value for {name}, got none; name one")
+    return result
+
+
+def _check_memory(num_rows: int, num_classes: int) -> None:
+    needed = 8 * 6 * num_classes * num_rows**2
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
+    if needed > available:
+        raise ValueError(
+            f"expected an exact model that trains in {available / 2**30:.1f} GiB of memory, got {num_rows} rows, which "
+            f"take {needed / 2**30:.1f} GiB; lower --exact-limit (exact_limit)"
+        )
+
+
+def _summary(runs: list[Run]) -> Summary:
+    mean, standard_error = {}, {}
+    for measure in MEASURES:
+        values = [math.nan if value is None else value for value in (getattr(run, measure) for run in runs)]
+        mean[measure] = sum(values) / len(values)
+        finite = len(values) > 1 and all(map(math.isfinite, values))
+        standard_error[measure] = statistics.stdev(values) / len(values) ** 0.5 if finite else math.nan
+    return Summary(runs[0].method, runs[0].num_features, mean, standard_error)
+
+
+def _curve(rows: list[Summary], method: str, measure: str, by_time: bool) -> plots.Curve:
+    mine = [row for row in rows if row.method == method]
+    return plots.Curve(
+        [row.mean["seconds"] if by_time else row.num_features for row in mine],
+        [row.mean[measure] for row in mine],
+        [row.standard_error[measure] for row in mine],
+    )

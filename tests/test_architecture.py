@@ -1,0 +1,200 @@
+"""Who may import whom, and what every file of the package has to have; read from the source, without running it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rfgp
+
+ROOT = Path(rfgp.__file__).parent
+FILES = sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.parts)
+IDS = [str(path.relative_to(ROOT)) for path in FILES]
+every_file = pytest.mark.parametrize("path", FILES, ids=IDS)
+
+FOUNDATION = {"rfgp._checks", "rfgp.linalg", "rfgp.sampling"}
+TENSORS = FOUNDATION | {"rfgp.statistics", "rfgp.posterior", "rfgp.distributions"}
+ABOVE_KERNELS = {"rfgp.models", "rfgp.training", "rfgp.mlls", "rfgp.diagnostics", "rfgp.plots", "rfgp.datasets"}
+
+# By module: the modules of rfgp it may import (None: any), and the other packages it may import (None: any).
+ALLOWED = {
+    "rfgp._checks": (set(), {"torch"}),
+    "rfgp.linalg": (set(), {"torch"}),
+    "rfgp.sampling": ({"rfgp._checks"}, {"torch"}),
+    "rfgp.features": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy", "scipy"}),
+    "rfgp.statistics": (TENSORS, {"torch"}),
+    "rfgp.distributions": (TENSORS, {"torch"}),
+    "rfgp.posterior": (TENSORS, {"torch", "linear_operator"}),
+    "rfgp.kernels": (TENSORS | {"rfgp.features", "rfgp.kernels"}, None),
+}
+
+# By module: what it must not import.
+FORBIDDEN = {
+    "rfgp.statistics": {"gpytorch.kernels", "gpytorch.models", "rfgp.kernels", "rfgp.models"},
+    "rfgp.posterior": {"gpytorch.kernels", "gpytorch.models", "rfgp.kernels", "rfgp.models"},
+    "rfgp.distributions": {"gpytorch.kernels", "gpytorch.models", "rfgp.kernels", "rfgp.models"},
+    "rfgp.likelihoods": {"rfgp.kernels", *ABOVE_KERNELS},
+    "rfgp.models": {"rfgp.training", "rfgp.diagnostics", "rfgp.plots", "rfgp.datasets"},
+    "rfgp.diagnostics": {"rfgp.models", "rfgp.plots", "rfgp.datasets"},
+    "rfgp.plots": {"rfgp.models", "rfgp.datasets"},
+    "rfgp.datasets": {"rfgp.models", "rfgp.kernels", "rfgp.diagnostics", "gpytorch"},
+}
+
+
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def module_name(path):
+    parts = ("rfgp", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_inside(name, package):
+    return name == package or name.startswith(package + ".")
+
+
+def is_inside_any(name, packages):
+    return any(is_inside(name, package) for package in packages)
+
+
+def resolved(node, path):
+    """Absolute names of what an import statement imports: modules, or names in modules."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    package = module_name(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    base = package[: len(package) - node.level + 1] if node.level else []
+    prefix = ".".join([*base, *([node.module] if node.module else [])])
+    return [f"{prefix}.{alias.name}" for alias in node.names]
+
+
+def imports(path):
+    nodes = (node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom))
+    return [(name, node.lineno) for node in nodes for name in resolved(node, path)]
+
+
+def test_relative_imports_are_resolved():
+    kernels, checks = ROOT / "kernels" / "approximate.py", ROOT / "_checks.py"
+    (node,) = ast.parse("from .. import _checks").body
+    assert resolved(node, kernels) == ["rfgp._checks"]
+    (node,) = ast.parse("from ..features import FeatureMap, TensorSRHT as T").body
+    assert resolved(node, kernels) == ["rfgp.features.FeatureMap", "rfgp.features.TensorSRHT"]
+    (node,) = ast.parse("from .recipe import MapRecipe").body
+    assert resolved(node, kernels) == ["rfgp.kernels.recipe.MapRecipe"]
+    assert resolved(node, ROOT / "kernels" / "__init__.py") == ["rfgp.kernels.recipe.MapRecipe"]
+    (node,) = ast.parse("import gpytorch.kernels as k, math").body
+    assert resolved(node, checks) == ["gpytorch.kernels", "math"]
+    assert {name for name, _ in imports(kernels)} >= {"rfgp._checks", "torch.Tensor", "rfgp.features.FeatureMap"}
+
+
+def test_tables_name_layers_that_exist():
+    modules = {module_name(path) for path in FILES}
+    assert set(ALLOWED) <= modules
+    planned = {"rfgp.plots", "rfgp.datasets", "rfgp.diagnostics", "rfgp.models", "rfgp.likelihoods"}
+    assert set(FORBIDDEN) <= modules | planned
+
+
+@every_file
+def test_imports_follow_the_layers(path):
+    name = module_name(path)
+    wrong = []
+    for imported, line in imports(path):
+        package = imported.split(".")[0]
+        for layer, (own, others) in ALLOWED.items():
+            if not is_inside(name, layer):
+                continue
+            if package == "rfgp":
+                bad = not is_inside_any(imported, own)
+            else:
+                bad = others is not None and package not in sys.stdlib_module_names and package not in others
+            if bad:
+                wrong.append(f"{name}:{line} imports {imported}")
+        for layer, forbidden in FORBIDDEN.items():
+            if is_inside(name, layer) and is_inside_any(imported, forbidden):
+                wrong.append(f"{name}:{line} imports {imported}")
+    assert not wrong
+
+
+@every_file
+def test_no_assert_statements(path):
+    lines = [node.lineno for node in ast.walk(parsed(path)) if isinstance(node, ast.Assert)]
+    assert not lines, f"raise a ValueError instead of asserting in lines {lines}"
+
+
+def is_lazy(node):
+    """Whether what is inside runs only where a function is called, or a type checker looks at it."""
+    is_typing = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+    return is_typing or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+
+def lazy_nodes(tree):
+    return {id(inner) for node in ast.walk(tree) if is_lazy(node) for inner in ast.walk(node)}
+
+
+@every_file
+def test_plotting_and_study_packages_are_imported_lazily(path):
+    tree = parsed(path)
+    lazy = lazy_nodes(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in lazy:
+            names = resolved(node, path)
+            assert not any(is_inside_any(name, {"matplotlib", "sklearn", "pandas"}) for name in names), node.lineno
+
+
+def test_importing_the_package_does_not_import_optional_ones():
+    code = "import rfgp, sys; print(sorted({'matplotlib', 'sklearn', 'pandas'} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def public(nodes, kind):
+    return [node for node in nodes if isinstance(node, kind) and not node.name.startswith("_")]
+
+
+def overrides(module, class_name, name):
+    """Whether a method stands in for one of a base class, which documents it."""
+    cls = getattr(importlib.import_module(module), class_name)
+    return any(name in vars(base) for base in cls.__mro__[1:])
+
+
+def is_setter(function):
+    decorators = [ast.unparse(decorator) for decorator in function.decorator_list]
+    return any(decorator.endswith((".setter", ".deleter")) for decorator in decorators)
+
+
+def undocumented(path):
+    tree, module = parsed(path), module_name(path)
+    if ast.get_docstring(tree) is None and tree.body:
+        yield path.name
+    for node in public(tree.body, FUNCTIONS | ast.ClassDef):
+        if ast.get_docstring(node) is None:
+            yield f"{path.name}:{node.lineno} {node.name}"
+    for node in public(tree.body, ast.ClassDef):
+        for member in public(node.body, FUNCTIONS):
+            is_new = not is_setter(member) and not overrides(module, node.name, member.name)
+            if is_new and ast.get_docstring(member) is None:
+                yield f"{path.name}:{member.lineno} {node.name}.{member.name}"
+
+
+@every_file
+def test_everything_public_has_a_docstring(path):
+    assert list(undocumented(path)) == []
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py" and path.parent != ROOT])
+def test_subpackages_export_what_exists(path):
+    module = importlib.import_module(module_name(path))
+    assert Path(inspect.getfile(module)) == path
+    assert module.__all__ and all(hasattr(module, name) for name in module.__all__)
+    assert len(set(module.__all__)) == len(module.__all__)

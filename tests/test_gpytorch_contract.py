@@ -1,0 +1,280 @@
+"""Private names of GPyTorch and linear_operator that rfgp relies on, so that an upgrade fails here first."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import gpytorch
+import linear_operator.operators as operators
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, LinearKernel, PolynomialKernel, ScaleKernel
+from gpytorch.likelihoods import DirichletClassificationLikelihood, FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
+from gpytorch.priors import GammaPrior
+from linear_operator.operators import LinearOperator
+
+import rfgp
+
+ROOT = Path(rfgp.__file__).parent
+FOREIGN = ("gpytorch", "linear_operator", "torch")
+
+# Methods that rfgp overrides and that its foreign base classes call.
+HOOKS = [
+    (Kernel, "__getitem__"),
+    (Kernel, "expand_batch"),
+    (Kernel, "num_outputs_per_input"),
+    (Kernel, "prediction_strategy"),
+    (Kernel, "_load_from_state_dict"),
+    (torch.nn.Module, "get_extra_state"),
+    (torch.nn.Module, "set_extra_state"),
+    (torch.nn.Module, "_apply"),
+    (LinearOperator, "_matmul"),
+    (LinearOperator, "_size"),
+    (LinearOperator, "_transpose_nonbatch"),
+    (LinearOperator, "_expand_batch"),
+    (LinearOperator, "_diagonal"),
+    (LinearOperator, "_mul_constant"),
+    (LinearOperator, "_solve"),
+    (LinearOperator, "add_diagonal"),
+    (LinearOperator, "solve"),
+    (LinearOperator, "inv_quad"),
+    (LinearOperator, "inv_quad_logdet"),
+    (LinearOperator, "root_decomposition"),
+    (LinearOperator, "zero_mean_mvn_samples"),
+    (DefaultPredictionStrategy, "exact_prediction"),
+    (DefaultPredictionStrategy, "get_fantasy_strategy"),
+    (DirichletClassificationLikelihood, "_prepare_targets"),
+    (GaussianLikelihood, "marginal"),
+]
+
+
+def scale_kernel():
+    return ScaleKernel(PolynomialKernel(power=2), outputscale_prior=GammaPrior(2.0, 1.0), batch_shape=torch.Size([2]))
+
+
+def diagonal():
+    return operators.DiagLinearOperator(torch.tensor([1.0, 2.0]))
+
+
+def added_diagonal():
+    return operators.AddedDiagLinearOperator(operators.RootLinearOperator(torch.ones(2, 1)), diagonal())
+
+
+def dirichlet():
+    return DirichletClassificationLikelihood(torch.tensor([0, 1, 1]))
+
+
+# Private attributes of foreign objects that rfgp reads, each with such an object.
+ATTRIBUTES = {
+    "_batch_shape": scale_kernel,
+    "_diag": diagonal,
+    "_diag_tensor": added_diagonal,
+    "_linear_op": added_diagonal,
+    "_outputscale_closure": scale_kernel,
+    "_outputscale_param": scale_kernel,
+    "_prepare_targets": dirichlet,
+    "_priors": scale_kernel,
+}
+STANDARD_LIBRARY = {"_asdict", "_fields", "_replace"}
+
+
+@pytest.mark.parametrize(("owner", "name"), HOOKS, ids=[f"{owner.__name__}.{name}" for owner, name in HOOKS])
+def test_hooks_exist(owner, name):
+    assert callable(getattr(owner, name))
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_private_attributes_exist(name):
+    assert hasattr(ATTRIBUTES[name](), name)
+
+
+def sources():
+    return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))]
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def attributes(context):
+    nodes = (node for tree in sources() for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return {node.attr for node in nodes if isinstance(node.ctx, context) and is_private(node.attr)}
+
+
+def names_defined_in_rfgp():
+    nodes = [node for tree in sources() for node in ast.walk(tree)]
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    variables = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    modules = {path.stem for path in ROOT.rglob("*.py")}
+    return functions | variables | modules | attributes(ast.Store)
+
+
+def test_no_other_private_attribute_is_used():
+    unknown = attributes(ast.Load) - names_defined_in_rfgp() - STANDARD_LIBRARY - set(ATTRIBUTES)
+    assert not unknown, f"add to ATTRIBUTES, with an object that has it: {sorted(unknown)}"
+
+
+def rfgp_classes():
+    for module in pkgutil.walk_packages(rfgp.__path__, "rfgp."):
+        if not module.name.endswith("__main__"):
+            members = vars(importlib.import_module(module.name)).values()
+            yield from (cls for cls in members if inspect.isclass(cls) and cls.__module__ == module.name)
+
+
+def foreign_bases(cls):
+    return [base for base in cls.__mro__[1:] if base.__module__.startswith(FOREIGN)]
+
+
+def test_every_overridden_private_method_is_a_listed_hook():
+    listed = {name for _, name in HOOKS}
+    found = {
+        name
+        for cls in rfgp_classes()
+        for name, member in vars(cls).items()
+        if is_private(name) and inspect.isfunction(member) and any(name in vars(base) for base in foreign_bases(cls))
+    }
+    assert found and not found - listed, f"add to HOOKS: {sorted(found - listed)}"
+
+
+def test_every_private_method_overrides_something_or_is_called():
+    called = attributes(ast.Load)
+    dead = [
+        f"{cls.__name__}.{name}"
+        for cls in rfgp_classes()
+        for name, member in vars(cls).items()
+        if is_private(name)
+        and isinstance(member, property | staticmethod | classmethod | type(lambda: None))
+        and name not in called | STANDARD_LIBRARY | {"_make", "_field_defaults"}
+        and not any(name in vars(base) for base in cls.__mro__[1:])
+    ]
+    assert not dead, f"nothing calls {dead}; the hook it was may have been renamed"
+
+
+def test_scale_kernel_keeps_its_prior_where_rfgp_looks():
+    kernel = scale_kernel()
+    prior, closure, setting = kernel._priors["outputscale_prior"]
+    assert prior is kernel.outputscale_prior
+    assert closure == kernel._outputscale_param and setting == kernel._outputscale_closure
+    assert torch.equal(kernel._outputscale_param(kernel), kernel.outputscale)
+    assert kernel._batch_shape == kernel.batch_shape == torch.Size([2])
+    assert kernel.raw_outputscale_constraint is kernel.constraint_for_parameter_name("raw_outputscale")
+
+
+def test_scale_kernel_calls_forward_of_its_base_kernel_and_mul_constant_of_the_result():
+    calls = []
+
+    class Operator(operators.RootLinearOperator):
+        def _mul_constant(self, other):
+            calls.append(other.shape)
+            return super()._mul_constant(other)
+
+    class Base(LinearKernel):
+        def forward(self, x1, x2, **params):
+            calls.append(x1.shape)
+            return Operator(x1)
+
+    base = Base(active_dims=[0, 2])
+    scaled = ScaleKernel(base)
+    assert torch.equal(scaled.active_dims, base.active_dims)
+    scaled(torch.ones(4, 3)).to_dense()
+    assert calls == [(4, 2), ()]
+
+
+def test_added_diagonal_keeps_its_parts():
+    total = added_diagonal()
+    assert isinstance(total._linear_op, operators.RootLinearOperator)
+    assert torch.equal(total._diag_tensor._diag, torch.tensor([1.0, 2.0]))
+    assert total._noise is None
+    constant = operators.ConstantDiagLinearOperator(torch.ones(1), diag_shape=3)
+    assert torch.equal(constant.diag_values, torch.ones(1)) and isinstance(constant, operators.DiagLinearOperator)
+    assert torch.equal(constant._diag, torch.ones(3))
+
+
+def test_low_rank_root_keeps_its_root():
+    root = torch.ones(3, 2)
+    assert torch.equal(operators.LowRankRootLinearOperator(root).root.to_dense(), root)
+    product = operators.MatmulLinearOperator(root, root.mT)
+    assert torch.equal(product.left_linear_op.to_dense(), root)
+    assert torch.equal(product.right_linear_op.to_dense(), root.mT)
+
+
+def test_logdet_goes_through_inv_quad_logdet():
+    class Operator(operators.AddedDiagLinearOperator):
+        def inv_quad_logdet(self, inv_quad_rhs=None, logdet=False, reduce_inv_quad=True):
+            return torch.tensor(1.0), torch.tensor(7.0)
+
+    total = Operator(operators.RootLinearOperator(torch.ones(2, 1)), diagonal())
+    assert float(total.logdet()) == 7.0
+
+
+def test_gaussian_noise_reaches_the_covariance_as_a_diagonal():
+    covariance = operators.RootLinearOperator(torch.ones(3, 1))
+    noisy = GaussianLikelihood()(MultivariateNormal(torch.zeros(3), covariance)).lazy_covariance_matrix
+    assert isinstance(noisy, operators.AddedDiagLinearOperator)
+    assert isinstance(noisy._diag_tensor, operators.ConstantDiagLinearOperator)
+    fixed = FixedNoiseGaussianLikelihood(torch.tensor([1.0, 2.0, 3.0]))
+    noisy = fixed(MultivariateNormal(torch.zeros(3), covariance)).lazy_covariance_matrix
+    assert torch.equal(noisy._diag_tensor._diag, torch.tensor([1.0, 2.0, 3.0]))
+    assert fixed.second_noise_covar is None
+
+
+def test_exact_models_ask_the_kernel_for_a_prediction_strategy():
+    asked = []
+
+    class Asking(LinearKernel):
+        def prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood):
+            asked.append(train_prior_dist.lazy_covariance_matrix.evaluate_kernel().shape)
+            return DefaultPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
+    class Model(gpytorch.models.ExactGP):
+        def __init__(self, x, y):
+            super().__init__(x, y, GaussianLikelihood())
+            self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), ScaleKernel(Asking())
+
+        def forward(self, x):
+            return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    x = torch.linspace(0.0, 1.0, 5).unsqueeze(-1)
+    model = Model(x, x.squeeze(-1)).eval()
+    assert model(x + 0.1).mean.shape == (5,)
+    assert asked == [(5, 5)]
+    strategy = model.prediction_strategy
+    for name in ("train_inputs", "train_prior_dist", "train_labels", "likelihood", "lik_train_train_covar"):
+        assert hasattr(strategy, name)
+
+
+def test_settings_exist():
+    assert gpytorch.settings.observation_nan_policy.value() == "ignore"
+    assert not gpytorch.settings.skip_posterior_variances.on()
+    assert gpytorch.settings.detach_test_caches.on()
+    with gpytorch.settings.lazily_evaluate_kernels(False), gpytorch.settings.max_cholesky_size(10):
+        assert isinstance(gpytorch.settings.max_cholesky_size.value(), int)
+    with gpytorch.settings.cholesky_max_tries(6):
+        assert gpytorch.settings.cholesky_max_tries.value() == 6
+
+
+def test_dirichlet_targets_have_the_expected_layout():
+    likelihood = dirichlet()
+    noise, targets, classes = likelihood._prepare_targets(likelihood.targets, 0.01, torch.float64)
+    assert classes == likelihood.num_classes == 2
+    assert noise.shape == (2, 3) and targets.shape == (3, 2)
+    assert likelihood.transformed_targets.shape == likelihood.noise_covar.noise.shape == (2, 3)
+    assert likelihood.alpha_epsilon == 0.01
+
+
+def test_kernels_have_the_parameters_that_the_families_read():
+    polynomial, linear = PolynomialKernel(power=3, batch_shape=torch.Size([2])), LinearKernel(ard_num_dims=4)
+    assert polynomial.power == 3 and polynomial.offset.shape == (2, 1)
+    assert linear.variance.shape == (1, 4) and linear.ard_num_dims == 4
+    assert torch.equal(LinearKernel(active_dims=[0, 2]).active_dims, torch.tensor([0, 2]))
+
+
+def test_kernel_suite_ships_with_gpytorch():
+    module = importlib.import_module("gpytorch.test.base_kernel_test_case")
+    assert any(name.startswith("test_") for name in vars(module.BaseKernelTestCase))
