@@ -154,12 +154,13 @@ class WeightSpaceCovariance(LinearOperator):
 
     :param x: inputs, (..., N, d).
     :param factor: the Cholesky factor of B, (..., D, D).
+    :param scale: the factor a of the features, (..., 1, 1), in float64.
     :param features: takes (..., n, d) inputs and returns their real features (..., n, D).
     """
 
-    def __init__(self, x: Tensor, factor: Tensor, features: Callable[[Tensor], Tensor]) -> None:
-        super().__init__(x, factor, features=features)
-        self.x, self.factor, self.features = x, factor, features
+    def __init__(self, x: Tensor, factor: Tensor, scale: Tensor, features: Callable[[Tensor], Tensor]) -> None:
+        super().__init__(x, factor, scale, features=features)
+        self.x, self.factor, self.scale, self.features = x, factor, scale, features
 
     @property
     def dtype(self) -> torch.dtype:
@@ -169,12 +170,12 @@ class WeightSpaceCovariance(LinearOperator):
         return [self.x[..., rows, :] for rows in row_chunks(self.x.shape[-2], self.factor.shape[-1])]
 
     def _white(self, x: Tensor) -> Tensor:
-        """L^-1 Phi^T, (..., D, n), in float64; one batch element at a time where factors are batched."""
+        """a L^-1 Phi^T, (..., D, n), in float64; one batch element at a time where factors are batched."""
         features = self.features(x).double().mT
         if self.factor.dim() == 2 or features.dim() > 2:
-            return torch.linalg.solve_triangular(self.factor, features, upper=False)
+            return self.scale * torch.linalg.solve_triangular(self.factor, features, upper=False)
         parts = [torch.linalg.solve_triangular(f, features, upper=False) for f in self.factor.flatten(0, -3)]
-        return torch.stack(parts).unflatten(0, self.factor.shape[:-2])
+        return self.scale * torch.stack(parts).unflatten(0, self.factor.shape[:-2])
 
     def _diagonal(self) -> Tensor:
         chunks = [self._white(x).square().sum(-2) for x in self._chunks()]
@@ -199,7 +200,8 @@ class WeightSpaceCovariance(LinearOperator):
         return self
 
     def _expand_batch(self, batch_shape: torch.Size) -> WeightSpaceCovariance:
-        return self.__class__(self.x, self.factor.expand(*batch_shape, *self.factor.shape[-2:]), self.features)
+        factor = self.factor.expand(*batch_shape, *self.factor.shape[-2:])
+        return self.__class__(self.x, factor, self.scale, self.features)
 
     def to_dense(self) -> Tensor:
         root = self._root()
@@ -210,6 +212,6 @@ class WeightSpaceCovariance(LinearOperator):
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         noise = torch.randn(*self.factor.shape[:-1], num_samples, dtype=self.factor.dtype, device=self.factor.device)
-        weights = torch.linalg.solve_triangular(self.factor.mT, noise, upper=True)
+        weights = self.scale * torch.linalg.solve_triangular(self.factor.mT, noise, upper=True)
         draws = torch.cat([self.features(x).double() @ weights for x in self._chunks()], dim=-2)
         return draws.movedim(-1, 0).to(self.dtype)

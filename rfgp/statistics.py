@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Self
 
 import torch
 import torch.distributed
 from torch import Tensor
 
-from . import linalg
+from . import _files, linalg
 
 _FIELDS = ("_gram", "cross", "outer", "count", "log_noise")
 
@@ -129,25 +127,20 @@ class GramStatistics:
         return self._combine(other, torch.sub)
 
     def _combine(self, other: GramStatistics, operation: Callable[[Tensor, Tensor], Tensor]) -> GramStatistics:
-        for name in _FIELDS:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine.shape != theirs.shape or mine.dtype != theirs.dtype or mine.device != theirs.device:
+        for name, mine in self.sums().items():
+            its = other.sums()[name]
+            if mine.shape != its.shape or mine.dtype != its.dtype or mine.device != its.device:
                 raise ValueError(
-                    f"expected statistics of the same model, with {name.strip('_')} {tuple(mine.shape)} {mine.dtype} "
-                    f"on {mine.device}, got {tuple(theirs.shape)} {theirs.dtype} on {theirs.device}"
+                    f"expected statistics of the same model, with {name} {tuple(mine.shape)} {mine.dtype} on "
+                    f"{mine.device}, got {tuple(its.shape)} {its.dtype} on {its.device}"
                 )
-        result = object.__new__(type(self))
-        result._is_mirrored = True
-        result._gram = operation(self.gram, other.gram)
-        for name in _FIELDS[1:]:
-            setattr(result, name, operation(getattr(self, name), getattr(other, name)))
-        return result
+        theirs = other.sums()
+        return self.from_sums({name: operation(mine, theirs[name]) for name, mine in self.sums().items()})
 
     def all_reduce(self) -> Self:
         """Sum the statistics over all processes of the default ``torch.distributed`` group, in place."""
         with torch.no_grad():
-            for name in _FIELDS:
-                value = self.gram if name == "_gram" else getattr(self, name)
+            for value in self.sums().values():
                 torch.distributed.all_reduce(torch.view_as_real(value) if value.is_complex() else value)
         return self
 
@@ -157,33 +150,34 @@ class GramStatistics:
             setattr(self, name, getattr(self, name).to(device))
         return self
 
+    def sums(self) -> dict[str, Tensor]:
+        """The sums by name, with their gradients."""
+        return {name.strip("_"): self.gram if name == "_gram" else getattr(self, name) for name in _FIELDS}
+
+    @classmethod
+    def from_sums(cls, sums: dict[str, Tensor]) -> GramStatistics:
+        """Statistics that hold the tensors which :meth:`sums` gives."""
+        result = object.__new__(cls)
+        result._is_mirrored = True
+        for name in _FIELDS:
+            setattr(result, name, sums[name.strip("_")])
+        return result
+
     def state_dict(self) -> dict[str, Tensor]:
-        """The sums by name, detached."""
-        return {name.strip("_"): (self.gram if name == "_gram" else getattr(self, name)).detach() for name in _FIELDS}
+        """Copies of the sums by name, detached."""
+        return {name: value.detach().clone() for name, value in self.sums().items()}
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> GramStatistics:
         """Statistics from :meth:`state_dict`."""
-        result = object.__new__(cls)
-        result._is_mirrored = True
-        for name in _FIELDS:
-            setattr(result, name, state[name.strip("_")].clone())
-        return result
+        return cls.from_sums({name: value.clone() for name, value in state.items()})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sums to a file, under a temporary name first.
 
         :param path: the file to write.
         """
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.resolve().parent, prefix=target.name, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                torch.save(self.state_dict(), file)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        _files.write_whole(path, lambda temporary: torch.save(self.state_dict(), temporary))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GramStatistics:

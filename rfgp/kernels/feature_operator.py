@@ -77,19 +77,15 @@ class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):
         return self._linear_op.root.to_dense()
 
     @property
-    def _noise(self) -> Tensor:
+    def _noise_variances(self) -> Tensor:
         """(..., 1) for constant noise, else (..., N), in float64."""
         if isinstance(self._diag_tensor, ConstantDiagLinearOperator):
             return self._diag_tensor.diag_values.double()
         return self._diag_tensor._diag.double()
 
-    @_noise.setter
-    def _noise(self, value: None) -> None:
-        """GPyTorch's base class writes a placeholder here."""
-
     def _posterior(self, rhs: Tensor, weights: Tensor | None = None) -> WeightPosterior:
         """Posterior of the weights given observations ``rhs`` (..., N, K) with precisions ``weights`` (..., N)."""
-        features, noise = self._features, self._noise
+        features, noise = self._features, self._noise_variances
         dtype = product_dtype(features, noise)
         if weights is None and noise.shape[-1] == 1:
             product, cross = batched_gram(features, rhs, product_dtype=dtype)
@@ -100,7 +96,7 @@ class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):
     def _dense_factor(self) -> Tensor:
         features = self._features.double()
         covariance = features @ features.mT
-        noise = self._noise.expand(*self._noise.shape[:-1], covariance.shape[-1])
+        noise = self._noise_variances.expand(*self._noise_variances.shape[:-1], covariance.shape[-1])
         return linalg.cholesky(covariance + torch.diag_embed(noise))
 
     @property
@@ -112,7 +108,7 @@ class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):
         if self._is_wide:
             return torch.cholesky_solve(exact, self._dense_factor()).to(rhs.dtype)
         residual = exact - feature_product(self._features, self._posterior(exact).mean)
-        return (residual / self._noise[..., None]).to(rhs.dtype)
+        return (residual / self._noise_variances[..., None]).to(rhs.dtype)
 
     def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
         is_vector = right_tensor.dim() == 1
@@ -138,8 +134,8 @@ class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):
             posterior = self._posterior(exact.detach())
             mean = posterior.mean.detach()
             residual = exact - feature_product(self._features, mean)
-            quadratic = (residual.square() / self._noise[..., None]).sum(-2) + mean.square().sum(-2)
-            noise = self._noise
+            quadratic = (residual.square() / self._noise_variances[..., None]).sum(-2) + mean.square().sum(-2)
+            noise = self._noise_variances
             log_det = posterior.log_determinant + noise.log().sum(-1) * (num_rows // noise.shape[-1])
         quadratic = quadratic.sum(-1) if reduce_inv_quad else quadratic
         empty = quadratic.new_zeros(())

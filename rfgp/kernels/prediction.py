@@ -77,7 +77,7 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         weights = None
         if nan_policy != "ignore":
             missing = torch.isnan(residual)
-            noise = self.lik_train_train_covar._noise
+            noise = self.lik_train_train_covar._noise_variances
             weights = torch.where(missing, 0.0, 1.0 / noise.expand(*noise.shape[:-1], residual.shape[-1]))
             residual = torch.where(missing, 0.0, residual)
         posterior = self.lik_train_train_covar._posterior(residual.unsqueeze(-1).double(), weights)

@@ -57,6 +57,7 @@ class Observations(abc.ABC):
     num_groups = 1
     num_systems = 1
     is_complex = False
+    is_batched = False
 
     def __init__(self, likelihood: Likelihood) -> None:
         self.likelihood = likelihood
@@ -68,6 +69,10 @@ class Observations(abc.ABC):
     @abc.abstractmethod
     def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
         """The systems, one per class; ``coefficients`` are those of the mean, (k,) or (C, k)."""
+
+    @abc.abstractmethod
+    def smallest_noise(self, rows: Rows) -> float:
+        """The smallest noise variance of the rows."""
 
     def parameters(self) -> dict[str, Tensor]:
         """Parameters of the likelihood that enter the statistics."""
@@ -120,7 +125,12 @@ class Homoscedastic(Observations):
 
     @property
     def constant(self) -> float:
+        """log(pi) for complex rows, else log(2 pi)."""
         return math.log(math.pi) if self.is_complex else super().constant
+
+    def smallest_noise(self, rows: Rows) -> float:
+        """The noise variance."""
+        return float(self.likelihood.noise.detach())
 
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
         if noise is not None:
@@ -148,6 +158,10 @@ class Homoscedastic(Observations):
 
 class FixedNoise(Observations):
     """Real targets with a known noise variance per row, plus a learnt one where the likelihood has it."""
+
+    def smallest_noise(self, rows: Rows) -> float:
+        """The inverse of the largest precision."""
+        return float("inf") if rows.weights is None else 1.0 / float(rows.weights.detach().max())
 
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
         _checks.targets(y, x)
@@ -188,6 +202,12 @@ class ClassLabels(Observations):
     def __init__(self, likelihood: gpytorch.likelihoods.DirichletClassificationLikelihood) -> None:
         super().__init__(likelihood)
         self.num_groups = self.num_systems = likelihood.num_classes
+        self.is_batched = True
+
+    def smallest_noise(self, rows: Rows) -> float:
+        """The noise variance inside a class, without what is learnt."""
+        values = dirichlet_targets(self.likelihood.alpha_epsilon)
+        return min(values.inside_noise, values.outside_noise)
 
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
         if noise is not None:

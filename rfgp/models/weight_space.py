@@ -12,10 +12,9 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
+from gpytorch.means import Mean, ZeroMean
 from linear_operator.operators import RootLinearOperator
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from .. import _checks
 from ..distributions import ComplexNormal
@@ -24,6 +23,8 @@ from ..kernels.feature_operator import FLOAT32_PRODUCT_NOISE
 from ..linalg import row_chunks
 from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product
 from ..statistics import GramStatistics
+from .accumulate import accumulate
+from .mean_basis import basis, batch_shape, check_mean, coefficients
 from .observations import Rows, System, observations
 
 
@@ -65,12 +66,8 @@ class WeightSpaceGP(gpytorch.Module):
         super().__init__()
         self.covar_module = with_features(kernel)
         self.likelihood = likelihood
-        self.mean_module = ZeroMean() if mean is None else mean
+        self.mean_module = check_mean(ZeroMean() if mean is None else mean)
         self.product_dtype = product_dtype
-        if not isinstance(self.mean_module, ZeroMean | ConstantMean | LinearMean):
-            raise ValueError(
-                f"expected a ZeroMean, ConstantMean or LinearMean, got {type(mean).__name__}; subtract others from y"
-            )
         self._observations = observations(likelihood)
         self._check_batch_shapes()
         self._statistics: GramStatistics | None = None
@@ -80,8 +77,8 @@ class WeightSpaceGP(gpytorch.Module):
 
     def _check_batch_shapes(self) -> None:
         classes = self._observations.num_systems
-        allowed = [torch.Size()] if self._is_single else [torch.Size(), torch.Size([classes])]
-        found = [torch.Size(self.covar_module.output_factor().shape[:-2]), _mean_batch(self.mean_module)]
+        allowed = [torch.Size(), torch.Size([classes])] if self._observations.is_batched else [torch.Size()]
+        found = [torch.Size(self.covar_module.output_factor().shape[:-2]), batch_shape(self.mean_module)]
         features = self._inner_batch()
         if features or any(shape not in allowed for shape in found):
             shape = features or next(shape for shape in found if shape not in allowed)
@@ -183,77 +180,16 @@ class WeightSpaceGP(gpytorch.Module):
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
         _checks.same_kind(x, next(self.covar_module.parameters()), "x", "the kernel")
-        rows = self._observations.rows(x, y, noise, self._basis(x), is_all)
-        product = self._product_dtype(x, rows)
-        if rows.groups is not None:
-            order = rows.groups.argsort(stable=True)
-            x, rows = x[order], rows.take(order)
-        kernel = self.covar_module
-        tracks = torch.is_grad_enabled() and any(p.requires_grad for p in kernel.feature_parameters())
-        width = kernel.scalar_features(x[:1].detach()).shape[-1]
-        sums = self._empty(width, rows, x.device) if sums is None else sums
-        for part in row_chunks(len(x), width, x.element_size() * (2 if kernel.is_complex else 1)):
-            chunk, chunk_rows = x[part], rows.take(part)
-            if tracks or (torch.is_grad_enabled() and x.requires_grad):
-                added = checkpoint(self._chunk_sums, chunk, chunk_rows, product, use_reentrant=False)
-                fresh = self._empty(added[0].shape[-1], rows, x.device)
-                fresh._gram, fresh.cross, fresh.outer, fresh.count, fresh.log_noise = added
-                sums = sums.merge(fresh)
-            else:
-                sums.update(kernel.scalar_features(chunk), *chunk_rows, product_dtype=product)
-        return sums
-
-    def _chunk_sums(self, x: Tensor, rows: Rows, product: torch.dtype) -> tuple[Tensor, ...]:
-        features = self.covar_module.scalar_features(x)
-        sums = self._empty(features.shape[-1], rows, x.device)
-        sums.update(features, *rows, product_dtype=product)
-        return sums.gram, sums.cross, sums.outer, sums.count, sums.log_noise
-
-    def _empty(self, width: int, rows: Rows, device: torch.device) -> GramStatistics:
-        groups, item = self._observations.num_groups, 16 if self.covar_module.is_complex else 8
-        what = f"statistics and factors of {groups} x {width} x {width} numbers"
-        _checks.fits_in_memory(2.0 * item * groups * width**2, what, "use fewer features")
-        return GramStatistics(
-            width,
-            rows.targets.shape[-1],
-            self._observations.num_groups,
-            self.covar_module.is_complex,
-            rows.targets.is_complex(),
-            device,
-        )
+        rows = self._observations.rows(x, y, noise, basis(self.mean_module, x), is_all)
+        return accumulate(self.covar_module, self._observations, x, rows, self._product_dtype(x, rows), sums)
 
     def _product_dtype(self, x: Tensor, rows: Rows) -> torch.dtype:
         if self.product_dtype is not None:
             return self.product_dtype
         if x.dtype != torch.float32:
             return torch.float64
-        smallest = 1.0 / float(rows.weights.detach().max()) if rows.weights is not None else self._smallest_noise()
+        smallest = self._observations.smallest_noise(rows)
         return torch.float32 if smallest > FLOAT32_PRODUCT_NOISE else torch.float64
-
-    def _smallest_noise(self) -> float:
-        if self._observations.num_groups > 1 or hasattr(self.likelihood, "alpha_epsilon"):
-            return float("inf") if self.likelihood.alpha_epsilon < 1.0 else 0.0
-        return float(self.likelihood.noise.detach().min())
-
-    def _basis(self, x: Tensor) -> Tensor:
-        """The columns (N, k) of which the mean function is a linear combination."""
-        if isinstance(self.mean_module, ZeroMean):
-            return x.new_zeros(len(x), 0)
-        ones = x.new_ones(len(x), 1)
-        if isinstance(self.mean_module, ConstantMean):
-            return ones
-        return torch.cat([x, ones], dim=-1) if self.mean_module.bias is not None else x
-
-    def _coefficients(self) -> Tensor:
-        """The coefficients (k,) or (C, k) of the mean function in its columns."""
-        mean = self.mean_module
-        device = next(self.covar_module.parameters()).device
-        if isinstance(mean, ZeroMean):
-            return torch.zeros(0, dtype=torch.float64, device=device)
-        if isinstance(mean, ConstantMean):
-            return mean.constant.double().unsqueeze(-1)
-        weights = mean.weights.double().squeeze(-1)
-        return weights if mean.bias is None else torch.cat([weights, mean.bias.double()], dim=-1)
 
     def _feature_state(self) -> dict[str, Tensor]:
         """What the statistics depend on, by name."""
@@ -266,7 +202,8 @@ class WeightSpaceGP(gpytorch.Module):
     def _systems(self) -> Iterator[System]:
         """Systems with the output scale applied."""
         factor = self.covar_module.output_factor().double()[..., 0, 0]
-        for c, system in enumerate(self._observations.systems(self.statistics, self._coefficients())):
+        mean = coefficients(self.mean_module, factor.device)
+        for c, system in enumerate(self._observations.systems(self.statistics, mean)):
             scale = factor if factor.dim() == 0 else factor[c]
             grams = [(scale.square() * coefficient, matrix) for coefficient, matrix in system.grams]
             yield system._replace(grams=grams, cross=scale * system.cross)
@@ -274,26 +211,27 @@ class WeightSpaceGP(gpytorch.Module):
     def weight_posterior(self) -> WeightPosterior:
         """The posterior of the weights; a batch of C of them for a Dirichlet likelihood.
 
+        It is cached, without gradients in the parameters unless ``gpytorch.settings.detach_test_caches`` is off.
+
         :raises ValueError: where the model is not fitted, or stale.
         """
-        tracks = torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
+        tracks = gpytorch.settings.detach_test_caches.off() and torch.is_grad_enabled()
         state = {name: p.detach() for name, p in self.named_parameters()} | self._feature_state()
-        if hasattr(self.likelihood, "alpha_epsilon"):
+        if self._observations.is_batched:
             state["alpha_epsilon"] = torch.tensor(self.likelihood.alpha_epsilon)
         if not tracks and self._posterior is not None:
             known = self._posterior[0]
             if known.keys() == state.keys() and all(_same(known[name], state[name]) for name in state):
                 return self._posterior[1]
-        count = self._observations.num_systems
-        pairs = ((system.grams, system.cross) for system in self._systems())
-        posterior = WeightPosterior(*next(pairs)) if self._is_single else WeightPosterior.stacked(pairs, count)
+        with torch.set_grad_enabled(tracks):
+            pairs = ((system.grams, system.cross) for system in self._systems())
+            if self._observations.is_batched:
+                posterior = WeightPosterior.stacked(pairs, self._observations.num_systems)
+            else:
+                posterior = WeightPosterior(*next(pairs))
         if not tracks:
             self._posterior = ({name: value.clone() for name, value in state.items()}, posterior)
         return posterior
-
-    @property
-    def _is_single(self) -> bool:
-        return not hasattr(self.likelihood, "alpha_epsilon")
 
     def posterior(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """The posterior of the function at inputs, without noise: ``likelihood(model.posterior(x))`` adds it.
@@ -307,7 +245,7 @@ class WeightSpaceGP(gpytorch.Module):
         """
         _checks.finite(_checks.inputs(x).detach())
         _checks.same_kind(x, next(self.covar_module.parameters()), "x", "the kernel")
-        if not self._is_single and x.dim() != 2:
+        if self._observations.is_batched and x.dim() != 2:
             raise ValueError(
                 f"expected inputs of shape (N, d) for class labels, got {tuple(x.shape)}; flatten the batch"
             )
@@ -320,7 +258,7 @@ class WeightSpaceGP(gpytorch.Module):
             return MultivariateNormal(mean, RootLinearOperator(torch.cat([root.real, root.imag], dim=-1).to(x.dtype)))
         factor = self.covar_module.output_factor().double()
         features = functools.partial(_features, self.covar_module)
-        return MultivariateNormal(mean, WeightSpaceCovariance(x, posterior.factor / factor, features))
+        return MultivariateNormal(mean, WeightSpaceCovariance(x, posterior.factor, factor, features))
 
     def _scaled_features(self, x: Tensor) -> Tensor:
         return self.covar_module.scalar_features(x) * self.covar_module.output_factor()
@@ -435,12 +373,6 @@ def _features(kernel: Kernel, x: Tensor) -> Tensor:
 
 def _same(a: Tensor, b: Tensor | None) -> bool:
     return b is not None and a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b.to(a.device))
-
-
-def _mean_batch(mean: Mean) -> torch.Size:
-    if isinstance(mean, ConstantMean):
-        return mean.constant.shape
-    return mean.weights.shape[:-2] if isinstance(mean, LinearMean) else torch.Size()
 
 
 def _unpack(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
