@@ -9,13 +9,16 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gpytorch
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 
@@ -28,10 +31,16 @@ def arguments(description: str, name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def add_data_dir(parser: argparse.ArgumentParser) -> None:
+def add_data_dir(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """The option that names the directory of the data sets."""
     default = os.environ.get("RFGP_DATA")
-    parser.add_argument("--data-dir", type=Path, default=default, required=default is None, help="or set RFGP_DATA")
+    is_missing = required and default is None
+    parser.add_argument("--data-dir", type=Path, default=default, required=is_missing, help="or set RFGP_DATA")
+
+
+def add_plot(parser: argparse.ArgumentParser) -> None:
+    """The option to draw the JSON of an earlier run instead of measuring."""
+    parser.add_argument("--plot", action="store_true", help="measure nothing: draw the figure of the JSON at --out")
 
 
 def mnist(data_dir: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -68,6 +77,23 @@ def write(path: Path, result: dict[str, Any]) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(result, indent=1))
     temporary.replace(path)
+
+
+def save_figure(figure: Figure, out: Path) -> None:
+    """Write the figure that belongs to the JSON ``out``, under the same name in ``figures``."""
+    path = HERE / "figures" / f"{out.stem}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    print(f"figure: {path}")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, padded to be readable as it stands."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    lines = [header, ["-" * width for width in widths], *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
+    )
 
 
 def interleaved(functions: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:

@@ -51,7 +51,9 @@ def measure(exact, method, width, seed, data, reference, num_exact, num_points):
     fit_seconds = time.perf_counter() - start
     latent = model.posterior(x_test)
     mnll_rows = slice(0, 2 * num_points)
-    probabilities = likelihood.class_probabilities(model.posterior(x_test[mnll_rows]), 256, torch.Generator().manual_seed(0))
+    probabilities = likelihood.class_probabilities(
+        model.posterior(x_test[mnll_rows]), 256, torch.Generator().manual_seed(0)
+    )
     record = {
         "frobenius": float(relative_frobenius_error(kernel, x_test[:num_points])),
         "error": float(error_rate(latent.mean.mT, labels_test)),

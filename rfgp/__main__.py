@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from . import datasets, kernels, plots, study
@@ -23,14 +24,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
     :param argv: the arguments; those of the process where it is None.
-    :returns: 0, or 2 after a message on stderr that says what is wrong.
+    :returns: 0, or 2 after a message on stderr that says what is wrong; 130 where the user interrupts.
     """
     try:
-        arguments = _parser().parse_args(argv)
-        return _study(arguments)
+        return _study(_parser().parse_args(argv))
     except (ValueError, OSError, ImportError) as error:
         print(f"rfgp: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("rfgp: interrupted, nothing written", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,6 +80,10 @@ def _study(arguments: argparse.Namespace) -> int:
         "scaling": arguments.scaling,
     }
     dataset = _dataset(arguments)
+    out = Path(arguments.out)
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"expected a directory for --out, got the file {str(out)!r}; choose another")
+    out.mkdir(parents=True, exist_ok=True)
     print(
         f"{dataset.name}: {dataset.task}, {len(dataset.x_train):,} training rows, {len(dataset.x_test):,} test rows, "
         f"{dataset.x_train.shape[-1]} inputs" + (f", {dataset.num_classes} classes" if dataset.num_classes else ""),
@@ -84,14 +91,14 @@ def _study(arguments: argparse.Namespace) -> int:
     )
     result = study.run(dataset, **settings, progress=True)
     print(f"exact model on {result.data['exact_rows']:,} rows: {result.training}\n\n{result.table()}\n")
-    for path in result.save(arguments.out):
+    for path in result.save(out):
         print(f"wrote {path}")
     return 0
 
 
 def _dataset(arguments: argparse.Namespace) -> datasets.Dataset:
     data = arguments.data
-    if not data.endswith(SUFFIXES):
+    if not data.lower().endswith(SUFFIXES):
         if arguments.target is not None or arguments.task is not None:
             raise ValueError(
                 f"expected --target and --task for CSV and NPZ files, got the name {data!r}; leave them out"

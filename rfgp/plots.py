@@ -122,7 +122,7 @@ def comparison(
 
 
 def _scale(ax: Axes, curves: Mapping[str, Curve], log_x: int | None, log_y: bool) -> None:
-    """Logarithmic axes with plain labels: every abscissa for base 2, and 1, 2, 5 on an axis of less than two decades."""
+    """Logarithmic axes with plain labels: every abscissa for base 2, and 1, 2, 5 on axes of less than two decades."""
     from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
     if log_x is not None:

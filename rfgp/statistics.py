@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.distributed
@@ -171,6 +171,10 @@ class GramStatistics:
     def from_state_dict(cls, state: dict[str, Tensor]) -> GramStatistics:
         """Statistics from :meth:`state_dict`."""
         return cls.from_sums({name: value.clone() for name, value in state.items()})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: the sums without their autograd graph."""
+        return {name: v.detach() if isinstance(v, Tensor) else v for name, v in self.__dict__.items()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sums to a file, under a temporary name first.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
 import pickle
 
 import pytest
+import scipy.linalg
 import torch
 from cases import inner_map, is_deterministic, map_classes, map_examples, rebuilt
 
@@ -348,6 +350,51 @@ def test_linear_srht_of_full_width_is_exact(variant, form, input_dim, copies):
     torch.testing.assert_close((feature_map(x) @ feature_map(y).mH).real, x @ y.mT, rtol=0.0, atol=1e-14)
     for part in feature_map.moments(x, y):
         assert part.abs().max() <= 1e-14
+
+
+def examples_of(*classes):
+    return pytest.mark.parametrize("example", map_examples(lambda m: isinstance(m, classes)))
+
+
+def joined(planes_of_weights):
+    """Complex weights from stored real and imaginary planes, which lie side by side along dimension 1."""
+    return torch.complex(*planes_of_weights.chunk(2, dim=1))
+
+
+@examples_of(ProductSketch)
+def test_product_sketch_is_a_product_of_dense_linear_maps(example):
+    sketch = example()
+    x = inputs(sketch, 6)
+    weight = joined(sketch.weight) if sketch.is_complex else sketch.weight
+    expected = torch.stack([x.to(w.dtype) @ w.mT for w in weight]).prod(0) / math.sqrt(sketch.num_features)
+    torch.testing.assert_close(sketch(x), expected, rtol=0.0, atol=ROUNDING)
+
+
+@examples_of(TensorSRHT)
+def test_srht_is_a_product_of_dense_linear_maps(example):
+    sketch = example()
+    x = inputs(sketch, 6)
+    padded = torch.nn.functional.pad(x, (0, sketch.padded_dim - sketch.input_dim))
+    hadamard = torch.tensor(scipy.linalg.hadamard(sketch.padded_dim), dtype=torch.float64)
+    all_signs = joined(sketch.signs) if sketch.is_complex else sketch.signs
+    expected = torch.ones(6, sketch.num_features, dtype=torch.float64)
+    for signs, index in zip(all_signs.squeeze(1), sketch.index, strict=True):
+        rows = torch.cat([hadamard.to(block.dtype) * block for block in signs])
+        expected = expected * (padded.to(rows.dtype) @ rows[index].mT)
+    torch.testing.assert_close(sketch(x), expected / math.sqrt(sketch.num_features), rtol=0.0, atol=ROUNDING)
+
+
+@examples_of(TensorSketch)
+def test_tensor_sketch_is_the_count_sketch_of_the_tensor_product(example):
+    sketch = example()
+    x = inputs(sketch, 3)
+    signs = (joined(sketch.signs) if sketch.is_complex else sketch.signs).squeeze(1)
+    expected = torch.zeros(3, sketch.num_features, dtype=signs.dtype)
+    for entries in itertools.product(range(sketch.input_dim), repeat=sketch.degree):
+        picks = list(enumerate(entries))
+        column = sum(int(sketch.index[i, j]) for i, j in picks) % sketch.num_features
+        expected[:, column] += math.prod(signs[i, j] * x[:, j] for i, j in picks)
+    torch.testing.assert_close(sketch(x), expected, rtol=0.0, atol=ROUNDING)
 
 
 def test_linear_features_are_the_inputs():

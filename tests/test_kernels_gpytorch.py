@@ -491,7 +491,7 @@ def test_unsupported_kernels_raise(kernel):
         (lambda: PolynomialKernel(power=0), {}, "for power"),
         (lambda: PolynomialKernel(power=21), {}, "for power"),
         (lambda: polynomial(active_dims=[0, 4]), {}, "expected active_dims below input_dim=4"),
-        (lambda: LinearKernel(ard_num_dims=3), {}, "expected input_dim=3 as ard_num_dims says"),
+        (lambda: LinearKernel(ard_num_dims=3), {}, "expected 3 columns as ard_num_dims says"),
         (polynomial, {"train_inputs": inputs(50, 3)}, "expected train_inputs with 4 columns"),
         (polynomial, {"train_inputs": torch.ones(50)}, "expected train_inputs of shape"),
         (polynomial, {"train_inputs": torch.ones(50, 4).long()}, "expected floating-point train_inputs"),

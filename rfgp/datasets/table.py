@@ -35,9 +35,9 @@ def read_table(
     :raises ValueError: where the file, the target or a value is not as it should be.
     """
     path = Path(path)
-    if path.suffix not in SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"expected a file that ends in {' or '.join(SUFFIXES)}, got {str(path)!r}; convert it")
-    if path.suffix == ".csv":
+    if path.suffix.lower() == ".csv":
         x, values = _read_csv(path, str(target))
     else:
         x, values = _read_npz(path, str(target), inputs)

@@ -78,6 +78,8 @@ def _approximate(
 def _(kernel: ScaleKernel, num_features: int, input_dim: int | None, method: str | FeatureMap, seed: int) -> Kernel:
     if isinstance(kernel, FeatureStructure):
         return kernel
+    if kernel.active_dims is not None and kernel.base_kernel.active_dims is None:
+        input_dim = _num_active(kernel, input_dim)
     return FeatureScaleKernel(_approximate(kernel.base_kernel, num_features, input_dim, method, seed), kernel)
 
 
@@ -112,17 +114,19 @@ def _feature_kernel(
 def _num_columns(kernel: Kernel, input_dim: int | None) -> int | None:
     """The number of columns that reach the kernel, or None where nothing tells."""
     if kernel.active_dims is not None:
-        if input_dim is not None and int(kernel.active_dims.max()) >= input_dim:
-            raise ValueError(
-                f"expected active_dims below input_dim={input_dim}, got {int(kernel.active_dims.max())}; "
-                "correct one of the two"
-            )
-        return kernel.active_dims.numel()
+        input_dim = _num_active(kernel, input_dim)
     if kernel.ard_num_dims is not None and input_dim not in (None, kernel.ard_num_dims):
         raise ValueError(
-            f"expected input_dim={kernel.ard_num_dims} as ard_num_dims says, got {input_dim}; correct one of the two"
+            f"expected {kernel.ard_num_dims} columns as ard_num_dims says, got {input_dim}; correct one of the two"
         )
     return kernel.ard_num_dims if input_dim is None else input_dim
+
+
+def _num_active(kernel: Kernel, input_dim: int | None) -> int:
+    largest = int(kernel.active_dims.max())
+    if input_dim is not None and largest >= input_dim:
+        raise ValueError(f"expected active_dims below input_dim={input_dim}, got {largest}; correct one of the two")
+    return kernel.active_dims.numel()
 
 
 def with_features(kernel: Kernel) -> Kernel:

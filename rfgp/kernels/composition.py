@@ -29,12 +29,14 @@ class FeatureScaleKernel(FeatureStructure, ScaleKernel):
 
     def __init__(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> None:
         ScaleKernel.__init__(self, base_kernel, batch_shape=scale_kernel._batch_shape)
+        self.active_dims = scale_kernel.active_dims
         share_scale(scale_kernel, self)
 
     @property
     def exact_kernel(self) -> ScaleKernel:
         """The exact scaled kernel, with the same parameters, constraints and priors."""
         exact = ScaleKernel(self.base_kernel.exact_kernel, batch_shape=self._batch_shape)
+        exact.active_dims = self.active_dims
         share_scale(self, exact)
         return exact
 
@@ -48,9 +50,9 @@ class FeatureScaleKernel(FeatureStructure, ScaleKernel):
         """How many times the weights have been drawn anew."""
         return self.base_kernel.draws
 
-    def scalar_features(self, x: Tensor) -> Tensor:
+    def active_features(self, x: Tensor) -> Tensor:
         """The features of the base kernel, (..., N, D)."""
-        return self.base_kernel.scalar_features(x)
+        return self.base_kernel.active_features(x)
 
     def output_factor(self) -> Tensor:
         """The root of the output scale times the factor of the base kernel, (..., 1, 1)."""
@@ -68,18 +70,19 @@ class FeatureScaleKernel(FeatureStructure, ScaleKernel):
     def __getitem__(self, index: Any) -> FeatureScaleKernel:
         if not self.batch_shape:
             return self
-        bare = ScaleKernel(self.base_kernel.exact_kernel, batch_shape=self._batch_shape)
-        share_scale(self, bare)
-        bare.active_dims = None
-        return self._indexed(self.base_kernel[index], ScaleKernel.__getitem__(bare, index))
+        return self._with(self.base_kernel[index], ScaleKernel.__getitem__(self._without_dims(), index))
 
     def expand_batch(self, *sizes: Any) -> FeatureScaleKernel:
-        bare = ScaleKernel(self.base_kernel.exact_kernel, batch_shape=self._batch_shape)
-        share_scale(self, bare)
-        bare.active_dims = None
-        return self._indexed(self.base_kernel.expand_batch(*sizes), bare.expand_batch(*sizes))
+        return self._with(self.base_kernel.expand_batch(*sizes), self._without_dims().expand_batch(*sizes))
 
-    def _indexed(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> FeatureScaleKernel:
+    def _without_dims(self) -> ScaleKernel:
+        """The exact kernel without ``active_dims``, which GPyTorch would index as if they were batched."""
+        exact = self.exact_kernel
+        exact.active_dims = None
+        return exact
+
+    def _with(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> FeatureScaleKernel:
+        scale_kernel.active_dims = self.active_dims
         return FeatureScaleKernel(base_kernel, scale_kernel).train(self.training)
 
 

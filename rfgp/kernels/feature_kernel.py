@@ -40,9 +40,23 @@ class FeatureStructure(abc.ABC):
     def draws(self) -> int:
         """How many times the weights have been drawn anew; caches compare it."""
 
+    active_dims: Tensor | None
+
     @abc.abstractmethod
+    def active_features(self, x: Tensor) -> Tensor:
+        """The features (..., N, D) of inputs whose ``active_dims`` have been selected, without the output factor."""
+
     def scalar_features(self, x: Tensor) -> Tensor:
         """The features (..., N, D) of the full inputs (..., N, d), without the output factor."""
+        _checks.inputs(x)
+        if self.active_dims is None:
+            return self.active_features(x)
+        if int(self.active_dims.max()) >= x.shape[-1]:
+            raise ValueError(
+                f"expected x with more than {int(self.active_dims.max())} columns as active_dims says, got "
+                f"{x.shape[-1]}; correct one of the two"
+            )
+        return self.active_features(x.index_select(-1, self.active_dims))
 
     @abc.abstractmethod
     def output_factor(self) -> Tensor:
@@ -112,10 +126,9 @@ class FeatureKernel(FeatureStructure, Kernel):
         """How many times the weights have been drawn anew."""
         return 0 if self.feature_map is None else self.feature_map.draws
 
-    def scalar_features(self, x: Tensor) -> Tensor:
-        """Features of the full inputs: (..., N, d) to (..., N, D), complex for complex maps."""
-        feature_map = self._map(_checks.inputs(x))
-        return feature_map(scaled_inputs(self.base_kernel, self._active(x)))
+    def active_features(self, x: Tensor) -> Tensor:
+        """Features of selected inputs: (..., N, d) to (..., N, D), complex for complex maps."""
+        return self._map(x)(scaled_inputs(self.base_kernel, x))
 
     def output_factor(self) -> Tensor:
         """One, of shape (1, 1): the scale of the base kernel lies in its scaled inputs."""
@@ -141,7 +154,7 @@ class FeatureKernel(FeatureStructure, Kernel):
     ) -> Tensor | LinearOperator:
         if last_dim_is_batch:
             raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
-        feature_map = self._map(x1, is_active=True)
+        feature_map = self._map(x1)
         same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
         left = self._real_features(feature_map, x1)
         if diag:
@@ -154,14 +167,8 @@ class FeatureKernel(FeatureStructure, Kernel):
         scaled = scaled_inputs(self.base_kernel, _checks.finite(x))
         return torch.cat(feature_map.planes(scaled), dim=-1) if feature_map.is_complex else feature_map(scaled)
 
-    def _active(self, x: Tensor) -> Tensor:
-        return x if self.active_dims is None else x.index_select(-1, self.active_dims)
-
-    def _map(self, x: Tensor, is_active: bool = False) -> FeatureMap:
-        if self.feature_map is not None:
-            return self.feature_map
-        _checks.inputs(x)
-        return self._build((x if is_active else self._active(x)).shape[-1], x)
+    def _map(self, x: Tensor) -> FeatureMap:
+        return self._build(_checks.inputs(x).shape[-1], x) if self.feature_map is None else self.feature_map
 
     def _build(self, input_dim: int, like: Tensor) -> FeatureMap:
         """Make the map from the recipe, with weights of the dtype and on the device of ``like``."""
@@ -186,9 +193,12 @@ class FeatureKernel(FeatureStructure, Kernel):
 
     def _with_base(self, base_kernel: Kernel) -> FeatureKernel:
         base_kernel.active_dims = self.active_dims
-        twin = copy.copy(self)
-        twin._modules = {**self._modules, "base_kernel": base_kernel}
-        return twin
+        source = self.recipe if self.feature_map is None else self.feature_map
+        if source is None:
+            raise ValueError("expected a kernel with a feature map or a recipe for one, got neither")
+        twin = FeatureKernel(base_kernel, source)
+        twin.recipe = self.recipe
+        return twin.train(self.training)
 
     def __getitem__(self, index: Any) -> FeatureKernel:
         return self._with_base(self.base_kernel[index]) if self.batch_shape else self

@@ -142,9 +142,6 @@ class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):
         quadratic = (empty if inv_quad_rhs is None else quadratic).to(dtype)
         return quadratic, (log_det if logdet else empty).to(dtype)
 
-    def _logdet(self) -> Tensor:
-        return self.inv_quad_logdet(None, logdet=True)[1]
-
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         features, noise = self._features, self._diag_tensor._diag
         latent = features @ torch.randn(

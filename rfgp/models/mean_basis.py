@@ -23,6 +23,11 @@ def basis(mean: Mean, x: Tensor) -> Tensor:
     ones = x.new_ones(len(x), 1)
     if isinstance(mean, ConstantMean):
         return ones
+    if mean.weights.shape[-2] != x.shape[-1]:
+        raise ValueError(
+            f"expected x with {mean.weights.shape[-2]} columns as the LinearMean has, got {x.shape[-1]}; "
+            "correct one of the two"
+        )
     return x if mean.bias is None else torch.cat([x, ones], dim=-1)
 
 

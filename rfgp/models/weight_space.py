@@ -319,7 +319,9 @@ class WeightSpaceGP(gpytorch.Module):
         count = _checks.positive_integer("num_functions", num_functions)
         posterior = self.weight_posterior()
         deviations = posterior.deviations(count)
-        if self.covar_module.is_complex and not self._observations.is_complex:
+        if self._observations.is_complex and not deviations.is_complex():
+            deviations = torch.complex(deviations, posterior.deviations(count)) * 0.5**0.5
+        elif self.covar_module.is_complex and not self._observations.is_complex:
             deviations = deviations * 2.0**0.5
         draws = posterior.mean + deviations
         return [functools.partial(self._function, weights=draws[..., i : i + 1]) for i in range(count)]
@@ -346,6 +348,7 @@ class WeightSpaceGP(gpytorch.Module):
         return {
             "statistics": None if self._statistics is None else self._statistics.state_dict(),
             "fitted_with": {name: value.clone() for name, value in self._fitted_with.items()},
+            "draws": self.covar_module.draws,
             "num_classes": getattr(self.likelihood, "num_classes", None),
             "alpha_epsilon": getattr(self.likelihood, "alpha_epsilon", None),
         }
@@ -358,11 +361,16 @@ class WeightSpaceGP(gpytorch.Module):
         classes = getattr(self.likelihood, "num_classes", None)
         if state["num_classes"] != classes:
             raise ValueError(f"expected the state of a model with {classes} classes, got {state['num_classes']}")
-        if state["alpha_epsilon"] is not None:
+        if hasattr(self.likelihood, "set_alpha_epsilon"):
+            self.likelihood.set_alpha_epsilon(state["alpha_epsilon"])
+        elif state["alpha_epsilon"] is not None:
             self.likelihood.alpha_epsilon = state["alpha_epsilon"]
         saved = state["statistics"]
         self._statistics = None if saved is None else GramStatistics.from_state_dict(saved)
-        self._fitted_with = state["fitted_with"]
+        self._fitted_with = dict(state["fitted_with"])
+        if saved is not None:
+            since = self.covar_module.draws - state["draws"]
+            self._fitted_with["set of random weights"] = self._fitted_with["set of random weights"] + since
         self._posterior = None
         self.training_data = []
 

@@ -1,0 +1,300 @@
+"""Dirichlet classification of MNIST in weight space: its cost, and where GPyTorch's batched model stops.
+
+First, features, statistics and all C factorisations at N = 60,000 and D = 2,048, against one float32 Gram product of
+that size and C float64 Cholesky factorisations. Second, one evaluation of evidence and gradient at N = 10,000, against
+GPyTorch's ExactGP with a batch of C scaled RFFKernels of the same D. Third, the most rows that each survives with a
+limit on its address space.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import gpytorch
+import torch
+from common import add_data_dir, add_plot, arguments, environment, interleaved, markdown, mnist, save_figure, write
+from gpytorch.kernels import PolynomialKernel, RFFKernel, ScaleKernel
+from torch import Tensor
+
+import rfgp
+from rfgp import plots
+from rfgp.likelihoods import DirichletClassificationLikelihood
+from rfgp.linalg import row_chunks
+from rfgp.models import WeightSpaceGP
+
+CLASSES = torch.Size([10])
+ALPHA = 1e-3
+
+GIB = 2**30
+PRODUCTS = {"float32 products": None, "float64 products": torch.float64}
+
+
+def weight_space(
+    width: int,
+    degree: int,
+    input_dim: int,
+    batch: torch.Size = CLASSES,
+    product_dtype: torch.dtype | None = None,
+) -> WeightSpaceGP:
+    """Complex-to-real TensorSRHT features, with a batch of output scales: one per class, or a single one."""
+    exact = ScaleKernel(PolynomialKernel(power=degree), batch_shape=batch)
+    kernel = rfgp.approximate(exact, width, input_dim=input_dim, seed=0)
+    likelihood = DirichletClassificationLikelihood(num_classes=CLASSES[0], alpha_epsilon=ALPHA)
+    return WeightSpaceGP(kernel, likelihood, product_dtype=product_dtype)
+
+
+class Batched(gpytorch.models.ExactGP):
+    """The model of GPyTorch's Dirichlet tutorial, with random Fourier features."""
+
+    def __init__(self, x: Tensor, likelihood: DirichletClassificationLikelihood, width: int) -> None:
+        super().__init__(x, likelihood.transformed_targets, likelihood)
+        self.mean_module = gpytorch.means.ConstantMean(batch_shape=CLASSES)
+        features = RFFKernel(num_samples=width // 2, num_dims=x.shape[-1], batch_shape=CLASSES)
+        self.covar_module = ScaleKernel(features, batch_shape=CLASSES)
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class WeightSpaceStep:
+    """One evaluation of evidence and gradient by rfgp."""
+
+    def __init__(self, x: Tensor, labels: Tensor, width: int, degree: int) -> None:
+        self.x, self.labels = x, labels
+        self.model = weight_space(width, degree, x.shape[-1])
+
+    def __call__(self) -> None:
+        self.model.zero_grad()
+        self.model.fit(self.x, self.labels)
+        (-self.model.log_marginal_likelihood() / len(self.x)).backward()
+
+
+class BatchedStep:
+    """One evaluation of evidence and gradient by GPyTorch, whose features have no degree."""
+
+    def __init__(self, x: Tensor, labels: Tensor, width: int, degree: int) -> None:
+        likelihood = gpytorch.likelihoods.DirichletClassificationLikelihood(labels, alpha_epsilon=ALPHA)
+        self.x, self.targets = x, likelihood.transformed_targets
+        self.model = Batched(x, likelihood, width).train()
+        self.mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, self.model)
+
+    def __call__(self) -> None:
+        self.model.zero_grad()
+        (-self.mll(self.model(self.x), self.targets).sum()).backward()
+
+
+STEPS: dict[str, type[WeightSpaceStep] | type[BatchedStep]] = {"rfgp": WeightSpaceStep, "GPyTorch": BatchedStep}
+
+
+def measure_fit(x: Tensor, labels: Tensor, width: int, degree: int, repeats: int) -> dict[str, float]:
+    """Median seconds of the fit, of its parts and of the reference, in turn.
+
+    "Statistics" is what a fit takes beyond the features alone, "factorisations" what the posterior adds to the fit.
+    """
+    single = torch.Size()
+    models = {name: weight_space(width, degree, x.shape[-1], single, dtype) for name, dtype in PRODUCTS.items()}
+    kernel = models["float32 products"].covar_module
+    phi = torch.randn(len(x), width)
+    matrix = (phi[: 2 * width].mT @ phi[: 2 * width]).double() + torch.eye(width, dtype=torch.float64)
+
+    def features() -> None:
+        for rows in row_chunks(len(x), width, x.element_size()):
+            kernel.scalar_features(x[rows])
+
+    functions: dict[str, Any] = {
+        "reference: Gram product": lambda: phi.mT @ phi,
+        "reference: factorisations": lambda: [torch.linalg.cholesky(matrix) for _ in range(CLASSES[0])],
+        "features": features,
+    }
+    for name, model in models.items():
+        functions[f"{name}: fit"] = lambda model=model: model.fit(x, labels)
+        functions[f"{name}: all"] = lambda model=model: model.fit(x, labels).weight_posterior()
+    with torch.no_grad():
+        seconds = interleaved(functions, repeats)
+    seconds["reference"] = seconds["reference: Gram product"] + seconds["reference: factorisations"]
+    for name in PRODUCTS:
+        seconds[f"{name}: statistics"] = seconds[f"{name}: fit"] - seconds["features"]
+        seconds[f"{name}: factorisations"] = seconds[f"{name}: all"] - seconds[f"{name}: fit"]
+    return seconds
+
+
+def survive(options: argparse.Namespace, name: str, num_rows: int) -> dict[str, Any]:
+    """One step in a process of its own, with limits on address space and time."""
+    settings = {"step": name, "rows": num_rows} | {
+        key: getattr(options, key) for key in ("data_dir", "memory_limit", "width", "degree")
+    }
+    command = [sys.executable, __file__]
+    command += [part for key, value in settings.items() for part in (f"--{key.replace('_', '-')}", str(value))]
+    record: dict[str, Any] = {"rows": num_rows}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=options.time_limit, check=False)
+    except subprocess.TimeoutExpired:
+        return record | {"status": f"over {options.time_limit:g} s"}
+    if done.returncode == 0:
+        return record | json.loads(done.stdout.splitlines()[-1])
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    is_memory = any(sign in done.stderr for sign in ("alloc", "MemoryError"))
+    return record | {"status": "out of memory" if is_memory else lines[-1]}
+
+
+def one_step(options: argparse.Namespace) -> None:
+    """What such a process does: print the seconds of its second step and its peak memory."""
+    limit = int(options.memory_limit * GIB)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    x, labels, _, _ = mnist(options.data_dir)
+    step = STEPS[options.step](x[: options.rows].clone(), labels[: options.rows], options.width, options.degree)
+    del x
+    step()
+    start = time.perf_counter()
+    step()
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
+    print(json.dumps({"status": "ok", "seconds": seconds, "peak_gib": peak}))
+
+
+def run(options: argparse.Namespace) -> None:
+    x, labels, _, _ = mnist(options.data_dir)
+    num_rows, step_rows, repeats, first = (3000, 1000, 2, 500) if options.quick else (len(x), 10_000, 5, 2500)
+    result: dict[str, Any] = {
+        "environment": environment(),
+        "rows": num_rows,
+        "width": options.width,
+        "degree": options.degree,
+        "classes": CLASSES[0],
+        "alpha_epsilon": ALPHA,
+        "fit": measure_fit(x[:num_rows], labels[:num_rows], options.width, options.degree, repeats),
+    }
+    write(options.out, result)
+    small = x[:step_rows], labels[:step_rows]
+    steps = {name: step(*small, options.width, options.degree) for name, step in STEPS.items()}
+    result["step"] = {"rows": step_rows, "seconds": interleaved(steps, min(repeats, 3))}
+    write(options.out, result)
+    del x, labels, small, steps
+    result["limits"] = {"memory_gib": options.memory_limit, "seconds": options.time_limit}
+    result["survival"] = {"rfgp": [survive(options, "rfgp", num_rows)], "GPyTorch": []}
+    rows = first
+    while rows < 2 * num_rows:
+        result["survival"]["GPyTorch"].append(survive(options, "GPyTorch", min(rows, num_rows)))
+        write(options.out, result)
+        if result["survival"]["GPyTorch"][-1]["status"] != "ok":
+            break
+        rows *= 2
+
+
+def report(result: dict[str, Any]) -> None:
+    """Print the parts of the fit, the claims, and who survives what."""
+    fit, reference = result["fit"], result["fit"]["reference"]
+    rows = [
+        ["reference", "", *(f"{fit[f'reference: {part}']:.2f}" for part in ("Gram product", "factorisations"))],
+        *([name, *(f"{seconds:.2f}" for seconds in _parts(fit, name))] for name in PRODUCTS),
+    ]
+    totals = [reference, *(fit[f"{name}: all"] for name in PRODUCTS)]
+    targets = ["", "at most 1.4", "at most 2.0"]
+    lines = [
+        [*row, f"{total:.2f}", f"{total / reference:.2f}", target]
+        for row, total, target in zip(rows, totals, targets, strict=True)
+    ]
+    print(f"Fit, N = {result['rows']:,}, D = {result['width']:,}, C = {result['classes']}, seconds\n")
+    print(markdown(["", "features", "statistics", "factorisations", "all", "ratio", "target"], lines))
+    if "step" in result:
+        seconds = result["step"]["seconds"]
+        print(f"\nEvidence and gradient, N = {result['step']['rows']:,}, D = {result['width']:,}\n")
+        lines = [[name, f"{value:.2f}", f"{value / seconds['rfgp']:.1f}"] for name, value in seconds.items()]
+        print(markdown(["", "seconds", "ratio"], lines))
+    if "survival" in result:
+        print(f"\nThe same within {result['limits']['memory_gib']:g} GiB of address space\n")
+        lines = [
+            [name, f"{r['rows']:,}", r["status"], _number(r, "seconds"), _number(r, "peak_gib")]
+            for name, records in result["survival"].items()
+            for r in records
+        ]
+        print(markdown(["", "rows", "status", "seconds", "peak GiB"], lines))
+
+
+def _parts(fit: dict[str, float], name: str) -> list[float]:
+    return [fit["features"], fit[f"{name}: statistics"], fit[f"{name}: factorisations"]]
+
+
+def _number(record: dict[str, Any], key: str) -> str:
+    return f"{record[key]:.2f}" if key in record else ""
+
+
+def draw(result: dict[str, Any], out: Path) -> None:
+    """The fit as stacked bars, one step of both as bars, and its seconds against rows, with a cross where one stops."""
+    fit, reference = result["fit"], result["fit"]["reference"]
+    figure, (axes,) = plots.figure(1, 3, width=3.6, height=3.6)
+    parts = ("features", "statistics or Gram product", "factorisations")
+    bars = {"reference": [0.0, fit["reference: Gram product"], fit["reference: factorisations"]]}
+    bars |= {name: _parts(fit, name) for name in PRODUCTS}
+    labels = [name.replace(" ", "\n") for name in bars]
+    bottom = [0.0] * len(bars)
+    for index, part in enumerate(parts):
+        heights = [values[index] for values in bars.values()]
+        axes[0].bar(labels, heights, 0.6, bottom, label=part, color=plots.COLOURS[index])
+        bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
+    axes[0].bar_label(axes[0].containers[-1], [f"{total / reference:.2f} x" for total in bottom], padding=2)
+    axes[0].set(title=f"fit, N = {result['rows']:,}, C = {result['classes']}", ylabel="seconds")
+    axes[0].legend(frameon=False, fontsize="small", loc="upper left")
+    colours = dict(zip(STEPS, plots.COLOURS, strict=False))
+    step = result["step"]
+    bar = axes[1].bar(list(step["seconds"]), list(step["seconds"].values()), 0.5, color=list(colours.values()))
+    axes[1].bar_label(bar, fmt="%.1f s", padding=2)
+    axes[1].set(title=f"evidence and gradient, N = {step['rows']:,}", ylabel="seconds")
+    for name, records in result["survival"].items():
+        survived = [r for r in records if r["status"] == "ok"]
+        x, y = [r["rows"] for r in survived], [r["seconds"] for r in survived]
+        axes[2].plot(x, y, color=colours[name], marker="o", label=name)
+        if x and len(survived) < len(records):
+            stop = records[-1]
+            style = {"color": colours[name], "marker": "x", "markersize": 9, "linestyle": "none"}
+            axes[2].plot(stop["rows"], y[-1], label=f"{name}: {stop['status']}", **style)
+    axes[2].set(xscale="log", yscale="log", xlabel="rows N", ylabel="seconds")
+    axes[2].set_title(f"evidence and gradient within {result['limits']['memory_gib']:g} GiB")
+    axes[2].xaxis.set_major_locator(FixedLocator([r["rows"] for part in result["survival"].values() for r in part]))
+    axes[2].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    for axis in (axes[2].xaxis, axes[2].yaxis):
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes[2].tick_params("x", labelsize="small")
+    axes[2].legend(frameon=False, fontsize="small")
+    for ax in axes:
+        ax.title.set_fontsize("medium")
+        ax.margins(y=0.12)
+        ax.grid(True, axis="y", color="#DDDDDD", linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+    save_figure(figure, out)
+
+
+def main() -> None:
+    parser = arguments(__doc__, "dirichlet_fit")
+    add_data_dir(parser)
+    add_plot(parser)
+    parser.add_argument("--memory-limit", type=float, default=8.0, help="GiB of address space of the third part")
+    parser.add_argument("--time-limit", type=float, default=600.0, help="seconds for each process of the third part")
+    parser.add_argument("--width", type=int, help="the number of features D; 2048 where it is not given")
+    parser.add_argument("--degree", type=int, default=6, help="the degree of the polynomial kernel")
+    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.width = options.width or (256 if options.quick else 2048)
+    if options.step:
+        one_step(options)
+        return
+    if not options.plot:
+        run(options)
+    result = json.loads(options.out.read_text())
+    report(result)
+    if options.plot:
+        draw(result, options.out)
+
+
+if __name__ == "__main__":
+    main()

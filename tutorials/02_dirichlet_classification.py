@@ -1,0 +1,208 @@
+# %% [markdown]
+# # What the model knows: classification with uncertainty
+#
+# A classifier that says "seven" should also say how sure it is, and it should be right about that. **Can a Gaussian
+# process classify at the price of one regression, and know what it does not know?**
+#
+# The labels of class c become the targets of a regression, with a noise variance that depends on the label: small
+# inside the class, large outside. This is Dirichlet classification (Milios et al., 2018). All classes share one set of
+# random features and one pass over the data.
+
+# %%
+import math
+import os
+
+import gpytorch
+import matplotlib.pyplot as plt
+import torch
+from gpytorch.kernels import PolynomialKernel, ScaleKernel
+from matplotlib.colors import LogNorm, to_rgb
+from sklearn.datasets import load_digits
+
+import rfgp
+from rfgp.likelihoods import DirichletClassificationLikelihood
+
+SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
+torch.set_default_dtype(torch.float64)
+plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 10, "savefig.dpi": 160})
+INK, BLUE, ORANGE, GREEN = "#222222", "#0072B2", "#D55E00", "#009E73"
+
+# %% [markdown]
+# ## Three arms
+#
+# Points lie on three arms that touch in the middle. Nothing lies outside of the arms, so there are two ways not to
+# know the class: the arms overlap, or there are no data.
+
+
+# %%
+def pinwheel(num_rows, seed):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 3, (num_rows,), generator=generator)
+    along = (0.55 + 0.26 * torch.randn(num_rows, generator=generator)).abs()
+    across = 0.09 * torch.randn(num_rows, generator=generator)
+    angle = labels * 2 * math.pi / 3 + 2.2 * torch.exp(-along)
+    x = torch.stack([along * angle.cos() - across * angle.sin(), along * angle.sin() + across * angle.cos()], dim=-1)
+    return x, labels
+
+
+x, labels = pinwheel(150 if SHORT else 600, seed=0)
+x_valid, labels_valid = pinwheel(100 if SHORT else 400, seed=1)
+
+# %% [markdown]
+# The kernel is a polynomial of degree 6, approximated with random features as in the first tutorial. The likelihood
+# takes the number of classes; the mean has one constant per class.
+
+
+# %%
+def classifier(num_classes, power, num_features, input_dim):
+    kernel = ScaleKernel(PolynomialKernel(power=power))
+    kernel = rfgp.approximate(kernel, num_features=num_features, input_dim=input_dim, seed=0)
+    likelihood = DirichletClassificationLikelihood(num_classes=num_classes)
+    mean = gpytorch.means.ConstantMean(batch_shape=torch.Size([num_classes]))
+    return rfgp.models.WeightSpaceGP(kernel, likelihood, mean)
+
+
+model = classifier(3, power=6, num_features=64 if SHORT else 128, input_dim=2)
+print(rfgp.fit(model, x, labels, max_evaluations=10 if SHORT else 40))
+
+# %% [markdown]
+# One number is left to choose: `alpha_epsilon`, how firmly a label says that the other classes are wrong. The sums over
+# the data do not depend on it, so that trying a grid costs no new pass. The value with the best validation score stays.
+
+# %%
+scores = model.likelihood.select_alpha_epsilon(model, x_valid, labels_valid)
+for alpha, score in scores.items():
+    print(f"alpha_epsilon = {alpha:g}: mean negative log likelihood {score:.4f}")
+print(f"chosen: {model.likelihood.alpha_epsilon:g}")
+
+# %% [markdown]
+# `posterior` returns one latent function per class, with mean and variance. `class_probabilities` turns them into
+# probabilities, averaged over the uncertainty of the functions. From these we draw three things: the probabilities, as
+# a mixture of the colours of the classes; their entropy; and the standard deviation of the latent functions.
+
+# %%
+side = torch.linspace(-1.5, 1.5, 61 if SHORT else 161)
+points = torch.cartesian_prod(side, side)
+with torch.no_grad():
+    latent = model.posterior(points)
+    generator = torch.Generator().manual_seed(0)
+    probabilities = model.likelihood.class_probabilities(latent, num_samples=64 if SHORT else 512, generator=generator)
+    entropy = -(probabilities * probabilities.clamp_min(1e-12).log()).sum(-1) / math.log(2.0)
+    deviation = latent.stddev.mean(0)
+
+
+def on_grid(values):
+    return values.reshape(len(side), len(side), *values.shape[1:]).transpose(0, 1)
+
+
+palette = torch.tensor([to_rgb(color) for color in (BLUE, ORANGE, GREEN)])
+figure, axes = plt.subplots(1, 3, figsize=(10.2, 4.4), layout="constrained", sharex=True, sharey=True)
+mixture = 1.0 - 0.75 * (1.0 - probabilities @ palette)
+axes[0].imshow(on_grid(mixture).clamp(0, 1), origin="lower", extent=(-1.5, 1.5, -1.5, 1.5), interpolation="bilinear")
+filled = axes[1].contourf(side, side, on_grid(entropy), levels=torch.linspace(0, 1.6, 17), cmap="Greys", extend="max")
+figure.colorbar(filled, ax=axes[1], location="bottom", shrink=0.8, ticks=[0, 0.5, 1, 1.5], label="bits")
+levels = torch.logspace(-0.5, 2.5, 13)
+filled = axes[2].contourf(side, side, on_grid(deviation), levels=levels, norm=LogNorm(), cmap="Purples", extend="both")
+figure.colorbar(filled, ax=axes[2], location="bottom", shrink=0.8, ticks=[1, 10, 100], format="%g", label="log odds")
+for ax, title in zip(axes, ("class probabilities", "entropy of the class", "sd of the latent functions"), strict=True):
+    for c in range(3):
+        style = {"color": tuple(palette[c].tolist()), "markersize": 3.5, "markeredgecolor": "white"}
+        ax.plot(*x[labels == c].T, "o", markeredgewidth=0.4, label=f"class {c}", **style)
+    ax.set(title=title, aspect="equal", xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, frameon=False, handletextpad=0, columnspacing=1)
+figure.savefig("dirichlet_toy.png")
+
+# %% [markdown]
+# Read the panels from right to left.
+#
+# - **Where are there data?** The latent standard deviation is about one on the arms, and grows by powers of ten away
+#   from them. It does not see the labels overlap in the middle, since there are many points.
+# - **Where is the class uncertain?** The entropy is high in the middle, where the arms touch, and along the borders
+#   between them. On the arms it is zero.
+# - **What does the model say far away?** Here is the honest part. Beyond the arms the entropy falls again, and the
+#   colours become firm: the lower left corner is "class 0" although no point of that class is near. A polynomial of
+#   degree 6 grows without bound, and the mean grows as fast as its standard deviation. So a low entropy alone does not
+#   mean that the model has seen anything like it. The latent deviation does tell. Look at both.
+#
+# ## Handwritten digits
+#
+# Now real data: 1,797 images of 8 x 8 pixels. Half of them are kept for testing, so that there are enough to look at
+# calibration. Of the rest 200 choose `alpha_epsilon`. Images are divided by their norm, and the kernel has degree 3.
+
+# %%
+x_digits, y_digits = (torch.from_numpy(a) for a in load_digits(return_X_y=True))
+order = torch.randperm(len(x_digits), generator=torch.Generator().manual_seed(0))
+test, valid, train = order.split([897, 200, 700])
+images, z = x_digits.reshape(-1, 8, 8), x_digits / x_digits.norm(dim=-1, keepdim=True)
+
+model = classifier(10, power=3, num_features=128 if SHORT else 512, input_dim=64)
+print(rfgp.fit(model, z[train], y_digits[train], max_evaluations=3 if SHORT else 25))
+scores = model.likelihood.select_alpha_epsilon(model, z[valid], y_digits[valid], num_samples=32 if SHORT else 256)
+print({alpha: round(score, 4) for alpha, score in scores.items()}, "chosen:", model.likelihood.alpha_epsilon)
+
+# %% [markdown]
+# The choice is made, so that the 200 rows are free to teach. `update` adds them to the sums; nothing is done again for
+# the other 700.
+
+# %%
+with torch.no_grad():
+    model.update(z[valid], y_digits[valid])
+    latent = model.posterior(z[test])
+    generator = torch.Generator().manual_seed(0)
+    probabilities = model.likelihood.class_probabilities(latent, num_samples=64 if SHORT else 512, generator=generator)
+error = float(rfgp.diagnostics.error_rate(probabilities, y_digits[test]))
+mnll = float(rfgp.diagnostics.classification_mnll(probabilities, y_digits[test]))
+print(f"error rate {error:.3f}, mean negative log likelihood {mnll:.3f}")
+
+# %% [markdown]
+# The six digits that the model is most certain of, and the twelve that it is least certain of, with the probabilities
+# of the ten classes below each. A blue bar is the true class; orange marks a wrong class with the highest probability.
+
+# %%
+confidence, predicted = probabilities.max(-1)
+ranked = confidence.argsort()
+rows = [("most certain", ranked[-6:].flip(0)), ("least certain", ranked[:6]), ("", ranked[6:12])]
+figure = plt.figure(figsize=(9.0, 8.2), layout="constrained")
+for panel, (title, members) in zip(figure.subfigures(3, 1, hspace=0.04), rows, strict=True):
+    panel.suptitle(title, x=0.01, ha="left", weight="bold")
+    axes = panel.subplots(2, 6, height_ratios=(2.2, 1))
+    for (top, bottom), i in zip(axes.T, members, strict=True):
+        truth = int(y_digits[test[i]])
+        top.imshow(images[test[i]], cmap="gray_r", interpolation="nearest")
+        top.set(xticks=[], yticks=[])
+        top.spines[["top", "right"]].set_visible(True)
+        top.spines[:].set_color("#BBBBBB")
+        colors = ["#C4C4C4"] * 10
+        colors[int(predicted[i])] = ORANGE
+        colors[truth] = BLUE
+        bottom.bar(range(10), probabilities[i], color=colors, width=0.8)
+        bottom.set(ylim=(0, 1), yticks=[], xticks=range(10))
+        bottom.tick_params(axis="x", length=0, labelsize=8)
+        bottom.spines["left"].set_visible(False)
+figure.savefig("dirichlet_digits.png")
+
+# %% [markdown]
+# Are the probabilities right? Two questions. Of the digits for which the model says 70 %, are 70 % correct? And if a
+# person looks at the least certain digits, how many errors are left among the others?
+
+# %%
+correct = (predicted == y_digits[test]).double()
+figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
+edges = torch.tensor([0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0])
+left.plot([0, 1], [0, 1], color="#BBBBBB", linewidth=1.0, label="perfect calibration")
+for low, high in zip(edges[:-1], edges[1:], strict=True):
+    chosen = (confidence > low) & (confidence <= high)
+    if chosen.any():
+        count, share = int(chosen.sum()), float(correct[chosen].mean())
+        spread = (share * (1 - share) + 1 / (4 * count)) ** 0.5 / count**0.5
+        left.errorbar(confidence[chosen].mean(), share, yerr=2 * spread, color=BLUE, marker="o", capsize=2)
+        left.annotate(f"{count}", (confidence[chosen].mean(), share), (6, -10), textcoords="offset points", fontsize=8)
+left.set(xlabel="mean confidence", ylabel="share that is correct", xlim=(0.2, 1.02), ylim=(0, 1.1))
+left.legend(frameon=False, loc="lower right")
+kept = torch.arange(1, len(test) + 1)
+errors_left = (1.0 - correct[ranked.flip(0)]).cumsum(0)
+right.plot(100 * kept / len(test), errors_left, color=BLUE, linewidth=1.8)
+right.set(xlabel="most certain digits that the model decides (%)", ylabel="errors among them", ylim=(0, None))
+for ax in (left, right):
+    ax.grid(True, color="#E5E5E5", linewidth=0.6)
+figure.savefig("dirichlet_calibration.png")
