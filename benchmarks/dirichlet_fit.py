@@ -228,6 +228,8 @@ def _number(record: dict[str, Any], key: str) -> str:
 
 def draw(result: dict[str, Any], out: Path) -> None:
     """The fit as stacked bars, one step of both as bars, and its seconds against rows, with a cross where one stops."""
+    from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+
     fit, reference = result["fit"], result["fit"]["reference"]
     figure, (axes,) = plots.figure(1, 3, width=3.6, height=3.6)
     parts = ("features", "statistics or Gram product", "factorisations")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,6 +63,7 @@ def comparison(
     *,
     exact: float | None = None,
     exact_x: float | None = None,
+    exact_name: str = "exact",
     xlabel: str = "",
     ylabel: str = "",
     log_x: int | None = 10,
@@ -78,6 +78,7 @@ def comparison(
     :param curves: the measurements of every method by its name.
     :param exact: the ordinate of the exact model.
     :param exact_x: the abscissa of the exact model, such as its time.
+    :param exact_name: the exact model in the legend.
     :param xlabel: the label of the abscissa.
     :param ylabel: the label of the ordinate.
     :param log_x: the base of a logarithmic abscissa, None for a linear one; base 2 labels every abscissa.
@@ -110,9 +111,9 @@ def comparison(
         )
     line: dict[str, Any] = {"color": EXACT, "linestyle": "--", "linewidth": 1.1, "zorder": 1}
     if exact is not None:
-        ax.axhline(exact, label="exact", **line)
+        ax.axhline(exact, label=exact_name, **line)
     if exact_x is not None:
-        ax.axvline(exact_x, label="exact", **line)
+        ax.axvline(exact_x, label=exact_name, **line)
     _scale(ax, curves, log_x, log_y)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
@@ -122,7 +123,7 @@ def comparison(
 
 
 def _scale(ax: Axes, curves: Mapping[str, Curve], log_x: int | None, log_y: bool) -> None:
-    """Logarithmic axes with plain labels: every abscissa for base 2, and 1, 2, 5 on axes of less than two decades."""
+    """Logarithmic axes with plain labels: every abscissa for base 2, and more than powers of ten on short axes."""
     from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
     if log_x is not None:
@@ -133,8 +134,9 @@ def _scale(ax: Axes, curves: Mapping[str, Curve], log_x: int | None, log_y: bool
         if axis is ax.xaxis and log_x == 2:
             ticks = sorted({float(v) for curve in curves.values() for v in np.asarray(curve.x, dtype=float)})
             axis.set_major_locator(FixedLocator(ticks))
-        elif is_log and math.log10(limits[1] / limits[0]) < 2.0:
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        elif is_log and limits[1] < 100.0 * limits[0]:
+            steps = (1.0, 2.0, 5.0) if limits[1] > 6.0 * limits[0] else (1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+            axis.set_major_locator(LogLocator(subs=steps))
         else:
             continue
         axis.set_minor_locator(NullLocator())

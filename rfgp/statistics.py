@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
@@ -88,29 +88,53 @@ class GramStatistics:
         :param groups: (N,), integers that name the group of each row; group 0 where it is None.
         :param product_dtype: the dtype of the products inside a chunk of rows; sums are in float64.
         """
-        carries = [t for t in (features, targets, weights, self._gram) if t is not None and t.requires_grad]
-        in_place = not (torch.is_grad_enabled() and carries)
-        if not in_place:
-            self._gram, self.cross, self.outer = self.gram.clone(), self.cross.clone(), self.outer.clone()
-            self.log_noise = self.log_noise.clone()
+        inputs = (features, targets, weights, self._gram)
+        tracks = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
         names = [0] if groups is None else groups.unique().tolist()
+        fresh = {}
         for group in names:
             rows = slice(None) if len(names) == 1 else groups == group
             f, t = features[rows], targets[rows]
-            w = None if weights is None else weights[rows]
-            exact = t.to(self.outer.dtype)
-            self.outer[group] += (exact if w is None else exact * w.double().unsqueeze(-1)).mH @ exact
+            w, n = (None if part is None else part[rows] for part in (weights, log_noise))
+            if tracks:
+                fresh[group] = self.of_rows(f, t, w, n, product_dtype)
+                continue
+            linalg.add_gram_(self._gram[group], self.cross[group], f, t, w, product_dtype)
+            self.outer[group] += _outer(t, w)
             self.count[group] += f.shape[0]
-            if log_noise is not None:
-                self.log_noise[group] += log_noise[rows].double().sum()
-            if in_place:
-                linalg.add_gram_(self._gram[group], self.cross[group], f, t, w, product_dtype)
-            else:
-                gram, cross = linalg.gram(f, t, w, product_dtype)
-                self._gram[group] += gram
-                self.cross[group] += cross
-        self._is_mirrored = self._is_mirrored and not in_place
+            self.log_noise[group] += 0.0 if n is None else n.double().sum()
+            self._is_mirrored = False
+        if tracks:
+            nothing = self.from_sums({name: torch.zeros_like(value[:1]) for name, value in self.sums().items()})
+            added = self.concatenate([fresh.get(group, nothing) for group in range(len(self.count))])
+            for name, value in zip(_FIELDS, self.merge(added).sums().values(), strict=True):
+                setattr(self, name, value)
         return self
+
+    @classmethod
+    def of_rows(
+        cls,
+        features: Tensor,
+        targets: Tensor,
+        weights: Tensor | None = None,
+        log_noise: Tensor | None = None,
+        product_dtype: torch.dtype = torch.float64,
+    ) -> GramStatistics:
+        """Statistics of one group of rows, with gradients; arguments are those of :meth:`update`."""
+        gram, cross = linalg.gram(features, targets, weights, product_dtype)
+        count = torch.full((1,), features.shape[0], dtype=torch.float64, device=features.device)
+        noise = torch.zeros_like(count) if log_noise is None else log_noise.double().sum().reshape(1)
+        sums = gram.unsqueeze(0), cross.unsqueeze(0), _outer(targets, weights).unsqueeze(0), count, noise
+        return cls.from_sums(dict(zip((name.strip("_") for name in _FIELDS), sums, strict=True)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[GramStatistics]) -> GramStatistics:
+        """The groups of several statistics, one after the other.
+
+        :param parts: statistics of the same model.
+        """
+        every = [part.sums() for part in parts]
+        return cls.from_sums({name: torch.cat([sums[name] for sums in every]) for name in every[0]})
 
     def merge(self, other: GramStatistics) -> GramStatistics:
         """The statistics of both sets of rows together, a new object."""
@@ -190,3 +214,8 @@ class GramStatistics:
         :param path: the file to read.
         """
         return cls.from_state_dict(torch.load(path, weights_only=True))
+
+
+def _outer(targets: Tensor, weights: Tensor | None) -> Tensor:
+    exact = targets.to(linalg.accurate_dtype(targets.dtype))
+    return (exact if weights is None else exact * weights.double().unsqueeze(-1)).mH @ exact

@@ -136,12 +136,23 @@ def test_exact_gp(kernel, likelihood, num_rows):
     check(fast, dense, model)
 
 
-def test_chunks_of_rows_do_not_change_the_gradient(monkeypatch):
+@pytest.mark.parametrize("classes", [None, 3])
+def test_chunks_of_rows_do_not_change_the_gradient(monkeypatch, classes):
     x, y = torch.randn(50, 3), torch.randn(50)
-    model = WeightSpaceGP(kernels()["polynomial:ctr"], GaussianLikelihood())
+    likelihood = GaussianLikelihood()
+    if classes is not None:
+        y = torch.arange(50) % classes
+        likelihood = DirichletClassificationLikelihood(y, num_classes=classes + 1)
+    model = WeightSpaceGP(kernels()["polynomial:ctr"], likelihood)
     whole = gradients(model.fit(x, y).log_marginal_likelihood(), model)
-    chunks = [slice(start, start + 7) for start in range(0, 50, 7)]
-    monkeypatch.setattr("rfgp.models.weight_space.row_chunks", lambda *_: chunks)
+    calls = []
+
+    def small_chunks(num_rows, *_):
+        calls.append(num_rows)
+        return [slice(start, start + 7) for start in range(0, num_rows, 7)]
+
+    monkeypatch.setattr("rfgp.models.accumulate.row_chunks", small_chunks)
     chunked = gradients(model.fit(x, y).log_marginal_likelihood(), model)
+    assert calls
     for name in whole:
         torch.testing.assert_close(chunked[name], whole[name], rtol=1e-10, atol=1e-12)

@@ -56,8 +56,8 @@ def test_the_exact_model_is_dashed():
     ax = plots.comparison(curves(), exact=0.4, exact_x=100.0)
     dashed = [line for line in ax.lines if line.get_label() == "exact"]
     assert all(line.get_linestyle() == "--" for line in dashed)
-    assert [list(line.get_ydata()) for line in dashed][0] == [0.4, 0.4]
-    assert [list(line.get_xdata()) for line in dashed][1] == [100.0, 100.0]
+    across, up = dashed
+    assert list(across.get_ydata()) == [0.4, 0.4] and list(up.get_xdata()) == [100.0, 100.0]
     assert not [line for line in plots.comparison(curves()).lines if line.get_label() == "exact"]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gpytorch.kernels import PolynomialKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
-from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator
+from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, to_linear_operator
 from problems import INPUTS, WIDTH, ExactModel, polynomial, regression_rows
 
 import rfgp
@@ -90,7 +90,7 @@ def test_caches_are_detached_by_default():
     model.set_train_data(inputs, model.train_targets)
     latent = model(x)
     by_points, by_inputs = torch.autograd.grad(latent.mean.sum(), [x, inputs], allow_unused=True, retain_graph=True)
-    assert by_inputs is None
+    assert not by_inputs.any()
     close(by_points, torch.autograd.grad(dense_prediction(model, x)[0].sum(), x)[0])
     by_points = torch.autograd.grad(latent.variance.sum(), x)[0]
     close(by_points, torch.autograd.grad(dense_prediction(model, x)[1].diagonal().sum(), x)[0])
@@ -234,8 +234,7 @@ def test_batches_of_models(is_shared):
     assert latent.batch_shape == (2,)
     total = 0.0
     for i in range(2):
-        kernel = model.covar_module[i]
-        features, at_points = kernel.features(x[i]), kernel.features(at[i])
+        features, at_points = model.covar_module.features(x)[i], model.covar_module.features(at)[i]
         matrix = features @ features.mT + model.likelihood.noise[i] * torch.eye(ROWS)
         cross = features @ at_points.mT
         offset = model.mean_module.constant[i]
@@ -297,7 +296,7 @@ def test_leave_one_out_pseudo_likelihood_equals_that_of_the_dense_kernel():
     mll = gpytorch.mlls.LeaveOneOutPseudoLikelihood(model.likelihood, model)
     value = mll(model(x), y)
     features = model.covar_module.features(x)
-    dense = gpytorch.distributions.MultivariateNormal(model.mean_module(x), features @ features.mT)
+    dense = gpytorch.distributions.MultivariateNormal(model.mean_module(x), to_linear_operator(features @ features.mT))
     reference = mll(dense, y)
     close(value, reference)
     gradients = [torch.autograd.grad(v, list(model.parameters())) for v in (value, reference)]
@@ -335,6 +334,45 @@ def test_more_features_than_rows_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         exact_model()(points())
+
+
+@pytest.mark.parametrize("kind", ["scales", "dirichlet"])
+def test_a_batch_of_scales_over_one_kernel_forms_no_dense_matrix(kind, no_cg, monkeypatch):
+    num_rows, shape = 1000, torch.Size([3])
+    x, _ = regression_rows(num_rows)
+    kernel, mean = polynomial(batch_shape=shape), gpytorch.means.ConstantMean(batch_shape=shape)
+    kernel.outputscale = torch.tensor([0.5, 1.0, 2.0])
+    if kind == "dirichlet":
+        likelihood = rfgp.likelihoods.DirichletClassificationLikelihood(torch.arange(num_rows) % 3)
+        y, noise = likelihood.transformed_targets, likelihood.noise_covar.noise
+    else:
+        likelihood, y = GaussianLikelihood(batch_shape=shape), torch.randn(3, num_rows)
+        noise = likelihood.noise.detach().expand(3, num_rows)
+    model = ExactModel(x, y, likelihood, kernel, mean)
+    expand = FeatureLinearOperator.to_dense
+
+    def small(self):
+        assert self.shape[-1] < num_rows
+        return expand(self)
+
+    monkeypatch.setattr(FeatureLinearOperator, "to_dense", small)
+    noisy = likelihood(model.train()(x), x)
+    evidence = noisy.log_prob(y)
+    evidence.sum().backward()
+    latent = model.eval()(points())
+    assert isinstance(noisy.lazy_covariance_matrix.evaluate_kernel(), FeaturePlusDiagLinearOperator)
+    with torch.no_grad():
+        features, at_points = kernel.base_kernel.features(x), kernel.base_kernel.features(points())
+        for c in range(3):
+            root = features * kernel.outputscale[c].sqrt()
+            close(
+                evidence[c],
+                torch.distributions.LowRankMultivariateNormal(torch.zeros(num_rows), root, noise[c]).log_prob(y[c]),
+            )
+            total, cross = root @ root.mT + torch.diag(noise[c]), kernel.outputscale[c] * features @ at_points.mT
+            close(latent.mean[c], cross.mT @ torch.linalg.solve(total, y[c]))
+            prior = kernel.outputscale[c] * at_points @ at_points.mT
+            close(latent.covariance_matrix[c], prior - cross.mT @ torch.linalg.solve(total, cross))
 
 
 SHAPES = {
@@ -386,7 +424,6 @@ def test_noisy_operator_solves(noisy, no_cg):
 
 def test_noisy_operator_is_the_sum(noisy):
     _, operator, dense = noisy
-    rows = dense.shape[-1]
     rhs = torch.randn(*dense.shape[:-1], 3)
     assert operator.shape == dense.shape and operator.dtype == torch.float64
     close(operator.to_dense(), dense)
@@ -441,8 +478,9 @@ def test_noisy_operator_gradients(shape, noise):
             total = root @ root.mT + torch.diag_embed(variances.expand(*root.shape[:-2], rows))
             solved = torch.linalg.solve(total, rhs)
             return solved.sin().sum() + (rhs * solved).sum() + torch.logdet(total).sum()
-        constant = ConstantDiagLinearOperator(variances, diag_shape=rows)
-        total = FeatureLinearOperator(root) + (constant if noise == "constant" else DiagLinearOperator(variances))
+        is_constant = noise == "constant"
+        added = ConstantDiagLinearOperator(variances, diag_shape=rows) if is_constant else DiagLinearOperator(variances)
+        total = FeatureLinearOperator(root) + added
         quadratic, logdet = total.inv_quad_logdet(rhs, logdet=True)
         return total.solve(rhs).sin().sum() + quadratic.sum() + logdet.sum()
 

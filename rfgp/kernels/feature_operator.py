@@ -29,11 +29,19 @@ def product_dtype(features: Tensor, noise: Tensor) -> torch.dtype:
     return torch.float64
 
 
+def _is_scales(value: Any) -> bool:
+    """Whether a factor is a batch of constants, which GPyTorch multiplies densely where the operator has no batch."""
+    return isinstance(value, Tensor) and value.numel() > 1 and value.shape[-2:] == (1, 1)
+
+
 class FeatureLinearOperator(LowRankRootLinearOperator):
     r"""The kernel matrix :math:`\Phi \Phi^\top` of real features, whose sum with a diagonal is solved in float64.
 
     :param root: the features, (..., N, D).
     """
+
+    def mul(self, other: Any) -> LinearOperator:
+        return self._mul_constant(other[..., 0, 0]) if _is_scales(other) else super().mul(other)
 
     def _mul_constant(self, other: Tensor) -> LinearOperator:
         if bool((other < 0).any()):
@@ -57,6 +65,9 @@ class FeatureCrossLinearOperator(MatmulLinearOperator):
     :param left_linear_op: the features of the first inputs, (..., N, D).
     :param right_linear_op: the transposed features of the second inputs, (..., D, M).
     """
+
+    def mul(self, other: Any) -> LinearOperator:
+        return self._mul_constant(other[..., 0, 0]) if _is_scales(other) else super().mul(other)
 
     def _mul_constant(self, other: Tensor) -> LinearOperator:
         return self.__class__(self.left_linear_op.to_dense() * other[..., None, None], self.right_linear_op)

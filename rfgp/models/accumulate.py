@@ -40,27 +40,43 @@ def accumulate(
         x, rows = x[order], rows.take(order)
     with torch.no_grad():
         width = kernel.scalar_features(x[:1]).shape[-1]
+    itemsize = x.element_size() * (2 if kernel.is_complex else 1)
+    if torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.feature_parameters())):
+        parts = []
+        for group in range(observations.num_groups):
+            mine = slice(None) if rows.groups is None else rows.groups == group
+            own = x[mine], rows.take(mine)
+            parts.append(_tracked(kernel, *own, product_dtype, row_chunks(len(own[0]), width, itemsize)))
+        empty = _empty(kernel, observations, width, rows, 1)
+        fresh = GramStatistics.concatenate([empty if part is None else part for part in parts])
+        return fresh if sums is None else sums.merge(fresh)
     if sums is None:
-        sums = _empty(kernel, observations, width, rows)
-    tracks = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.feature_parameters()))
-
-    def chunk_sums(x: Tensor, rows: Rows) -> dict[str, Tensor]:
-        fresh = _empty(kernel, observations, width, rows)
-        return fresh.update(kernel.scalar_features(x), *rows, product_dtype=product_dtype).sums()
-
-    for part in row_chunks(len(x), width, x.element_size() * (2 if kernel.is_complex else 1)):
-        if tracks:
-            added = checkpoint(chunk_sums, x[part], rows.take(part), use_reentrant=False)
-            sums = sums.merge(GramStatistics.from_sums(added))
-        else:
-            sums.update(kernel.scalar_features(x[part]), *rows.take(part), product_dtype=product_dtype)
+        sums = _empty(kernel, observations, width, rows, observations.num_groups)
+    for part in row_chunks(len(x), width, itemsize):
+        sums.update(kernel.scalar_features(x[part]), *rows.take(part), product_dtype=product_dtype)
     return sums
 
 
-def _empty(kernel: FeatureStructure, observations: Observations, width: int, rows: Rows) -> GramStatistics:
-    groups = observations.num_groups
-    needed = 2.0 * groups * width**2 * (16 if kernel.is_complex else 8)
-    what = f"statistics and factors of {groups} x {width} x {width} numbers"
+def _tracked(
+    kernel: FeatureStructure, x: Tensor, rows: Rows, product_dtype: torch.dtype, chunks: list[slice]
+) -> GramStatistics | None:
+    """Statistics of one group of rows with gradients, each chunk checkpointed; None where there are no rows."""
+
+    def chunk_sums(x: Tensor, rows: Rows) -> dict[str, Tensor]:
+        features = kernel.scalar_features(x)
+        return GramStatistics.of_rows(features, rows.targets, rows.weights, rows.log_noise, product_dtype).sums()
+
+    total = None
+    for part in chunks:
+        sums = checkpoint(chunk_sums, x[part], rows.take(part), use_reentrant=False)
+        added = GramStatistics.from_sums(sums)
+        total = added if total is None else total.merge(added)
+    return total
+
+
+def _empty(kernel: FeatureStructure, observations: Observations, width: int, rows: Rows, groups: int) -> GramStatistics:
+    needed = 2.0 * observations.num_groups * width**2 * (16 if kernel.is_complex else 8)
+    what = f"statistics and factors of {observations.num_groups} x {width} x {width} numbers"
     _checks.fits_in_memory(needed, what, "use fewer features")
     targets = rows.targets
     return GramStatistics(width, targets.shape[-1], groups, kernel.is_complex, targets.is_complex(), targets.device)
