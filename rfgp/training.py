@@ -172,7 +172,10 @@ class _exact_objective:
             model.set_train_data(x, y, strict=False)
         if model.train_inputs is None or model.train_targets is None:
             raise ValueError("expected training data, got a model without; call fit(model, x, y)")
-        _checks.finite(model.train_inputs[0], "x")
+        inputs = _checks.finite(_checks.inputs(model.train_inputs[0]))
+        targets = _checks.finite(model.train_targets, "y")
+        if inputs.shape[-2] not in targets.shape:
+            raise ValueError(f"expected y with one target per row of x, got {tuple(targets.shape)} for {len(inputs)} rows")
         self.model = model
         self.likelihood = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
         model.train()

@@ -6,7 +6,7 @@
 #
 # The labels of class c become the targets of a regression, with a noise variance that depends on the label: small
 # inside the class, large outside. This is Dirichlet classification (Milios et al., 2018). All classes share one set of
-# random features and one pass over the data.
+# random features and one pass over the data; each of them adds the factorisation of one small matrix.
 
 # %%
 import itertools
@@ -115,8 +115,8 @@ figure.savefig("dirichlet_toy.png")
 # %% [markdown]
 # Read the panels from right to left.
 #
-# - **Where are there data?** The latent standard deviation is about one on the arms, and grows by powers of ten away
-#   from them. It does not see the labels overlap in the middle, since there are many points.
+# - **Where are there data?** The latent standard deviation is a fraction of one on the arms, and grows by powers of ten
+#   away from them. It does not see the labels overlap in the middle, since there are many points.
 # - **Where is the class uncertain?** The entropy is high in the middle, where the arms touch, and along the borders
 #   between them. On the arms it is zero.
 # - **What does the model say far away?** Here is the honest part. Beyond the arms the entropy falls again, and the
@@ -127,8 +127,8 @@ figure.savefig("dirichlet_toy.png")
 # ## Handwritten digits
 #
 # Now real data: 1,797 images of 8 x 8 pixels. Half of them are kept for testing, so that there are enough to look at
-# calibration. Of the rest, 700 train the model and 200 choose `alpha_epsilon`. Images are divided by their norm, and the
-# kernel has degree 3. We pass a grid with smaller values than the default one.
+# calibration. Of the rest, 700 train the model and 200 choose `alpha_epsilon`. Images are divided by their norm, and
+# the kernel has degree 3. We pass a grid with smaller values than the default one.
 
 # %%
 x_digits, y_digits = (torch.from_numpy(a) for a in load_digits(return_X_y=True))
@@ -145,8 +145,8 @@ for alpha, score in scores.items():
     print(f"alpha_epsilon = {alpha:g}: mean negative log likelihood {score:.4f}")
 
 # %% [markdown]
-# The larger values are clearly worse. Among the three smallest the differences are too small for 200 rows to decide, and
-# any of them would do. The choice is made, so the 200 rows are free to teach: `update` adds them to the sums, and
+# The larger values are clearly worse. Among the three smallest the differences are too small for 200 rows to decide,
+# and any of them would do. The choice is made, so the 200 rows are free to teach: `update` adds them to the sums, and
 # nothing is done again for the other 700.
 
 # %%
@@ -230,12 +230,12 @@ figure.savefig("dirichlet_calibration.png")
 # %% [markdown]
 # What the three figures say:
 #
-# - The most certain digits are plain ones. Most of the least certain are hard for people too: a broken 8, a 9 without
-#   its loop. In most cases the true class has the second highest probability, if not the highest. Not always: one digit
-#   is called an 8 or a 9, and is a 4.
-# - The bars on the left (95 % intervals, with the number of digits below) all reach the diagonal. That is good news, but
-#   weak news: only about sixty of the 897 digits have a confidence below 0.95, and a dozen points cannot tell 0.6 from 0.7.
-#   Among the 840 others not one is wrong.
+# - The most certain digits are plain ones, and the least certain look like several classes at once. When the model is
+#   wrong, the true class is mostly its second choice (9 of 13 errors). Not always: it takes three 4s for an 8 or a 9,
+#   and gives one 9, which is not shown, a chance of one in a thousand.
+# - The bars on the left (95 % intervals, with the number of digits below) reach the diagonal. That is good news, but
+#   weak news: only 57 of the 897 digits have a confidence below 0.95, and a dozen points cannot tell 0.6 from 0.7. Of
+#   the 840 others not one is wrong.
 # - The right panel is the useful one. The model makes 13 errors. If a person takes the least certain five in a hundred,
 #   none of the errors is left. In random order one would have to take them all.
 #
@@ -243,8 +243,8 @@ figure.savefig("dirichlet_calibration.png")
 #
 # - `alpha_epsilon` decides how firm the probabilities are, so choose it on rows that are not used for testing. The
 #   kernel was trained with the default of 0.01. It can be trained again afterwards.
-# - Classes share their lengthscales and offset. The mean, and the output scale if you give it a batch shape, can differ
-#   by class. That is what makes one pass over the data enough for all of them.
+# - All classes share the offset of the kernel. Their means can differ, and so can their output scales if the
+#   `ScaleKernel` gets a batch shape. This is why one pass over the data is enough for all of them.
 # - Memory grows with the number of classes times the square of the number of features.
 # - The regression treats transformed labels as Gaussian. It is an approximation of a classification likelihood, a good
 #   one here, and it is judged by calibration on held-out data, as above.

@@ -13,7 +13,9 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import _checks
-from ..linalg import cholesky
+from ..distributions import ComplexNormal
+from ..likelihoods import ComplexGaussianLikelihood
+from ..linalg import accurate_dtype, cholesky
 
 
 def exact_posterior(
@@ -24,17 +26,18 @@ def exact_posterior(
     x: Tensor,
     mean: gpytorch.means.Mean | None = None,
     noise: Tensor | None = None,
-) -> Normal:
+) -> Normal | ComplexNormal:
     r"""Marginals of the exact posterior of the latent function, :math:`k(x, x) - k_x^\top (K + S)^{-1} k_x`.
 
     :param kernel: an exact kernel, or an approximated one whose exact kernel is taken.
-    :param likelihood: a Gaussian, fixed-noise or Dirichlet classification likelihood.
+    :param likelihood: a Gaussian, complex Gaussian, fixed-noise or Dirichlet classification likelihood.
     :param train_inputs: (N, d).
     :param train_targets: (N,), or integer labels for a Dirichlet likelihood.
     :param x: the inputs of the posterior, (M, d).
     :param mean: the mean function; zero where it is None.
     :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
-    :returns: independent normal distributions in float64, shape (M,), or (C, M) for a Dirichlet likelihood.
+    :returns: independent normal distributions in float64, shape (M,), or (C, M) for a Dirichlet likelihood; complex
+        normal ones for complex targets.
     :raises ValueError: where the matrices would not fit in memory, or inputs or targets are bad.
     """
     _checks.finite(_checks.inputs(train_inputs, name="train_inputs"), "train_inputs")
@@ -54,14 +57,21 @@ def exact_posterior(
         residuals = (targets - offset).expand(torch.broadcast_shapes(targets.shape, offset.shape))
         if targets.dim() == 1:
             latent, variance = _marginals(covariance, cross, prior, residuals, noises)
-            return Normal(latent + at_points, variance.clamp_min(0.0).sqrt(), validate_args=False)
+            return independent_normal(latent + at_points, variance.clamp_min(0.0))
         means, variances = [], []
         for c in range(len(targets)):
             matrices = _element(covariance, c, 2), _element(cross, c, 2), _element(prior, c, 1)
             latent, variance = _marginals(*matrices, residuals[c], noises[c])
             means.append(latent)
             variances.append(variance)
-        return Normal(torch.stack(means) + at_points, torch.stack(variances).clamp_min(0.0).sqrt(), validate_args=False)
+        return independent_normal(torch.stack(means) + at_points, torch.stack(variances).clamp_min(0.0))
+
+
+def independent_normal(mean: Tensor, variance: Tensor) -> Normal | ComplexNormal:
+    """Independent normal distributions, complex where the mean is; variances may be zero."""
+    if mean.is_complex():
+        return ComplexNormal(mean, covariance_root=mean.new_zeros(*mean.shape, 1), diagonal=variance)
+    return Normal(mean, variance.sqrt(), validate_args=False)
 
 
 def _element(value: Tensor, index: int, dims: int) -> Tensor:
@@ -73,8 +83,8 @@ def _marginals(
 ) -> tuple[Tensor, Tensor]:
     factor = cholesky(covariance + torch.diag_embed(noise))
     white = torch.linalg.solve_triangular(factor, cross, upper=False)
-    target = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)
-    return (white.mT @ target).squeeze(-1), prior - white.square().sum(-2)
+    target = torch.linalg.solve_triangular(factor.to(residual.dtype), residual.unsqueeze(-1), upper=False)
+    return (white.mT.to(residual.dtype) @ target).squeeze(-1), prior - white.square().sum(-2)
 
 
 def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -85,7 +95,10 @@ def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | No
         if likelihood.second_noise_covar is not None:
             variances = variances + likelihood.second_noise_covar.noise.detach().double()
         return targets.mT, variances
-    targets = _checks.targets(y, x, "train_targets").double()
+    targets = _checks.targets(y, x, "train_targets")
+    if targets.is_complex() and not isinstance(likelihood, ComplexGaussianLikelihood):
+        raise ValueError(f"expected real train_targets, got {targets.dtype}; use ComplexGaussianLikelihood")
+    targets = targets.to(accurate_dtype(targets.dtype))
     if isinstance(likelihood, gpytorch.likelihoods.FixedNoiseGaussianLikelihood):
         variances = likelihood.noise_covar.noise if noise is None else noise
         if variances.shape != targets.shape:

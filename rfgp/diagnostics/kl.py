@@ -13,7 +13,7 @@ from torch.distributions import Normal
 from .. import _checks
 from ..distributions import ComplexNormal
 from ..linalg import cholesky, log_determinant
-from .exact import exact_posterior
+from .exact import exact_posterior, independent_normal
 
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
 
@@ -93,9 +93,9 @@ def kl_to_exact(
     train_inputs, train_targets, noise = _training_data(model, train_inputs, train_targets)
     likelihood, mean = model.likelihood, getattr(model, "mean_module", None)
     with torch.no_grad():
-        latent = model.posterior(x) if hasattr(model, "posterior") else model.eval()(x)
-        approximate = Normal(latent.mean.double(), latent.variance.double().clamp_min(0.0).sqrt(), validate_args=False)
         exact = exact_posterior(model.covar_module, likelihood, train_inputs, train_targets, x, mean, noise)
+        latent = model.posterior(x) if hasattr(model, "posterior") else model.eval()(x)
+        approximate = independent_normal(_exact(latent.mean), latent.variance.double().clamp_min(0.0))
         if noisy:
             if not isinstance(likelihood, gpytorch.likelihoods.GaussianLikelihood):
                 raise ValueError(
@@ -107,8 +107,8 @@ def kl_to_exact(
         return kl_divergence(*pair).mean()
 
 
-def _plus_noise(distribution: Normal, noise: Tensor) -> Normal:
-    return Normal(distribution.mean, (distribution.variance + noise).sqrt(), validate_args=False)
+def _plus_noise(distribution: Normal | ComplexNormal, noise: Tensor) -> Normal | ComplexNormal:
+    return independent_normal(distribution.mean, distribution.variance + noise)
 
 
 def _training_data(model: Any, x: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

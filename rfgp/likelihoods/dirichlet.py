@@ -143,14 +143,18 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
             raise ValueError("expected a model with this very likelihood, got another; call model.likelihood")
         known = _checks.labels(labels, x, self.num_classes, "labels")
         scores: dict[float, float] = {}
-        with torch.no_grad():
-            for alpha in grid:
-                self.set_alpha_epsilon(alpha)
-                generator = torch.Generator().manual_seed(seed)
-                probabilities = self.class_probabilities(model.posterior(x), num_samples, generator)
-                chosen = probabilities.gather(-1, known.unsqueeze(-1))
-                scores[float(alpha)] = float(-chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log().mean())
-        self.set_alpha_epsilon(min(scores, key=scores.__getitem__))
+        best = self.alpha_epsilon
+        try:
+            with torch.no_grad():
+                for alpha in grid:
+                    self.set_alpha_epsilon(alpha)
+                    generator = torch.Generator().manual_seed(seed)
+                    probabilities = self.class_probabilities(model.posterior(x), num_samples, generator)
+                    chosen = probabilities.gather(-1, known.unsqueeze(-1))
+                    scores[float(alpha)] = float(-chosen.clamp_min(torch.finfo(chosen.dtype).tiny).log().mean())
+            best = min(scores, key=scores.__getitem__)
+        finally:
+            self.set_alpha_epsilon(best)
         return scores
 
 
