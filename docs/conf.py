@@ -12,7 +12,8 @@ exclude_patterns = ["_build"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "imported-members": True}
+autodoc_default_options = {"members": True}
+autodoc_inherit_docstrings = False
 
 html_theme = "alabaster"
 html_theme_options = {

@@ -18,6 +18,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 MARKERS = "os^Dv<>p"
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1)))
 EXACT = "#222222"
+_APART = 0.02  # octaves between neighbouring methods
+_STEPS = {
+    4.0: (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0),
+    12.0: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
+    100.0: (1.0, 2.0, 5.0),
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,8 @@ def comparison(
     """One line per method, with its standard errors, and dashed lines for the exact model.
 
     Colours and markers follow the order of the methods, so that panels with the same methods agree. Means that are not
-    finite, or not positive on a logarithmic axis, leave a gap.
+    finite, or not positive on a logarithmic axis, leave a gap. On an abscissa of base 2 the methods stand slightly
+    apart, so that none hides another.
 
     :param curves: the measurements of every method by its name.
     :param exact: the ordinate of the exact model.
@@ -95,7 +102,7 @@ def comparison(
             raise ValueError(f"expected arrays of one length for {name}, got {x.shape}, {y.shape} and {error.shape}")
         drawn = np.isfinite(x) & np.isfinite(y) & ((y > 0) | (not log_y))
         ax.errorbar(
-            x,
+            x * 2.0 ** (_APART * (i - (len(curves) - 1) / 2)) if log_x == 2 else x,
             np.where(drawn, y, np.nan),
             yerr=np.where(np.isfinite(error) & drawn, error, 0.0),
             label=name,
@@ -134,8 +141,8 @@ def _scale(ax: Axes, curves: Mapping[str, Curve], log_x: int | None, log_y: bool
         if axis is ax.xaxis and log_x == 2:
             ticks = sorted({float(v) for curve in curves.values() for v in np.asarray(curve.x, dtype=float)})
             axis.set_major_locator(FixedLocator(ticks))
-        elif is_log and limits[1] < 100.0 * limits[0]:
-            steps = (1.0, 2.0, 5.0) if limits[1] > 6.0 * limits[0] else (1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+        elif is_log and limits[1] < max(_STEPS) * limits[0]:
+            steps = next(steps for largest, steps in _STEPS.items() if limits[1] < largest * limits[0])
             axis.set_major_locator(LogLocator(subs=steps))
         else:
             continue

@@ -175,7 +175,9 @@ class _exact_objective:
         inputs = _checks.finite(_checks.inputs(model.train_inputs[0]))
         targets = _checks.finite(model.train_targets, "y")
         if inputs.shape[-2] not in targets.shape:
-            raise ValueError(f"expected y with one target per row of x, got {tuple(targets.shape)} for {len(inputs)} rows")
+            raise ValueError(
+                f"expected y with a target for each of {inputs.shape[-2]} rows, got shape {tuple(targets.shape)}"
+            )
         self.model = model
         self.likelihood = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
         model.train()
@@ -199,10 +201,18 @@ def cholesky_forced() -> Iterator[None]:
         yield
 
 
-def _log_prior(model: gpytorch.Module) -> Tensor:
+def _parts(model: torch.nn.Module) -> dict[str, gpytorch.Module]:
+    """The GPyTorch modules of which a model consists, by the prefix of their parameters."""
+    if isinstance(model, gpytorch.Module):
+        return {"": model}
+    return {f"{name}.": part for name, part in model.named_children() if isinstance(part, gpytorch.Module)}
+
+
+def _log_prior(model: torch.nn.Module) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
-    for _, module, prior, closure, _ in model.named_priors():
-        total = total + prior.log_prob(closure(module)).sum().to(total)
+    for part in _parts(model).values():
+        for _, module, prior, closure, _ in part.named_priors():
+            total = total + prior.log_prob(closure(module)).sum().to(total)
     return total
 
 
@@ -265,9 +275,10 @@ def _set_within(module: gpytorch.Module, name: str, value: float) -> None:
     module.initialize(**{name: torch.full_like(raw, inside)})
 
 
-def _constrained(model: gpytorch.Module) -> dict[str, list[float]]:
+def _constrained(model: torch.nn.Module) -> dict[str, list[float]]:
     values = {}
-    for name, parameter, constraint in model.named_parameters_and_constraints():
-        value = parameter if constraint is None else constraint.transform(parameter)
-        values[name.replace("raw_", "")] = value.detach().cpu().double().reshape(-1)[:4].tolist()
+    for prefix, part in _parts(model).items():
+        for name, parameter, constraint in part.named_parameters_and_constraints():
+            value = parameter if constraint is None else constraint.transform(parameter)
+            values[prefix + name.replace("raw_", "")] = value.detach().cpu().double().reshape(-1)[:4].tolist()
     return values

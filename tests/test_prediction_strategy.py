@@ -1,6 +1,7 @@
 """GPyTorch's ExactGP with an approximated kernel: settings, fantasies, batches, no CG; and the operators behind it."""
 
 import copy
+import unittest
 import warnings
 
 import gpytorch
@@ -9,6 +10,7 @@ import pytest
 import torch
 from gpytorch.kernels import PolynomialKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.test.model_test_case import BaseModelTestCase
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, to_linear_operator
 from problems import INPUTS, WIDTH, ExactModel, polynomial, regression_rows
 
@@ -531,3 +533,23 @@ def test_a_batch_of_scales_keeps_the_structure():
     rhs = torch.randn(3, 30, 2)
     close(total.solve(rhs), torch.linalg.solve(dense, rhs))
     close(total.logdet(), torch.logdet(dense))
+
+
+@pytest.mark.filterwarnings("ignore:The input matches the stored training data")
+class TestWithGPyTorch(BaseModelTestCase, unittest.TestCase):
+    """GPyTorch's own suite for models."""
+
+    def create_model(self, train_x, train_y, likelihood):
+        return ExactModel(train_x, train_y, likelihood, polynomial(8, input_dim=1))
+
+    def create_test_data(self):
+        return torch.randn(50, 1)
+
+    def create_likelihood_and_labels(self):
+        return GaussianLikelihood(), torch.randn(50) + 2.0
+
+    def create_batch_test_data(self, batch_shape=(3,)):
+        return torch.randn(*batch_shape, 50, 1)
+
+    def create_batch_likelihood_and_labels(self, batch_shape=(3,)):
+        return GaussianLikelihood(batch_shape=torch.Size(batch_shape)), torch.randn(*batch_shape, 50) + 2.0

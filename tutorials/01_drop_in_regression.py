@@ -189,7 +189,7 @@ figure.savefig("drop_in_kl.png")
 # ## Twenty thousand rows, in batches
 #
 # Now the whole data set. The exact kernel matrix would have 400 million entries, 3.2 GB, and its factorisation would
-# take many minutes. `WeightSpaceGP` keeps sums over rows instead, whose size depends on the number of features only. It
+# take minutes. `WeightSpaceGP` keeps sums over rows instead, whose size depends on the number of features only. It
 # takes the kernel, likelihood and mean of the small exact model with their learnt parameters. `update` adds rows, and
 # the result is the same as that of a fit to all of them.
 
@@ -254,7 +254,7 @@ figure.savefig("drop_in_streaming.png")
 # With 512 features the model keeps pace with the exact one as long as that can be computed, and goes on learning where
 # it stops. All 20,000 rows take less time than the exact model needs for 5,000. The price of too few features is on the
 # left as well: 128 features are fast, but no amount of data helps a model that cannot hold the function. For the first
-# thousand rows the exact model is as fast, and better. **Random features are for many rows.**
+# thousand rows the exact model is about as fast, and better. **Random features are for many rows.**
 #
 # What we did not show, and what to expect:
 #

@@ -28,7 +28,7 @@ from .mean_basis import basis, batch_shape, check_mean, coefficients
 from .observations import Rows, System, observations
 
 
-class WeightSpaceGP(gpytorch.Module):
+class WeightSpaceGP(torch.nn.Module):
     r"""A Gaussian process with random features, trained and evaluated from sums over the data at O(N D^2).
 
     .. math:: B = I + \Phi^H S^{-1} \Phi, \qquad E f_* = \Phi_* B^{-1} \Phi^H S^{-1} y, \qquad
