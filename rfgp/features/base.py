@@ -5,14 +5,13 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Generator, Tensor
 
 from .. import _checks
 
-_BLOCK_BYTES = 2 * 2**20
 _MAX_DEGREE = 20
 
 
@@ -129,6 +128,9 @@ class PolynomialSketch(FeatureMap):
     root of the offset to the inputs as one more column.
     """
 
+    block_bytes: ClassVar[int] = 2 * 2**20
+    """The size of a block of rows of features: what suits the cache."""
+
     def __init__(self, input_dim: int, num_features: int, degree: int, is_complex: bool = False) -> None:
         super().__init__(input_dim, num_features, is_complex)
         self.degree = _checks.positive_integer("degree", degree, largest=_MAX_DEGREE)
@@ -173,21 +175,28 @@ class PolynomialSketch(FeatureMap):
             self._check(x)
         batch, num_rows = factors[0].shape[:-2], factors[0].shape[-2]
         flat = [x.reshape(-1, self.input_dim) for x in factors]
-        rows = blocked(self._columns, flat, self.num_features, self.is_complex)
+        rows = blocked(self._columns, flat, self.num_features, self.is_complex, self.block_bytes)
         return rows.reshape(*batch, num_rows, rows.shape[-1])
 
-    def _columns(self, *factors: Tensor) -> Tensor:
-        """Feature-major product of the p factors, (d, n) each (or one for all), to (D, n)."""
+    def _columns(self, *factors: Tensor, work: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Feature-major product of the p factors, (d, n) each (or one for all), to (D, n).
+
+        ``work`` are two (D, n) tensors of the dtype of the features that may be written to.
+        """
         inputs = factors if len(factors) == self.degree else factors * self.degree
-        result = self._factor(0, inputs[0] * self._scale)
+        first, other = (None, None) if work is None else work
+        result = self._factor(0, inputs[0] * self._scale, first)
         for i in range(1, self.degree):
-            factor = self._factor(i, inputs[i])
+            factor = self._factor(i, inputs[i], other)
             result = result.mul_(factor) if not result.requires_grad and not factor.requires_grad else result * factor
         return self._finish(result)
 
     @abc.abstractmethod
-    def _factor(self, i: int, x: Tensor) -> Tensor:
-        """The i-th linear map of feature-major inputs, (d, n) to a new (D, n) tensor, complex for complex maps."""
+    def _factor(self, i: int, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """The i-th linear map of feature-major inputs, (d, n) to (D, n), complex for complex maps.
+
+        The result may be written to ``out``, which saves fresh memory, and is not used elsewhere.
+        """
 
     @property
     def _scale(self) -> float:
@@ -199,13 +208,16 @@ class PolynomialSketch(FeatureMap):
         return product
 
 
-def blocked(columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_features: int, is_complex: bool) -> Tensor:
+def blocked(
+    columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_features: int, is_complex: bool, block_bytes: int
+) -> Tensor:
     """Evaluate a feature-major function on row-major inputs, in blocks of rows that stay in the cache.
 
-    :param columns: takes one (d, n) tensor per input and returns (D, n) features, real or complex.
+    :param columns: takes one (d, n) tensor per input, and working memory, and returns (D, n) features, real or complex.
     :param inputs: (N, d) tensors.
     :param num_features: D.
     :param is_complex: whether the features are complex.
+    :param block_bytes: the size of a block of features.
     :returns: (N, D), or (N, 2 D) with real and imaginary parts side by side.
 
     With gradients the rows are taken at once, since autograd keeps the intermediate results anyway.
@@ -215,10 +227,13 @@ def blocked(columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_featur
         return torch.cat([result.real, result.imag]).mT if is_complex else result.mT
     num_rows = inputs[0].shape[0]
     rows = inputs[0].new_empty(num_rows, num_features * (2 if is_complex else 1))
-    block_rows = min(max(_BLOCK_BYTES // (rows.shape[1] * rows.element_size()), 32), 256)
+    block_rows = min(max(block_bytes // (rows.shape[1] * rows.element_size()), 32), block_bytes // 8192)
+    dtype = rows.dtype.to_complex() if is_complex else rows.dtype
+    memory = torch.empty(2, num_features, min(block_rows, num_rows), dtype=dtype, device=rows.device)
     for start in range(0, num_rows, block_rows):
         stop = min(start + block_rows, num_rows)
-        block = columns(*[x[start:stop].mT.contiguous() for x in inputs])
+        work = memory if stop - start == memory.shape[-1] else torch.empty_like(memory[..., : stop - start])
+        block = columns(*[x[start:stop].mT.contiguous() for x in inputs], work=(work[0], work[1]))
         if is_complex:
             rows[start:stop, :num_features] = block.real.mT
             rows[start:stop, num_features:] = block.imag.mT

@@ -36,6 +36,7 @@ class ProductSketch(PolynomialSketch):
     """
 
     weight: Tensor
+    block_bytes = 32 * 2**20  # every block reads all the weights
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class ProductSketch(PolynomialSketch):
         draw_planes = sampling.fourth_roots if self.weights == "rademacher" else sampling.complex_gaussian
         return {"weight": torch.cat(draw_planes(shape, generator), dim=1)}
 
-    def _factor(self, i: int, x: Tensor) -> Tensor:
+    def _factor(self, i: int, x: Tensor, out: Tensor | None = None) -> Tensor:
         product = self.weight[i] @ x
         return torch.complex(*product.chunk(2)) if self.is_complex else product
 

@@ -70,11 +70,11 @@ class TensorSRHT(PolynomialSketch):
         index = [draw(self.padded_dim, self.num_features, generator) for _ in range(self.degree)]
         return {"signs": signs, "index": torch.stack(index)}
 
-    def _factor(self, i: int, x: Tensor) -> Tensor:
+    def _factor(self, i: int, x: Tensor, out: Tensor | None = None) -> Tensor:
         padded = torch.nn.functional.pad(x, (0, 0, 0, self.padded_dim - self.input_dim))
         transformed = fwht(self.signs[i].unsqueeze(-1) * padded, dim=-2).flatten(1, 2)
         projected = torch.complex(transformed[0], transformed[1]) if self.is_complex else transformed[0]
-        return projected.index_select(0, self.index[i])
+        return torch.index_select(projected, 0, self.index[i], out=out)
 
     def moments(self, x: Tensor, y: Tensor) -> Moments:
         r"""Variance and pseudo-variance of the kernel estimate, T Table 4.1 with single-feature values inside C.

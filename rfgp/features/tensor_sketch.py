@@ -62,7 +62,7 @@ class TensorSketch(PolynomialSketch):
 
     _scale = 1.0
 
-    def _factor(self, i: int, x: Tensor) -> Tensor:
+    def _factor(self, i: int, x: Tensor, out: Tensor | None = None) -> Tensor:
         signed = self.signs[i].unsqueeze(-1) * x
         sketch = x.new_zeros(len(signed), self.num_features, x.shape[-1]).index_add(1, self.index[i], signed).mT
         if self.is_complex:
