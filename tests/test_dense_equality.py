@@ -247,7 +247,7 @@ def test_dirichlet_equals_separate_dense_solves(name, learnt, alpha, rows):
 
 
 def test_linear_kernel_is_exact():
-    x, y, test = regression_data(40)
+    x, _, test = regression_data(40)
     exact = ScaleKernel(gpytorch.kernels.LinearKernel(ard_num_dims=INPUTS))
     exact.base_kernel.variance = torch.tensor([[0.5, 1.0, 2.0]])
     kernel = rfgp.approximate(exact, 7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Generator, Tensor
@@ -114,6 +114,12 @@ class FeatureMap(torch.nn.Module, abc.ABC):
     @abc.abstractmethod
     def _rows(self, x: Tensor) -> Tensor:
         """Features (..., N, D) of checked or unchecked inputs; [real, imaginary] side by side for complex maps."""
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        before = [buffer.clone() for buffer in self.buffers(recurse=False)]
+        super()._load_from_state_dict(*args)
+        pairs = zip(before, self.buffers(recurse=False), strict=True)
+        self.draws += any(not torch.equal(old, new) for old, new in pairs)
 
     def extra_repr(self) -> str:
         return f"input_dim={self.input_dim}, num_features={self.num_features}, is_complex={self.is_complex}"

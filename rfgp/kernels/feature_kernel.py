@@ -124,7 +124,8 @@ class FeatureKernel(FeatureStructure, Kernel):
     @property
     def draws(self) -> int:
         """How many times the weights have been drawn anew."""
-        return 0 if self.feature_map is None else self.feature_map.draws
+        maps = () if self.feature_map is None else self.feature_map.modules()
+        return sum(part.draws for part in maps if isinstance(part, FeatureMap))
 
     def active_features(self, x: Tensor) -> Tensor:
         """Features of selected inputs: (..., N, d) to (..., N, D), complex for complex maps."""

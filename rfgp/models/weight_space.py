@@ -27,6 +27,8 @@ from .accumulate import accumulate
 from .mean_basis import basis, batch_shape, check_mean, coefficients
 from .observations import Rows, System, observations
 
+_WEIGHTS = "set of random weights"
+
 
 class WeightSpaceGP(torch.nn.Module):
     r"""A Gaussian process with random features, trained and evaluated from sums over the data at O(N D^2).
@@ -74,6 +76,8 @@ class WeightSpaceGP(torch.nn.Module):
         self._fitted_with: dict[str, Tensor] = {}
         self._posterior: tuple[dict[str, Tensor], WeightPosterior] | None = None
         self.training_data: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self._draws_since_fit: int | None = None
+        self.register_load_state_dict_post_hook(_after_loading)
 
     def _check_batch_shapes(self) -> None:
         classes = self._observations.num_systems
@@ -196,7 +200,7 @@ class WeightSpaceGP(torch.nn.Module):
         names = {id(parameter): name for name, parameter in self.covar_module.named_parameters()}
         state = {names[id(p)]: p.detach() for p in self.covar_module.feature_parameters()}
         state |= {name: value.detach() for name, value in self._observations.parameters().items()}
-        state["set of random weights"] = torch.tensor(self.covar_module.draws)
+        state[_WEIGHTS] = torch.tensor(self.covar_module.draws)
         return state
 
     def _systems(self) -> Iterator[System]:
@@ -369,10 +373,16 @@ class WeightSpaceGP(torch.nn.Module):
         self._statistics = None if saved is None else GramStatistics.from_state_dict(saved)
         self._fitted_with = dict(state["fitted_with"])
         if saved is not None:
-            since = self.covar_module.draws - state["draws"]
-            self._fitted_with["set of random weights"] = self._fitted_with["set of random weights"] + since
+            self._draws_since_fit = state["draws"] - int(self._fitted_with[_WEIGHTS])
         self._posterior = None
         self.training_data = []
+
+
+def _after_loading(model: WeightSpaceGP, _: Any) -> None:
+    """Weights that were loaded with their statistics count as the draw that the statistics were computed with."""
+    if model._draws_since_fit is not None:
+        model._fitted_with[_WEIGHTS] = torch.tensor(model.covar_module.draws - model._draws_since_fit)
+        model._draws_since_fit = None
 
 
 def _features(kernel: Kernel, x: Tensor) -> Tensor:
