@@ -116,8 +116,13 @@ def test_the_start_does_not_depend_on_the_present_parameters(kind):
     assert starts[0] == pytest.approx(starts[1], rel=1e-12)
 
 
+def all_priors(model):
+    """The priors of the parts of a model, each of which is a GPyTorch module."""
+    return [prior for part in model.children() for prior in part.named_priors()]
+
+
 def log_prior(model):
-    priors = list(model.named_priors())
+    priors = all_priors(model)
     return sum(prior.log_prob(closure(module)).sum().item() for _, module, prior, closure, _ in priors), len(priors)
 
 
@@ -149,7 +154,7 @@ def test_priors_move_the_optimum_and_count_once(make):
 
 
 def objective(model, x, y):
-    priors = sum(prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in model.named_priors())
+    priors = sum(prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in all_priors(model))
     if isinstance(model, WeightSpaceGP):
         return model.fit(x, y).log_marginal_likelihood() + priors
     return model.likelihood(model.train()(x)).log_prob(y) + priors

@@ -45,7 +45,7 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         self.input_dim = _checks.positive_integer("input_dim", input_dim)
         self.num_features = _checks.positive_integer("num_features", num_features)
         self.is_complex = bool(is_complex)
-        self.draws = 0
+        self._draws = 0
 
     def forward(self, x: Tensor) -> Tensor:
         r"""Features of x, scaled so that :math:`\phi(x) \phi(y)^H` estimates the kernel.
@@ -82,6 +82,11 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         """
         return None
 
+    @property
+    def draws(self) -> int:
+        """How many times the weights have been replaced, by ``resample`` or ``load_state_dict``; caches compare it."""
+        return self._draws + sum(part.draws for part in self.children() if isinstance(part, FeatureMap))
+
     def resample(self, generator: Generator | None = None) -> Self:
         """Draw new weights in place, and return the map.
 
@@ -89,7 +94,7 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         """
         for name, weight in self._draw(generator).items():
             getattr(self, name).copy_(weight)
-        self.draws += 1
+        self._draws += 1
         return self
 
     @classmethod
@@ -119,7 +124,7 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         before = [buffer.clone() for buffer in self.buffers(recurse=False)]
         super()._load_from_state_dict(*args)
         pairs = zip(before, self.buffers(recurse=False), strict=True)
-        self.draws += any(not torch.equal(old, new) for old, new in pairs)
+        self._draws += any(not torch.equal(old, new) for old, new in pairs)
 
     def extra_repr(self) -> str:
         return f"input_dim={self.input_dim}, num_features={self.num_features}, is_complex={self.is_complex}"

@@ -52,7 +52,6 @@ class ComplexToReal(FeatureMap):
     def resample(self, generator: Generator | None = None) -> Self:
         """Draw new weights for the complex map, in place."""
         self.feature_map.resample(generator)
-        self.draws += 1
         return self
 
     def forward_pair(self, x: Tensor, y: Tensor) -> Tensor:

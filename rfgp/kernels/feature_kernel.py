@@ -124,8 +124,7 @@ class FeatureKernel(FeatureStructure, Kernel):
     @property
     def draws(self) -> int:
         """How many times the weights have been drawn anew."""
-        maps = () if self.feature_map is None else self.feature_map.modules()
-        return sum(part.draws for part in maps if isinstance(part, FeatureMap))
+        return 0 if self.feature_map is None else self.feature_map.draws
 
     def active_features(self, x: Tensor) -> Tensor:
         """Features of selected inputs: (..., N, d) to (..., N, D), complex for complex maps."""
