@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 import torch
@@ -36,10 +36,7 @@ class WeightPosterior:
     """
 
     def __init__(self, grams: Tensor | list[tuple[Tensor, Tensor]], cross: Tensor) -> None:
-        terms = [grams.clone()] if isinstance(grams, Tensor) else [c * matrix for c, matrix in grams]
-        precision = functools.reduce(torch.add, terms)
-        precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
-        self.factor = cholesky(precision)
+        self.factor = cholesky(precision_matrix([(1.0, grams)] if isinstance(grams, Tensor) else grams))
         dtype = torch.promote_types(self.factor.dtype, cross.dtype)
         self.mean = torch.cholesky_solve(cross.to(dtype), self.factor.to(dtype))
 
@@ -100,6 +97,16 @@ class WeightPosterior:
         shape = (*self.factor.shape[:-1], num_samples)
         noise = torch.randn(shape, dtype=self.factor.dtype, device=self.factor.device)
         return torch.linalg.solve_triangular(self.factor.mH, noise, upper=True)
+
+
+def precision_matrix(grams: Sequence[tuple[Tensor | float, Tensor]]) -> Tensor:
+    r"""The matrix :math:`B = I + \sum_k c_k G_k`, (..., D, D).
+
+    :param grams: pairs of coefficients and (..., D, D) matrices.
+    """
+    precision = functools.reduce(torch.add, [coefficient * matrix for coefficient, matrix in grams])
+    precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return precision
 
 
 def batched_gram(

@@ -221,6 +221,7 @@ class ClassLabels(Observations):
         added = torch.zeros((), dtype=torch.float64) if extra is None else extra.noise.double()
         added = added.to(coefficients.device).expand(self.num_systems, 1)
         gram, cross, outer = statistics.gram.sum(0), statistics.cross.sum(0), statistics.outer.sum(0)
+        grams, crosses, outers = (sums.unbind(0) for sums in (statistics.gram, statistics.cross, statistics.outer))
         for c in range(self.num_systems):
             inside_noise, outside_noise = values.inside_noise + added[c, 0], values.outside_noise + added[c, 0]
             mean = coefficients if coefficients.dim() == 1 else coefficients[c]
@@ -228,12 +229,11 @@ class ClassLabels(Observations):
             one[0] = 1.0
             inside = _residual(mean) + (values.inside - 1.0) * one
             outside = _residual(mean) + (values.outside - 1.0) * one
-            own, dtype = statistics.cross[c], cross.dtype
+            own, dtype = crosses[c], cross.dtype
             rows_inside = statistics.count[c]
             yield System(
-                [(1.0 / outside_noise, gram), (1.0 / inside_noise - 1.0 / outside_noise, statistics.gram[c])],
+                [(1.0 / outside_noise, gram), (1.0 / inside_noise - 1.0 / outside_noise, grams[c])],
                 (cross - own) @ (outside / outside_noise).to(dtype) + own @ (inside / inside_noise).to(dtype),
-                _quadratic(outer - statistics.outer[c], outside) / outside_noise
-                + _quadratic(statistics.outer[c], inside) / inside_noise,
+                _quadratic(outer - outers[c], outside) / outside_noise + _quadratic(outers[c], inside) / inside_noise,
                 rows_inside * inside_noise.log() + (statistics.num_rows - rows_inside) * outside_noise.log(),
             )

@@ -20,8 +20,8 @@ from .. import _checks
 from ..distributions import ComplexNormal
 from ..kernels.approximate import with_features
 from ..kernels.feature_operator import FLOAT32_PRODUCT_NOISE
-from ..linalg import row_chunks
-from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product
+from ..linalg import log_determinant_and_quadratic, row_chunks
+from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product, precision_matrix
 from ..statistics import GramStatistics
 from .accumulate import accumulate
 from .mean_basis import basis, batch_shape, check_mean, coefficients
@@ -304,13 +304,9 @@ class WeightSpaceGP(torch.nn.Module):
         factor = 1.0 if self._observations.is_complex else 0.5
         total = torch.zeros((), dtype=torch.float64, device=self.statistics.count.device)
         for system in self._systems():
-            posterior = WeightPosterior(system.grams, system.cross)
-            explained = (system.cross.conj() * posterior.mean).sum()
-            explained = explained.real if explained.is_complex() else explained
+            log_det, explained = log_determinant_and_quadratic(precision_matrix(system.grams), system.cross)
             rows = self.statistics.num_rows * constant
-            total = total - factor * (
-                system.quadratic - explained + posterior.log_determinant + system.log_noise + rows
-            )
+            total = total - factor * (system.quadratic - explained + log_det + system.log_noise + rows)
         return total
 
     def sample_functions(self, num_functions: int) -> list[Callable[[Tensor], Tensor]]:
