@@ -35,43 +35,39 @@ def accumulate(
     :returns: the statistics.
     :raises ValueError: where statistics and factors would not fit in memory.
     """
-    if rows.groups is not None:
-        order = rows.groups.argsort(stable=True)
-        x, rows = x[order], rows.take(order)
     with torch.no_grad():
         width = kernel.scalar_features(x[:1]).shape[-1]
     itemsize = x.element_size() * (2 if kernel.is_complex else 1)
+    own = [slice(None) if rows.groups is None else rows.groups == group for group in range(observations.num_groups)]
     if torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.feature_parameters())):
-        parts = []
-        for group in range(observations.num_groups):
-            mine = slice(None) if rows.groups is None else rows.groups == group
-            own = x[mine], rows.take(mine)
-            parts.append(_tracked(kernel, *own, product_dtype, row_chunks(len(own[0]), width, itemsize)))
         empty = _empty(kernel, observations, width, rows, 1)
-        fresh = GramStatistics.concatenate([empty if part is None else part for part in parts])
+        parts = [_tracked(kernel, x[mine], rows.take(mine), product_dtype, itemsize, empty) for mine in own]
+        fresh = GramStatistics.concatenate(parts)
         return fresh if sums is None else sums.merge(fresh)
     if sums is None:
         sums = _empty(kernel, observations, width, rows, observations.num_groups)
-    for part in row_chunks(len(x), width, itemsize):
-        sums.update(kernel.scalar_features(x[part]), *rows.take(part), product_dtype=product_dtype)
+    for mine in own:
+        own_x, own_rows = x[mine], rows.take(mine)
+        for part in row_chunks(len(own_x), width, itemsize):
+            sums.update(kernel.scalar_features(own_x[part]), *own_rows.take(part), product_dtype=product_dtype)
     return sums
 
 
 def _tracked(
-    kernel: FeatureStructure, x: Tensor, rows: Rows, product_dtype: torch.dtype, chunks: list[slice]
-) -> GramStatistics | None:
-    """Statistics of one group of rows with gradients, each chunk checkpointed; None where there are no rows."""
+    kernel: FeatureStructure, x: Tensor, rows: Rows, product_dtype: torch.dtype, itemsize: int, empty: GramStatistics
+) -> GramStatistics:
+    """Statistics of one group of rows with gradients, each chunk checkpointed; ``empty`` where there are no rows."""
 
     def chunk_sums(x: Tensor, rows: Rows) -> dict[str, Tensor]:
         features = kernel.scalar_features(x)
         return GramStatistics.of_rows(features, rows.targets, rows.weights, rows.log_noise, product_dtype).sums()
 
     total = None
-    for part in chunks:
+    for part in row_chunks(len(x), empty.cross.shape[-2], itemsize):
         sums = checkpoint(chunk_sums, x[part], rows.take(part), use_reentrant=False)
         added = GramStatistics.from_sums(sums)
         total = added if total is None else total.merge(added)
-    return total
+    return empty if total is None else total
 
 
 def _empty(kernel: FeatureStructure, observations: Observations, width: int, rows: Rows, groups: int) -> GramStatistics:
