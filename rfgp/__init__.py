@@ -5,7 +5,22 @@
 >>> kernel = rfgp.approximate(exact, num_features=256, input_dim=4)
 """
 
-from . import diagnostics, distributions, features, kernels, likelihoods, models, posterior, statistics, training
+from . import (
+    datasets,
+    diagnostics,
+    distributions,
+    features,
+    kernels,
+    likelihoods,
+    linalg,
+    models,
+    plots,
+    posterior,
+    sampling,
+    statistics,
+    study,
+    training,
+)
 from .kernels import approximate
 from .training import fit
 
@@ -13,14 +28,19 @@ __version__ = "0.1.0"
 
 __all__ = [
     "approximate",
+    "datasets",
     "diagnostics",
     "distributions",
     "features",
     "fit",
     "kernels",
     "likelihoods",
+    "linalg",
     "models",
+    "plots",
     "posterior",
+    "sampling",
     "statistics",
+    "study",
     "training",
 ]

@@ -1,13 +1,9 @@
-"""How results reach people and files: tables for terminals, JSON values, files that appear whole or not at all."""
+"""How results reach people and files: tables for terminals, and JSON values."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import os
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 
@@ -57,22 +53,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
-    """Write a file under a temporary name beside it, then rename it.
-
-    :param path: the file.
-    :param write: writes the content to the path it is given.
-    :returns: the file.
-    """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path

@@ -93,7 +93,7 @@ class ComplexNormal(Distribution):
         return -(quadratic + log_determinant(factor) + self.loc.shape[-1] * math.log(math.pi))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Reparametrised draws, (*sample_shape, ..., N)."""
+        """Reparametrised draws, ``(*sample_shape, ..., N)``."""
         root = cholesky(self._dense) if self.covariance_root is None else self.covariance_root
         shape = (*sample_shape, *self.loc.shape[:-1], root.shape[-1], 1)
         draws = self.loc + (root @ torch.randn(shape, dtype=root.dtype, device=root.device)).squeeze(-1)

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.distributions import Normal
 from tqdm.auto import tqdm
 
-from . import _checks, _report, diagnostics, plots
+from . import _checks, _files, _report, diagnostics, plots
 from .datasets import Dataset
 from .datasets.base import Scaling
 from .kernels import approximate
@@ -218,8 +218,8 @@ class StudyResult:
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
         figure = self.figure()
         return [
-            _report.write_whole(folder / "results.json", lambda path: path.write_text(text, encoding="utf-8")),
-            _report.write_whole(folder / "study.png", lambda path: figure.savefig(path, format="png", dpi=200)),
+            _files.write_whole(folder / "results.json", lambda path: path.write_text(text, encoding="utf-8")),
+            _files.write_whole(folder / "study.png", lambda path: figure.savefig(path, format="png", dpi=200)),
         ]
 
 
@@ -372,7 +372,9 @@ class _Bench:
             self.targets = self.likelihood.transformed_targets
             batch = torch.Size([self.classes])
         self.mean = gpytorch.means.ConstantMean(batch_shape=batch).double()
-        _check_memory(len(self.some), self.classes or 1)
+        needed = 64.0 * (self.classes or 1) * len(self.some) ** 2
+        what = f"the training of an exact model of {len(self.some)} rows"
+        _checks.fits_in_memory(needed, what, "lower --exact-limit (exact_limit)")
 
     def description(self) -> dict[str, Any]:
         """The data set, without its rows."""
@@ -497,16 +499,6 @@ def _unique(name: str, values: Iterable[Any]) -> list[Any]:
     if not result:
         raise ValueError(f"expected at least one value for {name}, got none; name one")
     return result
-
-
-def _check_memory(num_rows: int, num_classes: int) -> None:
-    needed = 8 * 8 * num_classes * num_rows**2
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
-    if needed > available:
-        raise ValueError(
-            f"expected an exact model that trains in {available / 2**30:.1f} GiB of memory, got {num_rows} rows, which "
-            f"take {needed / 2**30:.1f} GiB; lower --exact-limit (exact_limit)"
-        )
 
 
 def _summary(runs: list[Run]) -> Summary:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rfgp import _report, study
+from rfgp import _files, _report, study
 from rfgp.__main__ import main
 from rfgp.datasets import read_table
 
@@ -168,7 +168,7 @@ def test_files_appear_whole_or_not_at_all(tmp_path):
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        _report.write_whole(path, broken)
+        _files.write_whole(path, broken)
     assert [file.name for file in tmp_path.iterdir()] == ["file"] and path.read_text(encoding="utf-8") == "old"
 
 
@@ -218,8 +218,10 @@ def test_bad_settings(regression, monkeypatch, settings, message):
 
 
 def test_a_model_too_large_for_memory(regression, monkeypatch):
-    monkeypatch.setattr(study.os, "sysconf", lambda name: 64)
-    with pytest.raises(ValueError, match=r"expected an exact model that trains in .* got 48 rows, .*--exact-limit"):
+    monkeypatch.setattr("os.sysconf", lambda name: 64)
+    with pytest.raises(
+        ValueError, match=r"expected the training of an exact model of 48 rows to fit in .*--exact-limit"
+    ):
         run(regression)
 
 
