@@ -27,7 +27,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from rfgp import plots
-from rfgp.kernels import METHODS, MapRecipe
+from rfgp.features import polynomial_sketch
+from rfgp.features.by_name import SKETCHES
 
 DEGREE = 6
 NUM_COLUMNS = 1024
@@ -62,7 +63,9 @@ def inputs(data_dir: Path | None, num_rows: int) -> Tensor:
 
 def own(method: str, width: int, x: Tensor) -> Candidate:
     def make(seed: int) -> Features:
-        feature_map = MapRecipe(method, width, DEGREE, seed).build(NUM_COLUMNS)
+        feature_map = polynomial_sketch(
+            *method.split(":"), NUM_COLUMNS, width, DEGREE, torch.Generator().manual_seed(seed)
+        )
         return lambda: feature_map(x)
 
     return make
@@ -96,7 +99,7 @@ def research_code(path: Path) -> Any:
 
 
 def candidates(width: int, x: Tensor, sketch_class: Any | None) -> dict[str, Candidate]:
-    result = {name: own(name, width, x) for method in METHODS for name in (f"{method}:real", f"{method}:ctr")}
+    result = {name: own(name, width, x) for method in SKETCHES for name in (f"{method}:real", f"{method}:ctr")}
     result[f"{SKLEARN}tensor_sketch:real"] = scikit_learn(width, x)
     if sketch_class is not None:
         for name, options in RESEARCH_OPTIONS.items():
@@ -225,7 +228,7 @@ def _style(name: str) -> dict[str, Any]:
     implementation, _, short = name.rpartition(" ")
     method, _, form = short.partition(":")
     return {
-        "color": plots.COLOURS[METHODS.index(method)],
+        "color": plots.COLOURS[SKETCHES.index(method)],
         "marker": {"": "o", SKLEARN.strip(): "s", RESEARCH.strip(): "^"}[implementation],
         "linestyle": "--" if form == "ctr" else "-",
         "linewidth": 1.3,

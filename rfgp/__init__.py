@@ -6,6 +6,8 @@
 """
 
 from . import (
+    allocation,
+    bounds,
     datasets,
     diagnostics,
     distributions,
@@ -17,6 +19,7 @@ from . import (
     plots,
     posterior,
     sampling,
+    selection,
     statistics,
     study,
     training,
@@ -27,7 +30,9 @@ from .training import fit
 __version__ = "0.1.0"
 
 __all__ = [
+    "allocation",
     "approximate",
+    "bounds",
     "datasets",
     "diagnostics",
     "distributions",
@@ -40,6 +45,7 @@ __all__ = [
     "plots",
     "posterior",
     "sampling",
+    "selection",
     "statistics",
     "study",
     "training",

@@ -120,3 +120,15 @@ def fits_in_memory(num_bytes: float, what: str, advice: str) -> None:
             f"expected {what} to fit in {available / 2**30:.1f} GiB of memory, got a need of {num_bytes / 2**30:.1f} "
             f"GiB; {advice}"
         )
+
+
+def series(coefficients: Any) -> Tensor:
+    """Return the coefficients a_0, a_1, ... of a dot-product kernel, or raise where they are not those of one."""
+    values = torch.as_tensor(coefficients)
+    is_finite = values.dim() == 1 and len(values) > 1 and bool(torch.isfinite(values).all())
+    if not is_finite or bool((values < 0).any()) or not bool((values[1:] > 0).any()):
+        raise ValueError(
+            f"expected finite non-negative coefficients a_0, a_1, ... with a positive one beyond a_0, got "
+            f"{values.tolist()}; others give no kernel, or a constant one"
+        )
+    return values

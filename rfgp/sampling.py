@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+import scipy.special
 import torch
 from torch import Generator, Tensor
 
@@ -58,6 +60,43 @@ def complex_gaussian(shape: Sequence[int], generator: Generator | None = None) -
     """
     planes = gaussian((2, *shape), generator) / math.sqrt(2.0)
     return planes[0], planes[1]
+
+
+def uniform(shape: Sequence[int], generator: Generator | None = None) -> Tensor:
+    """Independent draws from the open interval (0, 1), at the centres of 2^52 equal cells.
+
+    :param shape: the shape of the result.
+    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :returns: a float64 tensor.
+    """
+    cells = torch.randint(0, 2**52, tuple(shape), generator=generator, device="cpu")
+    return (cells.to(torch.float64) + 0.5) / 2.0**52
+
+
+def chi(degrees: float, shape: Sequence[int], generator: Generator | None = None) -> Tensor:
+    """Independent draws from the chi law, the norm of a standard normal vector.
+
+    :param degrees: the degrees of freedom, a positive number.
+    :param shape: the shape of the result.
+    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :returns: a float64 tensor.
+    """
+    quantile = scipy.special.gammaincinv(0.5 * degrees, uniform(shape, generator).numpy())
+    return torch.as_tensor(np.sqrt(2.0 * quantile), device="cpu")
+
+
+def orthogonal_directions(size: int, dim: int, generator: Generator | None = None) -> Tensor:
+    """Unit vectors in blocks of ``dim``: orthogonal and uniform within a block, independent between blocks.
+
+    :param size: the number of vectors; the last block is cut to fit.
+    :param dim: the dimension d.
+    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :returns: a float64 tensor of shape (size, d).
+    """
+    blocks = gaussian((-(-size // dim), dim, dim), generator)
+    orthogonal, triangular = torch.linalg.qr(blocks)
+    signs = triangular.diagonal(dim1=-2, dim2=-1).sign()
+    return (orthogonal * signs[:, None, :]).mT.flatten(0, 1)[:size]
 
 
 def shuffled_copies(size: int, length: int, generator: Generator | None = None) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
@@ -51,9 +52,23 @@ class Example:
         return copy.deepcopy(_examples(self.cls)[self.index]).to(torch.float64)
 
 
+def _text(value) -> str:
+    """An argument in a few characters, on one line."""
+    if isinstance(value, torch.Tensor):
+        return " ".join(f"{entry:.3g}" for entry in value.flatten().tolist())
+    return str(value)
+
+
 def _name(feature_map: FeatureMap) -> str:
-    options = [f"{key}={value}" for key, value in _arguments(feature_map).items() if not isinstance(value, FeatureMap)]
-    inner = [_name(value) for value in _arguments(feature_map).values() if isinstance(value, FeatureMap)]
+    inner, options = [], []
+    for key, value in _arguments(feature_map).items():
+        if isinstance(value, FeatureMap):
+            inner.append(_name(value))
+        elif isinstance(value, Mapping):
+            counts = collections.Counter(type(part).__name__ for part in value.values())
+            inner += [f"{name} x{count}" for name, count in counts.items()]
+        else:
+            options.append(f"{key}={_text(value)}")
     return f"{type(feature_map).__name__}({', '.join(inner + options)})"
 
 
@@ -72,20 +87,24 @@ def _arguments(feature_map: FeatureMap) -> dict:
     return {name: getattr(feature_map, name) for name in names}
 
 
-def rebuilt(feature_map: FeatureMap, generator: torch.Generator) -> FeatureMap:
-    """A map made by the constructor with the same arguments and new weights, in float64."""
-    arguments = {
-        name: rebuilt(value, generator) if isinstance(value, FeatureMap) else value
-        for name, value in _arguments(feature_map).items()
-    }
+def _rebuilt(value, generator):
+    if isinstance(value, FeatureMap):
+        return rebuilt(value, generator)
+    return {key: _rebuilt(part, generator) for key, part in value.items()} if isinstance(value, Mapping) else value
+
+
+def rebuilt(feature_map: FeatureMap, generator: torch.Generator, **changes) -> FeatureMap:
+    """A map made by the constructor with the same arguments, but for ``changes``, and new weights, in float64."""
+    arguments = {name: _rebuilt(value, generator) for name, value in _arguments(feature_map).items()} | changes
     if "generator" in inspect.signature(type(feature_map)).parameters:
         arguments["generator"] = generator
     return type(feature_map)(**arguments).to(torch.float64)
 
 
 def is_deterministic(feature_map: FeatureMap) -> bool:
-    """Whether a map has no weights at all."""
-    return not list(feature_map.buffers())
+    """Whether neither a map nor one inside it draws any weights."""
+    parts = [part for part in feature_map.modules() if isinstance(part, FeatureMap)]
+    return not any(part._draw(torch.Generator()) for part in parts)
 
 
 def inner_map(feature_map: FeatureMap) -> FeatureMap:

@@ -27,12 +27,14 @@ ALLOWED = {
     "rfgp._checks": (set(), {"torch"}),
     "rfgp._files": (set(), set()),
     "rfgp.linalg": (set(), {"torch"}),
-    "rfgp.sampling": ({"rfgp._checks"}, {"torch"}),
+    "rfgp.sampling": ({"rfgp._checks"}, {"torch", "numpy", "scipy"}),
     "rfgp.features": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy", "scipy"}),
     "rfgp.statistics": (TENSORS, {"torch"}),
     "rfgp.distributions": (TENSORS, {"torch"}),
     "rfgp.posterior": (TENSORS, {"torch", "linear_operator"}),
-    "rfgp.kernels": (TENSORS | {"rfgp.features", "rfgp.kernels"}, None),
+    "rfgp.allocation": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy"}),
+    "rfgp.bounds": ({"rfgp._checks"}, {"torch", "scipy", "math"}),
+    "rfgp.kernels": (TENSORS | {"rfgp.features", "rfgp.allocation", "rfgp.selection", "rfgp.kernels"}, None),
 }
 
 # By module: what it must not import.

@@ -18,9 +18,10 @@ from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 
 import rfgp
 from rfgp.features import ComplexToReal, LinearFeatures, ProductSketch, TensorSRHT
-from rfgp.kernels import METHODS, FeatureKernel, FeatureScaleKernel, MapRecipe
+from rfgp.features.by_name import SKETCHES
+from rfgp.kernels import FeatureKernel, FeatureScaleKernel, MapRecipe
 
-ALL_METHODS = [name + form for name in METHODS for form in ("", ":real", ":complex", ":ctr")]
+ALL_METHODS = [name + form for name in SKETCHES for form in ("", ":real", ":complex", ":ctr")]
 WIDTH = 32
 SCALAR, THREE = torch.Size(), torch.Size([3])
 ROUNDING = 1e-10
@@ -45,7 +46,7 @@ def suite(create, create_ard=None):
 
 
 def lazy(kernel, method, degree):
-    return lambda **options: FeatureKernel(kernel(**options), MapRecipe(method, WIDTH, degree, 0))
+    return lambda **options: FeatureKernel(kernel(**options), MapRecipe(method, WIDTH, 0))
 
 
 def approximated(kernel, method):
@@ -519,7 +520,7 @@ def test_feature_kernel_checks_the_map():
     with pytest.raises(ValueError, match="expected a kernel with random features"):
         FeatureKernel(CosineKernel(), TensorSRHT(5, 8, 3))
     with pytest.raises(ValueError, match="degree 2"):
-        FeatureKernel(polynomial(), MapRecipe("rademacher", 8, 3, 0))(inputs(3)).to_dense()
+        FeatureKernel(polynomial(), MapRecipe("rademacher", 8, 0))(inputs(3)).to_dense()
     kernel = FeatureKernel(polynomial(), TensorSRHT(4, 8, 2))
     with pytest.raises(ValueError, match="expected x with 4 columns"):
         kernel(inputs(3).float()).to_dense()

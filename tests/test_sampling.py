@@ -7,6 +7,7 @@ import itertools
 import math
 
 import pytest
+import scipy.stats
 import torch
 
 from rfgp import sampling
@@ -17,6 +18,9 @@ DRAWS = {
     "fourth_roots": lambda g: torch.stack(sampling.fourth_roots((COUNT,), g)),
     "gaussian": lambda g: sampling.gaussian((COUNT,), g),
     "complex_gaussian": lambda g: torch.stack(sampling.complex_gaussian((COUNT,), g)),
+    "uniform": lambda g: sampling.uniform((COUNT,), g),
+    "chi": lambda g: sampling.chi(3.0, (COUNT,), g),
+    "orthogonal_directions": lambda g: sampling.orthogonal_directions(1000, 3, g),
     "shuffled_copies": lambda g: sampling.shuffled_copies(8, COUNT, g),
     "stacked_permutations": lambda g: sampling.stacked_permutations(8, COUNT, g),
 }
@@ -77,7 +81,7 @@ def test_draws_do_not_depend_on_the_default_device(draw):
     assert torch.equal(result, expected)
 
 
-@pytest.mark.parametrize("name", ["rademacher", "fourth_roots", "gaussian", "complex_gaussian"])
+@pytest.mark.parametrize("name", ["rademacher", "fourth_roots", "gaussian", "complex_gaussian", "uniform"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3, 4)])
 def test_shapes(name, shape):
     result = getattr(sampling, name)(shape, seeded(0))
@@ -152,3 +156,65 @@ def test_every_order_is_equally_likely(draw, outcomes):
     chance = 1.0 / len(outcomes)
     for count in counts.values():
         assert abs(count - repeats * chance) <= 5.0 * math.sqrt(repeats * chance * (1.0 - chance))
+
+
+def follows(samples, law):
+    """Whether a Kolmogorov-Smirnov test at the level 1e-3 accepts samples, at a fixed seed."""
+    return scipy.stats.kstest(samples.flatten().numpy(), law).pvalue >= 1e-3
+
+
+def test_uniform():
+    draws = sampling.uniform((COUNT,), seeded(0))
+    assert draws.min() > 0.0 and draws.max() < 1.0
+    assert follows(draws, scipy.stats.uniform.cdf)
+    assert within(draws[1:] * draws[:-1], 0.25)
+
+
+@pytest.mark.parametrize("cell", ["lowest", "highest"])
+def test_uniform_stays_inside_the_open_interval(cell, monkeypatch):
+    def extreme(low, high, shape, **options):
+        return torch.full(shape, low if cell == "lowest" else high - 1)
+
+    monkeypatch.setattr(torch, "randint", extreme)
+    assert 0.0 < float(sampling.uniform((1,))) < 1.0
+
+
+@pytest.mark.parametrize("degrees", [0.5, 1.0, 3, 5.0, 784])
+def test_chi(degrees):
+    draws = sampling.chi(degrees, (COUNT,), seeded(0))
+    assert draws.shape == (COUNT,) and draws.dtype == torch.float64 and draws.min() > 0.0
+    assert follows(draws, scipy.stats.chi(degrees).cdf)
+    assert within(draws.square(), float(degrees))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (2, 3, 4)])
+def test_chi_shapes(shape):
+    assert sampling.chi(2.0, shape, seeded(0)).shape == shape
+
+
+@pytest.mark.parametrize(("size", "dim"), [(1, 1), (5, 1), (2, 3), (3, 3), (8, 3), (12, 4), (5, 16)])
+def test_orthogonal_directions_are_orthonormal_within_blocks(size, dim):
+    directions = sampling.orthogonal_directions(size, dim, seeded(0))
+    assert directions.shape == (size, dim)
+    for block in directions.split(dim):
+        torch.testing.assert_close(block @ block.mT, torch.eye(len(block), dtype=torch.float64), rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 8])
+def test_orthogonal_directions_are_uniform(dim):
+    """The square of a coordinate of a uniform direction follows the beta law with parameters 1/2 and (d - 1)/2."""
+    blocks = sampling.orthogonal_directions(4000 * dim, dim, seeded(1)).unflatten(0, (4000, dim))
+    for row in range(dim):
+        for column in range(dim):
+            assert within(blocks[:, row, column], 0.0)
+    if dim > 1:
+        law = scipy.stats.beta(0.5, 0.5 * (dim - 1)).cdf
+        assert all(follows(blocks[:, row, 0].square(), law) for row in range(dim))
+
+
+def test_blocks_of_orthogonal_directions_are_independent():
+    blocks = sampling.orthogonal_directions(16000, 4, seeded(2)).unflatten(0, (4000, 4))
+    inner = blocks[1:, 0] * blocks[:-1, 0]
+    assert within(inner.sum(-1), 0.0) and within(inner.sum(-1).square(), 0.25)
+    determinants = torch.linalg.det(blocks)
+    assert within(determinants, 0.0)

@@ -1,19 +1,49 @@
 """Random feature maps: one class per file, all with the contract of :class:`FeatureMap`."""
 
 from .base import FeatureMap, Moments, PolynomialSketch
+from .by_name import polynomial_sketch
 from .ctr import ComplexToReal
+from .fourier import RandomFourier
 from .linear import LinearFeatures
+from .maclaurin import Maclaurin
+from .optical import OpticalFeatures
 from .product import ProductSketch
+from .series import FourierSeries
+from .spectra import (
+    Gaussian,
+    HyperbolicSecant,
+    Laplace,
+    Matern,
+    Periodic,
+    RationalQuadratic,
+    SpectralMixture,
+    Spectrum,
+)
+from .spherical import SphericalFourier
 from .srht import TensorSRHT
 from .tensor_sketch import TensorSketch
 
 __all__ = [
     "ComplexToReal",
     "FeatureMap",
+    "FourierSeries",
+    "Gaussian",
+    "HyperbolicSecant",
+    "Laplace",
     "LinearFeatures",
+    "Maclaurin",
+    "Matern",
     "Moments",
+    "OpticalFeatures",
+    "Periodic",
     "PolynomialSketch",
     "ProductSketch",
+    "RandomFourier",
+    "RationalQuadratic",
+    "SpectralMixture",
+    "Spectrum",
+    "SphericalFourier",
     "TensorSRHT",
     "TensorSketch",
+    "polynomial_sketch",
 ]

@@ -39,6 +39,9 @@ class FeatureMap(torch.nn.Module, abc.ABC):
     """
 
     is_unbiased: bool = True
+    """Whether ``target`` is the kernel that was asked for, and not one close to it."""
+    has_unbiased_columns: bool = False
+    """Whether every column alone, times the root of D, estimates the kernel without bias."""
 
     def __init__(self, input_dim: int, num_features: int, is_complex: bool = False) -> None:
         super().__init__()
@@ -47,45 +50,53 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         self.is_complex = bool(is_complex)
         self._draws = 0
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, **law: Tensor) -> Tensor:
         r"""Features of x, scaled so that :math:`\phi(x) \phi(y)^H` estimates the kernel.
 
         :param x: (..., N, d), of the dtype of the weights.
+        :param law: kernel parameters that do not act through the inputs, for maps that have some; differentiable.
         :returns: (..., N, D); complex64 or complex128 for complex maps.
         :raises ValueError: where x has the wrong dtype, device or number of columns, or no rows.
         """
         if self.is_complex:
-            return torch.complex(*self.planes(x))
-        return self._rows(x)
+            return torch.complex(*self.planes(x, **law))
+        return self._rows(x, **law)
 
-    def planes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def planes(self, x: Tensor, **law: Tensor) -> tuple[Tensor, Tensor]:
         """Real and imaginary part of the features of a complex map, without a complex tensor of their size.
 
         :param x: (..., N, d).
+        :param law: as for ``forward``.
         :returns: two (..., N, D) tensors: the left and the right half of one (..., N, 2 D) tensor.
         :raises ValueError: where the map is real.
         """
         if not self.is_complex:
             raise ValueError("expected a complex map for planes(), got a real one; call the map itself")
-        real, imaginary = self._rows(x).chunk(2, dim=-1)
+        real, imaginary = self._rows(x, **law).chunk(2, dim=-1)
         return real, imaginary
 
     @abc.abstractmethod
-    def target(self, x: Tensor, y: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
         """The exact kernel that the map approximates, (..., N, d) and (..., M, d) to (..., N, M)."""
 
-    def moments(self, x: Tensor, y: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
         """Variance and pseudo-variance of the kernel estimate in closed form, or None where there is none.
 
         :param x: (..., N, d).
         :param y: (..., M, d).
+        :param law: as for ``forward``.
         """
         return None
 
     @property
+    @abc.abstractmethod
+    def operations(self) -> float:
+        """Real multiplications for the features of one input, to leading order: a prediction of the cost."""
+
+    @property
     def draws(self) -> int:
         """How many times the weights have been replaced, by ``resample`` or ``load_state_dict``; caches compare it."""
-        return self._draws + sum(part.draws for part in self.children() if isinstance(part, FeatureMap))
+        return sum(part._draws for part in self.modules() if isinstance(part, FeatureMap))
 
     def resample(self, generator: Generator | None = None) -> Self:
         """Draw new weights in place, and return the map.
@@ -117,8 +128,8 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         return x if reference is None else _checks.same_kind(x, reference, name, "the feature map")
 
     @abc.abstractmethod
-    def _rows(self, x: Tensor) -> Tensor:
-        """Features (..., N, D) of checked or unchecked inputs; [real, imaginary] side by side for complex maps."""
+    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+        """Features (..., N, D) of inputs that are checked here; [real, imaginary] side by side for complex maps."""
 
     def _load_from_state_dict(self, *args: Any) -> None:
         before = [buffer.clone() for buffer in self.buffers(recurse=False)]
@@ -139,6 +150,7 @@ class PolynomialSketch(FeatureMap):
     root of the offset to the inputs as one more column.
     """
 
+    has_unbiased_columns = True
     block_bytes: ClassVar[int] = 2 * 2**20
     """The size of a block of rows of features: what suits the cache."""
 
@@ -146,7 +158,7 @@ class PolynomialSketch(FeatureMap):
         super().__init__(input_dim, num_features, is_complex)
         self.degree = _checks.positive_integer("degree", degree, largest=_MAX_DEGREE)
 
-    def target(self, x: Tensor, y: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
         r"""The polynomial kernel :math:`(x^\top y)^p`, (..., N, d) and (..., M, d) to (..., N, M)."""
         return (self._check(x) @ self._check(y, "y").mT) ** self.degree
 
@@ -181,7 +193,7 @@ class PolynomialSketch(FeatureMap):
         rows = self._rows(*factors)
         return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 
-    def _rows(self, *factors: Tensor) -> Tensor:
+    def _rows(self, *factors: Tensor, **law: Tensor) -> Tensor:
         for x in factors:
             self._check(x)
         batch, num_rows = factors[0].shape[:-2], factors[0].shape[-2]

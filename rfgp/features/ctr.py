@@ -35,14 +35,14 @@ class ComplexToReal(FeatureMap):
         self.feature_map = feature_map
         self.is_unbiased = feature_map.is_unbiased
 
-    def target(self, x: Tensor, y: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
         """The real part of the exact kernel of the complex map, (..., N, M)."""
-        exact = self.feature_map.target(x, y)
+        exact = self.feature_map.target(x, y, **law)
         return exact.real if exact.is_complex() else exact
 
-    def moments(self, x: Tensor, y: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
         """Half the sum of variance and pseudo-variance of the complex map, T Eq. 4.3; None where that has none."""
-        moments = self.feature_map.moments(x, y)
+        moments = self.feature_map.moments(x, y, **law)
         if moments is None:
             return None
         pseudo = moments.pseudo_variance
@@ -73,8 +73,13 @@ class ComplexToReal(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def _rows(self, x: Tensor) -> Tensor:
-        return self.feature_map._rows(x)
+    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+        return self.feature_map._rows(x, **law)
+
+    @property
+    def operations(self) -> float:
+        """Those of the complex map."""
+        return self.feature_map.operations
 
     @classmethod
     def examples(cls) -> list[Self]:

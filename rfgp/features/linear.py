@@ -24,11 +24,11 @@ class LinearFeatures(FeatureMap):
     def __init__(self, input_dim: int) -> None:
         super().__init__(input_dim, input_dim)
 
-    def target(self, x: Tensor, y: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
         r"""The linear kernel :math:`x^\top y`, (..., N, M)."""
         return self._check(x) @ self._check(y, "y").mT
 
-    def moments(self, x: Tensor, y: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
         """Zeros: the features are exact."""
         zero = torch.zeros_like(x @ y.mT)
         return Moments(zero, zero)
@@ -36,8 +36,13 @@ class LinearFeatures(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def _rows(self, x: Tensor) -> Tensor:
+    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
         return self._check(x)
+
+    @property
+    def operations(self) -> float:
+        """None: the inputs are handed on."""
+        return 0.0
 
     @classmethod
     def examples(cls) -> list[Self]:

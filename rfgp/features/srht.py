@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Self
 
 import torch
@@ -76,7 +77,7 @@ class TensorSRHT(PolynomialSketch):
         projected = torch.complex(transformed[0], transformed[1]) if self.is_complex else transformed[0]
         return torch.index_select(projected, 0, self.index[i], out=out)
 
-    def moments(self, x: Tensor, y: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
         r"""Variance and pseudo-variance of the kernel estimate, T Table 4.1 with single-feature values inside C.
 
         .. math:: V = \frac{V^{(p)}}{D} - \frac{c}{D^2} \Big[(x^\top y)^{2p} - \Big((x^\top y)^2 -
@@ -112,6 +113,14 @@ class TensorSRHT(PolynomialSketch):
             return -(-width // dim) * dim, width * (width - 1)
         full, rest = divmod(width, dim)
         return dim, full * dim * (dim - 1) + rest * (rest - 1)
+
+    @property
+    def operations(self) -> float:
+        """p (d log d) for every block of signs, and p D for the product."""
+        transform = self.num_blocks * self.padded_dim * max(1.0, math.log2(self.padded_dim))
+        return self.degree * (
+            transform * (2 if self.is_complex else 1) + self.num_features * (4 if self.is_complex else 1)
+        )
 
     @classmethod
     def examples(cls) -> list[Self]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Self
 
 import torch
@@ -85,6 +86,12 @@ class TensorSketch(PolynomialSketch):
         """
         norms = (self._check(x) ** 2).sum(-1)[..., :, None] * (self._check(y, "y") ** 2).sum(-1)[..., None, :]
         return (2.0 + 3.0**self.degree) / self.num_features * norms**self.degree
+
+    @property
+    def operations(self) -> float:
+        """p (d + D log D), for the count sketches and their Fourier transforms."""
+        transform = 2.0 * self.num_features * max(1.0, math.log2(self.num_features))
+        return (self.degree + 1) * (self.input_dim + transform) * (2 if self.is_complex else 1)
 
     @classmethod
     def examples(cls) -> list[Self]:

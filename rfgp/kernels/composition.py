@@ -1,12 +1,15 @@
-"""Compositions of kernels that keep the structure of their features."""
+"""Compositions of kernels that keep the structure of their features: scales, sums and products."""
 
 from __future__ import annotations
 
+import abc
+import math
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any, Self
 
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from .feature_kernel import FeatureStructure
@@ -50,6 +53,13 @@ class FeatureScaleKernel(FeatureStructure, ScaleKernel):
         """How many times the weights have been drawn anew."""
         return self.base_kernel.draws
 
+    @property
+    def has_unbiased_columns(self) -> bool:
+        """Whether every column of the base kernel alone is without bias."""
+        return self.base_kernel.has_unbiased_columns
+
+    forward = ScaleKernel.forward
+
     def active_features(self, x: Tensor) -> Tensor:
         """The features of the base kernel, (..., N, D)."""
         return self.base_kernel.active_features(x)
@@ -84,6 +94,143 @@ class FeatureScaleKernel(FeatureStructure, ScaleKernel):
     def _with(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> FeatureScaleKernel:
         scale_kernel.active_dims = self.active_dims
         return FeatureScaleKernel(base_kernel, scale_kernel).train(self.training)
+
+
+class _Composite(FeatureStructure, Kernel):
+    """What sums and products share: parts in ``kernels``, whose output scales belong to the features."""
+
+    @property
+    def parts(self) -> list[Any]:
+        """The kernels with features that are composed."""
+        return list(self.kernels)
+
+    @property
+    def draws(self) -> int:
+        """How many times the weights have been drawn anew."""
+        return sum(kernel.draws for kernel in self.parts)
+
+    def output_factor(self) -> Tensor:
+        """One, of shape (1, 1): the scales of the parts lie in the features."""
+        return torch.ones(1, 1, dtype=self.dtype, device=self.device)
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """All parameters of the parts."""
+        return self.parameters()
+
+    def resample(self, generator: torch.Generator | None = None) -> Self:
+        """Draw new weights in place, and return the kernel."""
+        for kernel in self.parts:
+            kernel.resample(generator)
+        return self
+
+    @abc.abstractmethod
+    def _with(self, kernels: list[Kernel]) -> Kernel:
+        """The same composition of other parts."""
+
+    def __getitem__(self, index: Any) -> Kernel:
+        return self._with([kernel[index] for kernel in self.parts]) if self.batch_shape else self
+
+    def expand_batch(self, *sizes: Any) -> Kernel:
+        return self._with([kernel.expand_batch(*sizes) for kernel in self.parts])
+
+
+class FeatureSumKernel(_Composite, AdditiveKernel):
+    r"""A sum of kernels, whose features are those of its parts side by side.
+
+    .. math:: \phi(x) = [\phi_1(x), \phi_2(x), \dots], \qquad D = D_1 + D_2 + \dots
+
+    :param kernels: kernels with features, each with its own ``active_dims`` and output scale.
+
+    >>> import gpytorch, rfgp
+    >>> exact = gpytorch.kernels.RBFKernel(active_dims=[0]) + gpytorch.kernels.LinearKernel(active_dims=[1])
+    >>> rfgp.approximate(exact, num_features=65, input_dim=2).features(torch.randn(3, 2)).shape
+    torch.Size([3, 65])
+    """
+
+    def __init__(self, *kernels: Kernel) -> None:
+        AdditiveKernel.__init__(self, *kernels)
+
+    @property
+    def exact_kernel(self) -> AdditiveKernel:
+        """The sum of the exact kernels, with the same parameters."""
+        return AdditiveKernel(*[kernel.exact_kernel for kernel in self.parts])
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether any part is complex; the kernel is then the real part."""
+        return any(kernel.is_complex for kernel in self.parts)
+
+    def active_features(self, x: Tensor) -> Tensor:
+        """The features of all parts side by side, (..., N, D)."""
+        return _concatenated([kernel.features(x) for kernel in self.parts])
+
+    def _with(self, kernels: list[Kernel]) -> FeatureSumKernel:
+        return FeatureSumKernel(*kernels).train(self.training)
+
+
+class FeatureProductKernel(_Composite, ProductKernel):
+    r"""A product of kernels, whose features are products of the features of its parts.
+
+    .. math:: \phi(x)_\ell = D^{(m - 1)/2} \prod_{i=1}^m \phi_i(x)_\ell \qquad \text{or} \qquad
+        \phi(x)_{\ell \ell'} = \phi_1(x)_\ell\, \phi_2(x)_{\ell'}
+
+    Element-wise over independent parts whose single columns are each without bias and of one width; row-wise Kronecker
+    with all others. Complex features come out as real and imaginary part side by side, unless ``is_complex``.
+
+    :param kernels: kernels with features, each with its own ``active_dims`` and output scale.
+    :param is_complex: whether complex features come out as they are.
+
+    >>> import gpytorch, rfgp
+    >>> exact = gpytorch.kernels.RBFKernel(active_dims=[0]) * gpytorch.kernels.MaternKernel(active_dims=[1])
+    >>> rfgp.approximate(exact, num_features=64, input_dim=2).features(torch.randn(3, 2)).shape
+    torch.Size([3, 64])
+    """
+
+    def __init__(self, *kernels: Kernel, is_complex: bool = False) -> None:
+        ProductKernel.__init__(self, *kernels)
+        self._is_complex = is_complex
+
+    @property
+    def exact_kernel(self) -> ProductKernel:
+        """The product of the exact kernels, with the same parameters."""
+        return ProductKernel(*[kernel.exact_kernel for kernel in self.parts])
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether complex features come out; the kernel is then their real part."""
+        return self._is_complex
+
+    def active_features(self, x: Tensor) -> Tensor:
+        """The products of the features of the parts, (..., N, D)."""
+        parts = [kernel.features(x) for kernel in self.parts]
+        groups: dict[int, list[Tensor]] = {}
+        others = []
+        for kernel, features in zip(self.parts, parts, strict=True):
+            if kernel.has_unbiased_columns:
+                groups.setdefault(features.shape[-1], []).append(features)
+            else:
+                others.append(features)
+        columns = [reduce(_elementwise, group) for group in groups.values()]
+        product = reduce(_kronecker, [*columns, *others])
+        if product.is_complex() and not self._is_complex:
+            return torch.cat([product.real, product.imag], dim=-1)
+        return product
+
+    def _with(self, kernels: list[Kernel]) -> FeatureProductKernel:
+        return FeatureProductKernel(*kernels, is_complex=self._is_complex).train(self.training)
+
+
+def _elementwise(left: Tensor, right: Tensor) -> Tensor:
+    return math.sqrt(left.shape[-1]) * (left * right)
+
+
+def _kronecker(left: Tensor, right: Tensor) -> Tensor:
+    return (left.unsqueeze(-1) * right.unsqueeze(-2)).flatten(-2)
+
+
+def _concatenated(parts: list[Tensor]) -> Tensor:
+    batch = torch.broadcast_shapes(*[part.shape[:-2] for part in parts])
+    return torch.cat([part.expand(*batch, *part.shape[-2:]) for part in parts], dim=-1)
 
 
 def share_scale(source: ScaleKernel, target: ScaleKernel) -> None:

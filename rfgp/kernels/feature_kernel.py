@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..features import FeatureMap
-from .families import check_map, map_dim, scaled_inputs
+from .families import Family, family
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
 from .prediction import FeaturePredictionStrategy
 from .recipe import MapRecipe
@@ -70,6 +70,44 @@ class FeatureStructure(abc.ABC):
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new weights in place, and return the kernel."""
 
+    @property
+    def has_unbiased_columns(self) -> bool:
+        """Whether every column alone, times the root of D, estimates the kernel without bias."""
+        return False
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor | LinearOperator:
+        """The kernel matrix of selected inputs, as an operator that knows its features, or its diagonal."""
+        if last_dim_is_batch:
+            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
+        left = self._real_features(x1)
+        if diag:
+            return (left * (left if same else self._real_features(x2))).sum(-1)
+        if same:
+            return FeatureLinearOperator(left)
+        return FeatureCrossLinearOperator(left, self._real_features(x2).mT)
+
+    def _real_features(self, x: Tensor) -> Tensor:
+        """Real features of selected inputs: complex ones as real and imaginary part side by side."""
+        features = self.active_features(_checks.finite(x))
+        return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
+        """One."""
+        return 1
+
+    def prediction_strategy(
+        self,
+        train_inputs: list[Tensor],
+        train_prior_dist: MultivariateNormal,
+        train_labels: Tensor,
+        likelihood: Likelihood,
+    ) -> FeaturePredictionStrategy:
+        """Predictions in weight space."""
+        return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
     def features(self, x: Tensor) -> Tensor:
         r"""Features with :math:`\phi(x) \phi(y)^H` = the kernel (its real part for complex maps).
 
@@ -87,9 +125,10 @@ class FeatureKernel(FeatureStructure, Kernel):
     The base kernel keeps all hyperparameters, constraints and priors; z(x) are inputs scaled by them. Where the map is
     complex, the kernel is the real part, that is the kernel of the complex-to-real features.
 
-    :param base_kernel: an exact GPyTorch kernel: PolynomialKernel or LinearKernel.
-    :param feature_map: a map of the base kernel's family and degree, or a :class:`MapRecipe` from which one is made at
-        the first call, when the number of columns is known.
+    :param base_kernel: an exact kernel of a family in :data:`rfgp.kernels.families.FAMILIES`.
+    :param feature_map: a map of the base kernel's family, or a :class:`MapRecipe` from which one is made at the first
+        call, when the number of columns is known.
+    :param center: a point (d,) that is subtracted from the inputs; for shift-invariant kernels.
     :raises ValueError: where the map does not fit the kernel.
 
     >>> import gpytorch, rfgp
@@ -101,14 +140,28 @@ class FeatureKernel(FeatureStructure, Kernel):
 
     recipe: MapRecipe | None
     feature_map: FeatureMap | None
+    center: Tensor | None
 
-    def __init__(self, base_kernel: Kernel, feature_map: FeatureMap | MapRecipe) -> None:
+    def __init__(self, base_kernel: Kernel, feature_map: FeatureMap | MapRecipe, center: Tensor | None = None) -> None:
         super().__init__(active_dims=base_kernel.active_dims)
         self.base_kernel = base_kernel
         self.recipe = feature_map if isinstance(feature_map, MapRecipe) else None
         self.feature_map = None if isinstance(feature_map, MapRecipe) else feature_map
+        self.register_buffer("center", None if center is None else center.detach().clone())
+        if self.recipe is not None:
+            self.family.check_method(self.recipe)
         if self.feature_map is not None:
-            check_map(base_kernel, self.feature_map)
+            self.family.check_map(self.feature_map)
+
+    @property
+    def family(self) -> Family:
+        """What the family of the base kernel knows about its maps."""
+        return family(self.base_kernel)
+
+    @property
+    def has_unbiased_columns(self) -> bool:
+        """Whether every column of the map alone estimates the kernel without bias."""
+        return self.feature_map is not None and self.feature_map.has_unbiased_columns
 
     @property
     def exact_kernel(self) -> Kernel:
@@ -128,7 +181,26 @@ class FeatureKernel(FeatureStructure, Kernel):
 
     def active_features(self, x: Tensor) -> Tensor:
         """Features of selected inputs: (..., N, d) to (..., N, D), complex for complex maps."""
-        return self._map(x)(scaled_inputs(self.base_kernel, x))
+        feature_map, law = self.bound_map(x)
+        features, scale = feature_map(self.map_inputs(x), **law), self.family.scale(feature_map)
+        return features if scale == 1.0 else scale * features
+
+    def _real_features(self, x: Tensor) -> Tensor:
+        feature_map, law = self.bound_map(x)
+        if not feature_map.is_complex:
+            return super()._real_features(x)
+        planes = torch.cat(feature_map.planes(self.map_inputs(_checks.finite(x)), **law), dim=-1)
+        return self.family.scale(feature_map) * planes
+
+    def map_inputs(self, x: Tensor) -> Tensor:
+        """What the map is fed with for selected inputs (..., N, d): centred, and scaled by the parameters."""
+        centred = x if self.center is None else x - self.center
+        return self.family.inputs(self._map(x), centred)
+
+    def bound_map(self, x: Tensor) -> tuple[FeatureMap, dict[str, Tensor]]:
+        """The map, made for inputs like x where there is none yet, and the kernel parameters that it takes."""
+        feature_map = self._map(x)
+        return feature_map, self.family.law(feature_map)
 
     def output_factor(self) -> Tensor:
         """One, of shape (1, 1): the scale of the base kernel lies in its scaled inputs."""
@@ -149,24 +221,6 @@ class FeatureKernel(FeatureStructure, Kernel):
         self.feature_map.resample(generator)
         return self
 
-    def forward(
-        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
-    ) -> Tensor | LinearOperator:
-        if last_dim_is_batch:
-            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
-        feature_map = self._map(x1)
-        same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
-        left = self._real_features(feature_map, x1)
-        if diag:
-            return (left * (left if same else self._real_features(feature_map, x2))).sum(-1)
-        if same:
-            return FeatureLinearOperator(left)
-        return FeatureCrossLinearOperator(left, self._real_features(feature_map, x2).mT)
-
-    def _real_features(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
-        scaled = scaled_inputs(self.base_kernel, _checks.finite(x))
-        return torch.cat(feature_map.planes(scaled), dim=-1) if feature_map.is_complex else feature_map(scaled)
-
     def _map(self, x: Tensor) -> FeatureMap:
         return self._build(_checks.inputs(x).shape[-1], x) if self.feature_map is None else self.feature_map
 
@@ -174,29 +228,17 @@ class FeatureKernel(FeatureStructure, Kernel):
         """Make the map from the recipe, with weights of the dtype and on the device of ``like``."""
         if self.recipe is None:
             raise ValueError("expected a recipe for the feature map, got none; pass a FeatureMap or a MapRecipe")
-        feature_map = self.recipe.build(map_dim(self.base_kernel, input_dim))
-        check_map(self.base_kernel, feature_map)
+        feature_map = self.family.build(self.recipe, input_dim, None)
+        self.family.check_map(feature_map)
         self.feature_map = feature_map.to(dtype=like.dtype, device=like.device)
         return self.feature_map
-
-    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
-        return self.base_kernel.num_outputs_per_input(x1, x2)
-
-    def prediction_strategy(
-        self,
-        train_inputs: list[Tensor],
-        train_prior_dist: MultivariateNormal,
-        train_labels: Tensor,
-        likelihood: Likelihood,
-    ) -> FeaturePredictionStrategy:
-        return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def _with_base(self, base_kernel: Kernel) -> FeatureKernel:
         base_kernel.active_dims = self.active_dims
         source = self.recipe if self.feature_map is None else self.feature_map
         if source is None:
             raise ValueError("expected a kernel with a feature map or a recipe for one, got neither")
-        twin = FeatureKernel(base_kernel, source)
+        twin = FeatureKernel(base_kernel, source, self.center)
         twin.recipe = self.recipe
         return twin.train(self.training)
 
@@ -213,12 +255,18 @@ class FeatureKernel(FeatureStructure, Kernel):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + "_extra_state")
         if self.feature_map is None and saved and saved["input_dim"]:
-            self._build(saved["input_dim"], next(self.base_kernel.parameters()))
+            self._build(saved["input_dim"], reference(self.base_kernel))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def get_extra_state(self) -> dict[str, int]:
         made = self.feature_map
-        return {"input_dim": 0 if made is None else made.input_dim - map_dim(self.base_kernel, 0)}
+        return {"input_dim": 0 if made is None else made.input_dim - self.family.extra_columns(made)}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """The dimension is used in ``_load_from_state_dict``, before the weights are loaded."""
+
+
+def reference(module: torch.nn.Module) -> Tensor:
+    """A tensor of the dtype and on the device of a module: its first parameter or buffer, else an empty one."""
+    tensors = [*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())]
+    return tensors[0] if tensors else torch.empty(0)

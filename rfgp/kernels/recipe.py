@@ -1,77 +1,134 @@
-"""Feature maps by name: a method, a width, a degree and a seed, from which a map is made once its inputs are known."""
+"""Feature maps by name: a method, a width and a seed, from which a map is made once its inputs are known."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from torch import Tensor
 
-from ..features import ComplexToReal, FeatureMap, LinearFeatures, ProductSketch, TensorSketch, TensorSRHT
+from ..allocation import optimized_maclaurin, random_maclaurin
+from ..features import Maclaurin
+from ..features.by_name import FORMS, SKETCHES
 
-METHODS = ("rademacher", "gaussian", "tensor_srht", "tensor_srht_stacked", "tensor_sketch")
-"""Names of the methods; each may be followed by ":real", ":complex" or ":ctr"."""
+METHODS = (
+    *SKETCHES,
+    "fourier",
+    "fourier_orthogonal",
+    "fourier_hadamard",
+    "spherical",
+    "spherical_orthogonal",
+    "spherical_hadamard",
+    "optical",
+    "random_maclaurin",
+    "optimized_maclaurin",
+    "linear",
+    "series",
+)
+"""Names of the methods; each may be followed by ":real", ":complex" or ":ctr". The last two are exact, and real."""
+
+_REAL = ("optical", "linear", "series")
 
 
 @dataclass(frozen=True)
 class MapRecipe:
-    """How to make a feature map of a polynomial kernel once the number of input columns is known.
+    """How to make a feature map of a kernel once the number of input columns is known.
 
-    :param method: "linear", or a name in METHODS with an optional ":real", ":complex" or ":ctr" behind it; the default
-        is ":real" for tensor_sketch and ":ctr" for the others.
+    :param method: a name in METHODS with an optional ":real", ":complex" or ":ctr" behind it; the default is ":ctr"
+        where a complex form exists (cosines and sines for Fourier features), and ":real" for tensor_sketch.
     :param num_features: the number of columns that come out.
-    :param degree: the degree of the kernel.
     :param seed: the seed of the weights.
-    :raises ValueError: for an unknown method, or an odd number of features for ":ctr".
+    :raises ValueError: for an unknown method or form, or an odd number of features where columns come in pairs.
 
-    >>> MapRecipe("rademacher:ctr", 10, degree=2, seed=0).build(3).num_features
-    10
+    >>> MapRecipe("rademacher", 10, seed=0).form
+    'ctr'
     """
 
     method: str
     num_features: int
-    degree: int
     seed: int
 
     def __post_init__(self) -> None:
-        if self.method == "linear":
-            return
-        name, _, form = self.method.partition(":")
-        if name not in METHODS or form not in ("", "real", "complex", "ctr"):
+        form = self.method.partition(":")[2]
+        if self.name not in METHODS or form not in ("", *FORMS):
             raise ValueError(
                 f"expected a method among {', '.join(METHODS)}, optionally followed by :real, :complex or :ctr, got "
                 f"{self.method!r}; choose one of these, or pass a FeatureMap"
             )
-        if self.form == "ctr" and self.num_features % 2:
+        if self.name in _REAL and form not in ("", "real"):
+            raise ValueError(f"expected a real form of {self.name}, got {self.method!r}; write {self.name}")
+        if self.has_pairs and self.num_features % 2:
             raise ValueError(
-                f"expected an even num_features for {name}:ctr, whose columns come in pairs, got {self.num_features}; "
-                f"use {self.num_features + 1}, or {name}:real"
+                f"expected an even num_features for {self.name}:{self.form}, whose columns come in pairs, got "
+                f"{self.num_features}; use {self.num_features + 1}"
+                + ("" if self.is_fourier else f", or {self.name}:real")
             )
+
+    @property
+    def name(self) -> str:
+        """The method without its form."""
+        return self.method.partition(":")[0]
 
     @property
     def form(self) -> str:
         """One of "real", "complex" and "ctr"."""
-        name, _, form = self.method.partition(":")
-        return form or ("real" if name in ("tensor_sketch", "linear") else "ctr")
+        form = self.method.partition(":")[2]
+        return form or ("real" if self.name in ("tensor_sketch", *_REAL) else "ctr")
 
     @property
     def is_complex(self) -> bool:
         """Whether the map will be complex."""
         return self.form == "complex"
 
-    def build(self, input_dim: int) -> FeatureMap:
-        """The feature map for inputs of ``input_dim`` columns; the same seed gives the same map."""
-        if self.method == "linear":
-            return LinearFeatures(input_dim)
-        name, is_complex = self.method.partition(":")[0], self.form != "real"
-        width = self.num_features // 2 if self.form == "ctr" else self.num_features
-        generator = torch.Generator().manual_seed(self.seed)
-        shared: dict[str, Any] = {"is_complex": is_complex, "generator": generator}
-        if name in ("rademacher", "gaussian"):
-            feature_map: FeatureMap = ProductSketch(input_dim, width, self.degree, name, **shared)
-        elif name == "tensor_sketch":
-            feature_map = TensorSketch(input_dim, width, self.degree, **shared)
-        else:
-            variant = "stacked" if name.endswith("stacked") else "upsampled"
-            feature_map = TensorSRHT(input_dim, width, self.degree, variant, **shared)
-        return ComplexToReal(feature_map) if self.form == "ctr" else feature_map
+    @property
+    def is_fourier(self) -> bool:
+        """Whether the real form has cosines and sines."""
+        return self.name.startswith(("fourier", "spherical"))
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether columns come in pairs."""
+        return (self.is_fourier and not self.is_complex) or (self.form == "ctr" and self.name in SKETCHES)
+
+
+def orthogonality(recipe: MapRecipe) -> bool | str:
+    """What RandomFourier calls the kind of frequencies that the method's name ends with."""
+    return {"orthogonal": "dense", "hadamard": "hadamard"}.get(recipe.name.partition("_")[2], False)
+
+
+def maclaurin(
+    recipe: MapRecipe,
+    input_dim: int,
+    coefficients: Tensor,
+    x: Tensor | None,
+    *,
+    function: Callable[[Tensor], Tensor] | None = None,
+    is_gaussian: bool = False,
+) -> Maclaurin:
+    """A Maclaurin map as the recipe says, optimised for the scaled inputs x where it says so."""
+    generator = torch.Generator().manual_seed(recipe.seed)
+    if recipe.name == "random_maclaurin":
+        return random_maclaurin(
+            input_dim,
+            recipe.num_features,
+            coefficients,
+            sketch="tensor_srht_stacked",
+            is_gaussian=is_gaussian,
+            form=recipe.form,
+            generator=generator,
+        )
+    if x is None:
+        raise ValueError(
+            "expected train_inputs for optimized_maclaurin, whose features go where the data need them, got none; "
+            "pass them to rfgp.approximate"
+        )
+    return optimized_maclaurin(
+        x.reshape(-1, x.shape[-1]),
+        recipe.num_features,
+        coefficients,
+        function=function,
+        is_gaussian=is_gaussian,
+        form=recipe.form,
+        generator=generator,
+    )

@@ -1,0 +1,54 @@
+"""Polynomial sketches by name and form."""
+
+from __future__ import annotations
+
+from torch import Generator
+
+from .. import _checks
+from .base import FeatureMap
+from .ctr import ComplexToReal
+from .product import ProductSketch
+from .srht import TensorSRHT
+from .tensor_sketch import TensorSketch
+
+SKETCHES = ("rademacher", "gaussian", "tensor_srht", "tensor_srht_stacked", "tensor_sketch")
+FORMS = ("real", "complex", "ctr")
+
+
+def polynomial_sketch(
+    name: str, form: str, input_dim: int, num_features: int, degree: int, generator: Generator | None = None
+) -> FeatureMap:
+    """A sketch of the homogeneous polynomial kernel by its name and form.
+
+    :param name: one of SKETCHES.
+    :param form: "real", "complex", or "ctr" for a complex sketch of half the width as a real one.
+    :param input_dim: the number of columns of the inputs.
+    :param num_features: the number of columns that come out; even for "ctr".
+    :param degree: the degree of the kernel.
+    :param generator: a CPU generator for the weights.
+    :raises ValueError: for an unknown name or form, or an odd width for "ctr".
+
+    >>> polynomial_sketch("tensor_srht", "ctr", 3, 10, degree=2).num_features
+    10
+    """
+    _checks.choice("name", name, SKETCHES)
+    is_complex = _checks.choice("form", form, FORMS) != "real"
+    width = paired_width(num_features, name) if form == "ctr" else num_features
+    if name in ("rademacher", "gaussian"):
+        sketch: FeatureMap = ProductSketch(input_dim, width, degree, name, is_complex, generator=generator)
+    elif name == "tensor_sketch":
+        sketch = TensorSketch(input_dim, width, degree, is_complex, generator=generator)
+    else:
+        variant = "stacked" if name.endswith("stacked") else "upsampled"
+        sketch = TensorSRHT(input_dim, width, degree, variant, is_complex, generator=generator)
+    return ComplexToReal(sketch) if form == "ctr" else sketch
+
+
+def paired_width(num_features: int, name: str) -> int:
+    """Half of an even number of columns that come in pairs, or raise."""
+    if num_features % 2:
+        raise ValueError(
+            f"expected an even num_features for {name}:ctr, whose columns come in pairs, got {num_features}; "
+            f"use {num_features + 1}, or {name}:real"
+        )
+    return num_features // 2

@@ -1,0 +1,202 @@
+"""Random Fourier features of shift-invariant kernels."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import scipy.special
+import torch
+from torch import Generator, Tensor
+
+from .. import sampling
+from ..linalg import fwht, next_power_of_two
+from .base import FeatureMap, Moments
+from .spectra import (
+    Gaussian,
+    HyperbolicSecant,
+    IsotropicSpectrum,
+    Laplace,
+    Matern,
+    Periodic,
+    RationalQuadratic,
+    SpectralMixture,
+    Spectrum,
+)
+
+_BLOCK_BYTES = 2 * 2**20
+
+
+class RandomFourier(FeatureMap):
+    r"""Random Fourier features of a shift-invariant kernel of scaled inputs.
+
+    .. math:: \phi(x)_\ell = \exp(\mathrm{i} w_\ell^\top x) / \sqrt D \qquad \text{or} \qquad
+        \sqrt{2 / D}\, [\cos(w_\ell^\top x), \sin(w_\ell^\top x)]_{\ell \le D/2}
+
+    The real map is the complex-to-real form of the complex one: cosines first, then sines.
+
+    :param input_dim: the number of columns d of the inputs.
+    :param num_features: the number of columns D that come out; even for the real map.
+    :param spectrum: the law of the frequencies: Gaussian() where it is None, Matern(nu), RationalQuadratic(),
+        Laplace(), HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`.
+    :param orthogonal: False for independent frequencies; "dense" for orthogonal ones in blocks of d, with independent
+        norms of the right law (isotropic spectra only); "hadamard" for three Hadamard transforms with random signs per
+        block, which is faster for large d and biased for small d, so that the target is approximate.
+    :param is_complex: whether the features are complex.
+    :param generator: a CPU generator for the weights.
+    :raises ValueError: for an odd width of the real map, or orthogonal frequencies of a law that is not isotropic.
+
+    Source: T 2.1, Eq. 2.4 (Rahimi and Recht, 2007); Yu et al. (2016) for orthogonal frequencies.
+
+    >>> features = RandomFourier(3, 100, generator=torch.Generator().manual_seed(0))
+    >>> features(torch.ones(5, 3)).shape
+    torch.Size([5, 100])
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        num_features: int,
+        spectrum: Spectrum | None = None,
+        orthogonal: bool | str = False,
+        is_complex: bool = False,
+        *,
+        generator: Generator | None = None,
+    ) -> None:
+        super().__init__(input_dim, num_features, is_complex)
+        self.spectrum = Gaussian() if spectrum is None else spectrum
+        if not isinstance(self.spectrum, Spectrum):
+            raise ValueError(f"expected a Spectrum such as Gaussian(), got {spectrum!r}; see rfgp.features.spectra")
+        if orthogonal not in (False, "dense", "hadamard"):
+            raise ValueError(f'expected False, "dense" or "hadamard" for orthogonal, got {orthogonal!r}; choose one')
+        if orthogonal and not isinstance(self.spectrum, IsotropicSpectrum):
+            raise ValueError(
+                f"expected an isotropic spectrum for orthogonal frequencies, got {self.spectrum}; use orthogonal=False"
+            )
+        if not is_complex and self.num_features % 2:
+            raise ValueError(
+                f"expected an even num_features for cosines and sines, got {num_features}; use {num_features + 1}"
+            )
+        self.orthogonal = orthogonal
+        self.is_unbiased = orthogonal != "hadamard"
+        self.has_unbiased_columns = self.is_unbiased and self.is_complex
+        self.padded_dim = next_power_of_two(self.input_dim)
+        self._register_weights(generator)
+
+    @property
+    def num_frequencies(self) -> int:
+        """The number of frequencies: D of a complex map, D/2 of a real one."""
+        return self.num_features if self.is_complex else self.num_features // 2
+
+    def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
+        width, dim = self.num_frequencies, self.input_dim
+        if not self.orthogonal or not isinstance(self.spectrum, IsotropicSpectrum):
+            return self.spectrum.draw(width, dim, generator)
+        if self.orthogonal == "dense":
+            directions = sampling.orthogonal_directions(width, dim, generator)
+            return self.spectrum.with_directions(directions, dim, generator)
+        blocks = -(-width // self.padded_dim)
+        radii = self.spectrum.with_directions(
+            sampling.uniform((width, 1), generator).sign(), self.padded_dim, generator
+        )
+        return radii | {"signs": sampling.rademacher((3, self.padded_dim, blocks), generator)}
+
+    def _phases(self, x: Tensor, frequencies: Tensor) -> Tensor:
+        """Inner products of inputs (..., N, d) with all frequencies, (..., N, D)."""
+        if self.orthogonal != "hadamard":
+            return x @ frequencies.mT
+        signs: Tensor = self.get_buffer("signs")
+        block = torch.nn.functional.pad(x, (0, self.padded_dim - self.input_dim)).unsqueeze(-1)
+        for sign in signs:
+            block = fwht(sign * block, dim=-2) / math.sqrt(self.padded_dim)
+        return block.mT.flatten(-2)[..., : self.num_frequencies] * frequencies[..., 0].unsqueeze(-2)
+
+    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+        self._check(x)
+        draws = {name: buffer for name, buffer in self.named_buffers() if name != "signs"}
+        frequencies, amplitude = self.spectrum.frequencies(draws, **law)
+        scale: Tensor | float = 1.0 / math.sqrt(self.num_frequencies)
+        if amplitude is not None:
+            scale = scale * amplitude.unsqueeze(-2)
+        tracked = any(t.requires_grad for t in (x, frequencies)) or (amplitude is not None and amplitude.requires_grad)
+        if frequencies.dim() > 2 or (torch.is_grad_enabled() and tracked):
+            phases = self._phases(x, frequencies)
+            return torch.cat([phases.cos() * scale, phases.sin() * scale], dim=-1)
+        flat, width = x.reshape(-1, self.input_dim), self.num_frequencies
+        rows = flat.new_empty(len(flat), 2 * width)
+        size = max(_BLOCK_BYTES // (rows.shape[1] * rows.element_size()), 32)
+        for block, out in zip(flat.split(size), rows.split(size), strict=True):
+            phases = self._phases(block, frequencies)
+            torch.sin(phases, out=out[:, width:])
+            torch.cos(phases, out=out[:, :width])
+            out.unflatten(-1, (2, width)).mul_(scale)
+        return rows.reshape(*x.shape[:-1], 2 * width)
+
+    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+        """The kernel of the spectrum at scaled inputs, (..., N, d) and (..., M, d) to (..., N, M)."""
+        return self.spectrum.kernel(self._check(x), self._check(y, "y"), 1.0, **law)
+
+    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
+        r"""Variance and pseudo-variance of the kernel estimate from D frequencies.
+
+        .. math:: V = \frac{k(0)^2 - k(\tau)^2}{D} + \frac{c}{D^2} C, \quad
+            P = \frac{k(0) k(2 \tau) - k(\tau)^2}{D} + \frac{c}{D^2} C
+
+        and their mean for the real map. C = 0 for independent frequencies; for orthogonal Gaussian ones
+        :math:`C = {}_1F_1(d; d/2; -\|\tau\|^2/2) - k(\tau)^2`, and c counts ordered pairs of frequencies in a block.
+        None for other orthogonal frequencies.
+
+        :param x: (..., N, d).
+        :param y: (..., M, d).
+        :param law: parameters of the spectrum.
+        :returns: two (..., N, M) tensors.
+
+        Source: T 2.1.
+        """
+        if self.orthogonal and (self.orthogonal == "hadamard" or not isinstance(self.spectrum, Gaussian)):
+            return None
+        kernel, twice = (self.spectrum.kernel(x, y, factor, **law) for factor in (1.0, 2.0))
+        zero, width, square = self.spectrum.at_zero(**law), self.num_frequencies, kernel.square()
+        covariance = torch.zeros_like(kernel)
+        if self.orthogonal == "dense":
+            full, rest = divmod(width, self.input_dim)
+            pairs = full * self.input_dim * (self.input_dim - 1) + rest * (rest - 1)
+            covariance = pairs / width**2 * (_orthogonal_pair(kernel, self.input_dim) - square)
+        variance = (zero * zero - square) / width + covariance
+        pseudo_variance = (zero * twice - square) / width + covariance
+        if self.is_complex:
+            return Moments(variance, pseudo_variance)
+        mean = 0.5 * (variance + pseudo_variance)
+        return Moments(mean, mean)
+
+    @property
+    def operations(self) -> float:
+        """D d for the inner products (d log d per block for "hadamard") and about 10 for a sine or cosine."""
+        width, dim = self.num_frequencies, self.padded_dim
+        inner = width * self.input_dim
+        if self.orthogonal == "hadamard":
+            inner = 3 * -(-width // dim) * dim * max(1, int(math.log2(dim)))
+        return inner + 20.0 * width
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, spectrum={self.spectrum}, orthogonal={self.orthogonal!r}"
+
+    @classmethod
+    def examples(cls) -> list[Self]:
+        spectra: list[Spectrum] = [Gaussian(), Matern(0.5), Matern(1.5), Matern(2.5), RationalQuadratic(1.3)]
+        others: list[Spectrum] = [Laplace(), HyperbolicSecant(), SpectralMixture(2), Periodic()]
+        cases: list[tuple[int, int, Spectrum, bool | str]] = [(3, 8, s, False) for s in spectra + others]
+        cases += [(3, 16, s, orthogonal) for s in spectra for orthogonal in ("dense", "hadamard")]
+        cases += [(dim, width, Gaussian(), "dense") for dim, width in ((4, 4), (1, 6), (5, 8))]
+        return [
+            cls(*case, is_complex, generator=torch.Generator().manual_seed(case[1]))
+            for case in cases
+            for is_complex in (False, True)
+        ]
+
+
+def _orthogonal_pair(kernel: Tensor, dim: int) -> Tensor:
+    """The mean of exp(i (w - v).tau) over orthogonal Gaussian frequencies w and v, from the Gaussian kernel of tau."""
+    half_square = -kernel.detach().to("cpu", torch.float64).clamp_min(1e-300).log()
+    values = scipy.special.hyp1f1(float(dim), 0.5 * dim, -half_square.numpy())
+    return torch.as_tensor(values).to(kernel)

@@ -1,0 +1,157 @@
+"""Maclaurin features: dot-product kernels, and the Gaussian kernel, as weighted sums of polynomial sketches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+import torch
+from torch import Generator, Tensor
+
+from .base import FeatureMap, Moments
+from .by_name import polynomial_sketch
+
+
+class Maclaurin(FeatureMap):
+    r"""Concatenated sketches of the terms of a power series with coefficients :math:`a_n \ge 0`.
+
+    .. math:: \phi(x) = w(x) \big[\sqrt{a_0}, \sqrt{m_1 a_1} \phi_1(x), \sqrt{m_2 a_2} \phi_2(x), \dots\big], \qquad
+        E[\phi(x) \phi(y)^H] = w(x) w(y) \sum_n m_n a_n (x^\top y)^n
+
+    over the degrees that have a sketch; w = 1 for dot-product kernels, and :math:`\exp(-\|x\|^2/2)` for the Gaussian
+    kernel. ``target`` is this expectation, which is the kernel up to the terms that are left out. Maps are made by
+    :func:`rfgp.allocation.optimized_maclaurin` and :func:`rfgp.allocation.random_maclaurin`.
+
+    :param maps_by_degree: a map of the homogeneous polynomial kernel for every degree n >= 1 that is kept; all complex,
+        or all real.
+    :param coefficients: a_0, a_1, ..., non-negative, (p + 1,), unless ``law`` has others (..., p + 1).
+    :param is_gaussian: whether features are multiplied by w(x) of the Gaussian kernel.
+    :param importance: m_n >= 0, (p + 1,), the weights of random degrees; ones where it is None.
+    :raises ValueError: where maps and coefficients do not fit together.
+
+    Source: T Algorithm 6, Eq. 5.9 and 5.28.
+
+    >>> from rfgp.features import ProductSketch
+    >>> maps = {1: ProductSketch(3, 4, degree=1), 2: ProductSketch(3, 8, degree=2)}
+    >>> Maclaurin(maps, torch.tensor([1.0, 1.0, 0.5])).num_features
+    13
+    """
+
+    coefficients: Tensor
+    importance: Tensor
+    is_unbiased = False
+
+    def __init__(
+        self,
+        maps_by_degree: Mapping[int, FeatureMap],
+        coefficients: Tensor,
+        is_gaussian: bool = False,
+        importance: Tensor | None = None,
+    ) -> None:
+        values = torch.as_tensor(coefficients)
+        maps = dict(sorted(maps_by_degree.items()))
+        if not maps or min(maps) < 1 or values.dim() != 1 or max(maps) >= len(values):
+            raise ValueError(
+                f"expected maps of degrees 1 to {values.numel() - 1}, one per coefficient at most, got {list(maps)}"
+            )
+        if bool((values < 0).any()) or not bool(torch.isfinite(values).all()):
+            raise ValueError(f"expected finite non-negative coefficients, got {values.tolist()}; else it is no kernel")
+        if len({(m.input_dim, m.is_complex) for m in maps.values()}) > 1:
+            raise ValueError("expected maps of one input_dim, all real or all complex, got a mixture; make them alike")
+        first = next(iter(maps.values()))
+        weights = torch.ones_like(values) if importance is None else torch.as_tensor(importance)
+        constant = int(values[0] * weights[0] > 0)
+        super().__init__(first.input_dim, constant + sum(m.num_features for m in maps.values()), first.is_complex)
+        self.has_constant = bool(constant)
+        self.is_gaussian = is_gaussian
+        self.maps = torch.nn.ModuleDict({str(n): m for n, m in maps.items()})
+        self.register_buffer("coefficients", values.to(torch.get_default_dtype()))
+        self.register_buffer("importance", weights.to(torch.get_default_dtype()))
+
+    @property
+    def maps_by_degree(self) -> dict[int, FeatureMap]:
+        """The sketches by degree."""
+        return {int(n): m for n, m in self.maps.items() if isinstance(m, FeatureMap)}
+
+    @property
+    def num_columns(self) -> dict[int, int]:
+        """The number of columns by degree, the constant included."""
+        constant = {0: 1} if self.has_constant else {}
+        return constant | {n: m.num_features for n, m in self.maps_by_degree.items()}
+
+    def resample(self, generator: Generator | None = None) -> Self:
+        """Draw new weights for all sketches, in place; the numbers of columns stay."""
+        for sketch in self.maps_by_degree.values():
+            sketch.resample(generator)
+        return self
+
+    def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
+        return {}
+
+    def _weighted(self, law: dict[str, Tensor]) -> Tensor:
+        """The coefficients m_n a_n, (..., p + 1)."""
+        return law.get("coefficients", self.coefficients) * self.importance
+
+    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+        self._check(x)
+        roots = self._weighted(law).sqrt()[..., None, None, :]
+        envelope = self._envelope(x).unsqueeze(-1)
+        batch = torch.broadcast_shapes(x.shape[:-2], roots.shape[:-3])
+        columns = [(envelope * roots[..., 0]).expand(*batch, x.shape[-2], 1)] if self.has_constant else []
+        imaginary = [torch.zeros_like(column) for column in columns]
+        for degree, sketch in self.maps_by_degree.items():
+            factor = envelope * roots[..., degree]
+            if self.is_complex:
+                real, imag = sketch.planes(x)
+                imaginary.append(factor * imag)
+            else:
+                real = sketch(x)
+            columns.append(factor * real)
+        return torch.cat([*columns, *imaginary] if self.is_complex else columns, dim=-1)
+
+    def _envelope(self, x: Tensor) -> Tensor:
+        return torch.exp(-0.5 * x.square().sum(-1)) if self.is_gaussian else x.new_ones(x.shape[:-1])
+
+    def _envelopes(self, x: Tensor, y: Tensor) -> Tensor:
+        return self._envelope(x)[..., :, None] * self._envelope(y)[..., None, :]
+
+    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+        """The truncated series that the features estimate without bias, (..., N, M)."""
+        inner, weighted = self._check(x) @ self._check(y, "y").mT, self._weighted(law)[..., None, None, :]
+        degrees = [*([0] if self.has_constant else []), *self.maps_by_degree]
+        return self._envelopes(x, y) * torch.stack([weighted[..., n] * inner**n for n in degrees]).sum(0)
+
+    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
+        """Those of the sketches, times the squared coefficients, summed; None where a sketch has none; (..., N, M)."""
+        weighted = self._weighted(law).square()[..., None, None, :]
+        parts = {n: sketch.moments(x, y) for n, sketch in self.maps_by_degree.items()}
+        known = {n: part for n, part in parts.items() if part is not None}
+        if len(known) < len(parts):
+            return None
+        factor = self._envelopes(x, y).square()
+        variance = factor * torch.stack([weighted[..., n] * part.variance for n, part in known.items()]).sum(0)
+        if not self.is_complex:
+            return Moments(variance, variance)
+        pseudo = [weighted[..., n] * part.pseudo_variance for n, part in known.items()]
+        return Moments(variance, factor * torch.stack(pseudo).sum(0))
+
+    @property
+    def operations(self) -> float:
+        """Those of the sketches."""
+        return sum(m.operations for m in self.maps_by_degree.values()) + self.num_features
+
+    @classmethod
+    def examples(cls) -> list[Self]:
+        def maps(form: str) -> dict[int, FeatureMap]:
+            seeded = torch.Generator().manual_seed(len(form))
+            widths = {1: ("real" if form == "ctr" else form, 3), 2: (form, 6), 4: (form, 4)}
+            return {
+                n: polynomial_sketch("tensor_srht_stacked", kind, 3, w, n, seeded) for n, (kind, w) in widths.items()
+            }
+
+        coefficients = torch.tensor([1.0, 1.0, 0.5, 0.0, 0.2])
+        forms = ("real", "complex", "ctr")
+        plain = [cls(maps(form), coefficients, is_gaussian) for form in forms for is_gaussian in (False, True)]
+        without_constant = cls(maps("ctr"), torch.tensor([0.0, 1.0, 0.5, 0.0, 0.2]))
+        weighted = cls(maps("real"), coefficients, importance=torch.tensor([0.5, 1.5, 2.0, 0.0, 0.7]))
+        return [*plain, without_constant, weighted]

@@ -1,0 +1,77 @@
+"""Fourier series: periodic kernels without randomness."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from torch import Generator, Tensor
+
+from .base import FeatureMap, Moments
+
+
+class FourierSeries(FeatureMap):
+    r"""Cosines and sines of whole multiples of the inputs, the exact features of a truncated Fourier series.
+
+    .. math:: k(x, y) = \sum_j c_j \cos(n_j^\top (x - y)), \qquad
+        \phi(x) = [\sqrt{c_j} \cos(n_j^\top x), \sqrt{c_j} \sin(n_j^\top x)]_j
+
+    :param orders: the multi-indices n, (J, d), no two of them opposite; the sine of a zero one is left out.
+    :param coefficients: c >= 0, (J,), unless ``law`` has others (..., J).
+    :raises ValueError: for shapes that disagree.
+
+    >>> series = FourierSeries(torch.tensor([[0], [1]]), torch.tensor([0.5, 0.5]))
+    >>> series(torch.zeros(1, 1))
+    tensor([[0.7071, 0.7071, 0.0000]])
+    """
+
+    orders: Tensor
+    coefficients: Tensor
+
+    def __init__(self, orders: Tensor, coefficients: Tensor) -> None:
+        if orders.dim() != 2 or coefficients.shape != orders.shape[:1]:
+            raise ValueError(
+                f"expected orders (J, d) and coefficients (J,), got {tuple(orders.shape)} and "
+                f"{tuple(coefficients.shape)}; pass one coefficient per multi-index"
+            )
+        is_wave = (orders != 0).any(-1)
+        super().__init__(orders.shape[1], len(orders) + int(is_wave.sum()))
+        self.register_buffer("orders", orders.to(torch.get_default_dtype()))
+        self.register_buffer("coefficients", coefficients.to(torch.get_default_dtype()))
+        self.register_buffer("is_wave", is_wave)
+
+    def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
+        return {}
+
+    def _coefficients(self, law: dict[str, Tensor]) -> Tensor:
+        return law.get("coefficients", self.coefficients)
+
+    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+        phases = self._check(x) @ self.orders.mT
+        root = self._coefficients(law).sqrt().unsqueeze(-2)
+        sines = (phases.sin() * root)[..., self.get_buffer("is_wave")]
+        return torch.cat([phases.cos() * root, sines], dim=-1)
+
+    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+        """The truncated series, (..., N, M)."""
+        left, right = self._check(x) @ self.orders.mT, self._check(y, "y") @ self.orders.mT
+        root = self._coefficients(law).sqrt().unsqueeze(-2)
+        return (left.cos() * root) @ (right.cos() * root).mT + (left.sin() * root) @ (right.sin() * root).mT
+
+    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
+        """Zeros: the features of the series are exact."""
+        zero = torch.zeros_like(x @ y.mT)
+        return Moments(zero, zero)
+
+    @property
+    def operations(self) -> float:
+        """D d for the phases and about 10 for a sine or cosine."""
+        return self.num_features * (self.input_dim + 10.0)
+
+    @classmethod
+    def examples(cls) -> list[Self]:
+        orders = torch.tensor([[0, 0], [1, 0], [1, -1], [2, 3]])
+        return [
+            cls(torch.arange(4)[:, None], torch.tensor([0.4, 0.3, 0.2, 0.1])),
+            cls(orders, torch.tensor([0.1, 0.4, 0.2, 0.3])),
+        ]

@@ -1,0 +1,94 @@
+"""Spherical random features: polynomial kernels on the unit sphere by Fourier features of a close isotropic kernel."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Generator, Tensor
+
+from ..linalg import next_power_of_two
+from .base import Moments
+from .fourier import RandomFourier
+from .spectra import Spherical
+
+_TOLERANCE = 1e-4
+
+
+class SphericalFourier(RandomFourier):
+    r"""Fourier features of an isotropic kernel close to a polynomial one on the unit sphere.
+
+    .. math:: \hat k(\|x - y\|) \approx \Big(1 - \frac{\|x - y\|^2}{a^2}\Big)^p = (\nu + \gamma x^\top y)^p, \qquad
+        \nu = 1 - \frac 2 {a^2}, \quad \gamma = \frac 2 {a^2}
+
+    The spectral law is fitted by non-negative least squares, once for every (degree, a, dimension). ``target`` is the
+    isotropic kernel, which the features estimate without bias; ``fit_error`` says how far that is from the polynomial
+    one. The fit is the better the larger the degree and the smaller the dimension.
+
+    :param input_dim: the number of columns d of the inputs.
+    :param num_features: the number of columns D that come out; even for the real map.
+    :param degree: the degree p.
+    :param a: at least 2.
+    :param orthogonal: False, "dense" or "hadamard", as for :class:`RandomFourier`.
+    :param is_complex: whether the features are complex.
+    :param generator: a CPU generator for the weights.
+    :raises ValueError: for a below 2, and for inputs whose norm differs from 1 by more than 1e-4.
+
+    Source: T 2.1.1 and 2.2.4 (Pennington et al., 2015).
+
+    >>> features = SphericalFourier(3, 100, degree=10, a=4.0)
+    >>> bool(features.fit_error < 1e-5)
+    True
+    """
+
+    spectrum: Spherical
+
+    def __init__(
+        self,
+        input_dim: int,
+        num_features: int,
+        degree: int,
+        a: float,
+        orthogonal: bool | str = False,
+        is_complex: bool = False,
+        *,
+        generator: Generator | None = None,
+    ) -> None:
+        dim = next_power_of_two(input_dim) if orthogonal == "hadamard" else input_dim
+        spectrum = Spherical(degree, a, dim)
+        super().__init__(input_dim, num_features, spectrum, orthogonal, is_complex, generator=generator)
+        self.degree, self.a = spectrum.degree, spectrum.a
+        self.is_unbiased = False
+
+    @property
+    def fit_error(self) -> float:
+        """The largest difference of the isotropic kernel from the polynomial one over distances from 0 to 2."""
+        return self.spectrum.fit_error
+
+    def polynomial(self, x: Tensor, y: Tensor) -> Tensor:
+        r"""The polynomial kernel :math:`(1 - \|x - y\|^2/a^2)^p`, (..., N, M)."""
+        distance = torch.cdist(self._check(x), self._check(y, "y"))
+        return (1.0 - distance.square() / self.a**2) ** self.degree
+
+    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
+        """Those of Fourier features of the isotropic kernel around it; None for orthogonal frequencies."""
+        return super().moments(x, y, **law)
+
+    def _check(self, x: Any, name: str = "x") -> Tensor:
+        super()._check(x, name)
+        deviation = (x.detach().square().sum(-1).sqrt() - 1.0).abs().max()
+        if not bool(deviation <= _TOLERANCE):
+            raise ValueError(
+                f"expected {name} on the unit sphere, got a norm that differs from 1 by {float(deviation):.2g}; "
+                "divide every row by its norm"
+            )
+        return x
+
+    @classmethod
+    def examples(cls) -> list[Self]:
+        return [
+            cls(dim, width, degree, a, orthogonal, is_complex, generator=torch.Generator().manual_seed(degree))
+            for dim, width, degree, a in [(3, 8, 3, 2.0), (5, 16, 10, 4.0)]
+            for orthogonal in (False, "dense", "hadamard")
+            for is_complex in (False, True)
+        ]

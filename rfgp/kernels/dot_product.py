@@ -1,0 +1,39 @@
+"""Dot-product kernels given by the coefficients of their power series."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from .. import _checks
+
+
+class DotProductKernel(Kernel):
+    r"""The kernel :math:`k(x, y) = \sum_n a_n (x^\top y)^n` with fixed coefficients :math:`a_n \ge 0`.
+
+    :param coefficients: a_0, a_1, ..., (p + 1,), non-negative, not all zero beyond a_0.
+    :raises ValueError: for other coefficients, which give no kernel.
+
+    Source: T Eq. 5.2.
+
+    >>> kernel = DotProductKernel(torch.tensor([1.0, 0.0, 2.0]))
+    >>> kernel(torch.ones(1, 2)).to_dense()
+    tensor([[9.]])
+    """
+
+    coefficients: Tensor
+
+    def __init__(self, coefficients: Tensor, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        values = _checks.series(coefficients).to(torch.get_default_dtype())
+        self.register_buffer("coefficients", values)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        inner = (x1 * x2).sum(-1) if diag else x1 @ x2.mT
+        result = torch.zeros_like(inner)
+        for coefficient in self.coefficients.flip(0):
+            result = result * inner + coefficient
+        return result

@@ -1,0 +1,125 @@
+"""Polynomial and linear kernels."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from gpytorch.kernels import LinearKernel, PolynomialKernel
+from torch import Tensor
+
+from ... import _checks
+from ...features import FeatureMap, LinearFeatures, Maclaurin, PolynomialSketch, SphericalFourier, polynomial_sketch
+from ...features.by_name import SKETCHES
+from ..recipe import MapRecipe, maclaurin, orthogonality
+from .base import Family, generator, inside
+
+
+class PolynomialFamily(Family):
+    r"""PolynomialKernel: :math:`(x^\top y + \nu)^p`.
+
+    Sketches take the root of the offset as one more column. Maclaurin maps take the coefficients, functions of the
+    offset. Spherical maps are for unit inputs and an offset of 1 or more, which stays as it is.
+    """
+
+    kernel: PolynomialKernel
+    methods: ClassVar = (
+        *SKETCHES,
+        "spherical",
+        "spherical_orthogonal",
+        "spherical_hadamard",
+        "random_maclaurin",
+        "optimized_maclaurin",
+    )
+    default = "tensor_srht"
+    in_products = "tensor_srht"
+
+    @property
+    def degree(self) -> int:
+        """The power of the kernel."""
+        return _checks.positive_integer("power", self.kernel.power, largest=20)
+
+    def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
+        if recipe.name in SKETCHES:
+            return polynomial_sketch(
+                recipe.name, recipe.form, input_dim + 1, recipe.num_features, self.degree, generator(recipe)
+            )
+        if recipe.name.endswith("maclaurin"):
+            return maclaurin(recipe, input_dim, self._coefficients().detach().reshape(-1, self.degree + 1)[0], x)
+        offset = float(self.kernel.offset.detach().reshape(-1)[0])
+        if offset < 1.0:
+            raise ValueError(f"expected an offset of at least 1 for {recipe.name}, got {offset:.4g}; use a sketch")
+        a = math.sqrt(2.0 * (1.0 + offset))
+        return SphericalFourier(
+            input_dim,
+            recipe.num_features,
+            self.degree,
+            a,
+            orthogonality(recipe),
+            recipe.is_complex,
+            generator=generator(recipe),
+        )
+
+    def _coefficients(self) -> Tensor:
+        """The coefficients of the Maclaurin series, (..., p + 1)."""
+        powers = torch.arange(self.degree + 1, dtype=self.kernel.offset.dtype, device=self.kernel.offset.device)
+        binomial = torch.tensor([math.comb(self.degree, n) for n in range(self.degree + 1)]).to(powers)
+        return binomial * self.kernel.offset ** (self.degree - powers)
+
+    def expected(self, feature_map: FeatureMap) -> str:
+        is_polynomial = isinstance(feature_map, PolynomialSketch | LinearFeatures | SphericalFourier)
+        if is_polynomial and feature_map.degree == self.degree:
+            return ""
+        if isinstance(feature_map, Maclaurin) and not feature_map.is_gaussian:
+            return "" if len(feature_map.coefficients) == self.degree + 1 else f"{self.degree + 1} coefficients"
+        return f"a polynomial feature map of degree {self.degree}"
+
+    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
+        if not self.extra_columns(feature_map):
+            return x
+        root = self.kernel.offset.sqrt().unsqueeze(-1)
+        batch = torch.broadcast_shapes(x.shape[:-2], root.shape[:-2])
+        return torch.cat([x.expand(*batch, *x.shape[-2:]), root.expand(*batch, x.shape[-2], 1)], dim=-1)
+
+    def law(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+        return {"coefficients": self._coefficients()} if isinstance(inside(feature_map), Maclaurin) else {}
+
+    def extra_columns(self, feature_map: FeatureMap) -> int:
+        return int(isinstance(inside(feature_map), PolynomialSketch | LinearFeatures))
+
+    def scale(self, feature_map: FeatureMap) -> float:
+        if not isinstance(feature_map, SphericalFourier):
+            return 1.0
+        offset = self.kernel.offset.detach()
+        made_for = 0.5 * feature_map.a**2 - 1.0
+        if not bool(((offset - made_for).abs() <= 1e-4 * made_for).all()):
+            raise ValueError(
+                f"expected the offset {made_for:.6g} that the spherical features were made for, got "
+                f"{float(offset.reshape(-1)[0]):.6g}; approximate the kernel again"
+            )
+        return (1.0 + made_for) ** (0.5 * self.degree)
+
+
+class LinearFamily(Family):
+    r"""LinearKernel: :math:`v\, x^\top y`, whose exact features are the scaled inputs."""
+
+    kernel: LinearKernel
+    methods: ClassVar = ("linear", *SKETCHES)
+    default = "linear"
+    in_products = "tensor_srht"
+
+    def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
+        if recipe.name == "linear":
+            return LinearFeatures(input_dim)
+        return polynomial_sketch(recipe.name, recipe.form, input_dim, recipe.num_features, 1, generator(recipe))
+
+    def expected(self, feature_map: FeatureMap) -> str:
+        is_polynomial = isinstance(feature_map, PolynomialSketch | LinearFeatures)
+        return "" if is_polynomial and feature_map.degree == 1 else "a polynomial feature map of degree 1"
+
+    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
+        return x * self.kernel.variance.sqrt()
+
+    def exact_columns(self, recipe: MapRecipe, input_dim: int | None) -> int | None:
+        return input_dim if recipe.name == "linear" else None

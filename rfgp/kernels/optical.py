@@ -1,0 +1,35 @@
+"""The kernel of optical random features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..features.optical import even_exponent, optical_kernel
+
+
+class OpticalKernel(Kernel):
+    r"""The limit of optical random features, a sum of normalised even polynomial kernels.
+
+    .. math:: k_{2 s}(x, y) = (s!)^2 \sum_{i=0}^s \binom{s}{i}^2 (x^\top y)^{2 i} (\|x\| \|y\|)^{2 (s - i)}
+
+    :param exponent: 2 s, an even number from 2 to 20.
+    :raises ValueError: for another exponent.
+
+    Source: T Eq. 6.4.
+
+    >>> import torch
+    >>> OpticalKernel(exponent=2)(torch.ones(1, 2)).to_dense()
+    tensor([[8.]])
+    """
+
+    def __init__(self, exponent: int = 2, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.exponent = even_exponent(exponent)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        if diag:
+            return optical_kernel(x1.unsqueeze(-2), x2.unsqueeze(-2), self.exponent)[..., 0, 0]
+        return optical_kernel(x1, x2, self.exponent)
