@@ -20,7 +20,7 @@ CONVEX_SKETCHES = ("rademacher", "gaussian", "tensor_srht_stacked")
 """Sketches whose variance has a convex surrogate in the number of features."""
 
 MAX_DEGREE = 20
-_SAMPLE = 1000
+_SAMPLE = 500
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def optimized_maclaurin(
     feature, so that the best allocation for a given p is found by sorting them.
 
     :param x: scaled inputs (N, d), such as the training inputs; the mean is over pairs of different rows of (at most
-        1,000 of) them.
+        500 of) them.
     :param num_features: the number of columns D that come out, the constant included.
     :param coefficients: a_0, a_1, ..., non-negative; the largest degree considered is the last one, at most 20.
     :param function: the exact kernel as a function of the inner product, where that is more than the given terms.
@@ -148,7 +148,8 @@ def random_maclaurin(
     .. math:: \phi(x) = \Big[\sqrt{\tfrac{D_n a_n}{D \mu(n)}}\, \phi_n(x)\Big]_n, \qquad D_n = \#\{\ell: n_\ell = n\}
 
     Over degrees and weights the estimate is without bias for the given terms. All copies of the constant are one column
-    of their joint weight, so that fewer than D columns may come out. ``resample`` draws weights, not degrees.
+    of their joint weight, so that fewer than D columns may come out; draws of constants alone are repeated, which the
+    weights take into account. ``resample`` draws weights, not degrees.
 
     :param input_dim: the number of columns d of the inputs.
     :param num_features: the number D of degrees drawn; D/2 of them stand for two columns each with "ctr".
@@ -168,16 +169,21 @@ def random_maclaurin(
     _checks.choice("form", form, FORMS)
     unit = 2 if form == "ctr" else 1
     draws = _checks.positive_integer("num_features", num_features) // unit
+    if draws == 0:
+        raise ValueError(f"expected at least {unit} features for {form}, got {num_features}; use more")
     law = torch.where(values > 0, ratio ** -(torch.arange(len(values), dtype=torch.float64) + 1.0), 0.0)
     law = law / law.sum()
     counts = torch.zeros(len(values), dtype=torch.int64)
     while not bool(counts[1:].any()):
-        drawn = torch.multinomial(law, max(draws, 1), replacement=True, generator=generator)
+        drawn = torch.multinomial(law, draws, replacement=True, generator=generator)
         counts = torch.bincount(drawn, minlength=len(values))
+    only_constants = law[0] ** draws
+    expected = draws * law
+    expected[0] -= draws * only_constants
     columns = {n: unit * int(counts[n]) for n in range(1, len(values)) if counts[n]}
     maps = _sketches(columns, input_dim, sketch, form, generator, real_linear=False)
-    importance = torch.where(values > 0, counts / (counts.sum() * law), 0.0)
-    return Maclaurin(maps, values, is_gaussian, torch.nan_to_num(importance))
+    importance = torch.where(counts > 0, counts * (1.0 - only_constants) / expected, 0.0)
+    return Maclaurin(maps, values, is_gaussian, importance)
 
 
 def allocate(
@@ -198,7 +204,7 @@ def allocate(
     budget = _checks.positive_integer("num_features", num_features)
     _checks.choice("sketch", sketch, CONVEX_SKETCHES)
     _checks.choice("form", form, FORMS)
-    left, right, weights = _pairs(_checks.finite(_checks.inputs(x)), num_pairs, generator)
+    left, right, weights, rows = _pairs(_checks.finite(_checks.inputs(x)), num_pairs, generator)
     block = next_power_of_two(x.shape[-1]) if sketch.startswith("tensor") else 1
     degrees = [n for n in range(1, len(values)) if values[n] > 0]
     forms = {n: "real" if form == "ctr" and n == 1 else form for n in degrees}
@@ -207,8 +213,11 @@ def allocate(
     unit = {n: 2 if forms[n] == "ctr" else 1 for n in degrees}
     budget -= int(values[0] > 0)
     order = _sorted_gains(statistics, unit, block, budget)
-    residual = pairs.exact(values, function) - float(values[0]) * pairs.power(0)
-    best: tuple[float, dict[int, int], float, Tensor] | None = None
+    exact = pairs.exact(values, function)
+    if not bool(torch.isfinite(exact).all()):
+        raise ValueError("expected a kernel that is finite at all inputs, got infinite values; scale the inputs down")
+    residual = exact - float(values[0]) * pairs.power(0)
+    best: tuple[float, float, dict[int, int], Tensor] | None = None
     for p in degrees:
         residual = residual - float(values[p]) * pairs.power(p)
         kept = [n for n in degrees if n <= p]
@@ -218,12 +227,13 @@ def allocate(
         widths = _take(order, kept, unit, rest)
         variance = sum(statistics[n].true_variance(widths[n], block) for n in kept)
         bias = float((weights * residual.square()).sum())
-        if best is None or variance + bias < best[0]:
-            best = (variance + bias, widths, variance, residual.square())
+        if best is None or variance + bias < best[0] + best[1]:
+            best = (variance, bias, widths, residual.square())
     if best is None:
-        needed = int(values[0] > 0) + sum(unit[n] for n in degrees if n <= max(min_degree, degrees[0]))
+        first = next((n for n in degrees if n >= min_degree), degrees[-1])
+        needed = int(values[0] > 0) + sum(unit[n] for n in degrees if n <= first)
         raise ValueError(f"expected at least {needed} features, one per degree, got {num_features}; use more")
-    _, widths, variance, squares = best
+    variance, bias, widths, squares = best
     columns = {n: unit[n] * width for n, width in widths.items()}
     if sum(columns.values()) < budget:
         raise ValueError(
@@ -235,19 +245,21 @@ def allocate(
     return Allocation(
         num_columns=({0: 1} if values[0] > 0 else {}) | columns,
         variance=variance,
-        squared_bias=float((weights * squares).sum()) - variance,
-        standard_error=_standard_error(squares, weights),
+        squared_bias=bias,
+        standard_error=_standard_error(squares, weights, rows),
         num_pairs=int((weights > 0).sum()),
     )
 
 
 def _coefficients(coefficients: Tensor) -> Tensor:
     values = _checks.series(coefficients).detach().to("cpu", torch.float64)
-    return values[: MAX_DEGREE + 1]
+    return _checks.series(values[: MAX_DEGREE + 1])
 
 
-def _pairs(x: Tensor, num_pairs: int | None, generator: Generator | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Left and right inputs whose kernel matrices hold the pairs, and weights that average over these."""
+def _pairs(
+    x: Tensor, num_pairs: int | None, generator: Generator | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Left and right inputs whose kernel matrices hold the pairs, weights that average over these, and drawn rows."""
     data = x.detach().to("cpu", torch.float64)
     if data.dim() != 2 or len(data) < 2:
         raise ValueError(f"expected at least two inputs (N, d) for pairs, got shape {tuple(x.shape)}; pass more")
@@ -255,12 +267,12 @@ def _pairs(x: Tensor, num_pairs: int | None, generator: Generator | None) -> tup
         if len(data) > _SAMPLE:
             data = data[torch.randperm(len(data), generator=generator)[:_SAMPLE]]
         weights = 1.0 - torch.eye(len(data), dtype=torch.float64)
-        return data, data, weights / weights.sum()
+        return data, data, weights / weights.sum(), None
     count = _checks.positive_integer("num_pairs", num_pairs)
     first = torch.randint(len(data), (count,), generator=generator)
     second = (first + torch.randint(1, len(data), (count,), generator=generator)) % len(data)
     weights = torch.full((count, 1, 1), 1.0 / count, dtype=torch.float64)
-    return data[first].unsqueeze(-2), data[second].unsqueeze(-2), weights
+    return data[first].unsqueeze(-2), data[second].unsqueeze(-2), weights, torch.stack([first, second])
 
 
 class _PairTerms:
@@ -327,28 +339,43 @@ class _PairTerms:
 
 def _sorted_gains(
     statistics: dict[int, _Statistics], unit: dict[int, int], block: int, budget: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Degrees, and costs in columns, of one more feature each, by falling gain per column."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Degrees, costs in columns and gains per column of one more feature each, by falling gain."""
     gains, owners = [], []
     for n, means in statistics.items():
         values = means.surrogate(np.arange(1, max(budget // unit[n], 1) + 1, dtype=np.float64), block)
         gain = np.minimum.accumulate(np.maximum(values[:-1] - values[1:], 0.0)) / unit[n]
         gains.append(gain)
         owners.append(np.full(len(gain), n))
-    order = np.argsort(-np.concatenate(gains), kind="stable")
+    falling = np.concatenate(gains)
+    order = np.argsort(-falling, kind="stable")
     owner = np.concatenate(owners)[order]
-    return owner, np.array([unit[n] for n in range(1, max(unit) + 1) if n in unit])[np.searchsorted(list(unit), owner)]
+    return owner, np.array(list(unit.values()))[np.searchsorted(list(unit), owner)], falling[order]
 
 
-def _take(order: tuple[np.ndarray, np.ndarray], kept: list[int], unit: dict[int, int], rest: int) -> dict[int, int]:
-    """One feature for every degree kept, and the best of the others until the budget is used up."""
-    owner, cost = order
-    usable = owner <= kept[-1]
-    owner, spent = owner[usable], np.cumsum(cost[usable])
+def _take(
+    order: tuple[np.ndarray, np.ndarray, np.ndarray], kept: list[int], unit: dict[int, int], rest: int
+) -> dict[int, int]:
+    """One feature for every degree kept, and the best of the others until the budget is used up.
+
+    Where a pair of columns would be next and one column is left, either that is one more column of the linear term, or
+    the pair is taken in place of the last one.
+    """
+    usable = order[0] <= kept[-1]
+    owner, cost, gain = (values[usable] for values in order)
+    spent = np.cumsum(cost)
     count = int(np.searchsorted(spent, rest, side="right"))
     taken = np.bincount(owner[:count], minlength=kept[-1] + 1)
     widths = {n: 1 + int(taken[n]) for n in kept}
     left_over = rest - (int(spent[count - 1]) if count else 0)
+    linear = np.flatnonzero(cost == 1)
+    used = int(np.searchsorted(linear, count))
+    if left_over == 1 and used and count < len(owner):
+        gains = gain[linear[used - 1 : used + 1]].sum()
+        if 2.0 * gain[count] > gains:
+            widths[int(owner[count])] += 1
+            widths[int(owner[linear[used - 1]])] -= 1
+            left_over = 0
     for n in kept:
         while left_over >= unit[n]:
             widths[n] += left_over // unit[n]
@@ -371,9 +398,13 @@ def _sketches(
     return {degree: make(degree, width) for degree, width in columns.items()}
 
 
-def _standard_error(values: Tensor, weights: Tensor) -> float:
-    """Of the mean over all pairs of independent rows, by their projections; or over independent pairs."""
-    if values.dim() == 3:
-        return float(values.std()) / math.sqrt(len(values))
-    rows = (values * weights).sum(-1) * len(values)
-    return 2.0 * float(rows.std()) / math.sqrt(len(rows))
+def _standard_error(values: Tensor, weights: Tensor, rows: Tensor | None) -> float:
+    """Of the mean over all pairs of independent rows, by their projections; or over pairs of the rows given, (2, M)."""
+    if rows is None:
+        projections = (values * weights).sum(-1) * len(values)
+        return 2.0 * float(projections.std()) / math.sqrt(len(projections))
+    deviations = (values - values.mean()).flatten() / len(values)
+    by_row = torch.zeros(int(rows.max()) + 1, dtype=values.dtype)
+    by_row.index_add_(0, rows[0], deviations).index_add_(0, rows[1], deviations)
+    own = float(deviations.square().sum())
+    return math.sqrt(max(float(by_row.square().sum()) - own, own))
