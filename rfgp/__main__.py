@@ -54,11 +54,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--task", choices=("classification", "regression"), help="default: classification for integers and strings")
     add("--scaling", choices=("standardize", "unit", "none"), help="default: unit for images, standardize for others")
     add("--data-dir", help=f"directory of the archives of built-in data sets (default: ${DATA_DIR_VARIABLE})")
-    add("--kernel", default="polynomial:3", help="polynomial:p or linear")
+    add("--kernel", default="polynomial:3", help="polynomial:p, linear, rbf, matern:nu or rq")
     add(
         "--methods",
-        default=",".join(study.METHODS),
-        help=f"among {', '.join(kernels.METHODS)}, each with an optional :real, :complex or :ctr, separated by commas",
+        help=f"auto or among {', '.join(kernels.METHODS)}, each with an optional :real, :complex or :ctr, separated by "
+        "commas (default: those that suit the kernel)",
     )
     add("--num-features", default=",".join(map(str, study.NUM_FEATURES)), help="numbers separated by commas")
     add("--seeds", default="5", help="the number of seeds")
@@ -72,7 +72,7 @@ def _study(arguments: argparse.Namespace) -> int:
     plots.check_installed()
     settings = {
         "kernel": arguments.kernel,
-        "methods": _list(arguments.methods),
+        "methods": None if arguments.methods is None else _list(arguments.methods),
         "num_features": [_integer("--num-features", part) for part in _list(arguments.num_features)],
         "num_seeds": _integer("--seeds", arguments.seeds),
         "exact_limit": _integer("--exact-limit", arguments.exact_limit),

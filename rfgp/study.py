@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import gpytorch
 import torch
-from gpytorch.kernels import Kernel, LinearKernel, PolynomialKernel, ScaleKernel
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, RQKernel, ScaleKernel
 from torch import Tensor
 from torch.distributions import Normal
 from tqdm.auto import tqdm
@@ -42,7 +42,10 @@ METHODS = (
     "tensor_sketch:real",
     "gaussian:real",
 )
-"""The methods that a study compares where none are named."""
+"""The methods that a study of a polynomial or linear kernel compares where none are named."""
+
+FOURIER_METHODS = ("fourier", "fourier_orthogonal", "fourier_hadamard")
+"""Those of a shift-invariant kernel; "rbf" has optimized_maclaurin:real and :ctr besides."""
 
 NUM_FEATURES = (128, 256, 512, 1024)
 MEASURES = (
@@ -227,7 +230,7 @@ def run(
     dataset: Dataset,
     *,
     kernel: str = "polynomial:3",
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] | None = None,
     num_features: Sequence[int] = NUM_FEATURES,
     num_seeds: int = 5,
     exact_limit: int = 1000,
@@ -243,8 +246,9 @@ def run(
     Everything is computed in float64.
 
     :param dataset: the data.
-    :param kernel: "polynomial:p" or "linear", see :func:`exact_kernel`.
-    :param methods: names of methods, see :data:`rfgp.kernels.METHODS`.
+    :param kernel: "polynomial:p", "linear", "rbf", "matern:nu" or "rq", see :func:`exact_kernel`.
+    :param methods: names of methods, see :data:`rfgp.kernels.METHODS`, or "auto"; where it is None, those of
+        :func:`default_methods`.
     :param num_features: the numbers of features.
     :param num_seeds: the number of seeds, 0, 1, ...
     :param exact_limit: the largest number of training rows of the exact model.
@@ -256,7 +260,7 @@ def run(
     """
     base = exact_kernel(kernel)
     widths = [_checks.positive_integer("num_features", width) for width in _unique("num_features", num_features)]
-    names = _unique("methods", methods)
+    names = _unique("methods", default_methods(kernel) if methods is None else methods)
     seeds = range(_checks.positive_integer("num_seeds", num_seeds))
     _checks.positive_integer("exact_limit", exact_limit)
     bench = _Bench(dataset, base, exact_limit, alpha_epsilon, scaling or dataset.scaling)
@@ -267,7 +271,7 @@ def run(
     exact = bench.measure_exact()
     jobs = [(method, width, seed) for seed in seeds for width in widths for method in names]
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.filterwarnings("ignore", message=".*features exceed.*")
+        warnings.filterwarnings("ignore", message=".*features(=\\d+)? exceed.*")
         bench.fitted(jobs[0], bench.some)  # not measured: the first call of everything is slower
         bar = tqdm(jobs, desc="study", unit="run", disable=None if progress is None else not progress)
         runs = tuple(bench.measure(job) for job in bar)
@@ -289,8 +293,9 @@ def run(
 def exact_kernel(name: str) -> Kernel:
     """The exact kernel of a name, in float64.
 
-    :param name: "polynomial:p" for (x . y + offset)^p with an output scale, or "linear".
-    :raises ValueError: for another name or degree.
+    :param name: "polynomial:p" for (x . y + offset)^p, "rbf", "matern:nu" with nu 0.5, 1.5 or 2.5, or "rq", with an
+        output scale; or "linear".
+    :raises ValueError: for another name, degree or nu.
 
     >>> exact_kernel("polynomial:3").base_kernel.power
     3
@@ -298,11 +303,26 @@ def exact_kernel(name: str) -> Kernel:
     family, _, argument = name.partition(":")
     if family == "polynomial" and argument.isdigit() and int(argument) > 0:
         return ScaleKernel(PolynomialKernel(power=int(argument))).double()
+    if family == "matern" and argument in ("0.5", "1.5", "2.5"):
+        return ScaleKernel(MaternKernel(nu=float(argument))).double()
+    if name in ("rbf", "rq"):
+        return ScaleKernel(RBFKernel() if name == "rbf" else RQKernel()).double()
     if name == "linear":
         return LinearKernel().double()
     raise ValueError(
-        f"expected polynomial:p with a degree p, or linear, as the kernel, got {name!r}; choose one of these"
+        "expected polynomial:p with a degree p, linear, rbf, rq, or matern:nu with nu 0.5, 1.5 or 2.5 as the kernel, "
+        f"got {name!r}; choose one of these"
     )
+
+
+def default_methods(kernel: str) -> tuple[str, ...]:
+    """The methods that a study of a kernel compares where none are named.
+
+    :param kernel: the name of a kernel, see :func:`exact_kernel`.
+    """
+    if kernel.startswith(("polynomial", "linear")):
+        return METHODS
+    return FOURIER_METHODS + (("optimized_maclaurin:real", "optimized_maclaurin:ctr") if kernel == "rbf" else ())
 
 
 def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor, str]:
@@ -417,7 +437,7 @@ class _Bench:
 
     def approximation(self, method: str, num_features: int, seed: int) -> Kernel:
         """The approximated kernel, which shares the parameters of the exact one."""
-        return approximate(self.kernel, num_features, input_dim=self.x.shape[-1], method=method, seed=seed)
+        return approximate(self.kernel, num_features, method=method, train_inputs=self.x, seed=seed)
 
     def fitted(self, job: tuple[str, int, int], rows: Tensor | slice) -> WeightSpaceGP:
         """A model with random features, fitted to some training rows and factorised."""

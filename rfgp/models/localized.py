@@ -120,7 +120,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         """
         if self._posterior is None or self.centers is None or self.feature_map is None:
             raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
-        _checks.finite(_checks.inputs(x, self.centers.shape[-1]))
+        _checks.finite(_checks.inputs(x, self.training_data[0][0].shape[-1]))
         with torch.no_grad():
             scaled = self._scaled(x)
             nearest = torch.cdist(scaled, self.centers).argmin(-1)
