@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from . import _checks
-from .features import FeatureMap, Maclaurin, polynomial_sketch
+from .features import FeatureMap, LinearFeatures, Maclaurin, polynomial_sketch
 from .features.by_name import FORMS
 from .linalg import next_power_of_two
 
@@ -21,6 +21,7 @@ CONVEX_SKETCHES = ("rademacher", "gaussian", "tensor_srht_stacked")
 
 MAX_DEGREE = 20
 _SAMPLE = 500
+_Order = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ def optimized_maclaurin(
     :param function: the exact kernel as a function of the inner product, where that is more than the given terms.
     :param is_gaussian: for the Gaussian kernel, whose coefficients are 1/n!.
     :param sketch: "tensor_srht_stacked", "rademacher" or "gaussian".
-    :param form: "real", "complex" or "ctr". The linear term of "ctr" is sketched with real weights, which are as good
-        and need no pairs, so that every budget is met exactly.
+    :param form: "real", "complex" or "ctr". The linear term of "real" and "ctr" is sketched with real weights, or exact
+        with d columns where that pays; a column that is left over beside pairs goes to it, or repeats the constant.
     :param min_degree: the smallest truncation p considered.
     :param num_pairs: take the means over so many random pairs, at a cost linear in N; all pairs where it is None.
     :param generator: a CPU generator for the weights and the choice of rows.
@@ -129,7 +130,8 @@ def optimized_maclaurin(
     )
     columns = {n: width for n, width in allocation.num_columns.items() if n > 0}
     maps = _sketches(columns, x.shape[-1], sketch, form, generator)
-    return Maclaurin(maps, _coefficients(coefficients), is_gaussian)
+    constants = allocation.num_columns.get(0, 1)
+    return Maclaurin(maps, _coefficients(coefficients), is_gaussian, constant_columns=constants)
 
 
 def random_maclaurin(
@@ -211,39 +213,47 @@ def allocate(
     pairs = _PairTerms(left, right, is_gaussian, sketch, block)
     statistics = {n: pairs.statistics(n, float(values[n]), forms[n], weights) for n in degrees}
     unit = {n: 2 if forms[n] == "ctr" else 1 for n in degrees}
-    budget -= int(values[0] > 0)
+    dim = x.shape[-1]
     order = _sorted_gains(statistics, unit, block, budget)
     exact = pairs.exact(values, function)
     if not bool(torch.isfinite(exact).all()):
         raise ValueError("expected a kernel that is finite at all inputs, got infinite values; scale the inputs down")
     residual = exact - float(values[0]) * pairs.power(0)
+    has_constant, has_exact = values[0] > 0, forms.get(1) == "real"
+
+    def variance_of(widths: dict[int, int]) -> float:
+        exact_linear = {1: 0.0} if has_exact and widths.get(1) == dim else {}
+        return sum(exact_linear.get(n, statistics[n].true_variance(width, block)) for n, width in widths.items())
+
     best: tuple[float, float, dict[int, int], Tensor] | None = None
     for p in degrees:
         residual = residual - float(values[p]) * pairs.power(p)
         kept = [n for n in degrees if n <= p]
-        rest = budget - sum(unit[n] for n in kept)
-        if rest < 0 or (p < min_degree and p != degrees[-1]):
+        if p < min_degree and p != degrees[-1]:
             continue
-        widths = _take(order, kept, unit, rest)
-        variance = sum(statistics[n].true_variance(widths[n], block) for n in kept)
-        bias = float((weights * residual.square()).sum())
+        candidates = list(_candidates(order, kept, unit, budget, dim if has_exact else None, bool(has_constant)))
+        if not candidates:
+            continue
+        widths = min(candidates, key=variance_of)
+        variance, bias = variance_of(widths), float((weights * residual.square()).sum())
         if best is None or variance + bias < best[0] + best[1]:
             best = (variance, bias, widths, residual.square())
     if best is None:
         first = next((n for n in degrees if n >= min_degree), degrees[-1])
-        needed = int(values[0] > 0) + sum(unit[n] for n in degrees if n <= first)
+        needed = int(has_constant) + sum(unit[n] for n in degrees if n <= first)
+        if num_features >= needed:
+            raise ValueError(
+                f"expected an even number of features for pairs of columns without a constant or linear term, got "
+                f"{num_features}; use {num_features + 1}"
+            )
         raise ValueError(f"expected at least {needed} features, one per degree, got {num_features}; use more")
     variance, bias, widths, squares = best
     columns = {n: unit[n] * width for n, width in widths.items()}
-    if sum(columns.values()) < budget:
-        raise ValueError(
-            f"expected an odd number of features beside the constant to be used up by the linear term, got none with "
-            f"coefficients {values.tolist()}; use {num_features - 1} features"
-        )
     for n, width in widths.items():
-        squares = squares + pairs.variances(n, float(values[n]), forms[n], width)
+        if not (n == 1 and has_exact and width == dim):
+            squares = squares + pairs.variances(n, float(values[n]), forms[n], width)
     return Allocation(
-        num_columns=({0: 1} if values[0] > 0 else {}) | columns,
+        num_columns=({0: budget - sum(columns.values())} if has_constant else {}) | columns,
         variance=variance,
         squared_bias=bias,
         standard_error=_standard_error(squares, weights, rows),
@@ -337,9 +347,7 @@ class _PairTerms:
         return variance / width + (full * self.block * (self.block - 1) + rest * (rest - 1)) / width**2 * covariance
 
 
-def _sorted_gains(
-    statistics: dict[int, _Statistics], unit: dict[int, int], block: int, budget: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _sorted_gains(statistics: dict[int, _Statistics], unit: dict[int, int], block: int, budget: int) -> _Order:
     """Degrees, costs in columns and gains per column of one more feature each, by falling gain."""
     gains, owners = [], []
     for n, means in statistics.items():
@@ -353,14 +361,41 @@ def _sorted_gains(
     return owner, np.array(list(unit.values()))[np.searchsorted(list(unit), owner)], falling[order]
 
 
-def _take(
-    order: tuple[np.ndarray, np.ndarray, np.ndarray], kept: list[int], unit: dict[int, int], rest: int
-) -> dict[int, int]:
+def _candidates(
+    order: _Order, kept: list[int], unit: dict[int, int], budget: int, exact_columns: int | None, has_constant: bool
+) -> Iterator[dict[int, int]]:
+    """Numbers of features by degree that use a budget of columns, the constant included.
+
+    The linear term is sketched, or has its exact columns; a column that is left over goes to it, or to the constant.
+    """
+    rest = budget - int(has_constant) - sum(unit[n] for n in kept)
+    for spare in range(1 + int(has_constant)):
+        if rest >= spare:
+            widths = _take(order, kept, unit, rest - spare)
+            if sum(unit[n] * width for n, width in widths.items()) + int(has_constant) + spare == budget:
+                yield widths
+    if exact_columns is None or kept[0] != 1:
+        return
+    others = kept[1:]
+    rest = budget - int(has_constant) - exact_columns - sum(unit[n] for n in others)
+    if rest < 0:
+        return
+    is_other = order[0] != 1
+    widths = {1: exact_columns} | _take(
+        (order[0][is_other], order[1][is_other], order[2][is_other]), others, unit, rest
+    )
+    if has_constant or sum(unit[n] * width for n, width in widths.items()) == budget:
+        yield widths
+
+
+def _take(order: _Order, kept: list[int], unit: dict[int, int], rest: int) -> dict[int, int]:
     """One feature for every degree kept, and the best of the others until the budget is used up.
 
     Where a pair of columns would be next and one column is left, either that is one more column of the linear term, or
     the pair is taken in place of the last one.
     """
+    if not kept:
+        return {}
     usable = order[0] <= kept[-1]
     owner, cost, gain = (values[usable] for values in order)
     spent = np.cumsum(cost)
@@ -393,6 +428,8 @@ def _sketches(
 ) -> dict[int, FeatureMap]:
     def make(degree: int, width: int) -> FeatureMap:
         kind = "real" if real_linear and form == "ctr" and degree == 1 else form
+        if real_linear and degree == 1 and kind == "real" and width == input_dim:
+            return LinearFeatures(input_dim)
         return polynomial_sketch(sketch, kind, input_dim, width, degree, generator)
 
     return {degree: make(degree, width) for degree, width in columns.items()}

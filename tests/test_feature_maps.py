@@ -27,6 +27,7 @@ from rfgp.features import (
     SphericalFourier,
     TensorSketch,
     TensorSRHT,
+    polynomial_sketch,
 )
 
 ROUNDING = 1e-10
@@ -550,6 +551,38 @@ def test_complex_to_real_of_a_real_map_raises():
 def test_wrong_sizes_raise(cls, arguments):
     with pytest.raises(ValueError, match=r"expected (a positive integer|an integer from 1 to 20)"):
         cls(*arguments)
+
+
+SKETCHES_BY_NAME = {
+    "rademacher": (ProductSketch, {"weights": "rademacher"}),
+    "gaussian": (ProductSketch, {"weights": "gaussian"}),
+    "tensor_srht": (TensorSRHT, {"variant": "upsampled"}),
+    "tensor_srht_stacked": (TensorSRHT, {"variant": "stacked"}),
+    "tensor_sketch": (TensorSketch, {}),
+}
+
+
+@pytest.mark.parametrize("form", ["real", "complex", "ctr"])
+@pytest.mark.parametrize("name", SKETCHES_BY_NAME)
+def test_sketches_by_name(name, form):
+    cls, options = SKETCHES_BY_NAME[name]
+    sketch = polynomial_sketch(name, form, 5, 12, 3, seeded(4))
+    base = inner_map(sketch)
+    assert type(base) is cls and isinstance(sketch, ComplexToReal) == (form == "ctr")
+    assert (sketch.num_features, sketch.input_dim, base.degree) == (12, 5, 3)
+    assert base.is_complex == (form != "real") and sketch.is_complex == (form == "complex")
+    assert all(getattr(base, key) == value for key, value in options.items())
+    expected = cls(5, 6 if form == "ctr" else 12, 3, is_complex=form != "real", generator=seeded(4), **options)
+    assert same_state(base, expected)
+
+
+def test_unknown_sketches_and_odd_pairs_raise():
+    with pytest.raises(ValueError, match="expected one of rademacher, gaussian, tensor_srht"):
+        polynomial_sketch("cauchy", "real", 3, 4, 2)
+    with pytest.raises(ValueError, match="expected one of real, complex, ctr"):
+        polynomial_sketch("rademacher", "imaginary", 3, 4, 2)
+    with pytest.raises(ValueError, match="expected an even num_features for rademacher:ctr"):
+        polynomial_sketch("rademacher", "ctr", 3, 5, 2)
 
 
 @every_example

@@ -1,4 +1,4 @@
-"""Moments of the sketches against exact enumeration of all weights, or of quadrature nodes for Gaussian ones."""
+"""Moments of feature maps against exact enumeration of all weights, or of quadrature nodes for Gaussian ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rfgp.features import ComplexToReal, ProductSketch, TensorSRHT
+from rfgp.features import ComplexToReal, Maclaurin, OpticalFeatures, ProductSketch, TensorSRHT
 
 REAL_SIGNS = (1.0, -1.0)
 COMPLEX_SIGNS = (1.0, 1.0j, -1.0, -1.0j)
@@ -224,3 +224,46 @@ def test_srht_of_one_column_is_exact(variant, is_complex):
     estimate = products(sketch, x, y).mean()
     assert abs(estimate - sketch.target(x, y)[0, 0]) <= 1e-14
     assert all(part.abs().max() == 0.0 for part in sketch.moments(x, y))
+
+
+@pytest.mark.parametrize("is_gaussian", [False, True])
+@pytest.mark.parametrize(("degrees", "is_complex"), [((1, 2), False), ((2,), True)])
+def test_maclaurin_over_all_weights(degrees, is_complex, is_gaussian):
+    x, y = two_inputs(2)
+    x, y = 1.1 * x, 0.8 * y
+    maps = {n: ProductSketch(2, 1, n, is_complex=is_complex) for n in degrees}
+    features = Maclaurin(maps, [0.3, 0.7, 1.9], is_gaussian, torch.tensor([2.0, 0.5, 1.2])).double()
+    outcomes = []
+    for chosen in itertools.product(*[product_weights(is_complex, n, 1, 2) for n in degrees]):
+        for sketch, (_, weight) in zip(features.maps_by_degree.values(), chosen, strict=True):
+            sketch.weight.copy_(weight)
+        values = features(torch.cat([x, y])).to(torch.complex128)
+        outcomes.append((math.prod(probability for probability, _ in chosen), (values[0] * values[1].conj()).sum()))
+    check_estimates(features.moments(x, y), features.target(x, y), outcomes)
+    inner = x @ y.mT
+    series = 0.6 + 0.35 * inner * (1 in degrees) + 2.28 * inner**2
+    envelope = torch.exp(-0.5 * (x.square().sum() + y.square().sum())) if is_gaussian else 1.0
+    torch.testing.assert_close(features.target(x, y), envelope * series, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("exponent", [2, 4, 6])
+def test_optical_features_over_quadrature_nodes(exponent):
+    """Products of features have the degree 4 m in the real and imaginary parts of the weights."""
+    x, y = two_inputs(2)
+    x, y = 1.1 * x, 0.8 * y
+    nodes, weights = np.polynomial.hermite_e.hermegauss(2 * exponent + 1)
+    grid = torch.tensor(nodes / math.sqrt(2.0))
+    real, imaginary = torch.cartesian_prod(grid, grid), torch.cartesian_prod(grid, grid)
+    law = torch.tensor(weights / weights.sum())
+    law = torch.outer(law, law).flatten()
+
+    def features(z):
+        projected = torch.complex((real @ z[0])[:, None].expand(-1, len(law)), (imaginary @ z[0]).expand(len(law), -1))
+        return projected.abs() ** exponent
+
+    products = features(x) * features(y)
+    mean = (torch.outer(law, law) * products).sum()
+    second = (torch.outer(law, law) * products.square()).sum()
+    feature_map = OpticalFeatures(2, 5, exponent).double()
+    torch.testing.assert_close(feature_map.target(x, y), mean.reshape(1, 1), rtol=1e-10, atol=0.0)
+    check(feature_map.moments(x, y), (second - mean**2) / 5.0, (second - mean**2) / 5.0)

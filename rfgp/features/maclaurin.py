@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
+from .. import _checks
 from .base import FeatureMap, Moments
 from .by_name import polynomial_sketch
 
@@ -27,6 +28,7 @@ class Maclaurin(FeatureMap):
     :param coefficients: a_0, a_1, ..., non-negative, (p + 1,), unless ``law`` has others (..., p + 1).
     :param is_gaussian: whether features are multiplied by w(x) of the Gaussian kernel.
     :param importance: m_n >= 0, (p + 1,), the weights of random degrees; ones where it is None.
+    :param constant_columns: the number of equal columns that the constant is spread over, where a_0 > 0.
     :raises ValueError: where maps and coefficients do not fit together.
 
     Source: T Algorithm 6, Eq. 5.9 and 5.28.
@@ -47,6 +49,7 @@ class Maclaurin(FeatureMap):
         coefficients: Tensor,
         is_gaussian: bool = False,
         importance: Tensor | None = None,
+        constant_columns: int = 1,
     ) -> None:
         values = torch.as_tensor(coefficients)
         maps = dict(sorted(maps_by_degree.items()))
@@ -61,8 +64,11 @@ class Maclaurin(FeatureMap):
         first = next(iter(maps.values()))
         weights = torch.ones_like(values) if importance is None else torch.as_tensor(importance)
         constant = int(values[0] * weights[0] > 0)
-        super().__init__(first.input_dim, constant + sum(m.num_features for m in maps.values()), first.is_complex)
-        self.has_constant = bool(constant)
+        repeats = _checks.positive_integer("constant_columns", constant_columns)
+        super().__init__(
+            first.input_dim, constant * repeats + sum(m.num_features for m in maps.values()), first.is_complex
+        )
+        self.has_constant, self.constant_columns = bool(constant), repeats
         self.is_gaussian = is_gaussian
         self.maps = torch.nn.ModuleDict({str(n): m for n, m in maps.items()})
         self.register_buffer("coefficients", values.to(torch.get_default_dtype()))
@@ -76,7 +82,7 @@ class Maclaurin(FeatureMap):
     @property
     def num_columns(self) -> dict[int, int]:
         """The number of columns by degree, the constant included."""
-        constant = {0: 1} if self.has_constant else {}
+        constant = {0: self.constant_columns} if self.has_constant else {}
         return constant | {n: m.num_features for n, m in self.maps_by_degree.items()}
 
     def resample(self, generator: Generator | None = None) -> Self:
@@ -94,13 +100,16 @@ class Maclaurin(FeatureMap):
 
     def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
         self._check(x)
-        roots = self._weighted(law).sqrt()[..., None, None, :]
+        weighted = self._weighted(law)[..., None, None, :]
         envelope = self._envelope(x).unsqueeze(-1)
-        batch = torch.broadcast_shapes(x.shape[:-2], roots.shape[:-3])
-        columns = [(envelope * roots[..., 0]).expand(*batch, x.shape[-2], 1)] if self.has_constant else []
+        batch = torch.broadcast_shapes(x.shape[:-2], weighted.shape[:-3])
+        columns = []
+        if self.has_constant:
+            constant = envelope * (weighted[..., 0] / self.constant_columns).sqrt()
+            columns = [constant.expand(*batch, x.shape[-2], self.constant_columns)]
         imaginary = [torch.zeros_like(column) for column in columns]
         for degree, sketch in self.maps_by_degree.items():
-            factor = envelope * roots[..., degree]
+            factor = envelope * weighted[..., degree].sqrt()
             if self.is_complex:
                 real, imag = sketch.planes(x)
                 imaginary.append(factor * imag)
@@ -153,5 +162,5 @@ class Maclaurin(FeatureMap):
         forms = ("real", "complex", "ctr")
         plain = [cls(maps(form), coefficients, is_gaussian) for form in forms for is_gaussian in (False, True)]
         without_constant = cls(maps("ctr"), torch.tensor([0.0, 1.0, 0.5, 0.0, 0.2]))
-        weighted = cls(maps("real"), coefficients, importance=torch.tensor([0.5, 1.5, 2.0, 0.0, 0.7]))
+        weighted = cls(maps("real"), coefficients, False, torch.tensor([0.5, 1.5, 2.0, 0.0, 0.7]), constant_columns=2)
         return [*plain, without_constant, weighted]

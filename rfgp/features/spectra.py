@@ -126,8 +126,8 @@ class RationalQuadratic(IsotropicSpectrum):
 
     def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
         alpha = self._alpha(draws["weight"], law)
-        gamma = _GammaQuantile.apply(alpha[..., None], draws["uniform"])
-        return (gamma / alpha[..., None]).sqrt()[..., None] * draws["weight"], None
+        root = _GammaRoot.apply(alpha[..., None], draws["uniform"])
+        return (root / alpha[..., None].sqrt())[..., None] * draws["weight"], None
 
     def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
         alpha = self._alpha(distance, law)[..., None, None]
@@ -257,8 +257,10 @@ class Periodic(Spectrum):
         orders = torch.arange(-1, int(20.0 + 8.0 * math.sqrt(largest) + largest)).to(z)
         orders = torch.cat([-orders[2:].flip(0), orders[1:]])
         probability = ScaledBessel.apply(z.unsqueeze(-1), orders)
-        edges = probability.detach().double().cumsum(-1)[..., :-1].contiguous()
-        uniform = draws["uniform"].mT.double().expand(*edges.shape[:-1], -1).contiguous()
+        total = probability.detach().double().cumsum(-1)
+        edges = (total[..., :-1] / total[..., -1:]).contiguous()
+        uniform = draws["uniform"].mT.double().clamp_max(_below_one(draws["uniform"]))
+        uniform = uniform.expand(*edges.shape[:-1], -1).contiguous()
         chosen = torch.searchsorted(edges, uniform, right=True)
         log_chosen = probability.gather(-1, chosen).log().sum(-2)
         return orders[chosen].mT, torch.exp(0.5 * (log_chosen - log_chosen.detach()))
@@ -301,8 +303,10 @@ class Spherical(IsotropicSpectrum):
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         radii, shares = self._fit()[:2]
-        index = torch.searchsorted(torch.as_tensor(shares.cumsum())[:-1], sampling.uniform((width,), generator))
-        return torch.as_tensor(radii)[index]
+        index = torch.searchsorted(
+            torch.as_tensor(shares.cumsum(), device="cpu")[:-1], sampling.uniform((width,), generator)
+        )
+        return torch.as_tensor(radii, device="cpu")[index]
 
     def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
         values = distance.detach().to("cpu", torch.float64).numpy()
@@ -348,18 +352,26 @@ def _fit_spherical(degree: int, a: float, dim: int) -> tuple[np.ndarray, np.ndar
     return radii, shares, error
 
 
-class _GammaQuantile(torch.autograd.Function):
-    """The quantile function of the gamma law of shape alpha, differentiable in alpha."""
+def _below_one(uniform: Tensor) -> float:
+    """The largest number below 1: uniform draws may have been rounded to 1, where quantiles are infinite."""
+    return 1.0 - 0.5 * torch.finfo(uniform.dtype).eps
+
+
+class _GammaRoot(torch.autograd.Function):
+    """The root of the quantile function of the gamma law of shape alpha, differentiable in alpha.
+
+    Small quantiles would underflow in single precision; levels may be 1 where they were rounded to that.
+    """
 
     @staticmethod
     def forward(ctx: Any, alpha: Tensor, uniform: Tensor) -> Tensor:
         shape, level = (t.detach().to("cpu", torch.float64).numpy() for t in (alpha, uniform))
+        level = np.minimum(level, _below_one(uniform))
         step = 1e-4 * shape
-        quantile = scipy.special.gammaincinv
-        below, above = quantile(shape - step, level), quantile(shape + step, level)
+        below, root, above = (np.sqrt(scipy.special.gammaincinv(a, level)) for a in (shape - step, shape, shape + step))
         ctx.save_for_backward(torch.as_tensor((above - below) / (2.0 * step)).to(alpha))
         ctx.shape = alpha.shape
-        return torch.as_tensor(np.asarray(quantile(shape, level))).to(alpha)
+        return torch.as_tensor(np.asarray(root)).to(alpha)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
