@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -79,12 +80,30 @@ def write(path: Path, result: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
+def resumed(options: argparse.Namespace) -> dict[str, Any]:
+    """What an earlier run with the same output has measured, under "cells"; nothing for a quick one."""
+    is_there = options.out.exists() and not options.quick
+    return json.loads(options.out.read_text()) if is_there else {"cells": {}}
+
+
 def save_figure(figure: Figure, out: Path) -> None:
     """Write the figure that belongs to the JSON ``out``, under the same name in ``figures``."""
     path = HERE / "figures" / f"{out.stem}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     print(f"figure: {path}")
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean over seeds and its standard error, NaN for a single seed."""
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return statistics.mean(values), error
+
+
+def plus_minus(values: Sequence[float]) -> str:
+    """Mean and standard error over seeds, to be read."""
+    mean, error = mean_and_error(values)
+    return f"{mean:.4g}" + ("" if math.isnan(error) else f" ± {error:.2g}")
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
