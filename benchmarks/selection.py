@@ -124,7 +124,7 @@ def draw(cells, out):
     for ax, xlabel, ylabel in zip(
         axes[0], ["error of the best method", "predicted error"], ['error of "auto"', "measured error"], strict=True
     ):
-        ax.axline((0.1, 0.1), slope=1.0, color=plots.EXACT, linewidth=0.8)
+        ax.axline((0.01, 0.01), (1.0, 1.0), color=plots.EXACT, linewidth=0.8)
         ax.set_xlabel(xlabel)
         ax.set_ylabel(ylabel)
     plots.legend(figure, list(axes.flat), columns=4)
