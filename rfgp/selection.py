@@ -19,12 +19,14 @@ from .kernels.approximate import approximate
 from .kernels.composition import FeatureScaleKernel, FeatureSumKernel
 from .kernels.families import family
 from .kernels.feature_kernel import FeatureKernel, FeatureStructure
+from .kernels.recipe import MapRecipe
 
 _SAMPLE = 512
 _DRAWS = 32
 _MOST_DRAWS = 512
 _COLUMNS_DRAWN = 32768
 _SIMILAR = 1.01
+_ROUNDING = 1e-7  # the root of that of a variance
 _MOST_FEATURES = 2**17
 
 
@@ -73,6 +75,9 @@ def rank_methods(
 ) -> list[Candidate]:
     """Every method that suits a kernel, the smallest predicted error first.
 
+    Errors are means over draws of the weights. For plain sketches of high degree rare draws make up most of that mean:
+    almost every draw is then better than predicted.
+
     :param kernel: an exact kernel, with the parameters that count.
     :param num_features: the number of columns that come out.
     :param train_inputs: (N, d); errors are predicted from a sample of 512 of them.
@@ -86,12 +91,16 @@ def rank_methods(
     >>> ranking[0].error.relative_error <= ranking[-1].error.relative_error
     True
     """
-    names = _applicable(kernel, train_inputs.shape[-1]) if methods is None else tuple(methods)
     sample = _sample(train_inputs, seed)
+    width = _checks.positive_integer("num_features", num_features)
+    names = _applicable(kernel, sample.shape[-1]) if methods is None else tuple(methods)
+    for name in names:
+        if name != "auto":
+            MapRecipe(name, 2, seed)
     found, reasons = [], []
     for name in names:
         try:
-            found.append(_candidate(kernel, num_features, name, sample, len(train_inputs), seed))
+            found.append(_candidate(kernel, width, name, sample, len(train_inputs), seed))
         except ValueError as reason:
             reasons.append(f"{name}: {reason}")
     if not found:
@@ -111,7 +120,7 @@ def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed
     """
     names = [name for name in _applicable(kernel, train_inputs.shape[-1]) if not name.startswith("random_maclaurin")]
     ranking = rank_methods(kernel, num_features, train_inputs, methods=names, seed=seed)
-    limit = _SIMILAR * ranking[0].error.relative_error
+    limit = max(_SIMILAR * ranking[0].error.relative_error, _ROUNDING)
     similar = [candidate for candidate in ranking if candidate.error.relative_error <= limit]
     return min(similar, key=lambda candidate: candidate.operations).method
 
@@ -173,7 +182,9 @@ def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedErr
     Source: T 2.1, Table 4.1, 5.3 and 6.2, with the diagonal.
     """
     if not isinstance(kernel, FeatureStructure):
-        raise ValueError(f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}")
+        raise ValueError(
+            f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}; wrap it with rfgp.approximate"
+        )
     return _predict(kernel, _sample(x, seed), len(x), seed)
 
 
@@ -208,7 +219,7 @@ def _candidate(kernel: Kernel, num_features: int, method: str, x: Tensor, num_ro
         errors = [error, *[_predict(make(seed + i), x, num_rows, seed) for i in range(1, 8)]]
         squares = torch.tensor([e.relative_error**2 for e in errors], dtype=torch.float64)
         relative = float(squares.mean().sqrt())
-        deviation = float(squares.std()) / math.sqrt(len(errors)) / (2.0 * relative)
+        deviation = float(squares.std()) / math.sqrt(len(errors)) / (2.0 * relative) if relative > 0.0 else 0.0
         error = PredictedError(sum(e.mean_squared_error for e in errors) / len(errors), relative, deviation)
     maps = [part for part in made.modules() if isinstance(part, FeatureKernel) and part.feature_map is not None]
     operations = sum(part.feature_map.operations for part in maps if isinstance(part.feature_map, FeatureMap))
@@ -225,7 +236,7 @@ def _predict(kernel: Kernel, x: Tensor, num_rows: int, seed: int) -> PredictedEr
         if closed is not None:
             mean, variance = closed
             error = _mean(variance + (mean - exact).square(), num_rows)
-            return PredictedError(error, math.sqrt(max(error, 0.0) / size), 0.0)
+            return PredictedError(error, _relative(error, size), 0.0)
         generator = torch.Generator().manual_seed(seed)
         width = made.features(data[:1]).shape[-1]
         draws = min(max(_DRAWS, _COLUMNS_DRAWN // width), _MOST_DRAWS)
@@ -235,9 +246,16 @@ def _predict(kernel: Kernel, x: Tensor, num_rows: int, seed: int) -> PredictedEr
             estimate = features @ features.mH
             estimate = estimate.real if estimate.is_complex() else estimate
             errors[i] = _mean((estimate - exact).square(), num_rows)
-    relative = math.sqrt(float(errors.mean()) / size)
-    deviation = float(errors.std()) / math.sqrt(draws) / (2.0 * relative * size)
+    relative = _relative(float(errors.mean()), size)
+    deviation = float(errors.std()) / math.sqrt(draws) / (2.0 * relative * size) if relative * size > 0.0 else 0.0
     return PredictedError(float(errors.mean()), relative, deviation)
+
+
+def _relative(error: float, size: float) -> float:
+    """The root of a squared error relative to a squared size; infinite where an error is left of nothing."""
+    if size == 0.0:
+        return math.inf if error > 0.0 else 0.0
+    return math.sqrt(max(error, 0.0) / size)
 
 
 def _mean(values: Tensor, num_rows: int) -> float:

@@ -6,6 +6,7 @@ import torch
 from dense import covariance, evidence, posterior
 from gpytorch.kernels import PolynomialKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from problems import COMPOSITIONS, KERNELS, composition
 
 import rfgp
 from rfgp.features import ComplexToReal, LinearFeatures, ProductSketch, TensorSketch, TensorSRHT
@@ -115,14 +116,8 @@ def constant_mean():
     return mean
 
 
-@pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
-@pytest.mark.parametrize("kind", ["gaussian", "fixed", "fixed+learnt"])
-@pytest.mark.parametrize("name", REAL)
-def test_real_maps(name, kind, scaled, rows):
-    x, y, test = regression_data(ROWS[rows])
-    kernel = make_kernel(name, scaled)
+def check_real(kernel, x, y, test, kind):
+    """Evidence, mean and covariance of WeightSpaceGP and of ExactGP against dense algebra with the features."""
     features = structured(kernel)
     matrix = covariance(features, x, x).detach()
     likelihood, noise = regression_likelihood(kind, len(x), float(torch.linalg.eigvalsh(matrix).max()))
@@ -150,10 +145,46 @@ def test_real_maps(name, kind, scaled, rows):
 @pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
-@pytest.mark.parametrize("name", COMPLEX)
-def test_complex_maps_and_real_labels(name, scaled, rows):
+@pytest.mark.parametrize("kind", ["gaussian", "fixed", "fixed+learnt"])
+@pytest.mark.parametrize("name", REAL)
+def test_real_maps(name, kind, scaled, rows):
     x, y, test = regression_data(ROWS[rows])
-    kernel = make_kernel(name, scaled)
+    check_real(make_kernel(name, scaled), x, y, test, kind)
+
+
+def approximated(exact, method, data):
+    needs_data = method.startswith("optimized")
+    options = {"train_inputs": data} if needs_data else {"input_dim": data.shape[-1]}
+    return rfgp.approximate(exact, WIDTH, method=method, seed=0, **options).double()
+
+
+BY_KERNEL = [(name, method) for name, case in KERNELS.items() for method in case.methods if name != "polynomial"]
+
+
+@pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
+@pytest.mark.parametrize("rows", ["N<D", "N>D"])
+@pytest.mark.parametrize(("name", "method"), BY_KERNEL)
+def test_every_family(name, method, rows):
+    case = KERNELS[name]
+    x, test = case.inputs(ROWS[rows]), case.inputs(6, seed=1)
+    kernel = approximated(ScaleKernel(case.make()), method, case.inputs(WIDTH, seed=2))
+    check_real(kernel, x, torch.sin(x.sum(-1)) + 0.1 * torch.randn(len(x)), test, "gaussian")
+
+
+@pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
+@pytest.mark.parametrize("rows", ["N<D", "N>D"])
+@pytest.mark.parametrize("kind", ["gaussian", "fixed+learnt"])
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_compositions(name, kind, rows):
+    """The features of the whole, and what GPyTorch makes of it in ExactGP, agree with dense algebra and each other."""
+    x, y, test = regression_data({"N<D": 5, "N>D": 60}[rows])
+    kernel = rfgp.approximate(composition(name), 36, input_dim=INPUTS, seed=0).double()
+    assert (kernel.features(x).shape[-1] > len(x)) == (rows == "N<D")
+    check_real(kernel, x, y, test, kind)
+
+
+def check_complex(kernel, x, y, test):
+    """Complex features and real labels: the real part of the complex posterior, and ExactGP with the real kernel."""
     features = structured(kernel)
     matrix = covariance(features, x, x).detach()
     likelihood, noise = regression_likelihood("gaussian", len(x), float(torch.linalg.eigvalsh(matrix).max()))
@@ -174,6 +205,24 @@ def test_complex_maps_and_real_labels(name, scaled, rows):
         predicted = exact.eval()(test)
     close(predicted.mean, mean)
     close(predicted.covariance_matrix, cov, prior.abs().max())
+
+
+@pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_maps_and_real_labels(name, scaled, rows):
+    x, y, test = regression_data(ROWS[rows])
+    check_complex(make_kernel(name, scaled), x, y, test)
+
+
+@pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
+@pytest.mark.parametrize("name", ["sum", "product", "product of sums", "scaled sum in a product", "nested"])
+def test_complex_compositions_and_real_labels(name):
+    x, y, test = regression_data(60)
+    kernel = rfgp.approximate(composition(name), 36, input_dim=INPUTS, method="fourier:complex", seed=0)
+    assert kernel.is_complex
+    check_complex(kernel, x, y, test)
 
 
 @pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")

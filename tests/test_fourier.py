@@ -89,7 +89,7 @@ def test_kernel_equals_that_of_gpytorch(name, dim):
         (Periodic(), lambda difference: math.exp(-sum(1.0 - math.cos(t) for t in difference))),
         (SpectralMixture(2), lambda tau: math.prod(math.exp(-0.5 * t * t) * math.cos(2 * math.pi * t) for t in tau)),
     ],
-    ids=str,
+    ids=["Laplace", "HyperbolicSecant", "RationalQuadratic", "Periodic", "SpectralMixture"],
 )
 def test_kernel_equals_its_formula(spectrum, function, dim):
     x, y = points(6, dim), torch.cat([points(1, dim), points(4, dim, seed=1)])

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import math
 import pickle
 import unittest
 import warnings
 
+import gpytorch
 import pytest
 import torch
 from gpytorch.constraints import GreaterThan, Interval
-from gpytorch.kernels import CosineKernel, LinearKernel, PolynomialKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import (
+    CosineKernel,
+    LinearKernel,
+    MaternKernel,
+    PolynomialKernel,
+    RBFKernel,
+    ScaleKernel,
+)
 from gpytorch.priors import GammaPrior
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
+from problems import KERNELS, in_domain, methods_of, randomised
 
 import rfgp
-from rfgp.features import ComplexToReal, LinearFeatures, ProductSketch, TensorSRHT
+from rfgp.features import ComplexToReal, LinearFeatures, OpticalFeatures, ProductSketch, RandomFourier, TensorSRHT
 from rfgp.features.by_name import SKETCHES
+from rfgp.features.spectra import Matern
 from rfgp.kernels import FeatureKernel, FeatureScaleKernel, MapRecipe
+from rfgp.kernels.families import FAMILIES, family
+from rfgp.selection import best_method
 
 ALL_METHODS = [name + form for name in SKETCHES for form in ("", ":real", ":complex", ":ctr")]
 WIDTH = 32
@@ -37,24 +50,55 @@ def scaled(kernel, batch_shape=SCALAR, **options):
     return ScaleKernel(kernel(batch_shape=batch_shape, **options), batch_shape=batch_shape)
 
 
-def suite(create, create_ard=None):
-    """GPyTorch's kernel suite, unmodified, over kernels made by ``create`` (and ``create_ard`` where ARD exists)."""
-    members = {"seed": 0, "create_kernel_no_ard": lambda self, **options: create(**options)}
+def suite(create, create_ard=None, domain="real", **members):
+    """GPyTorch's kernel suite, unmodified, over kernels made by ``create`` (and ``create_ard`` where ARD exists).
+
+    ``create`` is also told the number of columns that the kernel will see. Inputs are made those of a domain.
+    """
+
+    def no_ard(self, **options):
+        # where two kernels are compared, the second one gets the columns that are active in the first one
+        self.columns = len(options["active_dims"]) if "active_dims" in options else getattr(self, "columns", 2)
+        return create(columns=self.columns, **options)
+
+    members |= {"seed": 0, "create_kernel_no_ard": no_ard}
     if create_ard is not None:
-        members["create_kernel_ard"] = lambda self, num_dims, **options: create_ard(ard_num_dims=num_dims, **options)
+        members["create_kernel_ard"] = lambda self, num_dims, **options: create_ard(
+            columns=num_dims, ard_num_dims=num_dims, **options
+        )
+    if domain != "real":
+        for name in ("single_batch", "double_batch"):
+            draw = getattr(BaseKernelTestCase, f"create_data_{name}")
+            members[f"create_data_{name}"] = lambda self, draw=draw: in_domain(draw(self), domain)
+        members["create_data_no_batch"] = sphere_in_parts if domain == "sphere" else lambda self: torch.rand(50, 10)
     return type("Suite", (BaseKernelTestCase, unittest.TestCase), members)
 
 
-def lazy(kernel, method, degree):
-    return lambda **options: FeatureKernel(kernel(**options), MapRecipe(method, WIDTH, 0))
+def sphere_in_parts(self):
+    """Rows (50, 10) whose columns 0, 2, 4, 6 and whose columns 3 to 8, the ones that the suite uses, have norm 1."""
+    x = torch.randn(50, 10)
+    x[:, [0, 2, 4, 6]] = torch.nn.functional.normalize(x[:, [0, 2, 4, 6]], dim=-1)
+    rest = (1.0 - x[:, [4, 6]].square().sum(-1, keepdim=True)).sqrt()
+    x[:, [3, 5, 7, 8]] = rest * torch.nn.functional.normalize(x[:, [3, 5, 7, 8]], dim=-1)
+    return x
+
+
+def test_the_sphere_of_the_suite():
+    x = sphere_in_parts(None)
+    for columns in ([0, 2, 4, 6], list(range(3, 9))):
+        torch.testing.assert_close(x[:, columns].norm(dim=-1), torch.ones(50))
+
+
+def lazy(kernel, method):
+    return lambda columns, **options: FeatureKernel(kernel(**options), MapRecipe(method, WIDTH, 0))
 
 
 def approximated(kernel, method):
-    return lambda **options: rfgp.approximate(scaled(kernel, **options), WIDTH, method=method, seed=0)
+    return lambda columns, **options: rfgp.approximate(scaled(kernel, **options), WIDTH, method=method, seed=0)
 
 
 def scaled_outside(kernel, method):
-    def create(batch_shape=SCALAR, **options):
+    def create(columns, batch_shape=SCALAR, **options):
         inside = rfgp.approximate(kernel(batch_shape=batch_shape, **options), WIDTH, method=method, seed=0)
         return ScaleKernel(inside, batch_shape=batch_shape)
 
@@ -64,25 +108,97 @@ def scaled_outside(kernel, method):
 for _method in ["linear", *ALL_METHODS]:
     _name = _method.title().replace("_", "").replace(":", "")
     if _method != "linear":
-        globals()[f"TestLazyPolynomial{_name}"] = suite(lazy(polynomial, _method, 2))
+        globals()[f"TestLazyPolynomial{_name}"] = suite(lazy(polynomial, _method))
         globals()[f"TestApproximatedPolynomial{_name}"] = suite(approximated(polynomial, _method))
         globals()[f"TestScaledPolynomial{_name}"] = suite(scaled_outside(polynomial, _method))
-    globals()[f"TestLazyLinear{_name}"] = suite(*[lazy(LinearKernel, _method, 1)] * 2)
+    globals()[f"TestLazyLinear{_name}"] = suite(*[lazy(LinearKernel, _method)] * 2)
     globals()[f"TestApproximatedLinear{_name}"] = suite(*[approximated(LinearKernel, _method)] * 2)
+
+
+def make_in_suite(case, columns, active_dims=None, **options):
+    """A kernel of a family for the suite: of one column where it has only one, told of the columns where it must be."""
+    if case.columns == 1:
+        active_dims = (active_dims or [0])[:1]
+    if case is KERNELS["spectral mixture"]:
+        options["ard_num_dims"] = columns
+    return case.create(active_dims=active_dims, **options)
+
+
+def approximated_in_suite(case, method, is_scaled):
+    def create(columns, batch_shape=SCALAR, **options):
+        exact = make_in_suite(case, columns, batch_shape=batch_shape, **options)
+        exact = ScaleKernel(exact, batch_shape=batch_shape) if is_scaled else exact
+        if not method.startswith("optimized"):
+            return rfgp.approximate(exact, WIDTH, method=method, seed=0)
+        dims = options.get("active_dims") or range(columns)
+        data = torch.zeros(WIDTH, max(dims) + 1)
+        data[:, list(dims)] = case.inputs(WIDTH, columns=columns).float()
+        return rfgp.approximate(exact, WIDTH, method=method, train_inputs=data, seed=0)
+
+    return create
+
+
+HAS_NO_PARAMETERS = {"skewed chi-squared", "dot product", "optical"}
+for _key, _case in KERNELS.items():
+    _name = _key.title().replace(" ", "").replace(",", "").replace("/", "").replace("-", "")
+    _options = {"domain": _case.domain}
+    if _key in HAS_NO_PARAMETERS:
+        # the dtype of a kernel without parameters is the default one, whatever .to() does: nothing to test
+        _own = functools.partial(make_in_suite, _case)
+        globals()[f"TestExact{_name}"] = suite(_own, **_options, test_kernel_dtype_device=None)
+        _own = approximated_in_suite(_case, "auto", False)
+        globals()[f"TestPlain{_name}"] = suite(_own, **_options, test_kernel_dtype_device=None)
+    elif _key in ("exponential", "polynomial on the sphere"):
+        globals()[f"TestExact{_name}"] = suite(*[functools.partial(make_in_suite, _case)] * 2, **_options)
+    else:
+        globals()[f"TestPlain{_name}"] = suite(approximated_in_suite(_case, "auto", False), **_options)
+    for _method in methods_of(_case):
+        if _method.partition(":")[0] in (*SKETCHES, "linear"):
+            continue  # above
+        _own = [approximated_in_suite(_case, _method, True)] * (2 if _case.has_ard else 1)
+        globals()[f"Test{_name}{_method.title().replace('_', '').replace(':', '')}"] = suite(*_own, **_options)
+
+
+def part(kernel, active_dims=None, position=slice(None), **options):
+    """A part of a composition: a family on some of the active dimensions."""
+    return kernel(active_dims=None if active_dims is None else active_dims[position], **options)
+
+
+def added(columns, batch_shape=SCALAR, **options):
+    options["batch_shape"] = batch_shape
+    smooth, rough = scaled(RBFKernel, **options), scaled(functools.partial(MaternKernel, nu=1.5), **options)
+    return smooth + rough + LinearKernel(**options)
+
+
+def multiplied(columns, batch_shape=SCALAR, **options):
+    options["batch_shape"] = batch_shape
+    return scaled(RBFKernel, **options) * polynomial(**options)
+
+
+def nested(columns, batch_shape=SCALAR, **options):
+    options["batch_shape"] = batch_shape
+    inside = scaled(RBFKernel, **options) + gpytorch.kernels.ConstantKernel(**options)
+    return ScaleKernel(inside * LinearKernel(**options) + polynomial(**options), batch_shape=batch_shape)
+
+
+def composed(exact, method):
+    def create(columns, **options):
+        input_dim = 10 if "active_dims" in options else columns
+        return rfgp.approximate(exact(columns, **options), 2 * WIDTH, input_dim=input_dim, method=method, seed=0)
+
+    return create
+
+
+COMPOSED = {added: ("auto", "fourier:complex"), multiplied: ("auto", "fourier:complex"), nested: ("auto",)}
+for _exact, _methods in COMPOSED.items():
+    for _method in _methods:
+        _name = _exact.__name__.title() + _method.title().replace("_", "").replace(":", "")
+        globals()[f"Test{_name}"] = suite(composed(_exact, _method))
 
 
 def inputs(num_rows, dim=4, seed=0, batch=()):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*batch, num_rows, dim, generator=generator, dtype=torch.float64)
-
-
-def randomise(kernel, seed=0):
-    """The kernel in float64 with all parameters away from their defaults."""
-    generator = torch.Generator().manual_seed(seed)
-    kernel = kernel.double()
-    for parameter in kernel.parameters():
-        parameter.data.copy_(0.5 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
-    return kernel
 
 
 def real_product(left, right):
@@ -115,7 +231,7 @@ def over_exact(condition=lambda name: True):
 @over_exact()
 @every_method
 def test_kernel_is_the_product_of_features(exact, method):
-    kernel = rfgp.approximate(randomise(exact()), WIDTH, input_dim=4, method=method, seed=1)
+    kernel = rfgp.approximate(randomised(exact()), WIDTH, input_dim=4, method=method, seed=1)
     x, y = inputs(5), inputs(3, seed=1)
     for left, right in [(x, y), (x, x)]:
         expected = real_product(kernel.features(left), kernel.features(right))
@@ -131,7 +247,7 @@ def test_kernel_is_the_product_of_features(exact, method):
 
 @over_exact()
 def test_exact_kernel_equals_the_kernel_it_was_made_from(exact):
-    original = randomise(exact())
+    original = randomised(exact())
     kernel = rfgp.approximate(original, WIDTH, input_dim=4, seed=0)
     x, y = inputs(5), inputs(3, seed=1)
     expected = original(x, y).to_dense()
@@ -140,16 +256,16 @@ def test_exact_kernel_equals_the_kernel_it_was_made_from(exact):
 
 @over_exact(lambda name: "linear" in name or "twice" in name)
 def test_linear_kernels_are_exact(exact):
-    original = randomise(exact())
+    original = randomised(exact())
     kernel = rfgp.approximate(original, WIDTH, input_dim=4, seed=0)
     x, y = inputs(5), inputs(3, seed=1)
     torch.testing.assert_close(kernel(x, y).to_dense(), original(x, y).to_dense(), rtol=0.0, atol=ROUNDING)
 
 
 @over_exact(lambda name: "twice" not in name)
-@every_method
+@pytest.mark.parametrize("method", ["auto", "gaussian:complex", "tensor_srht_stacked:real", "tensor_sketch"])
 def test_mean_over_seeds_is_the_exact_kernel(exact, method):
-    original = randomise(exact())
+    original = randomised(exact())
     x, y = inputs(3, seed=2) / 2.0, inputs(2, seed=3) / 2.0
     kernel = rfgp.approximate(original, 64, input_dim=4, method=method, seed=0)
     generator = torch.Generator().manual_seed(5)
@@ -163,7 +279,7 @@ def test_mean_over_seeds_is_the_exact_kernel(exact, method):
 
 @pytest.mark.parametrize("method", ["auto", "rademacher:real", "gaussian:ctr", "tensor_srht:real"])
 def test_frobenius_error_is_what_the_moments_say(method):
-    original = randomise(ScaleKernel(polynomial(active_dims=[0, 1, 3])))
+    original = randomised(ScaleKernel(polynomial(active_dims=[0, 1, 3])))
     kernel = rfgp.approximate(original, 256, input_dim=4, method=method, seed=0)
     x = inputs(4) / 2.0
     active = x[:, [0, 1, 3]]
@@ -182,7 +298,7 @@ def test_frobenius_error_is_what_the_moments_say(method):
 @pytest.mark.parametrize("method", ["auto", "rademacher:complex"])
 @pytest.mark.parametrize("name", ["scaled polynomial", "batched scale over one polynomial", "batched linear, ARD"])
 def test_gradients_of_parameters(name, method):
-    kernel = rfgp.approximate(randomise(EXACT[name]()), 8, input_dim=4, method=method, seed=0)
+    kernel = rfgp.approximate(randomised(EXACT[name]()), 8, input_dim=4, method=method, seed=0)
     x, y = inputs(3), inputs(2, seed=1)
     parameters = dict(kernel.named_parameters())
     assert all(parameter.requires_grad for parameter in parameters.values())
@@ -194,6 +310,416 @@ def test_gradients_of_parameters(name, method):
 
     for right in (y, None):
         assert torch.autograd.gradcheck(lambda *values, right=right: value(right, *values), tuple(parameters.values()))
+
+
+EVERY = [(name, method) for name, case in KERNELS.items() for method in methods_of(case)]
+every_family_and_method = pytest.mark.parametrize(("name", "method"), EVERY)
+every_family = pytest.mark.parametrize("name", KERNELS)
+EXACT_METHODS = ("linear", "series")
+
+
+def made(name, method="auto", exact=None, width=WIDTH, seed=1, **options):
+    """An approximated kernel of a family, and the exact one; data are given where the method needs them."""
+    case = KERNELS[name]
+    exact = case.make() if exact is None else exact
+    if "train_inputs" not in options and "input_dim" not in options:
+        needs_data = method.startswith("optimized")
+        options |= {"train_inputs": case.inputs(60)} if needs_data else {"input_dim": case.columns}
+    return rfgp.approximate(exact, width, method=method, seed=seed, **options).double(), exact
+
+
+def dense(kernel, x, y=None):
+    with torch.no_grad():
+        return kernel(x, y).to_dense()
+
+
+def assert_close(actual, expected, relative=ROUNDING):
+    size = max(1.0, float(expected.detach().abs().max()))
+    torch.testing.assert_close(actual, expected, rtol=0.0, atol=relative * size)
+
+
+def test_the_families_are_all_tested():
+    assert {type(case.create()) for case in KERNELS.values()} == set(FAMILIES)
+    for case in KERNELS.values():
+        known = family(case.create())
+        applicable = {method.partition(":")[0] for method in known.applicable(case.columns)}
+        assert set(case.methods) <= applicable <= set(known.methods)
+        assert known.default in known.methods and known.in_products in (None, *known.methods)
+    tested = {(type(case.create()), name) for case in KERNELS.values() for name in case.methods}
+    assert tested == {(kernel, name) for kernel, known in FAMILIES.items() for name in known.methods}
+
+
+@every_family_and_method
+def test_families_are_the_products_of_their_features(name, method):
+    case = KERNELS[name]
+    kernel, exact = made(name, method)
+    for x, y in [(case.inputs(5), case.inputs(3, seed=1)), (case.inputs(4, batch=(2,)), case.inputs(3, 1, (2,)))]:
+        features = kernel.features(x)
+        for right in (x, y):
+            assert_close(kernel(x, right).to_dense(), real_product(features, kernel.features(right)))
+        diagonal = real_product(features, features).diagonal(dim1=-1, dim2=-2)
+        assert_close(kernel(x, diag=True), diagonal)
+        assert torch.equal(kernel.scalar_features(x) * kernel.output_factor(), features)
+        assert features.is_complex() == kernel.is_complex == method.endswith(":complex")
+        assert_close(kernel.exact_kernel(x, y).to_dense(), exact(x, y).to_dense(), 0.0)
+    width = features.shape[-1]
+    assert width == kernel.feature_map.num_features
+    if method in EXACT_METHODS:
+        assert width <= WIDTH
+    elif method.startswith("random_maclaurin"):
+        assert width <= WIDTH and kernel.feature_map.num_columns[0] == 1  # all copies of the constant
+    else:
+        assert width == WIDTH
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+@every_family
+def test_families_share_their_parameters(name, is_scaled):
+    exact = ScaleKernel(KERNELS[name].make()) if is_scaled else KERNELS[name].make()
+    kernel, _ = made(name, exact=exact)
+    assert list(map(id, exact.parameters())) == list(map(id, kernel.parameters()))
+    assert list(map(id, exact.parameters())) == list(map(id, kernel.exact_kernel.parameters()))
+    assert len(list(kernel.named_constraints())) == len(list(exact.named_constraints()))
+    names = [name for name, _ in kernel.named_parameters(remove_duplicate=False)]
+    assert len(names) == len(set(names)) == len(list(kernel.parameters()))
+
+
+BIASED = [(n, m) for n, m in EVERY if "hadamard" in m or m in EXACT_METHODS]
+RANDOM_DEGREES = [(n, m) for n, m in EVERY if m.startswith("random_maclaurin")]
+
+
+def mean_is(estimates, target, errors=5.0):
+    """Whether the mean of matrices lies within a number of standard errors of a target, as a whole."""
+    difference = torch.stack(estimates) - target
+    variance = (difference - difference.mean(0)).square().sum() / (len(difference) - 1)
+    return difference.mean(0).square().sum() <= errors**2 * variance / len(difference) + ROUNDING
+
+
+@pytest.mark.parametrize(("name", "method"), [pair for pair in EVERY if pair not in BIASED + RANDOM_DEGREES])
+def test_mean_over_seeds_of_every_family(name, method):
+    """The exact kernel, or what the map says it estimates: a fitted kernel, or the terms of a series that are kept."""
+    case = KERNELS[name]
+    kernel, exact = made(name, method, width=64)
+    x, y = case.inputs(3, seed=2), case.inputs(3, seed=3)
+    x, y = (x, y) if case.domain == "sphere" else ({"spectral mixture": 0.1}.get(name, 0.7) * z for z in (x, y))
+    feature_map, law = kernel.bound_map(x)
+    scale, mapped = kernel.family.scale(feature_map) ** 2, (kernel.map_inputs(x), kernel.map_inputs(y))
+    target = scale * feature_map.target(*mapped, **law)
+    if feature_map.is_unbiased:
+        assert_close(target, exact(x, y).to_dense())
+    generator = torch.Generator().manual_seed(5)
+    estimates = [dense(kernel.resample(generator), x, y) for _ in range(100)]
+    assert mean_is(estimates, target.detach())
+    assert not mean_is(estimates, 1.5 * target.detach())  # the draws are enough to tell
+
+
+@pytest.mark.parametrize(("name", "method"), RANDOM_DEGREES)
+def test_mean_over_random_degrees(name, method):
+    """Without bias but for the degrees above 20, which do not count at these inputs."""
+    case, exact = KERNELS[name], KERNELS[name].make()
+    x, y = 0.4 * case.inputs(3, seed=2), 0.4 * case.inputs(3, seed=3)
+    estimates = [dense(made(name, method, exact, 256, seed)[0], x, y) for seed in range(50)]
+    assert mean_is(estimates, dense(exact, x, y))
+    assert not mean_is(estimates, 1.5 * dense(exact, x, y))
+
+
+@pytest.mark.parametrize("columns", [2, 4, 8])
+def test_hadamard_features_have_the_bias_that_is_known(columns):
+    """At a distance of 1.5 lengthscales along an axis, by the errata."""
+    bias = {2: -0.109, 4: -0.059, 8: -0.014}[columns]
+    exact = RBFKernel().double()
+    exact.lengthscale = 1.0
+    width = 2**17
+    kernel = rfgp.approximate(exact, 2 * width, input_dim=columns, method="fourier_hadamard", seed=0)
+    x, y = torch.zeros(1, columns, dtype=torch.float64), torch.zeros(1, columns, dtype=torch.float64)
+    y[0, 0] = 1.5
+    cosines = width * (kernel.features(x) * kernel.features(y)).detach().reshape(2, width).sum(0)
+    blocks = cosines.reshape(-1, columns).mean(-1)  # independent
+    error = float(blocks.std()) / math.sqrt(len(blocks))
+    assert abs(float(blocks.mean() - dense(exact, x, y)) - bias) <= 5.0 * error + 0.0005
+    assert abs(bias) > 5.0 * error
+
+
+def test_spherical_features_are_as_far_from_the_polynomial_as_their_fit():
+    kernel, exact = made("polynomial on the sphere", "spherical")
+    x = KERNELS["polynomial on the sphere"].inputs(50)
+    feature_map = kernel.feature_map
+    difference = (feature_map.target(x, x) * kernel.family.scale(feature_map) ** 2 - exact(x).to_dense()).abs().max()
+    assert 0.0 < float(difference.detach()) <= 2.5**3 * feature_map.fit_error * (1.0 + 1e-9)
+
+
+def saved(kernel):
+    file = io.BytesIO()
+    torch.save(kernel.state_dict(), file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("knows_columns", [False, True])
+@every_family_and_method
+def test_state_dict_of_every_family(name, method, knows_columns):
+    case = KERNELS[name]
+    if method.startswith("optimized") and not knows_columns:
+        return  # it needs data
+    kernel, _ = made(name, method)
+    x = case.inputs(5)
+    expected = dense(kernel, x)
+    seed = 1 if "maclaurin" in method else 4  # which decides about the degrees
+    options = {} if knows_columns else {"input_dim": None}
+    parameters = case.make() if method.startswith("optimized") else case.create().double()  # for the same allocation
+    fresh, _ = made(name, method, parameters, seed=seed, **options)
+    fresh.load_state_dict(saved(kernel))
+    assert torch.equal(dense(fresh, x), expected)
+
+
+@every_family_and_method
+def test_copies_of_every_family(name, method):
+    kernel, exact = made(name, method, exact=ScaleKernel(KERNELS[name].make()).double())
+    x = KERNELS[name].inputs(5)
+    expected = dense(kernel, x)
+    copies = [copy.deepcopy((exact, kernel)), pickle.loads(pickle.dumps((exact, kernel)))]
+    for exact_copy, copied in copies:
+        assert torch.equal(dense(copied, x), expected)
+        assert list(map(id, copied.parameters())) == list(map(id, exact_copy.parameters()))
+        copied.outputscale = 5.0
+        assert torch.equal(dense(kernel, x), expected)
+        copied.resample(torch.Generator().manual_seed(3))
+        assert torch.equal(dense(kernel, x), expected)
+        if method not in EXACT_METHODS and name != "linear":
+            assert not torch.allclose(dense(copied, x) / copied.outputscale, expected / kernel.outputscale)
+
+
+@pytest.mark.parametrize("place", ["alone", "scale outside", "scale with active_dims"])
+@every_family
+def test_active_dims_of_every_family(name, place):
+    case = KERNELS[name]
+    dims = [5, 1, 3, 0][: case.columns]
+    x, y = case.inputs(5), case.inputs(4, seed=1)
+    spread = torch.full((9, 6), float("nan"), dtype=torch.float64)  # columns that are not active are not looked at
+    spread[:, dims] = torch.cat([x, y])
+    on_all, on_some = case.make(), case.make(active_dims=dims)
+    if place == "scale outside":
+        on_all, on_some = ScaleKernel(on_all).double(), ScaleKernel(on_some).double()
+    elif place == "scale with active_dims":
+        on_all, on_some = ScaleKernel(on_all).double(), ScaleKernel(case.make(), active_dims=dims).double()
+    expected, _ = made(name, exact=on_all)
+    for options in ({}, {"input_dim": 6}, {"train_inputs": torch.nan_to_num(spread, 0.5)}):
+        if "train_inputs" in options and not isinstance(expected.exact_kernel, ScaleKernel):
+            options["method"] = family(on_all).default
+        elif "train_inputs" in options:
+            options["method"] = family(on_all.base_kernel).default
+        options |= {} if options else {"input_dim": None}
+        if options.get("method", "").startswith("random_maclaurin"):
+            continue  # centres and scales do not differ, but nothing is gained
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kernel, _ = made(name, exact=on_some, **options)
+        assert_close(dense(kernel, spread[:5], spread[5:]), dense(expected, x, y), 0.0)
+        assert_close(kernel.features(spread[:5]), expected.features(x), 0.0)
+        assert_close(dense(kernel.exact_kernel, spread[:5], spread[5:]), dense(on_all, x, y))
+
+
+@every_family_and_method
+def test_batches_of_every_family(name, method):
+    """Kernels with a batch of parameters are, one by one, kernels with these parameters and the same weights."""
+    case = KERNELS[name]
+    exact = ScaleKernel(case.make(batch_shape=torch.Size([2, 3]))).double()  # whose scale has the batch of its base
+    exact.outputscale = torch.tensor([[0.5, 1.0, 2.0], [0.3, 0.7, 0.2]])
+    kernel, _ = made(name, method, exact=exact)
+    x, y = case.inputs(5), case.inputs(4, seed=1)
+    whole, features = dense(kernel, x, y), kernel.features(x).detach()
+    assert whole.shape == (2, 3, 5, 4) and kernel.batch_shape == (2, 3)
+    assert_close(dense(kernel.exact_kernel, x, y), dense(exact, x, y))
+    for i, j in [(0, 0), (1, 2)]:
+        single = case.make()
+        for mine, theirs in zip(single.parameters(), exact.base_kernel.parameters(), strict=True):
+            mine.data.copy_(theirs.data[i, j])
+        scaled_single = ScaleKernel(single).double()
+        scaled_single.outputscale = exact.outputscale[i, j].detach()
+        alone = rfgp.approximate(scaled_single, WIDTH, method=kernel.base_kernel.feature_map)
+        alone.base_kernel.center = kernel.base_kernel.center
+        assert_close(whole[i, j], dense(alone, x, y))
+        assert_close(features[i, j], alone.features(x).detach())
+        assert_close(dense(kernel[i, j], x, y), dense(alone, x, y))
+        assert_close(dense(exact, x, y)[i, j], dense(scaled_single, x, y))
+
+
+@every_family_and_method
+def test_float32_of_every_family(name, method):
+    """Rounding of float32 alone: kernels that move to float32 are the same to about a millionth of their size."""
+    case = KERNELS[name]
+    kernel, _ = made(name, method, exact=ScaleKernel(case.make()).double())
+    x, y = case.inputs(5), case.inputs(4, seed=1)
+    expected = dense(kernel, x, y)
+    narrow = copy.deepcopy(kernel).float()
+    assert kernel.features(x).dtype == (torch.complex128 if kernel.is_complex else torch.float64)
+    assert narrow.features(x.float()).dtype == (torch.complex64 if kernel.is_complex else torch.float32)
+    value = dense(narrow, x.float(), y.float())
+    assert value.dtype == torch.float32
+    assert (value.double() - expected).abs().max() <= 2e-5 * expected.abs().max()
+
+
+SCORES = {"spectral mixture": {"raw_mixture_weights"}, "periodic, 3 columns": {"raw_lengthscale"}}
+"""Parameters of discrete laws: values jump with them, gradients are right on average, see test_gradients_converge."""
+
+
+@every_family_and_method
+def test_gradients_reach_all_parameters_and_are_those_of_the_value(name, method):
+    case = KERNELS[name]
+    exact = ScaleKernel(case.make()).double()
+    if name == "polynomial on the sphere":
+        exact.requires_grad_(True)
+    kernel, _ = made(name, method, exact=exact)
+    x, y = case.inputs(4), case.inputs(3, seed=1)
+    weights = torch.randn(4, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+    def value():
+        return (weights * kernel(x, y).to_dense()).sum() + kernel(x, diag=True).sum()
+
+    parameters = dict(exact.named_parameters())
+    gradients = torch.autograd.grad(value(), list(parameters.values()), allow_unused=True)
+    for (path, parameter), gradient in zip(parameters.items(), gradients, strict=True):
+        if name == "polynomial on the sphere" and path.endswith("raw_offset"):
+            assert gradient is None  # it is frozen, see below
+            continue
+        assert gradient is not None and bool(gradient.ne(0).any()), path
+        if path.rpartition(".")[2] in SCORES.get(name, ()):
+            continue
+        start, values = parameter.data.clone(), []
+        direction = torch.randn(start.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        for step in (1e-6, -1e-6):
+            parameter.data = start + step * direction
+            values.append(float(value().detach()))
+        parameter.data = start
+        difference = (values[0] - values[1]) / 2e-6
+        size = float(gradient.norm() * direction.norm()) + 1e-3 * abs(values[0])
+        assert abs(float((gradient * direction).sum()) - difference) <= 1e-6 * size, path
+
+
+def test_spherical_features_are_for_one_offset():
+    kernel, exact = made("polynomial on the sphere", "spherical")
+    x = KERNELS["polynomial on the sphere"].inputs(5)
+    exact.offset = 1.7
+    for use in (lambda: kernel(x).to_dense(), lambda: kernel.features(x)):
+        with pytest.raises(
+            ValueError, match=r"^expected the offset 1.5 that .*, got 1.7; approximate the kernel again$"
+        ):
+            use()
+    again = rfgp.approximate(exact, WIDTH, input_dim=4, method="spherical")
+    assert torch.isfinite(again(x).to_dense()).all()
+
+
+def bad_inputs(name, dtype=torch.float64):
+    """Inputs that a kernel of a family has to refuse, with what it says."""
+    case = KERNELS[name]
+    good = case.inputs(5)
+    cases = {"NaN": float("nan"), "infinity": float("inf"), "minus infinity": float("-inf")}
+    bad = {}
+    for key, value in cases.items():
+        bad[key] = good.clone()
+        bad[key][2, 0] = value
+    messages = dict.fromkeys(bad, r"^expected finite values in x, got 1 NaN or infinite ones; remove or impute them$")
+    bad["integers"], messages["integers"] = good.long(), r"^expected floating-point x, got torch.int64; convert with"
+    bad["no rows"], messages["no rows"] = (
+        good[:0],
+        r"^expected at least one row in x, got shape \(0, \d\); pass non-empty",
+    )
+    if case.domain == "positive":
+        bad["below -c"], messages["below -c"] = (
+            -1.5 * good,
+            r"^expected inputs above -1.0, got -.*; use a larger skewness$",
+        )
+        bad["at -c"] = torch.full_like(good, -1.0)
+        messages["at -c"] = r"^expected inputs above -1.0, got -1.0; use a larger skewness$"
+    if case.domain == "sphere":
+        bad["off the sphere"] = 1.1 * good
+        messages["off the sphere"] = r"^expected x on the unit sphere, got .* by 0.1; divide every row by its norm$"
+    return [(value, messages[key]) for key, value in bad.items()]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@every_family
+def test_bad_inputs_raise_and_leave_the_kernel_as_it_was(name, waits):
+    case = KERNELS[name]
+    method = case.methods[0]
+    options = {"input_dim": None} if waits else {}
+    kernel, _ = made(name, method, **options)
+    good = case.inputs(5)
+    before = {key: copy.deepcopy(value) for key, value in kernel.state_dict().items()}
+    for bad, message in bad_inputs(name):
+        for spread in (bad, torch.cat([bad, bad], dim=-1)) if waits else (bad,):
+            for left, right in ((spread, None), (spread, spread + 1)):
+                with pytest.raises(ValueError, match=message if spread is bad else r"^expected "):
+                    kernel(left, right).to_dense()
+            with pytest.raises(ValueError, match=r"^expected "):
+                kernel(spread, diag=True)
+        with pytest.raises(ValueError, match=r"^expected "):
+            kernel(good, bad).to_dense()
+        after = kernel.state_dict()
+        assert before.keys() == after.keys() and (kernel.feature_map is None) == (waits and name != "spectral mixture")
+        assert all(torch.equal(v, after[k]) for k, v in before.items() if isinstance(v, torch.Tensor))
+    assert torch.equal(dense(kernel, good), dense(made(name, method)[0], good))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda k: k + RBFKernel(), lambda k: ScaleKernel(RBFKernel() * k), lambda k: RBFKernel() + k]
+)
+def test_a_build_that_fails_leaves_all_parts_waiting(make):
+    kernel = rfgp.approximate(make(CosineKernel()).double(), WIDTH, seed=0)
+    for use in (lambda x: kernel(x).to_dense(), lambda x: kernel(x, x[:2]).to_dense(), kernel.features):
+        with pytest.raises(ValueError, match="expected one input column for CosineKernel, got 2"):
+            use(inputs(5, 2))
+    maps = [part.feature_map for part in kernel.modules() if isinstance(part, FeatureKernel)]
+    assert maps == [None, None]
+    fresh = rfgp.approximate(make(CosineKernel()).double(), WIDTH, seed=0)
+    assert torch.equal(kernel(inputs(5, 1)).to_dense(), fresh(inputs(5, 1)).to_dense())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rfgp.kernels.SkewedChiSquaredKernel(0.0), r"^expected a positive skewness, got 0.0; "),
+        (lambda: rfgp.kernels.SkewedChiSquaredKernel(float("nan")), r"^expected a positive skewness, got nan; "),
+        (lambda: rfgp.kernels.OpticalKernel(3), r"^expected an even exponent, got 3; use 4$"),
+        (lambda: rfgp.kernels.OpticalKernel(22), r"^expected an integer from 1 to 20 for exponent, got 22; choose"),
+        (
+            lambda: rfgp.kernels.DotProductKernel(torch.tensor([1.0, -1.0])),
+            r"^expected finite non-negative coefficients",
+        ),
+        (
+            lambda: rfgp.kernels.DotProductKernel(torch.tensor([1.0, 0.0])),
+            r"positive one beyond a_0, got \[1.0, 0.0\]; ",
+        ),
+        (lambda: rfgp.kernels.DotProductKernel(torch.tensor([1.0, float("inf")])), r"^expected finite non-negative"),
+        (lambda: rfgp.kernels.DotProductKernel(torch.ones(2, 2)), r"^expected finite non-negative coefficients"),
+    ],
+)
+def test_exact_kernels_refuse_what_gives_no_kernel(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_the_exact_skewed_kernel_refuses_inputs_below_its_bound():
+    kernel = rfgp.kernels.SkewedChiSquaredKernel(0.5)
+    with pytest.raises(ValueError, match=r"^expected inputs above -0.5, got -0.5; use a larger skewness$"):
+        kernel(torch.full((3, 1), -0.5)).to_dense()
+
+
+def test_exact_kernels_are_their_definitions():
+    x, y = inputs(5).abs(), inputs(3, seed=1).abs()
+    inner = x @ y.mT
+    coefficients = torch.tensor([0.5, 1.0, 0.0, 0.3])
+    assert_close(dense(rfgp.kernels.DotProductKernel(coefficients).double(), x, y), 0.5 + inner + 0.3 * inner**3, 1e-7)
+    exponential = rfgp.kernels.ExponentialDotProductKernel(ard_num_dims=4).double()
+    exponential.lengthscale = torch.tensor([[0.5, 1.0, 2.0, 4.0]])
+    assert_close(dense(exponential, x, y), torch.exp((x / exponential.lengthscale.detach() ** 2) @ y.mT))
+    left, right = x[:, None, :] + 0.7, y[None, :, :] + 0.7
+    chi = (2.0 * (left * right).sqrt() / (left + right)).prod(-1)
+    assert_close(dense(rfgp.kernels.SkewedChiSquaredKernel(0.7), x, y), chi)
+    norms = x.square().sum(-1)[:, None] * y.square().sum(-1)[None, :]
+    optical = {2: inner**2 + norms, 4: 4.0 * (inner**4 + 4.0 * inner**2 * norms + norms**2)}
+    for exponent, expected in optical.items():
+        assert_close(dense(rfgp.kernels.OpticalKernel(exponent), x, y), expected)
 
 
 class Evaluated(torch.nn.Module):
@@ -273,7 +799,7 @@ def with_prior_that_pickles():
 )
 @pytest.mark.parametrize("make_lazy", [False, True])
 def test_copies_share_parameters_among_themselves(clone, make, make_lazy):
-    exact = randomise(make())
+    exact = randomised(make())
     kernel = rfgp.approximate(exact, WIDTH, input_dim=None if make_lazy else 4, seed=0)
     x = inputs(5)
     expected = kernel(x).to_dense()
@@ -294,7 +820,7 @@ def test_copies_share_parameters_among_themselves(clone, make, make_lazy):
 @pytest.mark.parametrize("method", ["auto", "gaussian", "tensor_srht_stacked:complex", "tensor_sketch"])
 def test_state_dict_of_lazy_and_made_kernels(name, saved_dim, fresh_dim, method):
     x = inputs(5)
-    kernel = rfgp.approximate(randomise(EXACT[name]()), WIDTH, input_dim=saved_dim, method=method, seed=3)
+    kernel = rfgp.approximate(randomised(EXACT[name]()), WIDTH, input_dim=saved_dim, method=method, seed=3)
     expected = kernel(x).to_dense()
     file = io.BytesIO()
     torch.save(kernel.state_dict(), file)
@@ -307,7 +833,7 @@ def test_state_dict_of_lazy_and_made_kernels(name, saved_dim, fresh_dim, method)
 
 
 def test_state_dict_before_the_first_call():
-    kernel = rfgp.approximate(randomise(ScaleKernel(polynomial())), WIDTH, seed=3)
+    kernel = rfgp.approximate(randomised(ScaleKernel(polynomial())), WIDTH, seed=3)
     fresh = rfgp.approximate(ScaleKernel(polynomial()).double(), WIDTH, seed=3)
     fresh.load_state_dict(kernel.state_dict())
     x = inputs(5)
@@ -326,7 +852,8 @@ def test_same_seed_same_kernel(make, method):
     lazily = rfgp.approximate(make().double(), WIDTH, **arguments)
     expected = dense(lazily, x)
     assert torch.equal(dense(rfgp.approximate(make().double(), WIDTH, input_dim=4, **arguments), x), expected)
-    with_data = rfgp.approximate(make().double(), WIDTH, train_inputs=inputs(40), **arguments)
+    named = arguments if make is LinearKernel or method != "auto" else {"method": "tensor_srht", "seed": 7}
+    with_data = rfgp.approximate(make().double(), WIDTH, train_inputs=inputs(40), **named)
     assert torch.equal(dense(with_data, x), expected)
     active = rfgp.approximate(make(active_dims=[5, 1, 0, 2]).double(), WIDTH, input_dim=6, **arguments)
     spread = torch.zeros(6, 6, dtype=torch.float64)
@@ -335,6 +862,17 @@ def test_same_seed_same_kernel(make, method):
     if make is polynomial:
         other = rfgp.approximate(make().double(), WIDTH, method=method, seed=8)
         assert not torch.allclose(dense(other, x), expected)
+
+
+@pytest.mark.parametrize("name", ["polynomial", "rbf", "matern 3/2", "exponential"])
+def test_auto_with_data_is_the_method_that_is_predicted_to_be_best(name):
+    case, exact = KERNELS[name], KERNELS[name].make()
+    data, x = case.inputs(40), case.inputs(5, seed=1)
+    chosen = best_method(exact, WIDTH, data)
+    assert chosen.partition(":")[0] in family(exact).methods and not chosen.endswith(":complex")
+    automatic = rfgp.approximate(exact, WIDTH, train_inputs=data, seed=7)
+    named = rfgp.approximate(exact, WIDTH, method=chosen, train_inputs=data, seed=7)
+    assert torch.equal(automatic(x).to_dense(), named(x).to_dense())
 
 
 def test_no_seed_takes_one_from_the_default_generator():
@@ -382,7 +920,8 @@ def feature_map(kernel):
     ],
 )
 def test_input_dim_is_inferred(exact, options, expected):
-    kernel = rfgp.approximate(exact(), WIDTH, seed=0, **options)
+    method = "tensor_srht" if "train_inputs" in options else "auto"  # auto would rank the methods, some without offset
+    kernel = rfgp.approximate(exact(), WIDTH, method=method, seed=0, **options)
     assert feature_map(kernel).input_dim == expected
 
 
@@ -431,7 +970,7 @@ def test_maps_take_dtype_of_the_kernel():
 
 
 def test_scale_kernel_with_active_dims_of_its_own():
-    exact = randomise(ScaleKernel(LinearKernel(), active_dims=[0, 2]))
+    exact = randomised(ScaleKernel(LinearKernel(), active_dims=[0, 2]))
     kernel = rfgp.approximate(exact, WIDTH, seed=0)
     x = inputs(5)
     expected = exact(x).to_dense()
@@ -446,7 +985,7 @@ def test_approximating_twice_changes_nothing():
 
 
 def test_features_survive_a_plain_scale_kernel():
-    inside = rfgp.approximate(randomise(polynomial()), WIDTH, input_dim=4)
+    inside = rfgp.approximate(randomised(polynomial()), WIDTH, input_dim=4)
     outside = ScaleKernel(inside, batch_shape=THREE).double()
     outside.outputscale = torch.tensor([0.5, 1.0, 2.0])
     kernel = rfgp.kernels.with_features(outside)
@@ -459,19 +998,58 @@ def test_features_survive_a_plain_scale_kernel():
         rfgp.kernels.with_features(polynomial())
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        RBFKernel,
-        CosineKernel,
-        lambda: ScaleKernel(CosineKernel()),
-        lambda: polynomial() + CosineKernel(),
-        lambda: "rbf",
-    ],
-)
-def test_unsupported_kernels_raise(kernel):
-    with pytest.raises(ValueError, match=r"expected a kernel with random features .*PolynomialKernel.*LinearKernel"):
-        rfgp.approximate(kernel(), WIDTH, input_dim=2)
+UNSUPPORTED = {
+    "arc": lambda: gpytorch.kernels.ArcKernel(MaternKernel()),
+    "piecewise polynomial": lambda: gpytorch.kernels.PiecewisePolynomialKernel(q=2),
+    "random features of GPyTorch": lambda: gpytorch.kernels.RFFKernel(num_samples=8, num_dims=2),
+    "Hamming": lambda: gpytorch.kernels.HammingIMQKernel(vocab_size=4),
+    "gradients": lambda: gpytorch.kernels.RBFKernelGrad(),
+    "subclass": lambda: type("Mine", (RBFKernel,), {})(),
+    "not a kernel": lambda: "rbf",
+}
+AROUND = {
+    "alone": lambda kernel: kernel,
+    "scaled": ScaleKernel,
+    "sum": lambda kernel: polynomial() + kernel,
+    "product": lambda kernel: RBFKernel() * kernel,
+    "nested": lambda kernel: ScaleKernel(RBFKernel() * (LinearKernel() + ScaleKernel(kernel))),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"input_dim": 2}, {"train_inputs": inputs(40, 2)}])
+@pytest.mark.parametrize("method", ["auto", "fourier"])
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("kernel", UNSUPPORTED)
+def test_unsupported_kernels_raise_and_list_the_supported_ones(kernel, around, method, options):
+    made = UNSUPPORTED[kernel]()
+    if not isinstance(made, str):
+        made = AROUND[around](made)
+    elif around != "alone":
+        return
+    before = copy.deepcopy(made.state_dict()) if around != "alone" else {}
+    with pytest.raises(ValueError, match=r"^expected a kernel with random features") as caught:
+        rfgp.approximate(made, WIDTH, method=method, **options)
+    names = [supported.__name__ for supported in FAMILIES]
+    assert all(name in str(caught.value) for name in [*names, "ScaleKernel", "AdditiveKernel", "ProductKernel"])
+    assert str(caught.value).endswith(f"got {type(UNSUPPORTED[kernel]()).__name__}; use one of these")
+    assert all(torch.equal(value, made.state_dict()[key]) for key, value in before.items())
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_cosine_kernels_of_more_than_one_column_raise(around):
+    x = inputs(40, 2)
+    for options in ({"input_dim": 2}, {"train_inputs": x}, {}):
+        with pytest.raises(ValueError, match=r"^expected one input column for CosineKernel, got 2; it is not positive"):
+            rfgp.approximate(AROUND[around](CosineKernel()).double(), WIDTH, **options)(x).to_dense()
+    with pytest.raises(ValueError, match=r"^expected one input column for CosineKernel, got 2"):
+        rfgp.approximate(AROUND[around](CosineKernel(active_dims=[0, 2])), WIDTH)
+    on_one = AROUND[around](CosineKernel(active_dims=[1])).double()
+    assert rfgp.approximate(on_one, WIDTH, input_dim=2)(x).shape == (40, 40)
+
+
+def test_the_cosine_kernel_of_two_columns_is_not_positive_definite():
+    eigenvalues = torch.linalg.eigvalsh(CosineKernel().double()(inputs(40, 2)).to_dense())
+    assert float(eigenvalues.min()) < -1.0
 
 
 @pytest.mark.parametrize(
@@ -484,10 +1062,19 @@ def test_unsupported_kernels_raise(kernel):
         (polynomial, {"input_dim": 0}, "expected a positive integer for input_dim"),
         (polynomial, {"method": "fast"}, "expected a method among"),
         (polynomial, {"method": "rademacher:imaginary"}, "expected a method among"),
-        (polynomial, {"method": "linear"}, "expected a polynomial feature map of degree 2"),
+        (polynomial, {"method": "linear"}, "expected one of the methods rademacher, .* got 'linear'"),
+        (polynomial, {"method": "fourier"}, "expected one of the methods rademacher, .* got 'fourier'"),
+        (RBFKernel, {"method": "tensor_srht"}, "expected one of the methods fourier, .* got 'tensor_srht'"),
+        (RBFKernel, {"method": "fourier", "num_features": 33}, "expected an even num_features for fourier"),
+        (RBFKernel, {"method": "optical:ctr"}, "expected a real form of optical, got 'optical:ctr'; write optical"),
+        (RBFKernel, {"method": "optimized_maclaurin"}, "expected train_inputs for optimized_maclaurin"),
+        (RBFKernel, {"method": ProductSketch(5, 8, 2)}, r"expected RandomFourier with spectrum=Gaussian\(\) for RBF"),
+        (MaternKernel, {"method": RandomFourier(4, 8, Matern(1.5))}, r"spectrum=Matern\(nu=2.5\) for MaternKernel"),
+        (rfgp.kernels.OpticalKernel, {"method": OpticalFeatures(4, 8, 4)}, "OpticalFeatures with exponent=2"),
+        (polynomial, {"method": "spherical"}, "expected an offset of at least 1 for spherical, got 0.6931"),
         (polynomial, {"method": ProductSketch(5, 8, 3)}, "expected a polynomial feature map of degree 2"),
         (LinearKernel, {"method": ProductSketch(4, 8, 2)}, "expected a polynomial feature map of degree 1"),
-        (polynomial, {"method": "linear", "input_dim": None}, "expected a polynomial feature map of degree 2"),
+        (polynomial, {"method": "linear", "input_dim": None}, "expected one of the methods .* got 'linear'"),
         (lambda: PolynomialKernel(power=2.5), {}, "for power"),
         (lambda: PolynomialKernel(power=0), {}, "for power"),
         (lambda: PolynomialKernel(power=21), {}, "for power"),
@@ -517,10 +1104,12 @@ def test_feature_kernel_checks_the_map():
         FeatureKernel(polynomial(), TensorSRHT(5, 8, 3))
     with pytest.raises(ValueError, match="degree 2"):
         FeatureKernel(polynomial(), ComplexToReal(TensorSRHT(5, 8, 3, is_complex=True)))
-    with pytest.raises(ValueError, match="expected a kernel with random features"):
+    with pytest.raises(ValueError, match=r"expected a FourierSeries of one order .* got TensorSRHT of degree 3"):
         FeatureKernel(CosineKernel(), TensorSRHT(5, 8, 3))
-    with pytest.raises(ValueError, match="degree 2"):
-        FeatureKernel(polynomial(), MapRecipe("rademacher", 8, 0))(inputs(3)).to_dense()
+    with pytest.raises(ValueError, match="expected a kernel with random features"):
+        FeatureKernel(UNSUPPORTED["arc"](), TensorSRHT(5, 8, 3))
+    with pytest.raises(ValueError, match="expected one of the methods"):
+        FeatureKernel(polynomial(), MapRecipe("fourier", 8, 0))
     kernel = FeatureKernel(polynomial(), TensorSRHT(4, 8, 2))
     with pytest.raises(ValueError, match="expected x with 4 columns"):
         kernel(inputs(3).float()).to_dense()
@@ -529,11 +1118,11 @@ def test_feature_kernel_checks_the_map():
 def test_more_features_than_rows_warns_and_works():
     x = inputs(20).float()
     with pytest.warns(UserWarning, match="num_features=32 exceeds the 20 training rows"):
-        kernel = rfgp.approximate(polynomial(), WIDTH, train_inputs=x)
+        kernel = rfgp.approximate(polynomial(), WIDTH, method="tensor_srht", train_inputs=x)
     assert torch.isfinite(kernel(x).to_dense()).all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        rfgp.approximate(polynomial(), WIDTH, train_inputs=inputs(WIDTH))
+        rfgp.approximate(polynomial(), WIDTH, method="tensor_srht", train_inputs=inputs(WIDTH))
 
 
 def test_last_dim_is_batch_raises():

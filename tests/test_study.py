@@ -12,6 +12,7 @@ import torch
 from rfgp import _files, _report, study
 from rfgp.__main__ import main
 from rfgp.datasets import read_table
+from rfgp.selection import best_method
 
 METHODS = ["tensor_srht:ctr", "rademacher:real"]
 
@@ -126,6 +127,43 @@ def test_exact_features_are_no_distance_from_exact(kind, limit, request):
         assert (only.error, only.mnll) == pytest.approx((result.exact.error, result.exact.mnll), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "methods"),
+    [
+        (
+            "rbf",
+            [
+                "fourier",
+                "fourier_orthogonal",
+                "fourier_hadamard",
+                "optimized_maclaurin:real",
+                "optimized_maclaurin:ctr",
+            ],
+        ),
+        ("matern:0.5", ["fourier", "fourier_orthogonal", "fourier_hadamard"]),
+        ("rq", ["fourier", "fourier_orthogonal", "fourier_hadamard"]),
+        ("linear", list(study.METHODS)),
+    ],
+)
+def test_methods_where_none_are_named(regression, kernel, methods):
+    result = run(regression, kernel=kernel, methods=None, num_features=[8], num_seeds=1, exact_limit=30)
+    assert [r.method for r in result.runs] == result.settings["methods"] == methods
+    assert all(0.0 < r.kl < math.inf and 0.0 <= r.kernel_error < math.inf for r in result.runs)
+
+
+def test_features_come_closer_to_a_shift_invariant_kernel(regression):
+    result = run(regression, kernel="matern:1.5", methods=["fourier"], num_features=[8, 512], num_seeds=3)
+    errors = {row.num_features: row.mean["kernel_error"] for row in result.summaries()}
+    assert errors[512] < 0.5 * errors[8]
+
+
+def test_auto_of_a_study_is_the_method_that_is_predicted_to_be_best(regression):
+    bench = study._Bench(regression, study.exact_kernel("rbf"), 48, 0.01, "standardize")
+    chosen = best_method(bench.kernel, 16, bench.x)
+    kernels = [bench.approximation(method, 16, 0) for method in ("auto", chosen)]
+    assert torch.equal(*[kernel(bench.x[:9]).to_dense() for kernel in kernels])
+
+
 def test_error_and_mnll_are_in_units_of_the_target(regression):
     settings = {"methods": METHODS[:1], "num_features": [16], "num_seeds": 1}
     result = run(regression, **settings)
@@ -196,10 +234,13 @@ def test_a_vanished_variance_is_infinitely_far():
 
 
 BAD_SETTINGS = [
-    ({"kernel": "rbf"}, "expected polynomial:p with a degree p, or linear, as the kernel, got 'rbf'"),
+    ({"kernel": "periodic"}, "expected polynomial:p with a degree p, linear, rbf, rq, or matern:nu .* got 'periodic'"),
+    ({"kernel": "matern:2"}, "matern:nu with nu 0.5, 1.5 or 2.5 as the kernel, got 'matern:2'; choose one of these"),
     ({"kernel": "polynomial:0"}, "got 'polynomial:0'"),
     ({"kernel": "polynomial:21"}, "expected an integer from 1 to 20 for power, got 21"),
-    ({"methods": ["fourier"]}, "expected a method among rademacher, .* got 'fourier'"),
+    ({"methods": ["fourier"]}, "expected one of the methods rademacher, .* for PolynomialKernel, got 'fourier'"),
+    ({"kernel": "rbf"}, "expected one of the methods fourier, .* for RBFKernel, got 'tensor_srht:ctr'"),
+    ({"methods": ["magic"]}, "expected a method among rademacher, .* got 'magic'"),
     ({"methods": ["rademacher:imaginary"]}, "got 'rademacher:imaginary'"),
     ({"methods": []}, "expected at least one value for methods, got none"),
     ({"num_features": [9]}, "expected an even num_features for tensor_srht:ctr, .* got 9"),
@@ -243,7 +284,7 @@ BAD_COMMANDS = [
     (["study", "FILE", "--target", "yield", "--task", "classification"], "expected class labels in target 'yield'"),
     (["study", "diabetes", "--methods", "magic"], "got 'magic'; choose one of these"),
     (["study", "diabetes", "--methods", ","], "expected at least one value for methods, got none"),
-    (["study", "diabetes", "--kernel", "cubic"], "expected polynomial:p with a degree p, or linear"),
+    (["study", "diabetes", "--kernel", "cubic"], "expected polynomial:p with a degree p, linear, rbf, rq"),
     (["study", "diabetes", "--num-features", "8,x"], "expected a positive integer for --num-features, got 'x'"),
     (["study", "diabetes", "--num-features", "-8"], "expected a positive integer for --num-features, got '-8'"),
     (["study", "diabetes", "--seeds", "0"], "expected a positive integer for --seeds, got '0'"),

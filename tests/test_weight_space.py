@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 
+import dense
 import gpytorch
 import pytest
 import torch
@@ -750,7 +751,12 @@ UNSUPPORTED = {
     ),
     "kernel": lambda: WeightSpaceGP(RBFKernel(), GaussianLikelihood()),
     "exact kernel": lambda: WeightSpaceGP(ScaleKernel(PolynomialKernel(power=2)), GaussianLikelihood()),
-    "sum of kernels": lambda: WeightSpaceGP(polynomial() + polynomial(), GaussianLikelihood()),
+    "sum with an exact kernel": lambda: WeightSpaceGP(polynomial() + RBFKernel(), GaussianLikelihood()),
+    "product of kernels": lambda: WeightSpaceGP(polynomial() * polynomial(seed=1), GaussianLikelihood()),
+    "batch inside a sum": lambda: WeightSpaceGP(
+        rfgp.approximate(RBFKernel() + ScaleKernel(RBFKernel(), batch_shape=TWO), 12, input_dim=INPUTS, seed=0),
+        GaussianLikelihood(),
+    ),
     "batch of scales": lambda: WeightSpaceGP(polynomial(batch_shape=TWO), GaussianLikelihood()),
     "batch of scales that are not the classes": lambda: WeightSpaceGP(
         polynomial(batch_shape=TWO), likelihood_for("dirichlet")
@@ -766,6 +772,29 @@ UNSUPPORTED = {
 def test_unsupported_parts_raise(case):
     with pytest.raises(ValueError, match=r"expected .*(use|wrap|subtract|batch|fit)"):
         UNSUPPORTED[case]()
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["sum", "scaled sum"])
+def test_a_sum_of_kernels_is_the_kernel_of_their_features(outside):
+    x, y, _ = rows_for("gaussian", ROWS)
+    parts = [polynomial(seed=0), polynomial(width=6, seed=1)]
+    parts[1].outputscale = 0.2
+    kernel = ScaleKernel(parts[0] + parts[1]) if outside else parts[0] + parts[1]
+    likelihood, test = GaussianLikelihood(), points()
+    with torch.no_grad():
+        model = WeightSpaceGP(kernel, likelihood).fit(x, y)
+        scale = kernel.outputscale if outside else 1.0
+        known = [scale * (parts[0](a, b).to_dense() + parts[1](a, b).to_dense()) for a in (x, test) for b in (x, test)]
+        noise = likelihood.noise.expand(len(x))
+        mean, covariance = dense.posterior(known[0], known[1], known[3], noise, y)
+        predicted = model.posterior(test)
+        torch.testing.assert_close(predicted.mean, mean, **ROUNDING)
+        torch.testing.assert_close(predicted.covariance_matrix, covariance, **ROUNDING)
+        torch.testing.assert_close(model.log_marginal_likelihood(), dense.evidence(known[0], noise, y), **ROUNDING)
+    assert model.statistics.gram.shape[-1] == 18
+    parts[1].outputscale = 0.3  # which is part of the features, unlike the scale around the sum
+    with pytest.raises(ValueError, match=r"outputscale.*again"):
+        model.posterior(test)
 
 
 def products_used(model, arguments, monkeypatch):

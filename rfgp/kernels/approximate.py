@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+import gpytorch
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from .. import _checks
 from ..features import FeatureMap
-from .composition import FeatureProductKernel, FeatureScaleKernel, FeatureSumKernel
+from .composition import FeatureProductKernel, FeatureScaleKernel, FeatureSumKernel, share_scale
 from .families import Family, family, unsupported
 from .feature_kernel import FeatureKernel, FeatureStructure, reference
 from .recipe import MapRecipe
@@ -36,7 +38,8 @@ def approximate(
     products of sums are multiplied out; other products are taken feature by feature.
 
     :param kernel: a GPyTorch kernel of a supported family, or ScaleKernel, AdditiveKernel and ProductKernel of them.
-    :param num_features: the number of columns D that come out (exact parts, such as a linear kernel, may need fewer).
+    :param num_features: the number of columns D that come out; fewer where exact parts, such as a linear kernel, need
+        fewer, or where the parts of a sum or product leave some over.
     :param input_dim: the number of columns of the inputs; where it is None it is taken from ``train_inputs``,
         ``active_dims`` or ARD, and else from the first inputs the kernel sees.
     :param method: "auto", the name of a method, or a ready FeatureMap; see :class:`rfgp.kernels.MapRecipe`. "auto"
@@ -70,7 +73,8 @@ def approximate(
         input_dim = _checks.positive_integer("input_dim", input_dim)
     if seed is None:
         seed = int(torch.randint(0, 2**31 - 1, ()))
-    return _approximate(kernel, _Wish(width, input_dim, method, train_inputs, itertools.count(seed)))
+    like = reference(kernel, train_inputs)
+    return _approximate(kernel, _Wish(width, input_dim, method, train_inputs, like, itertools.count(seed)))
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,8 @@ class _Wish:
     input_dim: int | None
     method: str | FeatureMap
     x: Tensor | None
+    like: Tensor
+    """A tensor whose dtype and device weights take where a part of the kernel has none of its own."""
     seeds: Iterator[int] = field(repr=False)
 
     def select(self, kernel: Kernel) -> _Wish:
@@ -111,6 +117,11 @@ def _approximate(kernel: Kernel, wish: _Wish) -> Kernel:
         # GPyTorch copies the active_dims of a base kernel to the ScaleKernel around it: they select once
         inner = wish if kernel.base_kernel.active_dims is not None else wish.select(kernel)
         return FeatureScaleKernel(_approximate(kernel.base_kernel, inner), kernel)
+    if isinstance(kernel, AdditiveKernel | ProductKernel) and isinstance(wish.method, FeatureMap):
+        raise ValueError(
+            f"expected the name of a method for {type(kernel).__name__}, whose parts need features of their own, got a "
+            f"{type(wish.method).__name__}; approximate the parts one by one"
+        )
     if isinstance(kernel, AdditiveKernel):
         return _sum(_terms(kernel), wish)
     if isinstance(kernel, ProductKernel):
@@ -132,7 +143,7 @@ def _leaf(kernel: Kernel, wish: _Wish) -> FeatureKernel:
     known.check_method(recipe)
     if columns is None:
         return FeatureKernel(kernel, recipe)
-    like = reference(kernel)
+    like = reference(kernel, wish.like)
     feature_map = known.build(recipe, columns, wish.x).to(dtype=like.dtype, device=like.device)
     return FeatureKernel(kernel, feature_map, known.center(recipe, wish.x))
 
@@ -146,24 +157,46 @@ def _terms(kernel: Kernel) -> list[Kernel]:
 
 def _sum(terms: list[Kernel], wish: _Wish) -> FeatureSumKernel:
     exact = [_exact_columns(term, wish) for term in terms]
-    shares = _shares(wish.num_features - sum(c for c in exact if c is not None), exact.count(None))
+    open_ended = [term for term, columns in zip(terms, exact, strict=True) if columns is None]
+    shares = _shares(wish.num_features - sum(c or 0 for c in exact), [_has_pairs(term, wish) for term in open_ended])
     widths = [next(shares) if columns is None else columns for columns in exact]
     return FeatureSumKernel(
         *[_approximate(term, replace(wish, num_features=width)) for term, width in zip(terms, widths, strict=True)]
     )
 
 
-def _shares(total: int, count: int) -> Iterator[int]:
-    """Equal shares of a number of features, in pairs as far as that goes."""
-    if total < count:
-        raise ValueError(f"expected at least one feature for each of {count} parts, got {total}; use more features")
-    pairs, single = divmod(total, 2) if total >= 2 * count else (0, 0)
-    if not pairs:
-        return iter([total // count + (i < total % count) for i in range(count)])
-    shares = [2 * (pairs // count + (i < pairs % count)) for i in range(count)]
-    if count:
-        shares[-1] += single
+def _shares(total: int, has_pairs: list[bool]) -> Iterator[int]:
+    """Equal shares of a number of features, in pairs; single ones go where columns need no pairs, if anywhere."""
+    count = len(has_pairs)
+    needed = sum(2 if paired else 1 for paired in has_pairs)
+    if total < needed:
+        raise ValueError(
+            f"expected at least {needed} features for {count} approximated parts of a sum, beside the columns of exact "
+            f"parts, got {total}; use {needed - total} more"
+        )
+    if total < 2 * count:
+        shares, single = [2 if paired else 1 for paired in has_pairs], total - needed
+    else:
+        pairs, single = divmod(total, 2)
+        shares = [2 * (pairs // count + (i < pairs % count)) for i in range(count)]
+    for i in reversed(range(count)):
+        if single and not has_pairs[i]:
+            shares[i], single = shares[i] + 1, single - 1
     return iter(shares)
+
+
+def _has_pairs(kernel: Kernel, wish: _Wish) -> bool:
+    """Whether the features of a part that is approximated come in pairs, or may do so."""
+    while isinstance(kernel, ScaleKernel) and not isinstance(kernel, FeatureStructure):
+        kernel = kernel.base_kernel
+    if isinstance(kernel, FeatureStructure):
+        return False
+    if isinstance(kernel, AdditiveKernel | ProductKernel):
+        return not str(wish.method).endswith(":complex")
+    known = family(kernel)
+    is_open = wish.method == "auto" and wish.x is not None
+    names = known.applicable(wish.x.shape[-1]) if is_open and wish.x is not None else (wish.name(known),)
+    return any(MapRecipe(name, 2, 0).has_pairs for name in names)
 
 
 def _exact_columns(kernel: Kernel, wish: _Wish) -> int | None:
@@ -178,23 +211,34 @@ def _exact_columns(kernel: Kernel, wish: _Wish) -> int | None:
 
 
 def _product(kernel: ProductKernel, wish: _Wish) -> Kernel:
-    factors = _factors(kernel)
-    choices = [_terms(factor) for factor in factors]
-    if any(len(terms) > 1 for terms in choices):
-        return _sum([ProductKernel(*terms) for terms in itertools.product(*choices)], wish)
-    is_complex = isinstance(wish.method, str) and wish.method.endswith(":complex")
-    width = wish.num_features if is_complex else wish.num_features // 2
+    products = _expanded(kernel)
+    if len(products) > 1:
+        seen: set[tuple[int, ...]] = set()
+        terms = [[_with_new_priors(factor, seen) for factor in factors] for factors in products]
+        return _sum([ProductKernel(*factors) if len(factors) > 1 else factors[0] for factors in terms], wish)
+    (factors,) = products
     exact = [_exact_columns(factor, wish) for factor in factors]
     small = [columns is not None and columns <= _SMALL for columns in exact]
-    for columns, is_small in zip(exact, small, strict=True):
-        width //= (columns or 1) if is_small else 1
     methods = [_method_in_product(factor, wish) for factor in factors]
     open_ended = [method for method, is_small in zip(methods, small, strict=True) if not is_small]
+    is_complex = str(wish.method).endswith(":complex")
+    becomes_pairs = not is_complex and any(str(method).endswith(":complex") for method in open_ended)
+    width = wish.num_features // 2 if becomes_pairs else wish.num_features
+    for columns, is_small in zip(exact, small, strict=True):
+        width //= (columns or 1) if is_small else 1
     groups = open_ended.count(None) + int(any(method is not None for method in open_ended))
-    share = max(int(width ** (1.0 / max(groups, 1)) + 1e-9), 1)
+    share = int(width ** (1.0 / max(groups, 1)) + 1e-9)
     parts = []
     for factor, is_small, method in zip(factors, small, methods, strict=True):
-        own = wish if is_small else replace(wish, num_features=share, method=method or wish.method)
+        own = wish if is_small else replace(wish, method=method or _own_method(factor, wish))
+        if not is_small:
+            columns = share - share % 2 if _has_pairs(factor, own) else share
+            if not columns and not isinstance(factor, FeatureStructure):
+                raise ValueError(
+                    f"expected more features for a product of {len(factors)} parts, got {wish.num_features}, which "
+                    "leaves none to some of them; use more"
+                )
+            own = replace(own, num_features=columns)
         parts.append(_approximate(factor, own))
     return FeatureProductKernel(*parts, is_complex=is_complex)
 
@@ -203,25 +247,79 @@ _SMALL = 4
 """Exact features of at most so many columns multiply the number of features of a product."""
 
 
+def _expanded(kernel: Kernel) -> list[list[Kernel]]:
+    """The factors of the products whose sum is the kernel; scales of sums and products go to their first factors."""
+    if isinstance(kernel, FeatureStructure):
+        return [[kernel]]
+    if isinstance(kernel, AdditiveKernel):
+        return [factors for part in kernel.kernels for factors in _expanded(part)]
+    if isinstance(kernel, ProductKernel):
+        choices = itertools.product(*[_expanded(part) for part in kernel.kernels])
+        return [[factor for factors in chosen for factor in factors] for chosen in choices]
+    if not isinstance(kernel, ScaleKernel) or not any(
+        isinstance(part, AdditiveKernel | ProductKernel) for part in kernel.base_kernel.modules()
+    ):
+        return [[kernel]]
+    if kernel.active_dims is not None:
+        raise ValueError(
+            "expected active_dims on the parts of a sum or a product inside a product, got them on a ScaleKernel "
+            "around it; move them inside"
+        )
+    return [[_scaled(kernel, first), *others] for first, *others in _expanded(kernel.base_kernel)]
+
+
+def _scaled(scale_kernel: ScaleKernel, factor: Kernel) -> ScaleKernel:
+    """A factor with the very output scale of another kernel."""
+    scaled = ScaleKernel(factor, batch_shape=scale_kernel.raw_outputscale.shape)
+    share_scale(scale_kernel, scaled)
+    return scaled
+
+
+def _with_new_priors(kernel: Kernel, seen: set[tuple[int, ...]]) -> Kernel:
+    """A factor; where some of its priors have been seen, one with the very same parameters that leaves those out.
+
+    GPyTorch counts a prior as often as its kernel occurs, and multiplying out repeats kernels.
+    """
+    own = {
+        (id(prior), *(id(parameter) for parameter in module.parameters(recurse=False)))
+        for module in kernel.modules()
+        if isinstance(module, gpytorch.Module)
+        for prior, *_ in module._priors.values()
+    }
+    if not own & seen:
+        seen |= own
+        return kernel
+    shared = [*kernel.parameters(), *(constraint for _, constraint in kernel.named_constraints())]
+    twin = copy.deepcopy(kernel, {id(part): part for part in shared})
+    for module, original in zip(twin.modules(), kernel.modules(), strict=True):
+        if isinstance(original, gpytorch.Module):
+            parameters = [id(parameter) for parameter in original.parameters(recurse=False)]
+            known = [name for name, (prior, *_) in original._priors.items() if (id(prior), *parameters) in seen]
+            module._priors = type(original._priors)((k, v) for k, v in module._priors.items() if k not in known)
+    seen |= own
+    return twin
+
+
+def _own_method(kernel: Kernel, wish: _Wish) -> str:
+    """The method asked for, or "auto" for a factor that has no such method."""
+    while isinstance(kernel, ScaleKernel) and not isinstance(kernel, FeatureStructure):
+        kernel = kernel.base_kernel
+    name = str(wish.method).partition(":")[0]
+    return str(wish.method) if isinstance(kernel, FeatureStructure) or name in family(kernel).methods else "auto"
+
+
 def _method_in_product(kernel: Kernel, wish: _Wish) -> str | None:
     """The method whose single columns are without bias, complex where it can be; None where there is none."""
-    if isinstance(wish.method, FeatureMap) or isinstance(kernel, FeatureStructure):
-        return None
-    while isinstance(kernel, ScaleKernel):
+    while isinstance(kernel, ScaleKernel) and not isinstance(kernel, FeatureStructure):
         kernel = kernel.base_kernel
+    if isinstance(kernel, FeatureStructure):
+        return None
     known = family(kernel)
-    name = wish.method.partition(":")[0]
+    name = str(wish.method).partition(":")[0]
     chosen = known.in_products if wish.method == "auto" or name not in known.methods else name
     if chosen is None or chosen.endswith(("maclaurin", "hadamard")) or chosen in ("linear", "series"):
         return None
     return chosen if chosen == "optical" else f"{chosen}:complex"
-
-
-def _factors(kernel: Kernel) -> list[Kernel]:
-    """The parts of nested products."""
-    if isinstance(kernel, ProductKernel) and not isinstance(kernel, FeatureStructure):
-        return [factor for part in kernel.kernels for factor in _factors(part)]
-    return [kernel]
 
 
 def _num_columns(kernel: Kernel, input_dim: int | None) -> int | None:

@@ -12,7 +12,8 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
-from .feature_kernel import FeatureStructure
+from ..features import ComplexToReal, FeatureMap, FourierSeries, LinearFeatures, Maclaurin
+from .feature_kernel import FeatureStructure, reference
 
 
 class FeatureScaleKernel(FeatureStructure, ScaleKernel):
@@ -80,16 +81,16 @@ class FeatureScaleKernel(FeatureStructure, ScaleKernel):
     def __getitem__(self, index: Any) -> FeatureScaleKernel:
         if not self.batch_shape:
             return self
-        return self._with(self.base_kernel[index], ScaleKernel.__getitem__(self._without_dims(), index))
+        return self._with(self.base_kernel[index], self._scale_alone()[index])
 
     def expand_batch(self, *sizes: Any) -> FeatureScaleKernel:
-        return self._with(self.base_kernel.expand_batch(*sizes), self._without_dims().expand_batch(*sizes))
+        return self._with(self.base_kernel.expand_batch(*sizes), self._scale_alone().expand_batch(*sizes))
 
-    def _without_dims(self) -> ScaleKernel:
-        """The exact kernel without ``active_dims``, which GPyTorch would index as if they were batched."""
-        exact = self.exact_kernel
-        exact.active_dims = None
-        return exact
+    def _scale_alone(self) -> ScaleKernel:
+        """The scale around nothing, without ``active_dims``, which GPyTorch would index as if they were batched."""
+        scale = ScaleKernel(Kernel(), batch_shape=self.raw_outputscale.shape)
+        share_scale(self, scale)
+        return scale
 
     def _with(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> FeatureScaleKernel:
         scale_kernel.active_dims = self.active_dims
@@ -111,7 +112,11 @@ class _Composite(FeatureStructure, Kernel):
 
     def output_factor(self) -> Tensor:
         """One, of shape (1, 1): the scales of the parts lie in the features."""
-        return torch.ones(1, 1, dtype=self.dtype, device=self.device)
+        return reference(self).new_ones(1, 1)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The features of the full inputs, (..., N, d) to (..., N, D)."""
+        return self.scalar_features(x)
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """All parameters of the parts."""
@@ -179,6 +184,7 @@ class FeatureProductKernel(_Composite, ProductKernel):
 
     :param kernels: kernels with features, each with its own ``active_dims`` and output scale.
     :param is_complex: whether complex features come out as they are.
+    :raises ValueError: where two parts have the same weights, which would bias the product.
 
     >>> import gpytorch, rfgp
     >>> exact = gpytorch.kernels.RBFKernel(active_dims=[0]) * gpytorch.kernels.MaternKernel(active_dims=[1])
@@ -187,6 +193,12 @@ class FeatureProductKernel(_Composite, ProductKernel):
     """
 
     def __init__(self, *kernels: Kernel, is_complex: bool = False) -> None:
+        for i, kernel in enumerate(kernels):
+            if any(_have_common_weights(kernel, other) for other in kernels[:i]):
+                raise ValueError(
+                    "expected parts with weights of their own, got two with the same ones, which would bias their "
+                    "product; make one of them with another seed"
+                )
         ProductKernel.__init__(self, *kernels)
         self._is_complex = is_complex
 
@@ -198,7 +210,7 @@ class FeatureProductKernel(_Composite, ProductKernel):
     @property
     def is_complex(self) -> bool:
         """Whether complex features come out; the kernel is then their real part."""
-        return self._is_complex
+        return self._is_complex and any(kernel.is_complex for kernel in self.parts)
 
     def active_features(self, x: Tensor) -> Tensor:
         """The products of the features of the parts, (..., N, D)."""
@@ -221,11 +233,30 @@ class FeatureProductKernel(_Composite, ProductKernel):
 
 
 def _elementwise(left: Tensor, right: Tensor) -> Tensor:
-    return math.sqrt(left.shape[-1]) * (left * right)
+    return (left * right).mul_(math.sqrt(left.shape[-1]))
 
 
 def _kronecker(left: Tensor, right: Tensor) -> Tensor:
     return (left.unsqueeze(-1) * right.unsqueeze(-2)).flatten(-2)
+
+
+def _have_common_weights(left: Kernel, right: Kernel) -> bool:
+    """Whether random maps of two kernels have the same weights."""
+    maps = [
+        [m for m in kernel.modules() if isinstance(m, FeatureMap) and not isinstance(m, _WITHOUT_WEIGHTS)]
+        for kernel in (left, right)
+    ]
+    return any(a is b or (type(a) is type(b) and _same_buffers(a, b)) for a in maps[0] for b in maps[1])
+
+
+_WITHOUT_WEIGHTS = (LinearFeatures, FourierSeries, Maclaurin, ComplexToReal)  # of their own
+
+
+def _same_buffers(a: FeatureMap, b: FeatureMap) -> bool:
+    """Whether the weights agree, and are so many, or so far from whole numbers, that chance cannot be the reason."""
+    pairs = list(zip(a.buffers(), b.buffers(), strict=False))
+    is_chance = sum(x.numel() for x, _ in pairs) < 24 and all(bool((x == x.round()).all()) for x, _ in pairs)
+    return not is_chance and all(x.shape == y.shape and bool((x == y.to(x)).all()) for x, y in pairs)
 
 
 def _concatenated(parts: list[Tensor]) -> Tensor:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .. import _checks
+from .parameter_free import ParameterFreeKernel
 
 
-class DotProductKernel(Kernel):
+class DotProductKernel(ParameterFreeKernel):
     r"""The kernel :math:`k(x, y) = \sum_n a_n (x^\top y)^n` with fixed coefficients :math:`a_n \ge 0`.
 
     :param coefficients: a_0, a_1, ..., (p + 1,), non-negative, not all zero beyond a_0.
@@ -31,8 +31,8 @@ class DotProductKernel(Kernel):
         values = _checks.series(coefficients).to(torch.get_default_dtype())
         self.register_buffer("coefficients", values)
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        inner = (x1 * x2).sum(-1) if diag else x1 @ x2.mT
+    def values(self, x1: Tensor, x2: Tensor) -> Tensor:
+        inner = x1 @ x2.mT
         result = torch.zeros_like(inner)
         for coefficient in self.coefficients.flip(0):
             result = result * inner + coefficient

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -49,14 +50,18 @@ class FeatureStructure(abc.ABC):
     def scalar_features(self, x: Tensor) -> Tensor:
         """The features (..., N, D) of the full inputs (..., N, d), without the output factor."""
         _checks.inputs(x)
+        with _all_or_nothing(self):
+            return self.active_features(self._select(x))
+
+    def _select(self, x: Tensor) -> Tensor:
         if self.active_dims is None:
-            return self.active_features(x)
+            return x
         if int(self.active_dims.max()) >= x.shape[-1]:
             raise ValueError(
                 f"expected x with more than {int(self.active_dims.max())} columns as active_dims says, got "
                 f"{x.shape[-1]}; correct one of the two"
             )
-        return self.active_features(x.index_select(-1, self.active_dims))
+        return x.index_select(-1, self.active_dims)
 
     @abc.abstractmethod
     def output_factor(self) -> Tensor:
@@ -81,13 +86,15 @@ class FeatureStructure(abc.ABC):
         """The kernel matrix of selected inputs, as an operator that knows its features, or its diagonal."""
         if last_dim_is_batch:
             raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        for x in (x1, x2):
+            _checks.inputs(x)
         same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
-        left = self._real_features(x1)
+        with _all_or_nothing(self):
+            left = self._real_features(x1)
+            right = left if same else self._real_features(x2)
         if diag:
-            return (left * (left if same else self._real_features(x2))).sum(-1)
-        if same:
-            return FeatureLinearOperator(left)
-        return FeatureCrossLinearOperator(left, self._real_features(x2).mT)
+            return (left * right).sum(-1)
+        return FeatureLinearOperator(left) if same else FeatureCrossLinearOperator(left, right.mT)
 
     def _real_features(self, x: Tensor) -> Tensor:
         """Real features of selected inputs: complex ones as real and imaginary part side by side."""
@@ -186,16 +193,18 @@ class FeatureKernel(FeatureStructure, Kernel):
         return features if scale == 1.0 else scale * features
 
     def _real_features(self, x: Tensor) -> Tensor:
-        feature_map, law = self.bound_map(x)
+        feature_map, law = self.bound_map(_checks.finite(x))
         if not feature_map.is_complex:
             return super()._real_features(x)
-        planes = torch.cat(feature_map.planes(self.map_inputs(_checks.finite(x)), **law), dim=-1)
+        planes = torch.cat(feature_map.planes(self.map_inputs(x), **law), dim=-1)
         return self.family.scale(feature_map) * planes
 
     def map_inputs(self, x: Tensor) -> Tensor:
         """What the map is fed with for selected inputs (..., N, d): centred, and scaled by the parameters."""
         centred = x if self.center is None else x - self.center
-        return self.family.inputs(self._map(x), centred)
+        inputs = self.family.inputs(self._map(x), centred)
+        batch = torch.broadcast_shapes(self.batch_shape, inputs.shape[:-2])
+        return inputs.expand(*batch, *inputs.shape[-2:])
 
     def bound_map(self, x: Tensor) -> tuple[FeatureMap, dict[str, Tensor]]:
         """The map, made for inputs like x where there is none yet, and the kernel parameters that it takes."""
@@ -204,7 +213,11 @@ class FeatureKernel(FeatureStructure, Kernel):
 
     def output_factor(self) -> Tensor:
         """One, of shape (1, 1): the scale of the base kernel lies in its scaled inputs."""
-        return torch.ones(1, 1, dtype=self.dtype, device=self.device)
+        return reference(self).new_ones(1, 1)
+
+    def features(self, x: Tensor) -> Tensor:
+        """The features of the full inputs, (..., N, d) to (..., N, D)."""
+        return self.scalar_features(x)
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """All parameters of the base kernel."""
@@ -243,19 +256,25 @@ class FeatureKernel(FeatureStructure, Kernel):
         return twin.train(self.training)
 
     def __getitem__(self, index: Any) -> FeatureKernel:
-        return self._with_base(self.base_kernel[index]) if self.batch_shape else self
+        return self._with_base(self._base_without_dims()[index]) if self.batch_shape else self
 
     def expand_batch(self, *sizes: Any) -> FeatureKernel:
+        return self._with_base(self._base_without_dims().expand_batch(*sizes))
+
+    def _base_without_dims(self) -> Kernel:
+        """The base kernel without ``active_dims``, which GPyTorch would index as if they were batched."""
         if self.active_dims is None:
-            return self._with_base(self.base_kernel.expand_batch(*sizes))
+            return self.base_kernel
         base = copy.deepcopy(self.base_kernel)
         base.active_dims = None
-        return self._with_base(base.expand_batch(*sizes))
+        return base
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + "_extra_state")
         if self.feature_map is None and saved and saved["input_dim"]:
-            self._build(saved["input_dim"], reference(self.base_kernel))
+            weights = [v for k, v in state_dict.items() if k.startswith(f"{prefix}feature_map.")]
+            like = next((torch.empty(0, dtype=v.dtype) for v in weights if torch.is_floating_point(v)), None)
+            self._build(saved["input_dim"], reference(self.base_kernel, like))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def get_extra_state(self) -> dict[str, int]:
@@ -266,7 +285,19 @@ class FeatureKernel(FeatureStructure, Kernel):
         """The dimension is used in ``_load_from_state_dict``, before the weights are loaded."""
 
 
-def reference(module: torch.nn.Module) -> Tensor:
-    """A tensor of the dtype and on the device of a module: its first parameter or buffer, else an empty one."""
+@contextmanager
+def _all_or_nothing(kernel: Any) -> Iterator[None]:
+    """Where evaluating a kernel fails, let maps that were made on the way wait for other inputs again."""
+    waiting = [part for part in kernel.modules() if isinstance(part, FeatureKernel) and part.feature_map is None]
+    try:
+        yield
+    except ValueError:
+        for part in waiting:
+            part.feature_map = None
+        raise
+
+
+def reference(module: torch.nn.Module, default: Tensor | None = None) -> Tensor:
+    """A tensor of the dtype and on the device of a module: its first parameter or buffer, else the default one."""
     tensors = [*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())]
-    return tensors[0] if tensors else torch.empty(0)
+    return tensors[0] if tensors else torch.empty(0) if default is None else default

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..features.optical import even_exponent, optical_kernel
+from .parameter_free import ParameterFreeKernel
 
 
-class OpticalKernel(Kernel):
+class OpticalKernel(ParameterFreeKernel):
     r"""The limit of optical random features, a sum of normalised even polynomial kernels.
 
     .. math:: k_{2 s}(x, y) = (s!)^2 \sum_{i=0}^s \binom{s}{i}^2 (x^\top y)^{2 i} (\|x\| \|y\|)^{2 (s - i)}
@@ -29,7 +29,5 @@ class OpticalKernel(Kernel):
         super().__init__(**kwargs)
         self.exponent = even_exponent(exponent)
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        if diag:
-            return optical_kernel(x1.unsqueeze(-2), x2.unsqueeze(-2), self.exponent)[..., 0, 0]
+    def values(self, x1: Tensor, x2: Tensor) -> Tensor:
         return optical_kernel(x1, x2, self.exponent)

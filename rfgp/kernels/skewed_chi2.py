@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..features import HyperbolicSecant
+from .parameter_free import ParameterFreeKernel
 
 
-class SkewedChiSquaredKernel(Kernel):
+class SkewedChiSquaredKernel(ParameterFreeKernel):
     r"""The skewed chi-squared kernel of inputs above -c, shift-invariant in their logarithms.
 
     .. math:: k(x, y) = \prod_k \frac{2 \sqrt{(x_k + c)(y_k + c)}}{(x_k + c) + (y_k + c)}
@@ -41,8 +41,5 @@ class SkewedChiSquaredKernel(Kernel):
             )
         return torch.log(x + self.skewness)
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
-        left, right = self.log_inputs(x1), self.log_inputs(x2)
-        if diag:
-            return HyperbolicSecant().kernel(left.unsqueeze(-2), right.unsqueeze(-2))[..., 0, 0]
-        return HyperbolicSecant().kernel(left, right)
+    def values(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return HyperbolicSecant().kernel(self.log_inputs(x1), self.log_inputs(x2))

@@ -116,7 +116,7 @@ class ConstantFamily(Family):
         return "" if is_constant else "a FourierSeries of order zero"
 
     def law(self, feature_map: FeatureMap) -> dict[str, Any]:
-        return {"coefficients": self.kernel.constant.unsqueeze(-1)}
+        return {"coefficients": self.kernel.constant}
 
     def exact_columns(self, recipe: MapRecipe, input_dim: int | None) -> int | None:
         return 1
