@@ -100,7 +100,10 @@ def rank_methods(
     found, reasons = [], []
     for name in names:
         try:
-            found.append(_candidate(kernel, width, name, sample, len(train_inputs), seed))
+            candidate = _candidate(kernel, width, name, sample, _num_rows(train_inputs), seed)
+            if not math.isfinite(candidate.error.mean_squared_error):
+                raise ValueError("its predicted error is not finite; scale the inputs down")
+            found.append(candidate)
         except ValueError as reason:
             reasons.append(f"{name}: {reason}")
     if not found:
@@ -147,7 +150,7 @@ def suggest_num_features(
 
     def meets(width: int) -> bool:
         try:
-            candidate = _candidate(kernel, width, method, sample, len(train_inputs), seed)
+            candidate = _candidate(kernel, width, method, sample, _num_rows(train_inputs), seed)
         except ValueError:
             if width >= _MOST_FEATURES:
                 raise
@@ -185,7 +188,7 @@ def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedErr
         raise ValueError(
             f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}; wrap it with rfgp.approximate"
         )
-    return _predict(kernel, _sample(x, seed), len(x), seed)
+    return _predict(kernel, _sample(x, seed), _num_rows(x), seed)
 
 
 def _sample(x: Tensor, seed: int) -> Tensor:
@@ -196,6 +199,10 @@ def _sample(x: Tensor, seed: int) -> Tensor:
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:_SAMPLE]]
 
 
+def _num_rows(x: Tensor) -> int:
+    return x.numel() // x.shape[-1]
+
+
 def _applicable(kernel: Kernel, input_dim: int) -> tuple[str, ...]:
     """The methods that suit a kernel, or every part of it that is not exact."""
     if isinstance(kernel, ScaleKernel):
@@ -203,7 +210,8 @@ def _applicable(kernel: Kernel, input_dim: int) -> tuple[str, ...]:
     if isinstance(kernel, AdditiveKernel | ProductKernel):
         parts = [_applicable(part, input_dim) for part in kernel.kernels]
         open_ended = [part for part in parts if part[0] not in ("linear", "series")] or parts[:1]
-        return ("auto", *[name for name in open_ended[0] if all(name in other for other in open_ended)])
+        common = [name for name in open_ended[0] if name != "auto" and all(name in other for other in open_ended)]
+        return ("auto", *common)
     return family(kernel).applicable(input_dim if kernel.active_dims is None else kernel.active_dims.numel())
 
 

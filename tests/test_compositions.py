@@ -604,3 +604,13 @@ def test_sums_that_wait_for_their_inputs():
     assert kernel.features(x).shape[-1] <= 48
     with pytest.raises(ValueError, match="expected x with 3 columns, got 4"):
         dense(kernel, points(5, columns=4))
+
+
+def test_state_of_other_features_says_what_to_do():
+    x = torch.rand(60, 3, dtype=torch.float64)
+    chosen = rfgp.approximate(
+        ScaleKernel(RBFKernel()), 16, train_inputs=x.float(), method="optimized_maclaurin", seed=0
+    )
+    other = rfgp.approximate(ScaleKernel(RBFKernel()), 16, input_dim=3, seed=0)
+    with pytest.raises(ValueError, match="same method, num_features, train_inputs and seed"):
+        other.load_state_dict(chosen.state_dict())

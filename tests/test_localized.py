@@ -42,7 +42,9 @@ def test_marginals_equal_dense_algebra_around_every_centre(threshold):
     posterior = model.posterior(points)
     nearest = torch.cdist(points / 0.7, model.centers).argmin(-1)
     assert (len(model.centers) == 1) == (threshold == 100.0)
-    for i in range(0, 150, 7):
+    covered = torch.cdist(points / 0.7, model.centers).min(-1).values <= threshold
+    assert covered.sum() > 50
+    for i in covered.nonzero().flatten()[::5]:
         centre = model.centers[nearest[i]]
         train, point = (2.0**0.5 * model.feature_map(z / 0.7 - centre) for z in (x, points[i : i + 1]))
         covariance, cross = train @ train.mT + 0.05 * torch.eye(len(x)), train @ point.mT
@@ -55,7 +57,9 @@ def test_marginals_equal_dense_algebra_around_every_centre(threshold):
 def test_a_single_centre_is_the_plain_method():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
-    model = LocalizedMaclaurinGP(kernel, likelihood, 40, centers=x.mean(0, keepdim=True), seed=3).fit(x, y)
+    model = LocalizedMaclaurinGP(kernel, likelihood, 40, centers=x.mean(0, keepdim=True), threshold=100.0, seed=3).fit(
+        x, y
+    )
     plain = rfgp.approximate(kernel, 40, method="optimized_maclaurin:ctr", train_inputs=x, seed=3)
     expected = WeightSpaceGP(plain, likelihood).fit(x, y).posterior(x)
     torch.testing.assert_close(model.posterior(x).mean, expected.mean.detach(), rtol=1e-9, atol=1e-9)
@@ -88,6 +92,37 @@ def test_the_prior_is_kept_at_a_centre_far_from_the_data():
     posterior = LocalizedMaclaurinGP(kernel, likelihood, 40, centers=torch.cat([x[:1], far])).fit(x, y).posterior(far)
     assert abs(float(posterior.mean)) < 1e-9
     assert abs(float(posterior.variance) - 2.0) < 1e-9
+
+
+def test_inputs_far_from_all_centres_get_centres_of_their_own():
+    kernel, likelihood = kernel_and_likelihood()
+    x, y = rows()
+    model = LocalizedMaclaurinGP(kernel, likelihood, 40).fit(x, y)
+    far = torch.tensor([[30.0, 0.0, 0.0], [30.5, 0.0, 0.0], [0.0, -40.0, 0.0]])
+    posterior = model.posterior(torch.cat([x, far]))
+    assert posterior.mean[-3:].abs().max() < 1e-9
+    assert (posterior.variance[-3:] - 2.0).abs().max() < 1e-9
+    torch.testing.assert_close(posterior.mean[:-3], model.posterior(x).mean)
+
+
+def test_new_parameters_need_a_new_fit():
+    kernel, likelihood = kernel_and_likelihood()
+    x, y = rows()
+    model = LocalizedMaclaurinGP(kernel, likelihood, 40).fit(x, y)
+    for module, name in ((kernel.base_kernel, "lengthscale"), (kernel, "outputscale"), (likelihood, "noise")):
+        setattr(module, name, 1.3)
+        with pytest.raises(ValueError, match=f"{name}; call fit"):
+            model.posterior(x)
+        model.fit(x, y).posterior(x)
+
+
+def test_state_dict_has_the_parameters_alone():
+    kernel, likelihood = kernel_and_likelihood()
+    x, y = rows()
+    model = LocalizedMaclaurinGP(kernel, likelihood, 40).fit(x, y)
+    other = LocalizedMaclaurinGP(*kernel_and_likelihood(2.0, 1.0, 1.0), 40)
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(other.fit(x, y).posterior(x).mean, model.posterior(x).mean)
 
 
 def test_the_collapse_at_short_lengthscales_is_cured():
@@ -155,5 +190,7 @@ def test_what_does_not_fit_raises():
         LocalizedMaclaurinGP(kernel, likelihood, 10).fit(x, y[:5])
     with pytest.raises(ValueError, match="expected centers with 3 columns"):
         LocalizedMaclaurinGP(kernel, likelihood, 10, centers=torch.zeros(2, 2)).fit(x, y)
+    with pytest.raises(ValueError, match="flatten the batch"):
+        LocalizedMaclaurinGP(kernel, likelihood, 20).fit(x, y).posterior(x[None])
     with pytest.raises(ValueError, match="expected x with 3 columns"):
         LocalizedMaclaurinGP(kernel, likelihood, 20).fit(x, y).posterior(x[:, :2])

@@ -275,6 +275,14 @@ class FeatureKernel(FeatureStructure, Kernel):
             weights = [v for k, v in state_dict.items() if k.startswith(f"{prefix}feature_map.")]
             like = next((torch.empty(0, dtype=v.dtype) for v in weights if torch.is_floating_point(v)), None)
             self._build(saved["input_dim"], reference(self.base_kernel, like))
+        own = {} if self.feature_map is None else self.feature_map.state_dict(prefix=f"{prefix}feature_map.")
+        found = {k: v for k, v in state_dict.items() if k.startswith(f"{prefix}feature_map.")}
+        shapes = [{k: tuple(v.shape) for k, v in weights.items() if torch.is_tensor(v)} for weights in (own, found)]
+        if own and found and shapes[0] != shapes[1]:
+            raise ValueError(
+                f"expected weights of this kernel's {type(self.feature_map).__name__} features, got those of others; "
+                "approximate with the same method, num_features, train_inputs and seed as then, or pickle the model"
+            )
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def get_extra_state(self) -> dict[str, int]:

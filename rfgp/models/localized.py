@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
@@ -29,9 +29,10 @@ class LocalizedMaclaurinGP(torch.nn.Module):
 
     A truncated Maclaurin series of the Gaussian kernel vanishes away from the origin. The kernel is shift-invariant, so
     that the origin may be moved to a centre c close to where the model predicts; there the prior is kept, and the
-    posterior does not collapse. Every input is predicted from its nearest centre, at O(C N D^2) for C centres. The
-    method defines marginals, and no joint posterior. It pays for lengthscales that are short against the data; for
-    longer ones a single centre, the mean of the training inputs, is better.
+    posterior does not collapse. Every input is predicted from its nearest centre, at O(C N D^2) for C centres; inputs
+    far from all of them are centres of their own. The method defines marginals, and no joint posterior. It pays for
+    lengthscales that are short against the data, and noise well above the error of the features; for longer ones a
+    single centre, the mean of the training inputs, is better.
 
     :param kernel: an exact RBFKernel, or ScaleKernel around one.
     :param likelihood: a GaussianLikelihood.
@@ -77,10 +78,30 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         self.threshold = threshold
         self.seed = seed
         self._given_centers = centers
-        self.feature_map: Maclaurin | None = None
-        self.centers: Tensor | None = None
-        self._posterior: WeightPosterior | None = None
+        self._fitted: _Fitted | None = None
         self.training_data: list[tuple[Tensor, Tensor, None]] = []
+
+    @property
+    def feature_map(self) -> Maclaurin:
+        """The features that all centres share."""
+        return self._known().feature_map
+
+    @property
+    def centers(self) -> Tensor:
+        """The centres (C, d) in units of the lengthscale."""
+        return self._known().centers
+
+    def _known(self) -> _Fitted:
+        if self._fitted is None:
+            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
+        now = dict(self.named_parameters())
+        changed = [name for name, value in self._fitted.parameters.items() if not torch.equal(value, now[name])]
+        if changed:
+            raise ValueError(
+                f"expected the parameters that the model was fitted with, got a new {', '.join(changed)}; "
+                "call fit(x, y) again"
+            )
+        return self._fitted
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
         """Choose centres and features for the data, and compute the posterior of every centre.
@@ -101,39 +122,55 @@ class LocalizedMaclaurinGP(torch.nn.Module):
             if self._given_centers is None:
                 centers = farthest_point_centers(scaled, self.threshold)
             else:
-                centers = self._scaled(_checks.finite(_checks.inputs(self._given_centers, x.shape[-1], "centers")))
+                given = _checks.finite(_checks.inputs(self._given_centers, x.shape[-1], "centers"), "centers")
+                centers = self._scaled(given.reshape(-1, given.shape[-1]))
             feature_map = self._make_map(scaled)
-            noise = float(self.likelihood.noise)
-            sums = [self._sums(feature_map, scaled, y, part) for part in self._parts(centers, len(x))]
-            grams, crosses = (torch.cat(parts) for parts in zip(*sums, strict=True))
-            posterior = WeightPosterior(grams / noise, crosses / noise)
-        self.feature_map, self.centers, self._posterior = feature_map, centers, posterior
+            posterior = self._posterior(feature_map, scaled, y, centers)
+        parameters = {name: value.detach().clone() for name, value in self.named_parameters()}
+        self._fitted = _Fitted(feature_map, centers, posterior, parameters)
         self.training_data = [(x, y, None)]
         return self
 
     def posterior(self, x: Tensor) -> Normal:
         """The marginal posterior of the function at every input, without noise, from the nearest centre.
 
+        Inputs beyond the threshold from all centres are centres of their own, at the price of a fit for each of them.
+
         :param x: inputs (N, d).
         :returns: independent normal distributions of shape (N,), in float64.
-        :raises ValueError: for bad inputs, or before the first fit.
+        :raises ValueError: for bad inputs, before the first fit, or where parameters have changed since.
         """
-        if self._posterior is None or self.centers is None or self.feature_map is None:
-            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
-        _checks.finite(_checks.inputs(x, self.training_data[0][0].shape[-1]))
+        feature_map, centers, posterior, _ = self._known()
+        (train, y, _), *_ = self.training_data
+        _checks.finite(_checks.inputs(x, train.shape[-1]))
+        if x.dim() != 2:
+            raise ValueError(f"expected inputs of shape (N, d), got {tuple(x.shape)}; flatten the batch")
         with torch.no_grad():
             scaled = self._scaled(x)
-            nearest = torch.cdist(scaled, self.centers).argmin(-1)
-            features = self._features(self.feature_map, scaled - self.centers[nearest]).double()
-            mean = (features * self._posterior.mean.squeeze(-1)[nearest]).sum(-1)
+            distance, nearest = torch.cdist(scaled, centers).min(-1)
+            features = self._features(feature_map, scaled - centers[nearest]).double()
+            mean = (features * posterior.mean.squeeze(-1)[nearest]).sum(-1)
             variance = torch.empty_like(mean)
-            for rows, places in _groups(nearest, len(self.centers)):
+            for rows, places in _groups(nearest, len(centers)):
                 padded = features.new_zeros(len(rows), int(places.max()) + 1, features.shape[-1])
                 index = torch.searchsorted(rows, nearest[(own := torch.isin(nearest, rows))])
                 padded[index, places] = features[own]
-                white = torch.linalg.solve_triangular(self._posterior.factor[rows], padded.mT, upper=False)
+                white = torch.linalg.solve_triangular(posterior.factor[rows], padded.mT, upper=False)
                 variance[own] = white.square().sum(-2)[index, places]
+            far = (distance > self.threshold).nonzero().squeeze(-1)
+            at_center = self._features(feature_map, torch.zeros_like(scaled[:1])).double()
+            for part in far.split(max(1, _CHUNK_BYTES // (8 * self.num_features**2))):
+                around = self._posterior(feature_map, self._scaled(train), y, scaled[part])
+                mean[part] = (at_center @ around.mean).flatten()
+                variance[part] = around.covariance_root(at_center).square().sum(-1).flatten()
         return Normal(mean, variance.sqrt(), validate_args=False)
+
+    def _posterior(self, feature_map: Maclaurin, scaled: Tensor, y: Tensor, centers: Tensor) -> WeightPosterior:
+        """The posteriors of the weights around centres."""
+        noise = float(self.likelihood.noise)
+        sums = [self._sums(feature_map, scaled, y, part) for part in self._parts(centers, len(scaled))]
+        grams, crosses = (torch.cat(parts) for parts in zip(*sums, strict=True))
+        return WeightPosterior(grams / noise, crosses / noise)
 
     def _scaled(self, x: Tensor) -> Tensor:
         base = self.covar_module.base_kernel if isinstance(self.covar_module, ScaleKernel) else self.covar_module
@@ -163,6 +200,15 @@ class LocalizedMaclaurinGP(torch.nn.Module):
     def _sums(self, feature_map: Maclaurin, scaled: Tensor, y: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
         features = self._features(feature_map, scaled - centers[:, None, :])
         return features.mT @ features, features.mT @ y.double()[:, None]
+
+
+class _Fitted(NamedTuple):
+    """What a fit leaves behind."""
+
+    feature_map: Maclaurin
+    centers: Tensor
+    posterior: WeightPosterior
+    parameters: dict[str, Tensor]
 
 
 def farthest_point_centers(x: Tensor, threshold: float) -> Tensor:
