@@ -29,7 +29,7 @@ def gradients(kernel, parameters):
     return torch.cat([gradient.flatten() for gradient in torch.autograd.grad(value, parameters)])
 
 
-def errors(exact, method, width, draws=200):
+def errors(exact, method, width, draws=120):
     """Differences of the gradients from the exact ones, (draws, parameters); output scales are not looked at."""
     parameters = [p for n, p in exact.named_parameters() if not n.endswith("outputscale")]
     target = gradients(exact, parameters)
@@ -88,7 +88,7 @@ def start(exact):
 def test_gradients_converge_at_the_rate_of_monte_carlo(name):
     """Root mean squares over draws fall as D^(-1/2), and means are the exact gradients within five standard errors."""
     make, method = CONVERGENT[name]
-    draws = 120 if method.startswith("random_maclaurin") else 200
+    draws = 60 if method.startswith("random_maclaurin") else 120
     found = {width: errors(start(make()), method, width, draws) for width in WIDTHS}
     roots = {width: values.square().mean().sqrt() for width, values in found.items()}
     assert abs(float(slope(roots.values())) + 0.5) <= 0.15

@@ -1,152 +1,397 @@
-"""Predicted errors against measured ones, the ranking of methods, and the number of features."""
+"""Predicted errors against measured ones, rankings of methods, and numbers of features."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import warnings
 
+import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import (
-    ArcKernel,
+    CosineKernel,
     LinearKernel,
     MaternKernel,
-    PeriodicKernel,
     PolynomialKernel,
     RBFKernel,
     RQKernel,
     ScaleKernel,
 )
+from problems import COMPOSITIONS, KERNELS, composition, methods_of, scaled
 
 import rfgp
-from rfgp.kernels import ExponentialDotProductKernel, FeatureKernel, OpticalKernel, SkewedChiSquaredKernel
-from rfgp.selection import best_method, predicted_error, rank_methods, suggest_num_features
+from rfgp import selection
+from rfgp.kernels.families import FAMILIES, family
+from rfgp.selection import Candidate, PredictedError, best_method, predicted_error, rank_methods, suggest_num_features
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
-SEEDS = 80
-KERNELS = {
-    "RBF": (RBFKernel, ["fourier", "fourier_orthogonal", "fourier_hadamard", "optimized_maclaurin:ctr"]),
-    "Matern": (MaternKernel, ["fourier", "fourier_orthogonal"]),
-    "RQ": (RQKernel, ["fourier"]),
-    "periodic": (PeriodicKernel, ["fourier"]),
-    "polynomial": (lambda: PolynomialKernel(power=2), ["tensor_srht:ctr", "tensor_sketch", "optimized_maclaurin:real"]),
-    "exponential": (ExponentialDotProductKernel, ["optimized_maclaurin:ctr"]),
-    "skewed": (SkewedChiSquaredKernel, ["fourier"]),
-    "scaled": (lambda: ScaleKernel(RBFKernel()), ["fourier"]),
-    "sum": (lambda: ScaleKernel(RBFKernel(active_dims=[0])) + MaternKernel(active_dims=[1, 2]), ["fourier"]),
-    "product": (lambda: RBFKernel(active_dims=[0]) * MaternKernel(active_dims=[1, 2]), ["fourier"]),
-}
-CASES = [(name, method) for name, (_, methods) in KERNELS.items() for method in methods]
+ROWS, WIDTH, DRAWS = 30, 32, 150
 
 
-def inputs(num_rows=60, seed=0):
-    return torch.rand(num_rows, 3, generator=torch.Generator().manual_seed(seed))
+def points(num_rows, columns=3, seed=0):
+    return 0.7 * torch.randn(num_rows, columns, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(("name", "method"), CASES)
-def test_predicted_error_is_the_measured_one(name, method):
-    exact, x = KERNELS[name][0](), inputs()
-    reference = exact(x).to_dense().detach()
-    squares = []
+def approximated(exact, x, method, width=WIDTH, seed=0):
+    return rfgp.approximate(exact, width, method=method, train_inputs=x, seed=seed).double()
+
+
+def measured(kernel, exact, x, draws=DRAWS):
+    """Mean squared errors of the kernel matrix over draws, relative to its size, and their standard error."""
+    generator, values = torch.Generator().manual_seed(11), []
     with torch.no_grad():
-        for seed in range(SEEDS):
-            kernel = rfgp.approximate(exact, 32, method=method, train_inputs=x, seed=seed)
-            features = kernel.features(x)
-            squares.append((features @ features.mT - reference).square().mean())
-    predicted = predicted_error(rfgp.approximate(exact, 32, method=method, train_inputs=x, seed=0), x)
-    measured = torch.stack(squares)
-    size = float(reference.square().mean())
-    own = 2.0 * predicted.relative_error * predicted.standard_error * size
-    error = abs(float(measured.mean()) - predicted.mean_squared_error)
-    assert error <= 3.5 * math.hypot(float(measured.std()) / math.sqrt(SEEDS), own)
-    assert math.isclose(predicted.relative_error, math.sqrt(predicted.mean_squared_error / size), rel_tol=1e-9)
-    simulated = method in ("tensor_sketch", "fourier_hadamard") or name == "product"
-    assert predicted.is_closed_form == (not simulated and (name, method) != ("Matern", "fourier_orthogonal"))
+        target = exact(x).to_dense()
+        for _ in range(draws):
+            values.append((kernel.resample(generator)(x).to_dense() - target).square().sum() / target.square().sum())
+    values = torch.stack(values)
+    return float(values.mean()), float(values.std()) / math.sqrt(draws)
 
 
-def test_ranking_is_sorted_and_its_methods_can_be_made():
-    x = inputs(120)
-    for exact in (RBFKernel(), ScaleKernel(PolynomialKernel(power=3)), ExponentialDotProductKernel(), OpticalKernel()):
-        ranking = rank_methods(exact, 32, x)
-        errors = [candidate.error.mean_squared_error for candidate in ranking]
-        assert errors == sorted(errors)
-        for candidate in ranking:
-            kernel = rfgp.approximate(exact, 32, method=candidate.method, train_inputs=x, seed=0)
-            assert kernel.features(x).shape[-1] <= 32 and candidate.operations > 0
-            assert not kernel.is_complex
+def agree(prediction, mean, error, errors=3.0):
+    """Whether squares of relative errors agree, the standard errors of both taken into account."""
+    own = 2.0 * prediction.relative_error * prediction.standard_error
+    rounding = 1e-12 * mean + 1e-16
+    assert abs(prediction.relative_error**2 - mean) <= errors * math.hypot(own, error) + rounding
 
 
-def test_auto_takes_the_best_method():
-    x = inputs(120)
-    for exact in (RBFKernel(), MaternKernel(), PolynomialKernel(power=3)):
-        chosen = best_method(exact, 32, x)
-        ranking = rank_methods(exact, 32, x)
-        error = next(c.error.relative_error for c in ranking if c.method == chosen)
-        assert error <= 1.01 * ranking[0].error.relative_error
-        auto = rfgp.approximate(exact, 32, train_inputs=x, seed=5)
-        named = rfgp.approximate(exact, 32, method=chosen, train_inputs=x, seed=5)
-        assert torch.equal(auto.features(x), named.features(x))
+EVERY = [(name, method) for name, case in KERNELS.items() for method in methods_of(case)]
+SIMULATED = ("fourier_hadamard", "spherical_orthogonal", "spherical_hadamard", "tensor_sketch")
 
 
-def test_of_equals_the_cheaper_one_is_taken():
-    x = torch.nn.functional.normalize(torch.randn(100, 64), dim=-1)
-    ranking = {c.method: c for c in rank_methods(MaternKernel(nu=1.5), 256, x, methods=["fourier", "fourier_hadamard"])}
-    assert ranking["fourier_hadamard"].operations < ranking["fourier"].operations
-    linear = LinearKernel()
-    assert best_method(linear, 64, x) == "linear"
+def has_closed_form(name, method):
+    if method.startswith("fourier_orthogonal"):
+        return name == "rbf"
+    return not method.startswith(SIMULATED)
 
 
-def test_predictions_are_reproducible():
-    x = inputs()
-    first, again = (rank_methods(MaternKernel(), 32, x, seed=3) for _ in range(2))
-    assert first == again
-    assert first != rank_methods(MaternKernel(), 32, x, seed=4)
+@pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
+@pytest.mark.parametrize(("name", "method"), EVERY)
+def test_predicted_errors_are_those_that_are_measured(name, method):
+    case = KERNELS[name]
+    near = 0.3 if method.startswith("random_maclaurin") else 0.7  # high degrees have heavy tails
+    x = case.inputs(ROWS) if case.domain == "sphere" else near * case.inputs(ROWS)
+    exact = scaled(case.make(), 3.0)
+    kernel = approximated(exact, x, method)
+    prediction = predicted_error(kernel, x)
+    assert prediction.is_closed_form == has_closed_form(name, method)
+    mean, error = measured(kernel, exact, x)
+    agree(prediction, mean, error)
+    size = float(exact(x).to_dense().detach().square().mean())
+    assert prediction.mean_squared_error == pytest.approx(prediction.relative_error**2 * size, rel=1e-9, abs=1e-15)
 
 
-@pytest.mark.parametrize("method", ["auto", "fourier"])
-def test_suggested_number_meets_the_tolerance_and_half_of_it_does_not(method):
-    x, tolerance = inputs(200), 0.05
-    width = suggest_num_features(RBFKernel(), x, tolerance, method=method)
-    assert width % 2 == 0
-
-    def error(num_features):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            kernel = rfgp.approximate(RBFKernel(), num_features, method=method, train_inputs=x, seed=0)
-        return predicted_error(kernel, x).relative_error
-
-    assert error(width) <= tolerance < error(2 * (width // 4))
-
-
-def test_compositions_are_ranked_by_what_suits_all_parts():
-    x = inputs(100)
-    exact = ScaleKernel(RBFKernel(active_dims=[0])) + MaternKernel(active_dims=[1, 2]) + LinearKernel()
-    methods = {candidate.method for candidate in rank_methods(exact, 67, x)}
-    assert {"auto", "fourier", "fourier_orthogonal", "fourier_hadamard"} <= methods
-    assert not any("maclaurin" in method for method in methods)
+@pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
+@pytest.mark.parametrize("method", ["auto", "fourier:complex"])
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_predicted_errors_of_compositions(monkeypatch, name, method):
+    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 48 * 100)
+    exact, x = composition(name), 0.5 * points(ROWS)
+    if method != "auto" and name == "sum of many":
+        return  # the polynomial has no Fourier features
+    kernel = rfgp.approximate(exact, 48, method=method, input_dim=3, seed=0)
+    prediction = predicted_error(kernel, x)
+    if name in ("sum with exact parts", "scaled sum") or (method != "auto" and name == "sum"):
+        assert prediction.is_closed_form
+    elif name != "product of exact parts":
+        assert not prediction.is_closed_form
+    agree(prediction, *measured(kernel, exact, x))
 
 
-def test_auto_chooses_for_every_part_of_a_sum():
-    x = inputs(200)
-    smooth, rough = RBFKernel(active_dims=[0, 1]), MaternKernel(nu=1.5, active_dims=[2])
-    smooth.lengthscale = 5.0
-    kernel = rfgp.approximate(smooth + rough, 64, train_inputs=x, seed=0)
-    kinds = [type(part.feature_map).__name__ for part in kernel.modules() if isinstance(part, FeatureKernel)]
-    assert kinds == ["Maclaurin", "RandomFourier"]
+def test_a_large_data_set_is_sampled_without_bias():
+    """The mean over samples of 512 rows is the error of all rows, the diagonal with its true share."""
+    x = points(700)
+    kernel = approximated(scaled(RBFKernel()), x, "fourier", 64)
+    variance = kernel.base_kernel.feature_map.moments(*[kernel.base_kernel.map_inputs(x)] * 2).variance
+    expected = float(kernel.outputscale.detach() ** 2 * variance.detach().mean())
+    found = [predicted_error(kernel, x, seed=seed).mean_squared_error for seed in range(30)]
+    values = torch.tensor(found)
+    assert len(set(found)) == 30
+    assert abs(float(values.mean()) - expected) <= 3.0 * float(values.std()) / math.sqrt(30)
+    assert float(values.std()) < 0.05 * expected
+    diagonal = float(variance.diagonal().detach().mean())
+    assert diagonal < 1e-12 < expected  # that of cosines and sines; a sample has more of it
 
 
-def test_what_cannot_be_predicted_raises():
-    x = inputs()
-    with pytest.raises(ValueError, match="expected a positive tolerance"):
-        suggest_num_features(RBFKernel(), x, 0.0)
-    with pytest.raises(ValueError, match=r"expected a tolerance that .* features reach"):
-        suggest_num_features(RBFKernel(), 1e3 * x, 1e-9, method="fourier")
-    with pytest.raises(ValueError, match="expected a kernel with random features"):
-        rank_methods(ArcKernel(RBFKernel()), 32, x)
-    with pytest.raises(ValueError, match="expected a kernel made by"):
-        predicted_error(RBFKernel(), x)
-    with pytest.raises(ValueError, match="expected finite values in train_inputs"):
-        rank_methods(RBFKernel(), 32, torch.full_like(x, torch.nan))
-    with pytest.raises(ValueError, match="expected a method"):
-        rank_methods(RBFKernel(), 32, x, methods=["tensor_srht"])
+def test_the_error_does_not_depend_on_scale_or_dtype():
+    x = points(ROWS)
+    for method in ("fourier", "fourier_hadamard"):
+        single = [predicted_error(approximated(scaled(RBFKernel(), s), x, method), x) for s in (1.0, 5.0)]
+        assert single[1].relative_error == pytest.approx(single[0].relative_error, rel=1e-10)
+        assert single[1].mean_squared_error == pytest.approx(25.0 * single[0].mean_squared_error, rel=1e-10)
+        narrow = rfgp.approximate(scaled(RBFKernel(), 1.0).float(), WIDTH, method=method, input_dim=3, seed=0)
+        error = predicted_error(narrow, x.float())
+        assert error.relative_error == pytest.approx(single[0].relative_error, rel=1e-4)
+        assert narrow.dtype == torch.float32
+
+
+def test_exact_kernels_have_no_error():
+    x = points(ROWS)
+    for exact in (LinearKernel(), LinearKernel() * LinearKernel(), CosineKernel(active_dims=[0]) + LinearKernel()):
+        for rows in (x, torch.zeros(5, 3)):
+            assert predicted_error(rfgp.approximate(exact, 16, input_dim=3), rows).relative_error <= 1e-7
+
+
+@pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
+@pytest.mark.parametrize("name", KERNELS)
+def test_rankings_are_sorted_and_can_be_used(monkeypatch, name):
+    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    case = KERNELS[name]
+    exact, x = case.make(), case.inputs(20)
+    ranking = rank_methods(exact, 64, x)
+    errors = [candidate.error.mean_squared_error for candidate in ranking]
+    assert errors == sorted(errors) and all(math.isfinite(error) for error in errors)
+    names = [candidate.method for candidate in ranking]
+    assert len(set(names)) == len(names)
+    suits = set(family(exact).applicable(case.columns))
+    assert set(names) <= suits
+    if name != "polynomial":  # whose spherical features are for the sphere, and an offset above 1
+        assert set(names) == suits
+    for candidate in ranking:
+        kernel = approximated(exact, x, candidate.method, 64)
+        assert kernel.features(x).shape[-1] <= candidate.num_features == 64 and not kernel.is_complex
+        assert candidate.operations >= 0.0
+        if not candidate.method.startswith("random_maclaurin"):
+            own = predicted_error(kernel, x).relative_error
+            assert own == pytest.approx(candidate.error.relative_error, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
+def test_rankings_of_random_degrees_are_over_degrees():
+    exact, x = PolynomialKernel(power=2), points(20)
+    (candidate,) = rank_methods(exact, 64, x, methods=["random_maclaurin:real"])
+    assert candidate.error.standard_error > 0.0
+    with torch.no_grad():
+        target = exact(x).to_dense()
+        kernels = [approximated(exact, x, "random_maclaurin:real", 64, seed) for seed in range(100, 400)]
+        values = torch.stack([(k(x).to_dense() - target).square().sum() / target.square().sum() for k in kernels])
+    agree(candidate.error, float(values.mean()), float(values.std()) / math.sqrt(len(values)))
+
+
+@pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sum", {"auto", "fourier", "fourier_orthogonal", "fourier_hadamard"}),
+        ("sum of many", {"auto"}),
+        ("product", {"auto", "fourier"}),
+        ("scaled sum", {"auto", *family(RBFKernel()).applicable(3)}),
+        ("scaled sum in a product", {"auto", "fourier", "fourier_orthogonal", "fourier_hadamard"}),
+        ("product of exact parts", {"auto", *family(LinearKernel()).applicable(3)}),
+    ],
+)
+def test_rankings_of_compositions(monkeypatch, name, expected):
+    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)  # the fewest draws
+    exact, x = composition(name), points(20)
+    ranking = rank_methods(exact, 65, x)
+    errors, names = [c.error.mean_squared_error for c in ranking], [c.method for c in ranking]
+    assert errors == sorted(errors) and len(names) == len(set(names)) and set(names) <= expected
+    assert name == "product of exact parts" or set(names) == expected
+    for candidate in ranking:
+        assert rfgp.approximate(exact, 65, method=candidate.method, train_inputs=x).features(x).shape[-1] <= 65
+
+
+def test_only_the_methods_asked_for_are_ranked():
+    names = ["fourier", "fourier_hadamard"]
+    assert sorted(c.method for c in rank_methods(RBFKernel(), 64, points(70), methods=names)) == sorted(names)
+
+
+def test_predictions_are_repeatable_and_leave_everything_as_it_was(monkeypatch):
+    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    exact, x = scaled(MaternKernel(nu=1.5)), points(520)
+    before = [parameter.clone() for parameter in exact.parameters()]
+    state = torch.get_rng_state()
+    first = rank_methods(exact, 64, x)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(before, exact.parameters(), strict=True))
+    assert all(parameter.grad is None for parameter in exact.parameters())
+    torch.manual_seed(99)
+    assert rank_methods(exact, 64, x) == first
+    assert rank_methods(exact, 64, x, seed=1) != first
+    kernel = approximated(exact, x, "fourier_orthogonal")
+    weights = kernel.base_kernel.feature_map.get_buffer("weight").clone()
+    assert (
+        predicted_error(kernel, x, seed=3) == predicted_error(kernel, x, seed=3) != predicted_error(kernel, x, seed=4)
+    )
+    assert torch.equal(kernel.base_kernel.feature_map.get_buffer("weight"), weights) and kernel.draws == 0
+    sizes = {suggest_num_features(exact, x[:40], 0.4, method="fourier_hadamard") for _ in range(2)}
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize(
+    ("errors", "operations", "best"),
+    [
+        ((0.1, 0.1005, 0.2), (10.0, 5.0, 1.0), 1),
+        ((0.1, 0.1011, 0.2), (10.0, 5.0, 1.0), 0),
+        ((0.1, 0.1005, 0.1009), (10.0, 5.0, 1.0), 2),
+        ((0.1, 0.1005, 0.2), (5.0, 10.0, 1.0), 0),
+        ((0.0, 2e-9, 0.2), (10.0, 5.0, 1.0), 1),  # the rounding of a variance of zero
+        ((0.0, 2e-6, 0.2), (10.0, 5.0, 1.0), 0),
+    ],
+)
+def test_the_best_method_is_the_cheapest_of_those_within_a_per_cent(monkeypatch, errors, operations, best):
+    names = ["fourier", "fourier_orthogonal", "fourier_hadamard"]
+
+    def candidate(kernel, num_features, method, *_):
+        i = names.index(method)
+        return Candidate(method, num_features, PredictedError(errors[i] ** 2, errors[i], 0.0), operations[i])
+
+    monkeypatch.setattr(selection, "_candidate", candidate)
+    assert best_method(MaternKernel(), 64, points(70)) == names[best]
+
+
+@pytest.mark.parametrize("name", ["linear", "periodic", "cosine", "constant"])
+def test_exact_features_are_best_where_there_are_some(name):
+    case = KERNELS[name]
+    assert best_method(case.make(), 64, case.inputs(70)) == case.methods[0]
+    assert best_method(scaled(case.make()), 64, case.inputs(70)) == case.methods[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
+@pytest.mark.parametrize("tolerance", [0.5, 0.1])
+@pytest.mark.parametrize(
+    ("exact", "method"),
+    [
+        (RBFKernel, "fourier"),
+        (RBFKernel, "fourier_orthogonal"),
+        (RBFKernel, "auto"),
+        (lambda: scaled(RQKernel()), "fourier"),
+        (lambda: PolynomialKernel(power=2), "tensor_srht"),
+        (lambda: RBFKernel() + LinearKernel(), "fourier"),
+    ],
+)
+def test_suggested_numbers_meet_the_tolerance_and_their_halves_do_not(monkeypatch, exact, method, tolerance):
+    if method == "auto":
+        monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    x, kernel = points(20), exact()
+    width = suggest_num_features(kernel, x, tolerance, method=method)
+    assert width % 2 == 0 and isinstance(width, int)
+
+    def error(width):
+        (candidate,) = rank_methods(kernel, width, x, methods=[method])
+        return candidate.error.relative_error
+
+    assert error(width) <= tolerance
+    half = 2 * (width // 4)
+    with_less = [half, 2 * int(0.97 * width / 2) - 2] if method == "fourier" else [half]
+    for fewer in with_less:
+        if fewer >= 8:
+            assert error(fewer) > tolerance
+
+
+def test_suggested_numbers_of_exact_kernels_are_the_smallest():
+    assert suggest_num_features(LinearKernel(), points(20), 1e-6) == 2
+    columns = suggest_num_features(KERNELS["periodic"].make(), points(20, 1), 1e-6)
+    assert 4 <= columns <= 40 and columns % 2 == 0
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -0.1, float("nan")])
+def test_bad_tolerances_raise(tolerance):
+    with pytest.raises(ValueError, match=f"^expected a positive tolerance, got {tolerance}; 0.1 is ten per cent$"):
+        suggest_num_features(RBFKernel(), points(20), tolerance)
+
+
+def test_tolerances_that_cannot_be_met_raise():
+    with pytest.raises(
+        ValueError, match=r"^expected a tolerance that 131072 features reach, got 1e-06; use a larger one"
+    ):
+        suggest_num_features(RBFKernel(), points(5), 1e-6, method="fourier")
+
+
+UNSUPPORTED = [
+    gpytorch.kernels.PiecewisePolynomialKernel(),
+    RBFKernel() + gpytorch.kernels.PiecewisePolynomialKernel(),
+    ScaleKernel(RBFKernel() * gpytorch.kernels.PiecewisePolynomialKernel()),
+]
+
+
+@pytest.mark.parametrize("exact", UNSUPPORTED)
+def test_unsupported_kernels_raise_and_list_the_supported_ones(exact):
+    x = points(20)
+    uses = [
+        lambda: rank_methods(exact, 16, x),
+        lambda: best_method(exact, 16, x),
+        lambda: suggest_num_features(exact, x, 0.1),
+        lambda: rfgp.approximate(exact, 16, train_inputs=x),
+    ]
+    for use in uses:
+        with pytest.raises(ValueError, match="expected a kernel with random features") as caught:
+            use()
+        assert all(kernel.__name__ in str(caught.value) for kernel in FAMILIES)
+
+
+BAD = [
+    ({"train_inputs": [1.0, 2.0]}, "^expected a torch.Tensor for train_inputs, got list; use torch.as_tensor$"),
+    ({"train_inputs": torch.ones(5)}, "^expected train_inputs of shape"),
+    ({"train_inputs": torch.ones(5, 3).long()}, "^expected floating-point train_inputs"),
+    ({"train_inputs": torch.ones(0, 3)}, "^expected at least one row in train_inputs"),
+    ({"train_inputs": torch.full((5, 3), float("nan"))}, "^expected finite values in train_inputs, got 15"),
+    ({"num_features": 0}, "^expected a positive integer for num_features, got 0"),
+    ({"num_features": 2.5}, "^expected a positive integer for num_features, got 2.5"),
+    ({"methods": ["fourier", "magic"]}, "^expected a method among .* got 'magic'; choose one of these"),
+    ({"methods": ["tensor_srht"]}, "^expected a method that suits the kernel, got none; tensor_srht: expected one of"),
+    (
+        {"kernel": CosineKernel()},
+        "^expected a method that suits the kernel, got none; series: expected one input column",
+    ),
+    (
+        {"kernel": MaternKernel(), "num_features": 3},
+        "^expected a method that suits the kernel, got none; fourier: expected",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_bad_arguments_of_a_ranking_raise(change, message):
+    arguments = {"kernel": RBFKernel(), "num_features": 4, "train_inputs": points(9)} | change
+    with pytest.raises(ValueError, match=message):
+        rank_methods(**arguments)
+
+
+def test_kernels_without_features_have_no_predicted_error():
+    with pytest.raises(
+        ValueError, match=r"^expected a kernel made by rfgp.approximate, got RBFKernel; wrap it with rfgp"
+    ):
+        predicted_error(RBFKernel(), points(9))
+
+
+@pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
+@pytest.mark.parametrize("width", [12, 128])
+@pytest.mark.parametrize("name", ["rbf", "matern 3/2", "exponential", "polynomial"])
+def test_auto_is_the_first_of_the_ranking_or_as_good(monkeypatch, name, width):
+    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    case = KERNELS[name]
+    exact, x = case.make(), 0.5 * case.inputs(70)
+    ranking = {candidate.method: candidate for candidate in rank_methods(exact, width, x)}
+    first, best = next(iter(ranking.values())), ranking[best_method(exact, width, x)]
+    assert best.error.relative_error <= 1.01 * first.error.relative_error + 1e-7
+    assert best.operations <= first.operations or best.method == first.method
+    kernels = [approximated(exact, x, method, width, 5) for method in ("auto", best.method)]
+    assert torch.equal(*[kernel(x[:6]).to_dense() for kernel in kernels])
+
+
+def test_the_best_method_depends_on_the_data():
+    """Maclaurin features near the origin, Fourier features far from it."""
+    near, far = 0.2 * points(260), 2.0 * points(260)
+    assert best_method(RBFKernel(), 256, near).startswith("optimized_maclaurin")
+    assert best_method(RBFKernel(), 256, far).startswith("fourier")
+    sphere = torch.nn.functional.normalize(points(70), dim=-1)
+    methods = {candidate.method for candidate in rank_methods(PolynomialKernel(power=2), 64, points(70))}
+    assert not any(method.startswith("spherical") for method in methods)
+    exact = PolynomialKernel(power=2)
+    exact.offset = 1.5
+    methods = {candidate.method for candidate in rank_methods(exact, 64, sphere)}
+    assert {"spherical", "spherical_orthogonal", "spherical_hadamard"} <= methods
+
+
+def test_results_are_plain_records():
+    error = PredictedError(0.25, 0.5, 0.0)
+    assert error.is_closed_form and not dataclasses.replace(error, standard_error=0.1).is_closed_form
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        error.relative_error = 1.0
+
+
+def test_batches_of_inputs_are_one_set_of_rows():
+    x = points(200)
+    kernel = rfgp.approximate(RBFKernel(), 32, method="fourier", input_dim=3, seed=0)
+    assert predicted_error(kernel, x.reshape(2, 100, 3)) == predicted_error(kernel, x)
