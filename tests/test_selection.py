@@ -43,7 +43,8 @@ def measured(kernel, exact, x, draws=DRAWS):
     with torch.no_grad():
         target = exact(x).to_dense()
         for _ in range(draws):
-            values.append((kernel.resample(generator)(x).to_dense() - target).square().sum() / target.square().sum())
+            features = kernel.resample(generator).features(x)
+            values.append(((features @ features.mH).real - target).square().sum() / target.square().sum())
     values = torch.stack(values)
     return float(values.mean()), float(values.std()) / math.sqrt(draws)
 
@@ -67,7 +68,8 @@ def has_closed_form(name, method):
 
 @pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
 @pytest.mark.parametrize(("name", "method"), EVERY)
-def test_predicted_errors_are_those_that_are_measured(name, method):
+def test_predicted_errors_are_those_that_are_measured(monkeypatch, name, method):
+    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", WIDTH * DRAWS)
     case = KERNELS[name]
     near = 0.3 if method.startswith("random_maclaurin") else 0.7  # high degrees have heavy tails
     x = case.inputs(ROWS) if case.domain == "sphere" else near * case.inputs(ROWS)
@@ -85,7 +87,7 @@ def test_predicted_errors_are_those_that_are_measured(name, method):
 @pytest.mark.parametrize("method", ["auto", "fourier:complex"])
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_predicted_errors_of_compositions(monkeypatch, name, method):
-    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 48 * 100)
+    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 48 * 60)
     exact, x = composition(name), 0.5 * points(ROWS)
     if method != "auto" and name == "sum of many":
         return  # the polynomial has no Fourier features
@@ -95,7 +97,7 @@ def test_predicted_errors_of_compositions(monkeypatch, name, method):
         assert prediction.is_closed_form
     elif name != "product of exact parts":
         assert not prediction.is_closed_form
-    agree(prediction, *measured(kernel, exact, x))
+    agree(prediction, *measured(kernel, exact, x, 100))
 
 
 def test_a_large_data_set_is_sampled_without_bias():
@@ -163,7 +165,7 @@ def test_rankings_of_random_degrees_are_over_degrees():
     assert candidate.error.standard_error > 0.0
     with torch.no_grad():
         target = exact(x).to_dense()
-        kernels = [approximated(exact, x, "random_maclaurin:real", 64, seed) for seed in range(100, 400)]
+        kernels = [approximated(exact, x, "random_maclaurin:real", 64, seed) for seed in range(100, 250)]
         values = torch.stack([(k(x).to_dense() - target).square().sum() / target.square().sum() for k in kernels])
     agree(candidate.error, float(values.mean()), float(values.std()) / math.sqrt(len(values)))
 
@@ -254,7 +256,7 @@ def test_exact_features_are_best_where_there_are_some(name):
     [
         (RBFKernel, "fourier"),
         (RBFKernel, "fourier_orthogonal"),
-        (RBFKernel, "auto"),
+        (lambda: MaternKernel(nu=2.5), "auto"),
         (lambda: scaled(RQKernel()), "fourier"),
         (lambda: PolynomialKernel(power=2), "tensor_srht"),
         (lambda: RBFKernel() + LinearKernel(), "fourier"),
@@ -370,11 +372,12 @@ def test_auto_is_the_first_of_the_ranking_or_as_good(monkeypatch, name, width):
     assert torch.equal(*[kernel(x[:6]).to_dense() for kernel in kernels])
 
 
-def test_the_best_method_depends_on_the_data():
+def test_the_best_method_depends_on_the_data(monkeypatch):
     """Maclaurin features near the origin, Fourier features far from it."""
-    near, far = 0.2 * points(260), 2.0 * points(260)
-    assert best_method(RBFKernel(), 256, near).startswith("optimized_maclaurin")
-    assert best_method(RBFKernel(), 256, far).startswith("fourier")
+    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    near, far = 0.2 * points(130), 2.0 * points(130)
+    assert best_method(RBFKernel(), 128, near).startswith("optimized_maclaurin")
+    assert best_method(RBFKernel(), 128, far).startswith("fourier")
     sphere = torch.nn.functional.normalize(points(70), dim=-1)
     methods = {candidate.method for candidate in rank_methods(PolynomialKernel(power=2), 64, points(70))}
     assert not any(method.startswith("spherical") for method in methods)
