@@ -34,6 +34,7 @@ ALLOWED = {
     "rfgp.posterior": (TENSORS, {"torch", "linear_operator"}),
     "rfgp.allocation": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy"}),
     "rfgp.bounds": ({"rfgp._checks"}, {"torch", "scipy", "math"}),
+    "rfgp.selection": ({"rfgp._checks", "rfgp.features", "rfgp.kernels"}, {"torch", "gpytorch"}),
     "rfgp.kernels": (TENSORS | {"rfgp.features", "rfgp.allocation", "rfgp.selection", "rfgp.kernels"}, None),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import inspect
 import pkgutil
@@ -273,6 +274,59 @@ def test_kernels_have_the_parameters_that_the_families_read():
     assert polynomial.power == 3 and polynomial.offset.shape == (2, 1)
     assert linear.variance.shape == (1, 4) and linear.ard_num_dims == 4
     assert torch.equal(LinearKernel(active_dims=[0, 2]).active_dims, torch.tensor([0, 2]))
+    two, kernels = torch.Size([2]), gpytorch.kernels
+    ard = {"batch_shape": two, "ard_num_dims": 4}
+    for isotropic in (kernels.RBFKernel(**ard), kernels.MaternKernel(nu=1.5, **ard), kernels.RQKernel(**ard)):
+        assert isotropic.lengthscale.shape == (2, 1, 4)
+    assert kernels.RQKernel(**ard).alpha.shape == (2, 1) and kernels.MaternKernel(nu=1.5).nu == 1.5
+    mixture = kernels.SpectralMixtureKernel(num_mixtures=3, **ard)
+    assert mixture.num_mixtures == 3 and mixture.mixture_weights.shape == (2, 3)
+    assert mixture.mixture_means.shape == mixture.mixture_scales.shape == (2, 3, 1, 4)
+    periodic, cosine = kernels.PeriodicKernel(**ard), kernels.CosineKernel(batch_shape=two)
+    assert periodic.lengthscale.shape == periodic.period_length.shape == (2, 1, 4)
+    assert cosine.period_length.shape == (2, 1, 1) and kernels.ConstantKernel(batch_shape=two).constant.shape == (2, 1)
+
+
+def test_periodic_kernels_divide_by_the_lengthscale_and_not_by_its_square():
+    kernel, x = gpytorch.kernels.PeriodicKernel(), torch.tensor([[0.0], [0.3]])
+    kernel.lengthscale, kernel.period_length = 0.5, 2.0
+    expected = torch.exp(-2.0 / torch.tensor(0.5) * torch.sin(torch.pi * torch.tensor(0.3) / 2.0) ** 2)
+    assert torch.allclose(kernel(x).to_dense()[0, 1], expected)
+
+
+def test_compositions_keep_their_parts_where_rfgp_looks():
+    rbf, linear = gpytorch.kernels.RBFKernel(), LinearKernel()
+    assert list((rbf + linear).kernels) == list((rbf * linear).kernels) == [rbf, linear]
+    assert len((rbf + (linear + rbf)).kernels) == 3 and len((rbf * (linear * rbf)).kernels) == 3
+    assert (rbf + linear).active_dims is None
+
+
+def test_a_scale_kernel_has_the_batch_of_its_base_kernel_in_its_parameter_alone():
+    kernel = ScaleKernel(LinearKernel(batch_shape=torch.Size([2])))
+    assert kernel.raw_outputscale.shape == kernel.batch_shape == (2,) and kernel._batch_shape == ()
+
+
+def test_a_scale_kernel_around_nothing_can_be_indexed_and_expanded():
+    kernel = ScaleKernel(Kernel(), batch_shape=torch.Size([3, 2]))
+    kernel.outputscale = torch.arange(1.0, 7.0).reshape(3, 2)
+    assert torch.allclose(kernel[1, 0].outputscale, torch.tensor(3.0))
+    assert kernel.expand_batch(4, 3, 2).outputscale.shape == (4, 3, 2)
+
+
+def test_a_prior_counts_in_every_product_that_its_kernel_occurs_in():
+    kernel = scale_kernel()
+    both = kernel * LinearKernel() + kernel * LinearKernel()
+    assert len(list(both.named_priors())) == 2 and len(list(both.parameters())) == 4
+
+
+def test_a_shallow_copy_of_a_kernel_is_the_kernel():
+    kernel = LinearKernel()
+    assert copy.copy(kernel).__dict__ is kernel.__dict__
+
+
+def test_kernels_without_parameters_have_the_default_dtype_and_no_device():
+    kernel = Kernel().double()
+    assert kernel.dtype == torch.float32 and kernel.device is None
 
 
 def test_kernel_suite_ships_with_gpytorch():
