@@ -19,7 +19,14 @@ IDS = [str(path.relative_to(ROOT)) for path in FILES]
 every_file = pytest.mark.parametrize("path", FILES, ids=IDS)
 
 FOUNDATION = {"rfgp._checks", "rfgp._files", "rfgp.linalg", "rfgp.sampling"}
-TENSORS = FOUNDATION | {"rfgp.statistics", "rfgp.posterior", "rfgp.distributions"}
+TENSORS = FOUNDATION | {
+    "rfgp.statistics",
+    "rfgp.posterior",
+    "rfgp.distributions",
+    "rfgp.output_factor",
+    "rfgp.kronecker",
+    "rfgp.operators",
+}
 ABOVE_KERNELS = {"rfgp.models", "rfgp.training", "rfgp.mlls", "rfgp.diagnostics", "rfgp.plots", "rfgp.datasets"}
 
 # By module: the modules of rfgp it may import (None: any), and the other packages it may import (None: any).
@@ -32,8 +39,10 @@ ALLOWED = {
     "rfgp.statistics": (TENSORS, {"torch"}),
     "rfgp.distributions": (TENSORS, {"torch"}),
     "rfgp.posterior": (TENSORS, {"torch", "linear_operator"}),
+    "rfgp.output_factor": (set(), {"torch"}),
+    "rfgp.operators": (set(), {"torch"}),
     "rfgp.allocation": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy"}),
-    "rfgp.bounds": ({"rfgp._checks"}, {"torch", "scipy", "math"}),
+    "rfgp.bounds": ({"rfgp._checks", "rfgp.bounds"}, {"torch", "scipy", "math"}),
     "rfgp.selection": ({"rfgp._checks", "rfgp.features", "rfgp.kernels"}, {"torch", "gpytorch"}),
     "rfgp.kernels": (TENSORS | {"rfgp.features", "rfgp.allocation", "rfgp.selection", "rfgp.kernels"}, None),
 }

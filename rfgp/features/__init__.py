@@ -6,6 +6,7 @@ from .ctr import ComplexToReal
 from .fourier import RandomFourier
 from .linear import LinearFeatures
 from .maclaurin import Maclaurin
+from .measures import Weighted, Widened
 from .optical import OpticalFeatures
 from .product import ProductSketch
 from .series import FourierSeries
@@ -45,5 +46,7 @@ __all__ = [
     "SphericalFourier",
     "TensorSRHT",
     "TensorSketch",
+    "Weighted",
+    "Widened",
     "polynomial_sketch",
 ]

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from .. import sampling
 from ..linalg import fwht, next_power_of_two
 from .base import FeatureMap, Moments
+from .measures import Weighted, Widened
 from .spectra import (
     Gaussian,
     HyperbolicSecant,
@@ -38,7 +39,8 @@ class RandomFourier(FeatureMap):
     :param input_dim: the number of columns d of the inputs.
     :param num_features: the number of columns D that come out; even for the real map.
     :param spectrum: the law of the frequencies: Gaussian() where it is None, Matern(nu), RationalQuadratic(),
-        Laplace(), HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`.
+        Laplace(), HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`; or a change of
+        measure, Weighted() or Widened() of :mod:`rfgp.features.measures`.
     :param orthogonal: False for independent frequencies; "dense" for orthogonal ones in blocks of d, with independent
         norms of the right law (isotropic spectra only); "hadamard" for three Hadamard transforms with random signs per
         block, which is faster for large d and biased for small d, so that the target is approximate.
@@ -73,6 +75,8 @@ class RandomFourier(FeatureMap):
             raise ValueError(
                 f"expected an isotropic spectrum for orthogonal frequencies, got {self.spectrum}; use orthogonal=False"
             )
+        if orthogonal == "hadamard" and not self.spectrum.has_moments:
+            raise ValueError(f'expected False or "dense" for orthogonal with {self.spectrum}, got "hadamard"')
         if not is_complex and self.num_features % 2:
             raise ValueError(
                 f"expected an even num_features for cosines and sines, got {num_features}; use {num_features + 1}"
@@ -100,6 +104,18 @@ class RandomFourier(FeatureMap):
             sampling.uniform((width, 1), generator).sign(), self.padded_dim, generator
         )
         return radii | {"signs": sampling.rademacher((3, self.padded_dim, blocks), generator)}
+
+    def frequencies(self, **law: Tensor) -> Tensor:
+        """The frequencies (..., m, d) of scaled inputs, whatever structure they have.
+
+        :param law: parameters of the spectrum.
+        """
+        draws = {name: buffer for name, buffer in self.named_buffers() if name != "signs"}
+        frequencies, _ = self.spectrum.frequencies(draws, **law)
+        if self.orthogonal != "hadamard":
+            return frequencies
+        identity = torch.eye(self.input_dim, dtype=frequencies.dtype, device=frequencies.device)
+        return self._phases(identity, frequencies).mT
 
     def _phases(self, x: Tensor, frequencies: Tensor) -> Tensor:
         """Inner products of inputs (..., N, d) with all frequencies, (..., N, D)."""
@@ -144,7 +160,7 @@ class RandomFourier(FeatureMap):
 
         and their mean for the real map. C = 0 for independent frequencies; for orthogonal Gaussian ones
         :math:`C = {}_1F_1(d; d/2; -\|\tau\|^2/2) - k(\tau)^2`, and c counts ordered pairs of frequencies in a block.
-        None for other orthogonal frequencies.
+        None for other orthogonal frequencies, and under a change of measure.
 
         :param x: (..., N, d).
         :param y: (..., M, d).
@@ -153,6 +169,8 @@ class RandomFourier(FeatureMap):
 
         Source: T 2.1.
         """
+        if not self.spectrum.has_moments:
+            return None
         if self.orthogonal and (self.orthogonal == "hadamard" or not isinstance(self.spectrum, Gaussian)):
             return None
         kernel, twice = (self.spectrum.kernel(x, y, factor, **law) for factor in (1.0, 2.0))
@@ -185,6 +203,7 @@ class RandomFourier(FeatureMap):
     def examples(cls) -> list[Self]:
         spectra: list[Spectrum] = [Gaussian(), Matern(0.5), Matern(1.5), Matern(2.5), RationalQuadratic(1.3)]
         others: list[Spectrum] = [Laplace(), HyperbolicSecant(), SpectralMixture(2), Periodic()]
+        others += [Weighted(), Weighted(Matern(2.5), (0, 1)), Widened()]
         cases: list[tuple[int, int, Spectrum, bool | str]] = [(3, 8, s, False) for s in spectra + others]
         cases += [(3, 16, s, orthogonal) for s in spectra for orthogonal in ("dense", "hadamard")]
         cases += [(dim, width, Gaussian(), "dense") for dim, width in ((4, 4), (1, 6), (5, 8))]

@@ -27,6 +27,8 @@ class Spectrum(abc.ABC):
     """
 
     is_isotropic: ClassVar[bool] = False
+    has_moments: ClassVar[bool] = True
+    """Whether the variance of the kernel estimate follows from the kernel at twice the distance."""
 
     @abc.abstractmethod
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:

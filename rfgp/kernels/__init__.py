@@ -2,30 +2,50 @@
 
 from .approximate import approximate, with_features
 from .composition import FeatureProductKernel, FeatureScaleKernel, FeatureSumKernel
+from .curl_free import CurlFreeKernel
+from .decomposable import DecomposableKernel
+from .divergence_free import DivergenceFreeKernel
 from .dot_product import DotProductKernel
 from .exponential import ExponentialDotProductKernel
 from .feature_kernel import FeatureKernel, FeatureStructure
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, FeaturePlusDiagLinearOperator
+from .helmholtz import HelmholtzKernel
+from .multitask import FeatureIndexKernel, FeatureMultitaskKernel
+from .observed import LinearlyObservedKernel
+from .operator_valued import OperatorValuedKernel
 from .optical import OpticalKernel
+from .output_covariance import ConstantCovariance, GraphLaplacianCovariance
+from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
 from .recipe import METHODS, MapRecipe
 from .skewed_chi2 import SkewedChiSquaredKernel
 
 __all__ = [
     "METHODS",
+    "ConstantCovariance",
+    "CurlFreeKernel",
+    "DecomposableKernel",
+    "DivergenceFreeKernel",
     "DotProductKernel",
     "ExponentialDotProductKernel",
     "FeatureCrossLinearOperator",
+    "FeatureIndexKernel",
     "FeatureKernel",
     "FeatureLinearOperator",
+    "FeatureMultitaskKernel",
     "FeaturePlusDiagLinearOperator",
     "FeaturePredictionStrategy",
     "FeatureProductKernel",
     "FeatureScaleKernel",
     "FeatureStructure",
     "FeatureSumKernel",
+    "GraphLaplacianCovariance",
+    "HelmholtzKernel",
+    "LinearlyObservedKernel",
     "MapRecipe",
+    "OperatorValuedKernel",
     "OpticalKernel",
+    "OutputFeatures",
     "SkewedChiSquaredKernel",
     "approximate",
     "with_features",

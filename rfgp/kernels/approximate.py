@@ -10,15 +10,20 @@ from dataclasses import dataclass, field, replace
 
 import gpytorch
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, IndexKernel, Kernel, MultitaskKernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from .. import _checks
 from ..features import FeatureMap
-from .composition import FeatureProductKernel, FeatureScaleKernel, FeatureSumKernel, share_scale
+from .composition import FeatureProductKernel, FeatureScaleKernel, FeatureSumKernel
 from .families import Family, family, unsupported
+from .families.operator_valued import OperatorFamily
 from .feature_kernel import FeatureKernel, FeatureStructure, reference
+from .multitask import FeatureIndexKernel, FeatureMultitaskKernel
+from .observed import LinearlyObservedKernel
+from .operator_valued import OperatorValuedKernel
 from .recipe import MapRecipe
+from .scale import with_scale_of
 
 
 def approximate(
@@ -117,6 +122,14 @@ def _approximate(kernel: Kernel, wish: _Wish) -> Kernel:
         # GPyTorch copies the active_dims of a base kernel to the ScaleKernel around it: they select once
         inner = wish if kernel.base_kernel.active_dims is not None else wish.select(kernel)
         return FeatureScaleKernel(_approximate(kernel.base_kernel, inner), kernel)
+    if isinstance(kernel, LinearlyObservedKernel) and isinstance(kernel.base_kernel, AdditiveKernel | ScaleKernel):
+        return _approximate(kernel.distributed(), wish)
+    if isinstance(kernel, MultitaskKernel):
+        return _multitask(kernel, wish)
+    if isinstance(kernel, IndexKernel):
+        return FeatureIndexKernel(kernel)
+    if isinstance(kernel, AdditiveKernel) and _has_one_scalar_kernel(kernel):
+        return _one_measure(kernel, wish)
     if isinstance(kernel, AdditiveKernel | ProductKernel) and isinstance(wish.method, FeatureMap):
         raise ValueError(
             f"expected the name of a method for {type(kernel).__name__}, whose parts need features of their own, got a "
@@ -135,7 +148,8 @@ def _leaf(kernel: Kernel, wish: _Wish) -> FeatureKernel:
         return FeatureKernel(kernel, wish.method)
     whole, wish = wish, wish.select(kernel)
     columns = _num_columns(kernel, wish.input_dim)
-    if wish.method == "auto" and whole.x is not None and _exact_columns(kernel, whole) is None:
+    is_ranked = not isinstance(kernel, OperatorValuedKernel) and _exact_columns(kernel, whole) is None
+    if wish.method == "auto" and whole.x is not None and is_ranked:
         from ..selection import best_method
 
         wish = replace(wish, method=best_method(kernel, wish.num_features, whole.x))
@@ -146,6 +160,48 @@ def _leaf(kernel: Kernel, wish: _Wish) -> FeatureKernel:
     like = reference(kernel, wish.like)
     feature_map = known.build(recipe, columns, wish.x).to(dtype=like.dtype, device=like.device)
     return FeatureKernel(kernel, feature_map, known.center(recipe, wish.x))
+
+
+def _multitask(kernel: MultitaskKernel, wish: _Wish) -> FeatureMultitaskKernel:
+    data = kernel.data_covar_module
+    if data.active_dims is not None:
+        raise ValueError(
+            "expected active_dims on the MultitaskKernel, got them on its data kernel, where GPyTorch ignores them; "
+            "move them"
+        )
+    return FeatureMultitaskKernel(_approximate(data, wish.select(kernel)), kernel)
+
+
+def _has_one_scalar_kernel(kernel: AdditiveKernel) -> bool:
+    """Whether a sum is one of operator-valued kernels that have the very same scalar kernel."""
+    leaves = [_unscaled(term) for term in _terms(kernel)]
+    if not all(isinstance(leaf, OperatorValuedKernel) for leaf in leaves):
+        return False
+    return len({id(leaf.scalar_kernel) for leaf in leaves}) == 1
+
+
+def _one_measure(kernel: AdditiveKernel, wish: _Wish) -> FeatureSumKernel:
+    """A sum whose terms share one map, with frequencies that suit all of them (M Example 5)."""
+    terms = _terms(kernel)
+    leaves = [_unscaled(term) for term in terms]
+    if not isinstance(wish.method, FeatureMap):
+        columns = _num_columns(leaves[0].scalar_kernel, wish.input_dim)
+        if columns is None:
+            raise ValueError("expected input_dim for a sum of kernels that share one measure, got none; pass it")
+        known = OperatorFamily(leaves[0])
+        recipe = MapRecipe(wish.name(known), wish.num_features, next(wish.seeds))
+        known.check_method(recipe)
+        powers = {power for leaf in leaves for power in leaf.powers(columns)}
+        like = reference(kernel, wish.like)
+        shared = known.weighted_map(recipe, columns, tuple(sorted(powers))).to(dtype=like.dtype, device=like.device)
+        wish = replace(wish, method=shared)
+    return FeatureSumKernel(*[_approximate(term, wish) for term in terms])
+
+
+def _unscaled(kernel: Kernel) -> Kernel:
+    while isinstance(kernel, ScaleKernel) and not isinstance(kernel, FeatureStructure):
+        kernel = kernel.base_kernel
+    return kernel
 
 
 def _terms(kernel: Kernel) -> list[Kernel]:
@@ -187,10 +243,11 @@ def _shares(total: int, has_pairs: list[bool]) -> Iterator[int]:
 
 def _has_pairs(kernel: Kernel, wish: _Wish) -> bool:
     """Whether the features of a part that is approximated come in pairs, or may do so."""
-    while isinstance(kernel, ScaleKernel) and not isinstance(kernel, FeatureStructure):
-        kernel = kernel.base_kernel
-    if isinstance(kernel, FeatureStructure):
+    kernel = _unscaled(kernel)
+    if isinstance(kernel, FeatureStructure | IndexKernel):
         return False
+    if isinstance(kernel, MultitaskKernel):
+        return _has_pairs(kernel.data_covar_module, wish)
     if isinstance(kernel, AdditiveKernel | ProductKernel):
         return not str(wish.method).endswith(":complex")
     known = family(kernel)
@@ -204,6 +261,10 @@ def _exact_columns(kernel: Kernel, wish: _Wish) -> int | None:
     if isinstance(kernel, ScaleKernel):
         inner = wish if kernel.base_kernel.active_dims is not None else wish.select(kernel)
         return _exact_columns(kernel.base_kernel, inner)
+    if isinstance(kernel, MultitaskKernel) and not isinstance(kernel, FeatureStructure):
+        return _exact_columns(kernel.data_covar_module, wish.select(kernel))
+    if isinstance(kernel, IndexKernel):
+        return kernel.covar_factor.shape[-2]
     if isinstance(kernel, AdditiveKernel | ProductKernel | FeatureStructure) or isinstance(wish.method, FeatureMap):
         return None
     known, wish = family(kernel), wish.select(kernel)
@@ -218,14 +279,15 @@ def _product(kernel: ProductKernel, wish: _Wish) -> Kernel:
         return _sum([ProductKernel(*factors) if len(factors) > 1 else factors[0] for factors in terms], wish)
     (factors,) = products
     exact = [_exact_columns(factor, wish) for factor in factors]
-    small = [columns is not None and columns <= _SMALL for columns in exact]
+    indices = [isinstance(_unscaled(factor), IndexKernel) for factor in factors]
+    small = [is_index or (c is not None and c <= _SMALL) for is_index, c in zip(indices, exact, strict=True)]
     methods = [_method_in_product(factor, wish) for factor in factors]
     open_ended = [method for method, is_small in zip(methods, small, strict=True) if not is_small]
     is_complex = str(wish.method).endswith(":complex")
     becomes_pairs = not is_complex and any(str(method).endswith(":complex") for method in open_ended)
     width = wish.num_features // 2 if becomes_pairs else wish.num_features
-    for columns, is_small in zip(exact, small, strict=True):
-        width //= (columns or 1) if is_small else 1
+    for columns, is_small, is_index in zip(exact, small, indices, strict=True):
+        width //= (columns or 1) if is_small and not is_index else 1
     groups = open_ended.count(None) + int(any(method is not None for method in open_ended))
     share = int(width ** (1.0 / max(groups, 1)) + 1e-9)
     parts = []
@@ -265,14 +327,7 @@ def _expanded(kernel: Kernel) -> list[list[Kernel]]:
             "expected active_dims on the parts of a sum or a product inside a product, got them on a ScaleKernel "
             "around it; move them inside"
         )
-    return [[_scaled(kernel, first), *others] for first, *others in _expanded(kernel.base_kernel)]
-
-
-def _scaled(scale_kernel: ScaleKernel, factor: Kernel) -> ScaleKernel:
-    """A factor with the very output scale of another kernel."""
-    scaled = ScaleKernel(factor, batch_shape=scale_kernel.raw_outputscale.shape)
-    share_scale(scale_kernel, scaled)
-    return scaled
+    return [[with_scale_of(kernel, first), *others] for first, *others in _expanded(kernel.base_kernel)]
 
 
 def _with_new_priors(kernel: Kernel, seen: set[tuple[int, ...]]) -> Kernel:
@@ -302,17 +357,16 @@ def _with_new_priors(kernel: Kernel, seen: set[tuple[int, ...]]) -> Kernel:
 
 def _own_method(kernel: Kernel, wish: _Wish) -> str:
     """The method asked for, or "auto" for a factor that has no such method."""
-    while isinstance(kernel, ScaleKernel) and not isinstance(kernel, FeatureStructure):
-        kernel = kernel.base_kernel
+    kernel = _unscaled(kernel)
     name = str(wish.method).partition(":")[0]
-    return str(wish.method) if isinstance(kernel, FeatureStructure) or name in family(kernel).methods else "auto"
+    has_name = isinstance(kernel, FeatureStructure | IndexKernel) or name in family(kernel).methods
+    return str(wish.method) if has_name else "auto"
 
 
 def _method_in_product(kernel: Kernel, wish: _Wish) -> str | None:
     """The method whose single columns are without bias, complex where it can be; None where there is none."""
-    while isinstance(kernel, ScaleKernel) and not isinstance(kernel, FeatureStructure):
-        kernel = kernel.base_kernel
-    if isinstance(kernel, FeatureStructure):
+    kernel = _unscaled(kernel)
+    if isinstance(kernel, FeatureStructure | IndexKernel | MultitaskKernel):
         return None
     known = family(kernel)
     name = str(wish.method).partition(":")[0]
@@ -343,6 +397,8 @@ def with_features(kernel: Kernel) -> Kernel:
         return FeatureScaleKernel(with_features(kernel.base_kernel), kernel)
     if isinstance(kernel, AdditiveKernel):
         return FeatureSumKernel(*[with_features(part) for part in kernel.kernels])
+    if isinstance(kernel, MultitaskKernel):
+        return FeatureMultitaskKernel(with_features(kernel.data_covar_module), kernel)
     raise ValueError(
         f"expected a kernel with random features, got {type(kernel).__name__}; wrap it with rfgp.approximate"
     )

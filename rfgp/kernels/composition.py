@@ -13,7 +13,10 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from ..features import ComplexToReal, FeatureMap, FourierSeries, LinearFeatures, Maclaurin
-from .feature_kernel import FeatureStructure, reference
+from ..operators import Operator
+from ..output_factor import OutputFactor
+from .feature_kernel import FeatureKernel, FeatureStructure, no_operator, reference
+from .scale import share_scale
 
 
 class FeatureScaleKernel(FeatureStructure, ScaleKernel):
@@ -65,9 +68,20 @@ class FeatureScaleKernel(FeatureStructure, ScaleKernel):
         """The features of the base kernel, (..., N, D)."""
         return self.base_kernel.active_features(x)
 
-    def output_factor(self) -> Tensor:
-        """The root of the output scale times the factor of the base kernel, (..., 1, 1)."""
-        return self.outputscale.sqrt()[..., None, None] * self.base_kernel.output_factor()
+    @property
+    def num_scalar_features(self) -> int:
+        """The number of columns of the scalar features of the base kernel."""
+        return self.base_kernel.num_scalar_features
+
+    @property
+    def has_output_factor(self) -> bool:
+        """Whether the base kernel is operator-valued."""
+        return self.base_kernel.has_output_factor
+
+    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
+        """The root of the output scale times the factor of the base kernel."""
+        factor, root = self.base_kernel.output_factor(operator), self.outputscale.sqrt()
+        return factor.scaled(root) if isinstance(factor, OutputFactor) else root[..., None, None] * factor
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """The parameters of the base kernel's scalar features."""
@@ -110,13 +124,14 @@ class _Composite(FeatureStructure, Kernel):
         """How many times the weights have been drawn anew."""
         return sum(kernel.draws for kernel in self.parts)
 
-    def output_factor(self) -> Tensor:
+    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
         """One, of shape (1, 1): the scales of the parts lie in the features."""
+        no_operator(operator)
         return reference(self).new_ones(1, 1)
 
     def features(self, x: Tensor) -> Tensor:
-        """The features of the full inputs, (..., N, d) to (..., N, D)."""
-        return self.scalar_features(x)
+        """The features of the full inputs, (..., N, d) to (..., N, D) or (..., N T, K)."""
+        return super().features(x) if self.has_output_factor else self.scalar_features(x)
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """All parameters of the parts."""
@@ -152,7 +167,12 @@ class FeatureSumKernel(_Composite, AdditiveKernel):
     torch.Size([3, 65])
     """
 
-    def __init__(self, *kernels: Kernel) -> None:
+    def __init__(self, *kernels: Any) -> None:
+        if len({kernel.has_output_factor for kernel in kernels}) > 1:
+            raise ValueError(
+                "expected a sum of scalar kernels or one of kernels of several outputs, got both; give the scalar ones "
+                "a covariance of the outputs by DecomposableKernel or MultitaskKernel"
+            )
         AdditiveKernel.__init__(self, *kernels)
 
     @property
@@ -165,9 +185,46 @@ class FeatureSumKernel(_Composite, AdditiveKernel):
         """Whether any part is complex; the kernel is then the real part."""
         return any(kernel.is_complex for kernel in self.parts)
 
+    @property
+    def num_scalar_features(self) -> int:
+        """The number of columns of all parts, or of the map that they share."""
+        widths = [kernel.num_scalar_features for kernel in self.parts]
+        return widths[0] if self._has_one_map else sum(widths)
+
+    @property
+    def _has_one_map(self) -> bool:
+        """Whether operator-valued parts share their scalar features: those of one measure."""
+        leaves = [_unscaled(kernel) for kernel in self.parts]
+        if not all(isinstance(leaf, FeatureKernel) and leaf.has_output_factor for leaf in leaves):
+            return False
+        maps = {id(leaf.feature_map) for leaf in leaves}
+        scalars = {id(leaf.base_kernel.scalar_kernel) for leaf in leaves}
+        return leaves[0].feature_map is not None and len(maps) == len(scalars) == 1
+
+    @property
+    def has_output_factor(self) -> bool:
+        """Whether the parts are operator-valued."""
+        return self.parts[0].has_output_factor
+
     def active_features(self, x: Tensor) -> Tensor:
-        """The features of all parts side by side, (..., N, D)."""
+        """The scalar features of all parts side by side, (..., N, D)."""
+        if self._has_one_map:
+            return self.parts[0].scalar_features(x)
+        if self.has_output_factor:
+            return _concatenated([kernel.scalar_features(x) for kernel in self.parts])
         return _concatenated([kernel.features(x) for kernel in self.parts])
+
+    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
+        """The factors of operator-valued parts, one after the other; one for scalar parts."""
+        if not self.has_output_factor:
+            return super().output_factor(operator)
+        return OutputFactor.concatenate([k.output_factor(operator) for k in self.parts], self._has_one_map)
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """All parameters of scalar parts; those of the scalar features of operator-valued ones."""
+        if not self.has_output_factor:
+            return super().feature_parameters()
+        return iter({id(p): p for kernel in self.parts for p in kernel.feature_parameters()}.values())
 
     def _with(self, kernels: list[Kernel]) -> FeatureSumKernel:
         return FeatureSumKernel(*kernels).train(self.training)
@@ -192,7 +249,11 @@ class FeatureProductKernel(_Composite, ProductKernel):
     torch.Size([3, 64])
     """
 
-    def __init__(self, *kernels: Kernel, is_complex: bool = False) -> None:
+    def __init__(self, *kernels: Any, is_complex: bool = False) -> None:
+        if any(kernel.has_output_factor for kernel in kernels):
+            raise ValueError(
+                "expected scalar kernels in a product, got one of several outputs; multiply inside MultitaskKernel"
+            )
         for i, kernel in enumerate(kernels):
             if any(_have_common_weights(kernel, other) for other in kernels[:i]):
                 raise ValueError(
@@ -212,6 +273,14 @@ class FeatureProductKernel(_Composite, ProductKernel):
         """Whether complex features come out; the kernel is then their real part."""
         return self._is_complex and any(kernel.is_complex for kernel in self.parts)
 
+    @property
+    def num_scalar_features(self) -> int:
+        """The number of columns of the product."""
+        columnwise = {k.num_scalar_features for k in self.parts if k.has_unbiased_columns}
+        others = [k.num_scalar_features for k in self.parts if not k.has_unbiased_columns]
+        becomes_pairs = not self._is_complex and any(k.is_complex for k in self.parts)
+        return math.prod([*columnwise, *others]) * (2 if becomes_pairs else 1)
+
     def active_features(self, x: Tensor) -> Tensor:
         """The products of the features of the parts, (..., N, D)."""
         parts = [kernel.features(x) for kernel in self.parts]
@@ -230,6 +299,10 @@ class FeatureProductKernel(_Composite, ProductKernel):
 
     def _with(self, kernels: list[Kernel]) -> FeatureProductKernel:
         return FeatureProductKernel(*kernels, is_complex=self._is_complex).train(self.training)
+
+
+def _unscaled(kernel: Kernel) -> Kernel:
+    return _unscaled(kernel.base_kernel) if isinstance(kernel, ScaleKernel) else kernel
 
 
 def _elementwise(left: Tensor, right: Tensor) -> Tensor:
@@ -262,13 +335,3 @@ def _same_buffers(a: FeatureMap, b: FeatureMap) -> bool:
 def _concatenated(parts: list[Tensor]) -> Tensor:
     batch = torch.broadcast_shapes(*[part.shape[:-2] for part in parts])
     return torch.cat([part.expand(*batch, *part.shape[-2:]) for part in parts], dim=-1)
-
-
-def share_scale(source: ScaleKernel, target: ScaleKernel) -> None:
-    """Let ``target`` use the very parameter, constraint and prior of the output scale of ``source``."""
-    target.raw_outputscale = source.raw_outputscale
-    target.raw_outputscale_constraint = source.raw_outputscale_constraint
-    if "outputscale_prior" in source._priors:
-        target.register_prior(
-            "outputscale_prior", source.outputscale_prior, target._outputscale_param, target._outputscale_closure
-        )

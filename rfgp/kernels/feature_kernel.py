@@ -17,8 +17,12 @@ from torch import Tensor
 
 from .. import _checks
 from ..features import FeatureMap
+from ..operators import Operator
+from ..output_factor import OutputFactor
 from .families import Family, family
+from .families.operator_valued import OperatorFamily
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
+from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
 from .recipe import MapRecipe
 
@@ -63,9 +67,26 @@ class FeatureStructure(abc.ABC):
             )
         return x.index_select(-1, self.active_dims)
 
+    @property
     @abc.abstractmethod
-    def output_factor(self) -> Tensor:
-        """The factor (..., T, R) of the outputs; (..., 1, 1), the root of the output scale, for scalar kernels."""
+    def num_scalar_features(self) -> int:
+        """The number of columns of the scalar features.
+
+        :raises ValueError: where a map has not been made yet.
+        """
+
+    @property
+    def has_output_factor(self) -> bool:
+        """Whether the kernel is operator-valued, with an OutputFactor."""
+        return False
+
+    @abc.abstractmethod
+    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
+        """The root (..., 1, 1) of the output scale for scalar kernels, else the factor of the outputs.
+
+        :param operator: what is predicted instead of the outputs of an operator-valued kernel.
+        :raises ValueError: where there is no such operator for the kernel, or a map has not been made yet.
+        """
 
     @abc.abstractmethod
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
@@ -89,6 +110,8 @@ class FeatureStructure(abc.ABC):
         for x in (x1, x2):
             _checks.inputs(x)
         same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
+        if self.has_output_factor:
+            return self._output_covariance(x1, None if same else x2, diag)
         with _all_or_nothing(self):
             left = self._real_features(x1)
             right = left if same else self._real_features(x2)
@@ -96,14 +119,33 @@ class FeatureStructure(abc.ABC):
             return (left * right).sum(-1)
         return FeatureLinearOperator(left) if same else FeatureCrossLinearOperator(left, right.mT)
 
+    def _output_covariance(self, x1: Tensor, x2: Tensor | None, diag: bool) -> Tensor | LinearOperator:
+        with _all_or_nothing(self):
+            left = self.active_output_features(x1)
+            right = left if x2 is None else self.active_output_features(x2)
+        if diag:
+            return (left.to_dense() * right.to_dense()).sum(-1)
+        return FeatureLinearOperator(left) if x2 is None else FeatureCrossLinearOperator(left, right.mT)
+
+    def active_output_features(self, x: Tensor) -> OutputFeatures:
+        """The features (..., N T, K) of many outputs at selected inputs, as an operator."""
+        scalar = self.active_features(_checks.finite(x))
+        return OutputFeatures.of(scalar, self._many_outputs())
+
+    def _many_outputs(self) -> OutputFactor:
+        factor = self.output_factor()
+        if not isinstance(factor, OutputFactor):
+            raise ValueError("expected a kernel of several outputs, got a scalar one; use features(x)")
+        return factor
+
     def _real_features(self, x: Tensor) -> Tensor:
         """Real features of selected inputs: complex ones as real and imaginary part side by side."""
         features = self.active_features(_checks.finite(x))
         return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
-        """One."""
-        return 1
+        """One, or the number of outputs of the exact kernel."""
+        return self.exact_kernel.num_outputs_per_input(x1, x2) if self.has_output_factor else 1
 
     def prediction_strategy(
         self,
@@ -119,11 +161,21 @@ class FeatureStructure(abc.ABC):
         r"""Features with :math:`\phi(x) \phi(y)^H` = the kernel (its real part for complex maps).
 
         :param x: the full inputs, (..., N, d); ``active_dims`` are applied here.
-        :returns: (..., N T, D R), the Kronecker product of scalar features and output factor, rows interleaved.
+        :returns: (..., N, D), or (..., N T, K) for T outputs, rows interleaved.
         """
         scalar, factor = self.scalar_features(x), self.output_factor()
-        product = scalar[..., :, None, :, None] * factor[..., None, :, None, :].to(scalar.dtype)
-        return product.flatten(-2).flatten(-3, -2)
+        return factor.features(scalar) if isinstance(factor, OutputFactor) else scalar * factor.to(scalar.dtype)
+
+    def feature_operator(self, x: Tensor) -> OutputFeatures:
+        """The features of many outputs as a linear operator, for iterative solvers: nothing of its size is formed.
+
+        :param x: the full inputs, (..., N, d).
+        :returns: (..., N T, K), with ``matvec`` and ``rmatvec`` at O(N n T) for n scalar features.
+        :raises ValueError: for a scalar kernel, whose features are ``features(x)``.
+
+        Source: B 5.4, Eq. 29 and 30.
+        """
+        return OutputFeatures.of(self.scalar_features(x), self._many_outputs())
 
 
 class FeatureKernel(FeatureStructure, Kernel):
@@ -211,13 +263,31 @@ class FeatureKernel(FeatureStructure, Kernel):
         feature_map = self._map(x)
         return feature_map, self.family.law(feature_map)
 
-    def output_factor(self) -> Tensor:
-        """One, of shape (1, 1): the scale of the base kernel lies in its scaled inputs."""
-        return reference(self).new_ones(1, 1)
+    @property
+    def num_scalar_features(self) -> int:
+        """The number of columns of the map."""
+        return self._made_map().num_features
+
+    @property
+    def has_output_factor(self) -> bool:
+        """Whether the base kernel is operator-valued."""
+        return isinstance(self.family, OperatorFamily)
+
+    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
+        """One, of shape (1, 1), or the factor that the frequencies of the map have for an operator-valued kernel."""
+        known = self.family
+        if not isinstance(known, OperatorFamily):
+            no_operator(operator)
+            return reference(self).new_ones(1, 1)
+        feature_map = self._made_map()
+        if operator is None:
+            return known.output_factor(feature_map)
+        w = known.frequencies(feature_map)
+        return known.output_factor(feature_map, operator.symbol(w, known.kernel.num_outputs(feature_map.input_dim)))
 
     def features(self, x: Tensor) -> Tensor:
-        """The features of the full inputs, (..., N, d) to (..., N, D)."""
-        return self.scalar_features(x)
+        """The features of the full inputs, (..., N, d) to (..., N, D) or (..., N T, K)."""
+        return super().features(x) if self.has_output_factor else self.scalar_features(x)
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """All parameters of the base kernel."""
@@ -229,10 +299,13 @@ class FeatureKernel(FeatureStructure, Kernel):
         :param generator: a CPU generator; PyTorch's default one where it is None.
         :raises ValueError: where the map has not been made yet.
         """
+        self._made_map().resample(generator)
+        return self
+
+    def _made_map(self) -> FeatureMap:
         if self.feature_map is None:
             raise ValueError("expected a kernel whose map is made, got one that waits for its first inputs; call it")
-        self.feature_map.resample(generator)
-        return self
+        return self.feature_map
 
     def _map(self, x: Tensor) -> FeatureMap:
         return self._build(_checks.inputs(x).shape[-1], x) if self.feature_map is None else self.feature_map
@@ -291,6 +364,15 @@ class FeatureKernel(FeatureStructure, Kernel):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """The dimension is used in ``_load_from_state_dict``, before the weights are loaded."""
+
+
+def no_operator(operator: Operator | None) -> None:
+    """Raise a ValueError where an operator is asked for from a kernel that has no frequencies to apply it to."""
+    if operator is not None:
+        raise ValueError(
+            f"expected an operator-valued kernel for the prediction of {operator}, got a scalar or decomposable one; "
+            "wrap the exact kernel in LinearlyObservedKernel(kernel, [Value()])"
+        )
 
 
 @contextmanager

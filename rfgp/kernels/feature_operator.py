@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .. import linalg
 from ..posterior import WeightPosterior, batched_gram, feature_product
+from .output_features import OutputFeatures
 
 FLOAT32_PRODUCT_NOISE = 1e-2
 """Smallest noise variance above which Gram products of float32 features are taken in float32 (summed in float64)."""
@@ -34,6 +35,13 @@ def _is_scales(value: Any) -> bool:
     return isinstance(value, Tensor) and value.numel() > 1 and value.shape[-2:] == (1, 1)
 
 
+def _scaled(features: LinearOperator, scale: Tensor) -> Tensor | LinearOperator:
+    """Features times (a batch of) numbers; those of many outputs keep their structure."""
+    if isinstance(features, OutputFeatures):
+        return OutputFeatures.of(features.scalar, features.factor.scaled(scale))
+    return features.to_dense() * scale[..., None, None]
+
+
 class FeatureLinearOperator(LowRankRootLinearOperator):
     r"""The kernel matrix :math:`\Phi \Phi^\top` of real features, whose sum with a diagonal is solved in float64.
 
@@ -46,7 +54,7 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
     def _mul_constant(self, other: Tensor) -> LinearOperator:
         if bool((other < 0).any()):
             return super()._mul_constant(other)
-        return self.__class__(self.root.to_dense() * other.sqrt()[..., None, None])
+        return self.__class__(_scaled(self.root, other.sqrt()))
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         if diag.dim() == 0 or diag.shape[-1] == 1:
@@ -70,7 +78,7 @@ class FeatureCrossLinearOperator(MatmulLinearOperator):
         return self._mul_constant(other[..., 0, 0]) if _is_scales(other) else super().mul(other)
 
     def _mul_constant(self, other: Tensor) -> LinearOperator:
-        return self.__class__(self.left_linear_op.to_dense() * other[..., None, None], self.right_linear_op)
+        return self.__class__(_scaled(self.left_linear_op, other), self.right_linear_op)
 
 
 class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):

@@ -13,12 +13,17 @@ from gpytorch.kernels import (
     SpectralMixtureKernel,
 )
 
+from ..curl_free import CurlFreeKernel
+from ..divergence_free import DivergenceFreeKernel
 from ..dot_product import DotProductKernel
 from ..exponential import ExponentialDotProductKernel
+from ..observed import LinearlyObservedKernel
+from ..operator_valued import OperatorValuedKernel
 from ..optical import OpticalKernel
 from ..skewed_chi2 import SkewedChiSquaredKernel
 from .base import Family, inside
 from .dot_product import DotProductFamily, ExponentialFamily, OpticalFamily
+from .operator_valued import OperatorFamily
 from .periodic import ConstantFamily, CosineFamily, PeriodicFamily
 from .polynomial import LinearFamily, PolynomialFamily
 from .stationary import GaussianFamily, IsotropicFamily, SkewedChiSquaredFamily, SpectralMixtureFamily
@@ -37,10 +42,14 @@ FAMILIES: dict[type[Kernel], type[Family]] = {
     DotProductKernel: DotProductFamily,
     ExponentialDotProductKernel: ExponentialFamily,
     OpticalKernel: OpticalFamily,
+    CurlFreeKernel: OperatorFamily,
+    DivergenceFreeKernel: OperatorFamily,
+    LinearlyObservedKernel: OperatorFamily,
 }
 
 SUPPORTED = (
-    f"{', '.join(kernel.__name__ for kernel in FAMILIES)}, and ScaleKernel, AdditiveKernel and ProductKernel of them"
+    f"{', '.join(kernel.__name__ for kernel in FAMILIES)}, and ScaleKernel, AdditiveKernel, ProductKernel and "
+    "MultitaskKernel of them"
 )
 
 
@@ -49,9 +58,11 @@ def family(kernel: Kernel) -> Family:
 
     :raises ValueError: where it has none, with those that have.
     """
-    if type(kernel) not in FAMILIES:
-        raise unsupported(kernel)
-    return FAMILIES[type(kernel)](kernel)
+    if type(kernel) in FAMILIES:
+        return FAMILIES[type(kernel)](kernel)
+    if isinstance(kernel, OperatorValuedKernel):
+        return OperatorFamily(kernel)
+    raise unsupported(kernel)
 
 
 def unsupported(kernel: object) -> ValueError:

@@ -1,0 +1,108 @@
+"""Changes of measure: other laws of the frequencies of a kernel, with amplitudes that make up for them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import scipy.special
+import torch
+from torch import Generator, Tensor
+
+from .. import sampling
+from .spectra import Gaussian, IsotropicSpectrum, Matern
+
+
+def radial_moment(spectrum: IsotropicSpectrum, power: int, dim: int) -> float:
+    r"""The moment :math:`E \|w\|^{2 q}` of the frequencies of a Gaussian or Matern spectrum in d dimensions.
+
+    :param spectrum: Gaussian() or Matern(nu).
+    :param power: q.
+    :param dim: d.
+    :returns: infinity where the moment does not exist.
+    :raises ValueError: for another spectrum.
+    """
+    gaussian = 2.0**power * math.exp(scipy.special.gammaln(0.5 * dim + power) - scipy.special.gammaln(0.5 * dim))
+    if isinstance(spectrum, Gaussian):
+        return gaussian
+    if isinstance(spectrum, Matern):
+        if power >= spectrum.nu:
+            return math.inf
+        ratio = scipy.special.gammaln(spectrum.nu - power) - scipy.special.gammaln(spectrum.nu)
+        return gaussian * spectrum.nu**power * math.exp(ratio)
+    raise ValueError(f"expected a Gaussian or Matern spectrum, got {spectrum}; use one of these")
+
+
+@dataclass(frozen=True)
+class Weighted(IsotropicSpectrum):
+    r"""A Gaussian or Matern law weighted with powers of the norm of the frequencies.
+
+    .. math:: \mu(w) = \frac1{|P|} \sum_{q \in P} \frac{\|w\|^{2 q}}{M_q} \rho(w), \qquad
+        a(w) = \Big(\frac1{|P|} \sum_{q \in P} \frac{\|w\|^{2 q}}{M_q}\Big)^{-1/2}, \qquad M_q = E_\rho \|w\|^{2 q}
+
+    With P = (q,) it is the trace measure of derivatives of order q, under which operator-valued features of an
+    isotropic kernel are bounded, and have the smallest second moment: the default of :func:`rfgp.approximate`.
+
+    :param spectrum: the law rho of the kernel.
+    :param powers: the powers P, of which one is drawn for every frequency with equal probability.
+    :raises ValueError: for another spectrum, or where a moment does not exist.
+
+    Source: M Theorem 9, Corollary 10; sampling from the errata.
+    """
+
+    has_moments: ClassVar = False
+    spectrum: Gaussian | Matern = field(default_factory=Gaussian)
+    powers: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        moments = [radial_moment(self.spectrum, power, 1) for power in self.powers]
+        if not self.powers or not all(math.isfinite(moment) for moment in moments):
+            raise ValueError(
+                f"expected powers with a finite moment under {self.spectrum}, got {self.powers}; derivatives of order "
+                "q need nu > q"
+            )
+
+    def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
+        chosen = (sampling.uniform((width,), generator) * len(self.powers)).long().clamp_max(len(self.powers) - 1)
+        radii = torch.stack([self._radius(power, width, dim, generator) for power in self.powers])
+        return radii.gather(0, chosen[None]).squeeze(0)
+
+    def _radius(self, power: int, width: int, dim: int, generator: Generator | None) -> Tensor:
+        """Radii under the weight of one power: a chi variable, over the root of a gamma one for Matern laws."""
+        chi = sampling.chi(dim + 2 * power, (width,), generator)
+        if isinstance(self.spectrum, Gaussian):
+            return chi
+        nu = self.spectrum.nu
+        return chi * math.sqrt(2.0 * nu) / sampling.chi(2.0 * (nu - power), (width,), generator)
+
+    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
+        frequencies = draws["weight"]
+        square, dim = frequencies.square().sum(-1), frequencies.shape[-1]
+        ratio = sum(square**power / radial_moment(self.spectrum, power, dim) for power in self.powers)
+        return frequencies, (ratio / len(self.powers)) ** -0.5
+
+    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
+        return self.spectrum.of_distance(distance)
+
+
+@dataclass(frozen=True)
+class Widened(IsotropicSpectrum):
+    r"""Normal frequencies of twice the variance, whose amplitudes make derivative features of the Gaussian bounded.
+
+    .. math:: w \sim N(0, 2 I), \qquad a(w) = 2^{d/4} \exp(-\|w\|^2/8)
+
+    Source: M Eq. 40 and 42 (with unit lengthscale, that is sigma = sqrt(2) there).
+    """
+
+    has_moments: ClassVar = False
+
+    def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
+        return math.sqrt(2.0) * sampling.chi(dim, (width,), generator)
+
+    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
+        frequencies = draws["weight"]
+        return frequencies, 2.0 ** (0.25 * frequencies.shape[-1]) * torch.exp(-0.125 * frequencies.square().sum(-1))
+
+    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
+        return Gaussian().of_distance(distance)

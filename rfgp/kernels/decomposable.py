@@ -1,0 +1,37 @@
+"""Kernels that are a scalar kernel times a covariance of the outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpytorch.kernels import Kernel, MultitaskKernel
+
+
+class DecomposableKernel(MultitaskKernel):
+    r"""A MultitaskKernel with any covariance of the outputs in place of an IndexKernel.
+
+    .. math:: K(x, y) = k(x, y)\, \Gamma
+
+    :param data_covar_module: the scalar kernel k.
+    :param task_covar_module: what has :math:`\Gamma` (T, T) as ``covar_matrix``: a :class:`GraphLaplacianCovariance`,
+        a :class:`ConstantCovariance` or a GPyTorch IndexKernel.
+
+    Source: B 3.2.1.
+
+    >>> import gpytorch, rfgp, torch
+    >>> graph = rfgp.kernels.GraphLaplacianCovariance(torch.ones(3, 3))
+    >>> kernel = DecomposableKernel(gpytorch.kernels.RBFKernel(), graph)
+    >>> kernel(torch.zeros(4, 2)).shape
+    torch.Size([12, 12])
+    """
+
+    def __init__(self, data_covar_module: Kernel, task_covar_module: Any) -> None:
+        if getattr(task_covar_module, "covar_matrix", None) is None:
+            raise ValueError(
+                f"expected a module with a covar_matrix, got {type(task_covar_module).__name__}; use a "
+                "GraphLaplacianCovariance, a ConstantCovariance or an IndexKernel"
+            )
+        super(MultitaskKernel, self).__init__()
+        self.data_covar_module = data_covar_module
+        self.task_covar_module = task_covar_module
+        self.num_tasks = task_covar_module.covar_matrix.shape[-1]

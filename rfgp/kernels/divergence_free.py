@@ -1,0 +1,74 @@
+"""Vector fields without divergence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..operators import Gradient, Laplacian, PolynomialMatrix, add, matrix_product
+from .derivatives import check_smoothness
+from .operator_valued import OperatorValuedKernel
+
+
+class DivergenceFreeKernel(OperatorValuedKernel):
+    r"""A kernel of vector fields of which every sample has no divergence.
+
+    .. math:: K(x, y) = (\nabla \nabla^\top - I \Delta)\, k(\tau), \qquad b(w) = \|w\|\, U(w)
+
+    The d - 1 columns of U(w) are an orthonormal basis of what is orthogonal to w, so that
+    :math:`b b^\top = \|w\|^2 I - w w^\top`. In the plane the field is :math:`(\partial_2 s, -\partial_1 s)` for a
+    streamfunction s with kernel k.
+
+    :param base_kernel: the kernel k: an RBFKernel, or a MaternKernel with nu 3/2 or 5/2.
+    :raises ValueError: for another base kernel, and for inputs of a single column.
+
+    Source: B 3.2.3, M Eq. 32 and 36; rank d - 1 from the errata.
+
+    >>> import gpytorch, torch
+    >>> kernel = DivergenceFreeKernel(gpytorch.kernels.RBFKernel())
+    >>> kernel(torch.zeros(4, 2)).shape
+    torch.Size([8, 8])
+    """
+
+    def __init__(self, base_kernel: Kernel, **kwargs: Any) -> None:
+        check_smoothness(base_kernel, 1, "its divergence-free field")
+        super().__init__(base_kernel, **kwargs)
+
+    def num_outputs(self, input_dim: int) -> int:
+        if input_dim < 2:
+            raise ValueError("expected inputs of at least two columns for a divergence-free field, got one")
+        return input_dim
+
+    def covariance(self, input_dim: int) -> PolynomialMatrix:
+        gradient = Gradient().matrix(self.num_outputs(input_dim), 1)
+        outer = matrix_product(gradient, [[row[0] for row in gradient]])
+        identity = Laplacian().matrix(input_dim, input_dim)
+        return [[add(a, b, -1.0) for a, b in zip(*rows, strict=True)] for rows in zip(outer, identity, strict=True)]
+
+    def factor(self, w: Tensor) -> Tensor:
+        self.num_outputs(w.shape[-1])
+        return w.norm(dim=-1)[..., None, None] * orthogonal_complement(w)
+
+    def powers(self, input_dim: int) -> tuple[int, ...]:
+        return (1,)
+
+
+def orthogonal_complement(w: Tensor) -> Tensor:
+    r"""An orthonormal basis of what is orthogonal to w, (..., d) to (..., d, d - 1), by a Householder reflection.
+
+    .. math:: I - \frac{2 v v^\top}{\|v\|^2}, \qquad v = \frac{w}{\|w\|} + \mathrm{sign}(w_1)\, e_1
+
+    without its first column; in the plane the column is a multiple of :math:`(w_2, -w_1)`.
+
+    :param w: vectors that are not zero.
+    """
+    unit = torch.nn.functional.normalize(w, dim=-1)
+    first = torch.zeros_like(unit)
+    first[..., 0] = torch.where(unit[..., 0] < 0, -1.0, 1.0)
+    v = unit + first
+    identity = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
+    outer = v.unsqueeze(-1) * v.unsqueeze(-2)
+    return (identity - 2.0 * outer / v.square().sum(-1)[..., None, None])[..., 1:]

@@ -1,0 +1,47 @@
+"""Vector fields as the sum of a gradient and a field without divergence."""
+
+from __future__ import annotations
+
+import copy
+
+from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
+
+from .curl_free import CurlFreeKernel
+from .divergence_free import DivergenceFreeKernel
+
+
+class HelmholtzKernel(AdditiveKernel):
+    r"""The sum of a curl-free and a divergence-free kernel, each with its own output scale and lengthscale.
+
+    .. math:: K = s_1 K_{\text{curl-free}} + s_2 K_{\text{divergence-free}}
+
+    Its two parts are predicted by the operators CurlFreePart and DivergenceFreePart. With one and the same base kernel
+    for both, they share its lengthscale, and features of one measure serve the sum.
+
+    :param curl_free_base: the kernel of the potential: an RBFKernel, or a MaternKernel with nu 3/2 or 5/2.
+    :param divergence_free_base: that of the other part; a copy of the first where it is None.
+    :raises ValueError: for other base kernels.
+
+    Source: M Example 5.
+
+    >>> import gpytorch, torch
+    >>> kernel = HelmholtzKernel(gpytorch.kernels.RBFKernel())
+    >>> kernel.curl_free.outputscale = 2.0
+    >>> kernel(torch.zeros(4, 2)).shape
+    torch.Size([8, 8])
+    """
+
+    def __init__(self, curl_free_base: Kernel, divergence_free_base: Kernel | None = None) -> None:
+        other = copy.deepcopy(curl_free_base) if divergence_free_base is None else divergence_free_base
+        parts = CurlFreeKernel(curl_free_base), DivergenceFreeKernel(other)
+        super().__init__(*[ScaleKernel(part, batch_shape=part.batch_shape) for part in parts])
+
+    @property
+    def curl_free(self) -> ScaleKernel:
+        """The part that is a gradient."""
+        return self.kernels[0]
+
+    @property
+    def divergence_free(self) -> ScaleKernel:
+        """The part without divergence."""
+        return self.kernels[1]

@@ -1,0 +1,125 @@
+"""Linear observations of a function or field: values, derivatives, gradients, and sums of such."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from ..operators import Operator, PolynomialMatrix, Stacked, adjoint_matrix, degree, matrix_product
+from .derivatives import check_smoothness, smoothness
+from .operator_valued import OperatorValuedKernel
+from .scale import with_scale_of
+
+
+class LinearlyObservedKernel(OperatorValuedKernel):
+    r"""The kernel of what linear operators with constant coefficients make of a Gaussian process.
+
+    .. math:: K(x, y) = \mathcal L_x \mathcal L_y^\top k(x, y), \qquad b(w) = S(w)\, b_k(w)
+
+    The outputs are those of the operators one after the other. Observe some of them at some inputs only by leaving the
+    others out (NaN) of the targets.
+
+    :param base_kernel: the kernel of the function or field: an RBFKernel, a MaternKernel with enough derivatives, a
+        CurlFreeKernel, DivergenceFreeKernel or LinearlyObservedKernel; or scales and sums of these.
+    :param operators: what is observed: differential operators of :mod:`rfgp.operators`.
+    :raises ValueError: where the process has too few derivatives, or an operator is not defined for it; for operators
+        that depend on the number of columns, at the first inputs.
+
+    Source: errata, identity 5; S Eq. 14 in complex form.
+
+    >>> import gpytorch, torch
+    >>> from rfgp.operators import Gradient, Value
+    >>> kernel = LinearlyObservedKernel(gpytorch.kernels.RBFKernel(), [Value(), Gradient()])
+    >>> kernel(torch.zeros(4, 3)).shape
+    torch.Size([16, 16])
+    """
+
+    def __init__(self, base_kernel: Kernel, operators: Sequence[Operator], **kwargs: Any) -> None:
+        operators = tuple(operators)
+        if not operators or not all(isinstance(operator, Operator) for operator in operators):
+            raise ValueError(f"expected a list of rfgp.operators, got {operators!r}; such as [Value(), Gradient()]")
+        for part in _leaves(base_kernel):
+            if not isinstance(part, OperatorValuedKernel):
+                smoothness(part)
+        super().__init__(base_kernel, **kwargs)
+        self.operators = operators
+        if base_kernel.ard_num_dims is not None:
+            self.covariance(base_kernel.ard_num_dims)
+
+    @property
+    def scalar_kernel(self) -> Kernel:
+        base = self.base_kernel
+        return base.scalar_kernel if isinstance(base, OperatorValuedKernel) else base
+
+    def distributed(self) -> Kernel:
+        """The same kernel with scales and sums outside: of observations of scalar kernels and single fields."""
+        base = self.base_kernel
+        if isinstance(base, ScaleKernel):
+            return with_scale_of(base, LinearlyObservedKernel(base.base_kernel, self.operators).distributed())
+        if isinstance(base, AdditiveKernel):
+            return AdditiveKernel(
+                *[LinearlyObservedKernel(part, self.operators).distributed() for part in base.kernels]
+            )
+        return self
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor | LinearOperator:
+        """The kernel matrix of selected inputs, (..., N T, M T), or its diagonal, (..., N T)."""
+        if isinstance(self.base_kernel, ScaleKernel | AdditiveKernel):
+            return self.distributed().forward(x1, x2, diag=diag, last_dim_is_batch=last_dim_is_batch, **params)
+        return super().forward(x1, x2, diag, last_dim_is_batch, **params)
+
+    def num_outputs(self, input_dim: int) -> int:
+        return len(self._operator.matrix(input_dim, self._components(input_dim)))
+
+    def covariance(self, input_dim: int) -> PolynomialMatrix:
+        rows = self._operator.matrix(input_dim, self._components(input_dim))
+        base = self.base_kernel
+        inner = base.covariance(input_dim) if isinstance(base, OperatorValuedKernel) else [[{(0,) * input_dim: 1.0}]]
+        result = matrix_product(matrix_product(rows, inner), adjoint_matrix(rows))
+        order = max(degree(result[t][t]) for t in range(len(result)))
+        check_smoothness(self.scalar_kernel, (order + 1) // 2, f"the operators {list(self.operators)}")
+        return result
+
+    def factor(self, w: Tensor) -> Tensor:
+        components, base = self._components(w.shape[-1]), self.base_kernel
+        symbol = self._operator.symbol(w, components)
+        parities = {sum(alpha) % 2 for alpha in self._multi_indices(w.shape[-1])}
+        if len(parities) == 1:  # a common phase does not matter, and without it the factor is real
+            symbol = symbol.imag if 1 in parities else symbol.real
+        if not isinstance(base, OperatorValuedKernel):
+            return symbol
+        inner = base.factor(w)
+        return symbol.to(inner.dtype) @ inner if inner.is_complex() else symbol @ inner.to(symbol.dtype)
+
+    def powers(self, input_dim: int) -> tuple[int, ...]:
+        base = self.base_kernel
+        inner = base.powers(input_dim) if isinstance(base, OperatorValuedKernel) else (0,)
+        outer = {sum(alpha) for alpha in self._multi_indices(input_dim)}
+        return tuple(sorted({p + q for p in outer for q in inner}))
+
+    @property
+    def _operator(self) -> Operator:
+        return Stacked(*self.operators)
+
+    def _components(self, input_dim: int) -> int:
+        first = _leaves(self.base_kernel)[0]
+        return first.num_outputs(input_dim) if isinstance(first, OperatorValuedKernel) else 1
+
+    def _multi_indices(self, input_dim: int) -> set[tuple[int, ...]]:
+        rows = self._operator.matrix(input_dim, self._components(input_dim))
+        return {alpha for row in rows for entry in row for alpha in entry}
+
+
+def _leaves(kernel: Kernel) -> list[Kernel]:
+    """The kernels inside scales and sums."""
+    if isinstance(kernel, ScaleKernel):
+        return _leaves(kernel.base_kernel)
+    if isinstance(kernel, AdditiveKernel):
+        return [leaf for part in kernel.kernels for leaf in _leaves(part)]
+    return [kernel]

@@ -1,0 +1,106 @@
+"""What stationary operator-valued kernels share: derivatives of a scalar kernel, and a factor b(w)."""
+
+from __future__ import annotations
+
+import abc
+import copy
+from typing import Any, Self
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from .. import _checks
+from ..operators import Polynomial, PolynomialMatrix
+from .derivatives import partial_derivatives
+
+
+class OperatorValuedKernel(Kernel, abc.ABC):
+    r"""A kernel of functions with T outputs whose spectral density is that of a scalar kernel times a matrix.
+
+    .. math:: K(x, y) = P(\partial)\, k(\tau)\big|_{\tau = x - y} = E_{w \sim \rho}\big[e^{i w^\top (x - y)}\,
+        b(w) b(w)^H\big]
+
+    One file holds both: ``covariance`` is the matrix P of polynomials, ``factor`` is b. Rows are interleaved as in all
+    GPyTorch kernels of several outputs.
+
+    :param base_kernel: the scalar kernel k, an RBFKernel or a MaternKernel; its ``active_dims`` select inputs.
+    :raises ValueError: where the process of the base kernel has too few derivatives.
+    """
+
+    def __init__(self, base_kernel: Kernel, **kwargs: Any) -> None:
+        if base_kernel.active_dims is not None:
+            kwargs["active_dims"] = base_kernel.active_dims
+        super().__init__(**kwargs)
+        self.base_kernel = base_kernel
+
+    @property
+    def scalar_kernel(self) -> Kernel:
+        """The scalar kernel k, whose law the frequencies have."""
+        return self.base_kernel
+
+    @abc.abstractmethod
+    def num_outputs(self, input_dim: int) -> int:
+        """The number T of outputs for inputs of so many columns."""
+
+    @abc.abstractmethod
+    def covariance(self, input_dim: int) -> PolynomialMatrix:
+        """The (T, T) matrix P of polynomials in the derivatives with respect to the difference."""
+
+    @abc.abstractmethod
+    def factor(self, w: Tensor) -> Tensor:
+        """The factor b(w) with b b^H = P(i w): (..., m, d) to (..., m, T, r), real or complex.
+
+        :param w: frequencies, in radians per unit of the inputs.
+        """
+
+    @abc.abstractmethod
+    def powers(self, input_dim: int) -> tuple[int, ...]:
+        """The orders of the derivatives of which b consists: what the trace measure weights frequencies with."""
+
+    @property
+    def is_stationary(self) -> bool:
+        return True
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
+        return self.num_outputs(x1.shape[-1])
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor | LinearOperator:
+        """The kernel matrix of selected inputs, (..., N T, M T), or its diagonal, (..., N T)."""
+        if last_dim_is_batch:
+            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        for x in (x1, x2):
+            _checks.inputs(x)
+        rows = self.covariance(x1.shape[-1])
+        powers = {alpha for row in rows for entry in row for alpha in entry}
+        values = partial_derivatives(self.scalar_kernel, x1, x2, powers, diag)
+        zero = torch.zeros_like(next(iter(values.values())))
+        if diag:
+            return torch.stack([_combined(rows[t][t], values, zero) for t in range(len(rows))], dim=-1).flatten(-2)
+        blocks = [torch.stack([_combined(entry, values, zero) for entry in row], dim=-1) for row in rows]
+        return torch.stack(blocks, dim=-3).flatten(-2).flatten(-3, -2)
+
+    def __getitem__(self, index: Any) -> Self:
+        return self._with_base(self._base_without_dims()[index]) if self.batch_shape else self
+
+    def expand_batch(self, *sizes: Any) -> Self:
+        return self._with_base(self._base_without_dims().expand_batch(*sizes))
+
+    def _base_without_dims(self) -> Kernel:
+        """The base kernel without ``active_dims``, which GPyTorch would index as if they were batched."""
+        if self.active_dims is None:
+            return self.base_kernel
+        base = copy.deepcopy(self.base_kernel)
+        base.active_dims = None
+        return base
+
+    def _with_base(self, base_kernel: Kernel) -> Self:
+        base_kernel.active_dims = self.base_kernel.active_dims
+        return copy.deepcopy(self, {id(self.base_kernel): base_kernel})
+
+
+def _combined(polynomial: Polynomial, values: dict[tuple[int, ...], Tensor], zero: Tensor) -> Tensor:
+    return sum((coefficient * values[alpha] for alpha, coefficient in polynomial.items()), zero)

@@ -1,0 +1,81 @@
+"""Covariances between outputs that are known, or that come from a graph."""
+
+from __future__ import annotations
+
+import gpytorch
+import torch
+from gpytorch.constraints import Positive
+from torch import Tensor
+
+
+class ConstantCovariance(gpytorch.Module):
+    r"""A known covariance of the outputs.
+
+    :param matrix: (T, T), symmetric positive definite.
+    :raises ValueError: for another matrix.
+
+    >>> ConstantCovariance(torch.eye(2)).covar_matrix.shape
+    torch.Size([2, 2])
+    """
+
+    covar_matrix: Tensor
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__()
+        _check_symmetric("matrix", matrix)
+        if bool(torch.linalg.cholesky_ex(matrix.double())[1]):
+            raise ValueError("expected a positive definite covariance of the outputs, got one that is not")
+        self.register_buffer("covar_matrix", matrix.detach().clone())
+
+
+class GraphLaplacianCovariance(gpytorch.Module):
+    r"""The covariance of outputs that are alike where a graph joins them.
+
+    .. math:: \Gamma = (I + \kappa L)^{-1}, \qquad L = \mathrm{diag}(S 1) - S
+
+    With :math:`\kappa = 0` outputs are independent; as it grows those of a connected component become one function, and
+    :math:`\kappa (\Gamma - \Pi)` tends to the pseudo-inverse of L, with the projection :math:`\Pi` on its kernel.
+
+    :param similarity: S, (T, T), symmetric with entries of at least zero; its diagonal does not matter.
+    :raises ValueError: for another matrix.
+
+    Source: B 3.2.1 and table 3 (Evgeniou et al., 2005), with the identity for an inverse instead of a pseudo-inverse.
+
+    >>> covariance = GraphLaplacianCovariance(torch.ones(3, 3))
+    >>> covariance.strength = 2.0
+    >>> covariance.covar_matrix.shape
+    torch.Size([3, 3])
+    """
+
+    laplacian: Tensor
+
+    def __init__(self, similarity: Tensor) -> None:
+        super().__init__()
+        _check_symmetric("similarity", similarity)
+        if bool((similarity < 0).any()):
+            raise ValueError(f"expected similarities of at least 0, got {float(similarity.min())}; clamp them")
+        weights = similarity - torch.diag(similarity.diagonal())
+        self.register_buffer("laplacian", torch.diag(weights.sum(-1)) - weights)
+        self.register_parameter("raw_strength", torch.nn.Parameter(torch.zeros(())))
+        self.register_constraint("raw_strength", Positive())
+
+    @property
+    def strength(self) -> Tensor:
+        r"""The weight :math:`\kappa` of the graph, positive and learnt."""
+        return self.raw_strength_constraint.transform(self.raw_strength)
+
+    @strength.setter
+    def strength(self, value: Tensor | float) -> None:
+        raw = self.raw_strength_constraint.inverse_transform(torch.as_tensor(value).to(self.raw_strength))
+        self.initialize(raw_strength=raw)
+
+    @property
+    def covar_matrix(self) -> Tensor:
+        """The covariance, (T, T)."""
+        identity = torch.eye(len(self.laplacian), dtype=self.laplacian.dtype, device=self.laplacian.device)
+        return torch.linalg.inv(identity + self.strength * self.laplacian)
+
+
+def _check_symmetric(name: str, matrix: Tensor) -> None:
+    if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1] or not torch.allclose(matrix, matrix.mT):
+        raise ValueError(f"expected a symmetric {name} (T, T), got shape {tuple(matrix.shape)}; correct it")
