@@ -41,6 +41,7 @@ ALLOWED = {
     "rfgp.posterior": (TENSORS, {"torch", "linear_operator"}),
     "rfgp.output_factor": (set(), {"torch"}),
     "rfgp.operators": (set(), {"torch"}),
+    "rfgp.simplex": ({"rfgp._checks"}, {"torch"}),
     "rfgp.allocation": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy"}),
     "rfgp.bounds": ({"rfgp._checks", "rfgp.bounds"}, {"torch", "scipy", "math"}),
     "rfgp.selection": ({"rfgp._checks", "rfgp.features", "rfgp.kernels"}, {"torch", "gpytorch"}),
