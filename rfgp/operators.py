@@ -105,6 +105,16 @@ class Operator(abc.ABC):
             "with features"
         )
 
+    def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
+        """What becomes of a constant field (T,); zero for operators that determine their result up to a constant.
+
+        :param constants: the field.
+        :param input_dim: d.
+        """
+        rows = self.matrix(input_dim, len(constants))
+        zero = (0,) * input_dim
+        return constants.new_tensor([[entry.get(zero, 0.0) for entry in row] for row in rows]) @ constants
+
     def __add__(self, other: Operator) -> Operator:
         return _Sum(self, other)
 
@@ -253,12 +263,22 @@ class RotatedGradient(DifferentialOperator):
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         if (input_dim, components) != (2, 1):
-            raise ValueError(f"expected a function on R^2, got {components} components of {input_dim} coordinates")
+            raise ValueError(
+                f"expected a function on R^2, got {components} components of {input_dim} coordinates; apply it to a "
+                "streamfunction in the plane"
+            )
         return [[{(0, 1): 1.0}], [{(1, 0): -1.0}]]
 
 
+class _UpToConstant(Operator):
+    """An operator whose result is determined up to a constant, which constant fields have no part in."""
+
+    def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
+        return constants.new_zeros(())
+
+
 @dataclass(frozen=True)
-class Potential(Operator):
+class Potential(_UpToConstant):
     r"""The function g with :math:`\nabla g` the curl-free part of a field, up to a constant.
 
     .. math:: S(w) = \overline{(i w)}^\top / \|w\|^2
@@ -270,7 +290,7 @@ class Potential(Operator):
 
 
 @dataclass(frozen=True)
-class Streamfunction(Operator):
+class Streamfunction(_UpToConstant):
     r"""The function s with :math:`(\partial_2 s, -\partial_1 s)` the divergence-free part of a field in the plane.
 
     It is determined up to a constant.
@@ -283,7 +303,7 @@ class Streamfunction(Operator):
 
 
 @dataclass(frozen=True)
-class CurlFreePart(Operator):
+class CurlFreePart(_UpToConstant):
     r"""The part of a field that is a gradient: :math:`S(w) = w w^\top / \|w\|^2`."""
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
@@ -293,10 +313,11 @@ class CurlFreePart(Operator):
 
 
 @dataclass(frozen=True)
-class DivergenceFreePart(Operator):
+class DivergenceFreePart(_UpToConstant):
     r"""The part of a field without divergence: :math:`S(w) = I - w w^\top / \|w\|^2`."""
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
+        _check_field("the divergence-free part", w.shape[-1], components)
         identity = torch.eye(components, dtype=w.dtype, device=w.device)
         return identity - CurlFreePart().symbol(w, components)
 

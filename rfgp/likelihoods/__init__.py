@@ -2,5 +2,6 @@
 
 from .complex_gaussian import ComplexGaussianLikelihood
 from .dirichlet import DirichletClassificationLikelihood
+from .multitask_fixed_noise import MultitaskFixedNoiseGaussianLikelihood
 
-__all__ = ["ComplexGaussianLikelihood", "DirichletClassificationLikelihood"]
+__all__ = ["ComplexGaussianLikelihood", "DirichletClassificationLikelihood", "MultitaskFixedNoiseGaussianLikelihood"]

@@ -1,6 +1,8 @@
 """Models that work in weight space."""
 
+from .least_squares import VectorLeastSquares
 from .localized import LocalizedMaclaurinGP
+from .neighbour_graph import knn_laplacian
 from .weight_space import WeightSpaceGP
 
-__all__ = ["LocalizedMaclaurinGP", "WeightSpaceGP"]
+__all__ = ["LocalizedMaclaurinGP", "VectorLeastSquares", "WeightSpaceGP", "knn_laplacian"]

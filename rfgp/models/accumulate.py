@@ -38,19 +38,44 @@ def accumulate(
     with torch.no_grad():
         width = kernel.scalar_features(x[:1]).shape[-1]
     itemsize = x.element_size() * (2 if kernel.is_complex else 1)
-    own = [slice(None) if rows.groups is None else rows.groups == group for group in range(observations.num_groups)]
+    own = [slice(None) if rows.groups is None else rows.groups == group for group in range(rows.num_groups)]
+    own = own[:1] if rows.is_in_all_groups else own
     if torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.feature_parameters())):
-        empty = _empty(kernel, observations, width, rows, 1)
+        empty = _empty(kernel, width, rows, rows.num_groups if rows.is_in_all_groups else 1)
         parts = [_tracked(kernel, x[mine], rows.take(mine), product_dtype, itemsize, empty) for mine in own]
-        fresh = GramStatistics.concatenate(parts)
-        return fresh if sums is None else sums.merge(fresh)
-    if sums is None:
-        sums = _empty(kernel, observations, width, rows, observations.num_groups)
+        return merged(observations, sums, GramStatistics.concatenate(parts))
+    if sums is None or len(sums.count) != rows.num_groups:
+        fresh = accumulate(kernel, observations, x, rows, product_dtype, _empty(kernel, width, rows, rows.num_groups))
+        return merged(observations, sums, fresh)
     for mine in own:
         own_x, own_rows = x[mine], rows.take(mine)
         for part in row_chunks(len(own_x), width, itemsize):
-            sums.update(kernel.scalar_features(own_x[part]), *own_rows.take(part), product_dtype=product_dtype)
+            _add(sums, kernel.scalar_features(own_x[part]), own_rows.take(part), product_dtype)
     return sums
+
+
+def merged(observations: Observations, known: GramStatistics | None, fresh: GramStatistics) -> GramStatistics:
+    """The statistics of old and new rows together.
+
+    :param observations: what the likelihood makes of rows.
+    :param known: statistics of the old rows, if there are any.
+    :param fresh: statistics of the new ones.
+    """
+    if known is None:
+        return fresh
+    first, second = observations.aligned(known, fresh)
+    return first.merge(second)
+
+
+def _add(sums: GramStatistics, features: Tensor, rows: Rows, product_dtype: torch.dtype) -> None:
+    if not rows.is_in_all_groups:
+        sums.update(features, *rows[:4], product_dtype=product_dtype)
+        return
+    for group in range(rows.num_groups):
+        mine, own = rows.of_group(group)
+        numbers = torch.full((len(own.targets),), group, device=features.device)
+        if len(numbers):
+            sums.update(features[mine], own.targets, own.weights, own.log_noise, numbers, product_dtype)
 
 
 def _tracked(
@@ -60,7 +85,13 @@ def _tracked(
 
     def chunk_sums(x: Tensor, rows: Rows) -> dict[str, Tensor]:
         features = kernel.scalar_features(x)
-        return GramStatistics.of_rows(features, rows.targets, rows.weights, rows.log_noise, product_dtype).sums()
+        if not rows.is_in_all_groups:
+            return GramStatistics.of_rows(features, rows.targets, rows.weights, rows.log_noise, product_dtype).sums()
+        parts = []
+        for group in range(rows.num_groups):
+            mine, own = rows.of_group(group)
+            parts.append(GramStatistics.of_rows(features[mine], own.targets, own.weights, own.log_noise, product_dtype))
+        return GramStatistics.concatenate(parts).sums()
 
     total = None
     for part in row_chunks(len(x), empty.cross.shape[-2], itemsize):
@@ -70,9 +101,9 @@ def _tracked(
     return empty if total is None else total
 
 
-def _empty(kernel: FeatureStructure, observations: Observations, width: int, rows: Rows, groups: int) -> GramStatistics:
-    needed = 2.0 * observations.num_groups * width**2 * (16 if kernel.is_complex else 8)
-    what = f"statistics and factors of {observations.num_groups} x {width} x {width} numbers"
+def _empty(kernel: FeatureStructure, width: int, rows: Rows, groups: int) -> GramStatistics:
+    needed = 2.0 * rows.num_groups * width**2 * (16 if kernel.is_complex else 8)
+    what = f"statistics and factors of {rows.num_groups} x {width} x {width} numbers"
     _checks.fits_in_memory(needed, what, "use fewer features")
     targets = rows.targets
     return GramStatistics(width, targets.shape[-1], groups, kernel.is_complex, targets.is_complex(), targets.device)

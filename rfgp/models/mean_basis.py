@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import torch
-from gpytorch.means import ConstantMean, LinearMean, Mean, ZeroMean
+from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean, ZeroMean
 from torch import Tensor
 
 
 def check_mean(mean: Mean) -> Mean:
     """Return the mean function, or raise a ValueError where it is not linear in its parameters."""
+    if isinstance(mean, MultitaskMean):
+        for part in mean.base_means:
+            check_mean(part)
+        if len({part.bias is None for part in mean.base_means if isinstance(part, LinearMean)}) > 1:
+            raise ValueError("expected LinearMeans that all have a bias or all have none, got both; make them alike")
+        return mean
     if not isinstance(mean, ZeroMean | ConstantMean | LinearMean):
         raise ValueError(
-            f"expected a ZeroMean, ConstantMean or LinearMean, got {type(mean).__name__}; subtract others from y"
+            "expected a ZeroMean, ConstantMean or LinearMean, or a MultitaskMean of these, got "
+            f"{type(mean).__name__}; subtract others from y"
         )
     return mean
 
@@ -23,6 +30,8 @@ def basis(mean: Mean, x: Tensor) -> Tensor:
     ones = x.new_ones(len(x), 1)
     if isinstance(mean, ConstantMean):
         return ones
+    if isinstance(mean, MultitaskMean):
+        return torch.cat([basis(part, x) for part in _kinds(mean)], dim=-1) if _kinds(mean) else x.new_zeros(len(x), 0)
     if mean.weights.shape[-2] != x.shape[-1]:
         raise ValueError(
             f"expected x with {mean.weights.shape[-2]} columns as the LinearMean has, got {x.shape[-1]}; "
@@ -41,6 +50,40 @@ def coefficients(mean: Mean, device: torch.device) -> Tensor:
     return weights if mean.bias is None else torch.cat([weights, mean.bias.double()], dim=-1)
 
 
+def _kinds(mean: MultitaskMean) -> list[Mean]:
+    """One mean of each kind that has coefficients, constants before linear ones."""
+    found = [[part for part in mean.base_means if isinstance(part, kind)][:1] for kind in (ConstantMean, LinearMean)]
+    return [part for parts in found for part in parts]
+
+
+def output_coefficients(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
+    """The coefficients (k, T) of the mean function of every output in the basis, in float64."""
+    if not isinstance(mean, MultitaskMean):
+        return coefficients(mean, device).unsqueeze(-1).expand(-1, num_outputs)
+    kinds, columns = _kinds(mean), []
+    for part in mean.base_means:
+        values = [coefficients(part if type(part) is type(kind) else kind, device) for kind in kinds]
+        pieces = [v if type(part) is type(k) else torch.zeros_like(v) for v, k in zip(values, kinds, strict=True)]
+        columns.append(torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64, device=device))
+    return torch.stack(columns, dim=-1)
+
+
+def constant_part(mean: Mean, num_outputs: int) -> Tensor:
+    """The constants (T,) of a mean function without linear parts, in float64.
+
+    :raises ValueError: for a mean function with linear parts.
+    """
+    parts = list(mean.base_means) if isinstance(mean, MultitaskMean) else [mean] * num_outputs
+    if any(isinstance(part, LinearMean) for part in parts):
+        raise ValueError("expected a zero or constant mean for operators, got a LinearMean; subtract it from y")
+    zero = torch.zeros((), dtype=torch.float64)
+    return torch.stack(
+        [part.constant.double().reshape(()) if isinstance(part, ConstantMean) else zero for part in parts]
+    )
+
+
 def batch_shape(mean: Mean) -> torch.Size:
     """The batch shape of the parameters of the mean function."""
+    if isinstance(mean, MultitaskMean):
+        return torch.Size()
     return coefficients(mean, torch.device("cpu")).shape[:-1]

@@ -19,17 +19,34 @@ from ..statistics import GramStatistics
 
 
 class Rows(NamedTuple):
-    """What one batch of rows adds to the statistics: arguments of :meth:`GramStatistics.update` after the features."""
+    """What one batch of rows adds to the statistics: arguments of :meth:`GramStatistics.update` after the features.
+
+    Where the weights (and log noises) are matrices (N, G), every row belongs to all G groups, but for weights of zero.
+    """
 
     targets: Tensor
     weights: Tensor | None = None
     log_noise: Tensor | None = None
     groups: Tensor | None = None
+    num_groups: int = 1
+
+    @property
+    def is_in_all_groups(self) -> bool:
+        """Whether there are weights for every group."""
+        return self.weights is not None and self.weights.dim() == 2
 
     def take(self, rows: slice | Tensor) -> Rows:
         """These rows alone, or all of them in another order."""
-        weights, log_noise, groups = (None if part is None else part[rows] for part in self[1:])
-        return Rows(self.targets[rows], weights, log_noise, groups)
+        weights, log_noise, groups = (None if part is None else part[rows] for part in self[1:4])
+        return Rows(self.targets[rows], weights, log_noise, groups, self.num_groups)
+
+    def of_group(self, group: int) -> tuple[Tensor, Rows]:
+        """Which rows have a weight in a group, and what they add to it."""
+        if self.weights is None:
+            raise ValueError("expected weights for every group, got none")
+        mine = self.weights[:, group] != 0
+        log_noise = None if self.log_noise is None else self.log_noise[mine, group]
+        return mine, Rows(self.targets[mine], self.weights[mine, group], log_noise)
 
 
 class System(NamedTuple):
@@ -77,6 +94,14 @@ class Observations(abc.ABC):
     def parameters(self) -> dict[str, Tensor]:
         """Parameters of the likelihood that enter the statistics."""
         return {}
+
+    def num_values(self, statistics: GramStatistics) -> float:
+        """The number of observed values."""
+        return statistics.num_rows
+
+    def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
+        """The same statistics with the same groups, so that they can be merged."""
+        return first, second
 
     @property
     def constant(self) -> float:
@@ -213,7 +238,8 @@ class ClassLabels(Observations):
         if noise is not None:
             raise ValueError("expected no noise for class labels, got some; the likelihood computes it from the labels")
         labels = _checks.labels(y, x, self.num_groups)
-        return Rows(torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1), groups=labels)
+        targets = torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1)
+        return Rows(targets, groups=labels, num_groups=self.num_groups)
 
     def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
         values = dirichlet_targets(self.likelihood.alpha_epsilon)

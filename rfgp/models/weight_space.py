@@ -19,13 +19,19 @@ from torch import Tensor
 from .. import _checks
 from ..distributions import ComplexNormal
 from ..kernels.approximate import with_features
+from ..kernels.feature_kernel import no_operator
 from ..kernels.feature_operator import FLOAT32_PRODUCT_NOISE
+from ..kronecker import KroneckerPosterior
 from ..linalg import log_determinant_and_quadratic, row_chunks
+from ..operators import Operator
+from ..output_factor import OutputFactor
 from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product, precision_matrix
 from ..statistics import GramStatistics
-from .accumulate import accumulate
+from .accumulate import accumulate, merged
 from .mean_basis import basis, batch_shape, check_mean, coefficients
-from .observations import Rows, System, observations
+from .observations import Observations, Rows, System, observations
+from .output_observations import OutputObservations, output_observations
+from .output_regression import OutputRegression
 
 _WEIGHTS = "set of random weights"
 
@@ -70,16 +76,40 @@ class WeightSpaceGP(torch.nn.Module):
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
         self.product_dtype = product_dtype
-        self._observations = observations(likelihood)
+        self._patterns: list[tuple[bool, ...]] = []
+        self._known_observations = None if self.covar_module.has_output_factor else observations(likelihood)
         self._check_batch_shapes()
         self._statistics: GramStatistics | None = None
         self._fitted_with: dict[str, Tensor] = {}
-        self._posterior: tuple[dict[str, Tensor], WeightPosterior] | None = None
+        self._posterior: tuple[dict[str, Tensor], WeightPosterior | KroneckerPosterior] | None = None
         self.training_data: list[tuple[Tensor, Tensor, Tensor | None]] = []
         self._draws_since_fit: int | None = None
         self.register_load_state_dict_post_hook(_after_loading)
 
+    @property
+    def _observations(self) -> Observations:
+        """What the likelihood makes of rows; for several outputs it has to know how many, from the first inputs on."""
+        if self._known_observations is None:
+            self._known_observations = output_observations(self.likelihood, self.num_outputs, self._patterns)
+        return self._known_observations
+
+    @property
+    def num_outputs(self) -> int:
+        """The number T of outputs: 1 for scalar kernels.
+
+        :raises ValueError: where the map of an operator-valued kernel waits for its first inputs.
+        """
+        factor = self.covar_module.output_factor()
+        return factor.num_outputs if isinstance(factor, OutputFactor) else 1
+
     def _check_batch_shapes(self) -> None:
+        if self.covar_module.has_output_factor:
+            if self.covar_module.batch_shape:
+                raise ValueError(
+                    "expected a kernel of several outputs without batch dimensions, got "
+                    f"{tuple(self.covar_module.batch_shape)}; make a model for each"
+                )
+            return
         classes = self._observations.num_systems
         allowed = [torch.Size(), torch.Size([classes])] if self._observations.is_batched else [torch.Size()]
         found = [torch.Size(self.covar_module.output_factor().shape[:-2]), batch_shape(self.mean_module)]
@@ -156,9 +186,9 @@ class WeightSpaceGP(torch.nn.Module):
             self._set(sums, [(x, y, noise)])
             return self
         known = self.statistics
-        merged = known.merge(self._sums(x, y, noise, is_all=False))
+        both = merged(self._observations, known, self._sums(x, y, noise, is_all=False))
         data = [*self.training_data, (x, y, noise)] if self.training_data else []
-        self._set(merged, data)
+        self._set(both, data)
         return self
 
     def _set(self, sums: GramStatistics, data: list[tuple[Tensor, Tensor, Tensor | None]]) -> None:
@@ -184,6 +214,9 @@ class WeightSpaceGP(torch.nn.Module):
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
         _checks.same_kind(x, next(self.covar_module.parameters()), "x", "the kernel")
+        if self.covar_module.has_output_factor:
+            with torch.no_grad():
+                self.covar_module.scalar_features(x[:1])
         rows = self._observations.rows(x, y, noise, basis(self.mean_module, x), is_all)
         return accumulate(self.covar_module, self._observations, x, rows, self._product_dtype(x, rows), sums)
 
@@ -203,6 +236,13 @@ class WeightSpaceGP(torch.nn.Module):
         state[_WEIGHTS] = torch.tensor(self.covar_module.draws)
         return state
 
+    def _outputs(self) -> OutputRegression | None:
+        """The regression of several outputs; None for scalar kernels."""
+        observed = self._observations
+        if not isinstance(observed, OutputObservations):
+            return None
+        return OutputRegression(self.covar_module, self.mean_module, observed)
+
     def _systems(self) -> Iterator[System]:
         """Systems with the output scale applied."""
         factor = self.covar_module.output_factor().double()[..., 0, 0]
@@ -212,8 +252,10 @@ class WeightSpaceGP(torch.nn.Module):
             grams = [(scale.square() * coefficient, matrix) for coefficient, matrix in system.grams]
             yield system._replace(grams=grams, cross=scale * system.cross)
 
-    def weight_posterior(self) -> WeightPosterior:
+    def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights; a batch of C of them for a Dirichlet likelihood.
+
+        For separable kernels with complete rows of one noise it is found from two small spectra.
 
         It is cached, without gradients in the parameters unless ``gpytorch.settings.detach_test_caches`` is off.
 
@@ -228,23 +270,30 @@ class WeightSpaceGP(torch.nn.Module):
             if known.keys() == state.keys() and all(_same(known[name], state[name]) for name in state):
                 return self._posterior[1]
         with torch.set_grad_enabled(tracks):
-            pairs = ((system.grams, system.cross) for system in self._systems())
-            if self._observations.is_batched:
-                posterior = WeightPosterior.stacked(pairs, self._observations.num_systems)
-            else:
-                posterior = WeightPosterior(*next(pairs))
+            posterior = self._new_posterior(tracks)
         if not tracks:
             self._posterior = ({name: value.clone() for name, value in state.items()}, posterior)
         return posterior
 
-    def posterior(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
+    def _new_posterior(self, tracks: bool) -> WeightPosterior | KroneckerPosterior:
+        outputs = self._outputs()
+        if outputs is not None:
+            return outputs.posterior(self.statistics, tracks)
+        pairs = ((system.grams, system.cross) for system in self._systems())
+        if self._observations.is_batched:
+            return WeightPosterior.stacked(pairs, self._observations.num_systems)
+        return WeightPosterior(*next(pairs))
+
+    def posterior(self, x: Tensor, operator: Operator | None = None) -> MultivariateNormal | ComplexNormal:
         """The posterior of the function at inputs, without noise: ``likelihood(model.posterior(x))`` adds it.
 
         Means and variances are computed in chunks of rows; the N x N covariance is formed only where it is asked for.
 
-        :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood.
-        :returns: a GPyTorch distribution, with batch shape (C,) for a Dirichlet likelihood; a ComplexNormal for complex
-            targets. It has the dtype of x.
+        :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
+        :param operator: a linear operator of :mod:`rfgp.operators` on the field of an operator-valued kernel, whose
+            result is predicted in place of the field: its divergence, vorticity, potential, gradients and so on.
+        :returns: a GPyTorch distribution, with batch shape (C,) for a Dirichlet likelihood, and a
+            MultitaskMultivariateNormal for several outputs; a ComplexNormal for complex targets. It has the dtype of x.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
         _checks.finite(_checks.inputs(x).detach())
@@ -253,7 +302,11 @@ class WeightSpaceGP(torch.nn.Module):
             raise ValueError(
                 f"expected inputs of shape (N, d) for class labels, got {tuple(x.shape)}; flatten the batch"
             )
-        posterior = self.weight_posterior()
+        posterior: Any = self.weight_posterior()
+        outputs = self._outputs()
+        if outputs is not None:
+            return outputs.distribution(x, posterior, operator)
+        no_operator(operator)
         mean = self._function(x, posterior.mean)
         if self._observations.is_complex:
             return ComplexNormal(mean, covariance_root=posterior.covariance_root(self._scaled_features(x)))
@@ -268,7 +321,10 @@ class WeightSpaceGP(torch.nn.Module):
         return self.covar_module.scalar_features(x) * self.covar_module.output_factor()
 
     def _function(self, x: Tensor, weights: Tensor) -> Tensor:
-        """The function of weights (..., D, 1) at x (..., N, d): values (..., N), of the dtype of x."""
+        """The function of weights (..., D, 1) at x (..., N, d): values (..., N) or (..., N, T), of the dtype of x."""
+        outputs = self._outputs()
+        if outputs is not None:
+            return outputs.function(x, weights)
         scaled = weights * self.covar_module.output_factor().double()
         chunks = row_chunks(x.shape[-2], scaled.shape[-2])
         parts = [feature_product(self.covar_module.scalar_features(x[..., part, :]), scaled) for part in chunks]
@@ -300,6 +356,9 @@ class WeightSpaceGP(torch.nn.Module):
                 "expected real features for the evidence of real labels, got complex ones, whose real part has none; "
                 "use the :ctr form of the method"
             )
+        outputs = self._outputs()
+        if outputs is not None:
+            return outputs.log_marginal_likelihood(self.statistics)
         constant = self._observations.constant
         factor = 1.0 if self._observations.is_complex else 0.5
         total = torch.zeros((), dtype=torch.float64, device=self.statistics.count.device)
@@ -313,7 +372,8 @@ class WeightSpaceGP(torch.nn.Module):
         """Draws of functions from the posterior, each of which can be evaluated anywhere.
 
         :param num_functions: the number of draws.
-        :returns: callables from (..., N, d) to (..., N), or from (N, d) to (C, N) for a Dirichlet likelihood.
+        :returns: callables from (..., N, d) to (..., N), or to (..., N, T) for several outputs, or from (N, d) to
+            (C, N) for a Dirichlet likelihood.
         :raises ValueError: where the model is not fitted, or stale.
         """
         count = _checks.positive_integer("num_functions", num_functions)
@@ -351,6 +411,7 @@ class WeightSpaceGP(torch.nn.Module):
             "draws": self.covar_module.draws,
             "num_classes": getattr(self.likelihood, "num_classes", None),
             "alpha_epsilon": getattr(self.likelihood, "alpha_epsilon", None),
+            "patterns": list(self._patterns),
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
@@ -368,6 +429,7 @@ class WeightSpaceGP(torch.nn.Module):
         saved = state["statistics"]
         self._statistics = None if saved is None else GramStatistics.from_state_dict(saved)
         self._fitted_with = dict(state["fitted_with"])
+        self._patterns[:] = state["patterns"]
         if saved is not None:
             self._draws_since_fit = state["draws"] - int(self._fitted_with[_WEIGHTS])
         self._posterior = None

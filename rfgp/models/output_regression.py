@@ -1,0 +1,111 @@
+"""Regression of several outputs on scalar features: posterior, evidence and predictions of a weight-space model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.means import Mean, MultitaskMean
+from torch import Tensor
+
+from .. import kronecker
+from ..kronecker import KroneckerPosterior
+from ..linalg import log_determinant_and_quadratic, row_chunks
+from ..operators import Operator
+from ..output_factor import OutputFactor
+from ..posterior import WeightPosterior, feature_product, precision_matrix
+from ..statistics import GramStatistics
+from .mean_basis import constant_part, output_coefficients
+from .output_covariance import OutputCovariance
+from .output_observations import OutputObservations, OutputSystem
+
+
+class OutputRegression:
+    r"""A field :math:`f_t(x) = \psi(x) W_t + m_t(x)` of T outputs, whose weights follow from scalar statistics.
+
+    :param kernel: an operator-valued kernel with features, whose maps are made.
+    :param mean: the mean function.
+    :param observations: what the likelihood makes of rows.
+    """
+
+    def __init__(self, kernel: Any, mean: Mean, observations: OutputObservations) -> None:
+        self.kernel, self.mean, self.observations = kernel, mean, observations
+
+    def _factor(self, operator: Operator | None = None) -> OutputFactor:
+        factor: OutputFactor = self.kernel.output_factor(operator)
+        return factor.double()
+
+    def _system(self, statistics: GramStatistics) -> OutputSystem:
+        coefficients = output_coefficients(self.mean, self.observations.num_outputs, statistics.count.device)
+        return self.observations.system(statistics, coefficients)
+
+    def posterior(self, statistics: GramStatistics, tracks: bool) -> WeightPosterior | KroneckerPosterior:
+        """The posterior of the weights; from two small spectra where the regression is separable.
+
+        :param statistics: the sums over the training data.
+        :param tracks: whether gradients are to run back through it.
+        """
+        system, factor = self._system(statistics), self._factor()
+        root = factor.covariance_root
+        if root is not None and len(system.groups) == 1 and not tracks:
+            precision, gram, cross = system.groups[0]
+            return KroneckerPosterior(gram, cross @ precision @ root, root.mT @ precision @ root)
+        full = system.with_factor(factor)
+        return WeightPosterior(full.grams, full.cross)
+
+    def log_marginal_likelihood(self, statistics: GramStatistics) -> Tensor:
+        r"""The log evidence; for separable regressions from two small spectra.
+
+        There :math:`h^\top B^{-1} h` is taken as :math:`2 m^\top h - m^\top B m` at the posterior mean m, where the
+        derivative in m is zero: its gradient needs no derivative of m, and none of an eigenvector.
+
+        :param statistics: the sums over the training data.
+
+        Source: errata, identities 2 and 3.
+        """
+        system, factor = self._system(statistics), self._factor()
+        root = factor.covariance_root
+        if root is not None and len(system.groups) == 1:
+            precision, gram, cross = system.groups[0]
+            outputs, rhs = root.mT @ precision @ root, cross @ precision @ root
+            posterior = KroneckerPosterior(gram.detach(), rhs.detach(), outputs.detach())
+            mean = posterior.mean.reshape(rhs.shape)
+            explained = 2.0 * (mean * rhs).sum() - mean.square().sum() - (mean * (gram @ mean @ outputs)).sum()
+            log_det = kronecker.log_determinant(gram, outputs)
+        else:
+            full = system.with_factor(factor)
+            log_det, explained = log_determinant_and_quadratic(precision_matrix(full.grams), full.cross)
+        constant = self.observations.constant * self.observations.num_values(statistics)
+        return -0.5 * (system.quadratic - explained + log_det + system.log_noise + constant)
+
+    def distribution(
+        self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None
+    ) -> MultivariateNormal:
+        """The distribution of the field, or of what an operator makes of it, at inputs (N, d)."""
+        if x.dim() != 2:
+            raise ValueError(f"expected inputs of shape (N, d) for several outputs, got {tuple(x.shape)}; flatten them")
+        factor = self._factor(operator)
+        mean = self._values(x, factor, posterior.mean, operator)
+        covariance = OutputCovariance(x, posterior, factor, self.kernel.scalar_features)
+        if factor.num_outputs == 1:
+            return MultivariateNormal(mean.squeeze(-1), covariance)
+        return MultitaskMultivariateNormal(mean, covariance)
+
+    def function(self, x: Tensor, weights: Tensor) -> Tensor:
+        """The field of weights (K, 1) at x (..., N, d): (..., N, T), or (..., N) for a single output."""
+        values = self._values(x, self._factor(), weights, None)
+        return values.squeeze(-1) if values.shape[-1] == 1 else values
+
+    def _values(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
+        scalar_weights = factor.scalar_weights(weights).squeeze(-1)
+        chunks = row_chunks(x.shape[-2], factor.num_scalar)
+        parts = [feature_product(self.kernel.scalar_features(x[..., rows, :]), scalar_weights) for rows in chunks]
+        return (torch.cat(parts, dim=-2) + self._mean(x, operator)).to(x.dtype)
+
+    def _mean(self, x: Tensor, operator: Operator | None) -> Tensor:
+        if operator is not None:
+            constants = constant_part(self.mean, self.observations.num_outputs).to(x.device)
+            return operator.of_constant(constants, x.shape[-1])
+        mean = self.mean(x)
+        return mean if isinstance(self.mean, MultitaskMean) else mean.unsqueeze(-1)
