@@ -35,7 +35,7 @@ class WeightPosterior:
             [0.5000]], dtype=torch.float64)
     """
 
-    def __init__(self, grams: Tensor | list[tuple[Tensor, Tensor]], cross: Tensor) -> None:
+    def __init__(self, grams: Tensor | Sequence[tuple[Tensor | float, Tensor]], cross: Tensor) -> None:
         self.factor = cholesky(precision_matrix([(1.0, grams)] if isinstance(grams, Tensor) else grams))
         dtype = torch.promote_types(self.factor.dtype, cross.dtype)
         self.mean = torch.cholesky_solve(cross.to(dtype), self.factor.to(dtype))

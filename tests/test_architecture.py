@@ -25,6 +25,8 @@ TENSORS = FOUNDATION | {
     "rfgp.distributions",
     "rfgp.output_factor",
     "rfgp.kronecker",
+    "rfgp.output_system",
+    "rfgp.output_covariance",
     "rfgp.operators",
 }
 ABOVE_KERNELS = {"rfgp.models", "rfgp.training", "rfgp.mlls", "rfgp.diagnostics", "rfgp.plots", "rfgp.datasets"}
@@ -40,6 +42,9 @@ ALLOWED = {
     "rfgp.distributions": (TENSORS, {"torch"}),
     "rfgp.posterior": (TENSORS, {"torch", "linear_operator"}),
     "rfgp.output_factor": (set(), {"torch"}),
+    "rfgp.output_system": (TENSORS, {"torch"}),
+    "rfgp.output_covariance": (TENSORS, {"torch", "linear_operator"}),
+    "rfgp.kronecker": (TENSORS, {"torch"}),
     "rfgp.operators": (set(), {"torch"}),
     "rfgp.simplex": ({"rfgp._checks"}, {"torch"}),
     "rfgp.allocation": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy"}),

@@ -122,8 +122,8 @@ def _approximate(kernel: Kernel, wish: _Wish) -> Kernel:
         # GPyTorch copies the active_dims of a base kernel to the ScaleKernel around it: they select once
         inner = wish if kernel.base_kernel.active_dims is not None else wish.select(kernel)
         return FeatureScaleKernel(_approximate(kernel.base_kernel, inner), kernel)
-    if isinstance(kernel, LinearlyObservedKernel) and isinstance(kernel.base_kernel, AdditiveKernel | ScaleKernel):
-        return _approximate(kernel.distributed(), wish)
+    if isinstance(kernel, LinearlyObservedKernel) and (distributed := kernel.distributed()) is not kernel:
+        return _approximate(distributed, wish)
     if isinstance(kernel, MultitaskKernel):
         return _multitask(kernel, wish)
     if isinstance(kernel, IndexKernel):

@@ -25,13 +25,13 @@ class DecomposableKernel(MultitaskKernel):
     torch.Size([12, 12])
     """
 
-    def __init__(self, data_covar_module: Kernel, task_covar_module: Any) -> None:
+    def __init__(self, data_covar_module: Kernel, task_covar_module: Any, **kwargs: Any) -> None:
         if getattr(task_covar_module, "covar_matrix", None) is None:
             raise ValueError(
                 f"expected a module with a covar_matrix, got {type(task_covar_module).__name__}; use a "
                 "GraphLaplacianCovariance, a ConstantCovariance or an IndexKernel"
             )
-        super(MultitaskKernel, self).__init__()
+        super(MultitaskKernel, self).__init__(**kwargs)
         self.data_covar_module = data_covar_module
         self.task_covar_module = task_covar_module
         self.num_tasks = task_covar_module.covar_matrix.shape[-1]

@@ -18,6 +18,7 @@ from torch import Tensor
 from .. import linalg
 from ..posterior import WeightPosterior, batched_gram, feature_product
 from .output_features import OutputFeatures
+from .output_noise import OutputPlusNoiseLinearOperator, output_noise
 
 FLOAT32_PRODUCT_NOISE = 1e-2
 """Smallest noise variance above which Gram products of float32 features are taken in float32 (summed in float64)."""
@@ -62,6 +63,10 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         return self + DiagLinearOperator(diag.expand(torch.broadcast_shapes(diag.shape, self.shape[:-1])))
 
     def __add__(self, other: Any) -> LinearOperator:
+        root = self.root
+        is_many = isinstance(root, OutputFeatures) and isinstance(other, LinearOperator) and not self.batch_shape
+        if is_many and output_noise(other, root.coefficient.shape[-1]) is not None:
+            return OutputPlusNoiseLinearOperator(self, other)
         if isinstance(other, DiagLinearOperator):
             return FeaturePlusDiagLinearOperator(self, other)
         return super().__add__(other)

@@ -43,9 +43,9 @@ class FeatureMultitaskKernel(FeatureStructure, MultitaskKernel):
     @property
     def exact_kernel(self) -> DecomposableKernel:
         """The exact kernel, with the same parameters."""
-        exact = DecomposableKernel(self.data_covar_module.exact_kernel, self.task_covar_module)
-        exact.active_dims = self.active_dims
-        return exact
+        return DecomposableKernel(
+            self.data_covar_module.exact_kernel, self.task_covar_module, active_dims=self.active_dims
+        )
 
     @property
     def is_complex(self) -> bool:

@@ -39,14 +39,12 @@ class LinearlyObservedKernel(OperatorValuedKernel):
     """
 
     def __init__(self, base_kernel: Kernel, operators: Sequence[Operator], **kwargs: Any) -> None:
-        operators = tuple(operators)
-        if not operators or not all(isinstance(operator, Operator) for operator in operators):
+        known = () if isinstance(operators, Operator) else tuple(operators)
+        if not known or not all(isinstance(operator, Operator) for operator in known):
             raise ValueError(f"expected a list of rfgp.operators, got {operators!r}; such as [Value(), Gradient()]")
-        for part in _leaves(base_kernel):
-            if not isinstance(part, OperatorValuedKernel):
-                smoothness(part)
+        _check_parts(_leaves(base_kernel))
         super().__init__(base_kernel, **kwargs)
-        self.operators = operators
+        self.operators = known
         if base_kernel.ard_num_dims is not None:
             self.covariance(base_kernel.ard_num_dims)
 
@@ -57,21 +55,29 @@ class LinearlyObservedKernel(OperatorValuedKernel):
 
     def distributed(self) -> Kernel:
         """The same kernel with scales and sums outside: of observations of scalar kernels and single fields."""
+        return self._distributed(self.active_dims)
+
+    def _distributed(self, dims: Tensor | None) -> Kernel:
+        """The same for parts that select inputs by ``active_dims``, or for inputs that have been selected."""
         base = self.base_kernel
+        if isinstance(base, LinearlyObservedKernel):
+            base = base._distributed(None)
         if isinstance(base, ScaleKernel):
-            return with_scale_of(base, LinearlyObservedKernel(base.base_kernel, self.operators).distributed())
+            return with_scale_of(base, self._of(base.base_kernel, dims))
         if isinstance(base, AdditiveKernel):
-            return AdditiveKernel(
-                *[LinearlyObservedKernel(part, self.operators).distributed() for part in base.kernels]
-            )
+            return AdditiveKernel(*[self._of(part, dims) for part in base.kernels])
         return self
+
+    def _of(self, base_kernel: Kernel, dims: Tensor | None) -> Kernel:
+        return LinearlyObservedKernel(base_kernel, self.operators, active_dims=dims)._distributed(dims)
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
         """The kernel matrix of selected inputs, (..., N T, M T), or its diagonal, (..., N T)."""
-        if isinstance(self.base_kernel, ScaleKernel | AdditiveKernel):
-            return self.distributed().forward(x1, x2, diag=diag, last_dim_is_batch=last_dim_is_batch, **params)
+        kernel = self._distributed(None)
+        if kernel is not self:
+            return kernel.forward(x1, x2, diag=diag, last_dim_is_batch=last_dim_is_batch, **params)
         return super().forward(x1, x2, diag, last_dim_is_batch, **params)
 
     def num_outputs(self, input_dim: int) -> int:
@@ -123,3 +129,20 @@ def _leaves(kernel: Kernel) -> list[Kernel]:
     if isinstance(kernel, AdditiveKernel):
         return [leaf for part in kernel.kernels for leaf in _leaves(part)]
     return [kernel]
+
+
+def _check_parts(parts: list[Kernel]) -> None:
+    """Raise a ValueError where the parts of a sum cannot be observed as one function or field."""
+    scalar = [part for part in parts if not isinstance(part, OperatorValuedKernel)]
+    for part in scalar:
+        smoothness(part)
+    if scalar and len(scalar) < len(parts):
+        raise ValueError(
+            "expected a sum of scalar kernels or one of kernels of fields to observe, got both; observe them one by one "
+            "and add the kernels of what is observed"
+        )
+    if len(parts) > 1 and any(part.active_dims is not None for part in parts):
+        raise ValueError(
+            "expected no active_dims on the parts of a sum that is observed, whose derivatives would differ in number, "
+            "got some; give active_dims to the LinearlyObservedKernel"
+        )

@@ -64,7 +64,8 @@ class OperatorValuedKernel(Kernel, abc.ABC):
         return True
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
-        return self.num_outputs(x1.shape[-1])
+        # in a sum they are the full inputs, before the selection by active_dims
+        return self.num_outputs(x1.shape[-1] if self.active_dims is None else len(self.active_dims))
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
@@ -75,9 +76,9 @@ class OperatorValuedKernel(Kernel, abc.ABC):
         for x in (x1, x2):
             _checks.inputs(x)
         rows = self.covariance(x1.shape[-1])
-        powers = {alpha for row in rows for entry in row for alpha in entry}
+        powers = {(0,) * x1.shape[-1]} | {alpha for row in rows for entry in row for alpha in entry}
         values = partial_derivatives(self.scalar_kernel, x1, x2, powers, diag)
-        zero = torch.zeros_like(next(iter(values.values())))
+        zero = torch.zeros_like(values[(0,) * x1.shape[-1]])
         if diag:
             return torch.stack([_combined(rows[t][t], values, zero) for t in range(len(rows))], dim=-1).flatten(-2)
         blocks = [torch.stack([_combined(entry, values, zero) for entry in row], dim=-1) for row in rows]

@@ -15,8 +15,12 @@ from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from ..features import FeatureMap
+from ..kronecker import KroneckerPosterior
+from ..output_covariance import OutputCovariance
 from ..posterior import WeightPosterior, feature_product
 from .feature_operator import FeatureLinearOperator, FeaturePlusDiagLinearOperator
+from .output_features import OutputFeatures
+from .output_noise import OutputPlusNoiseLinearOperator
 
 
 class FeaturePredictionStrategy(DefaultPredictionStrategy):
@@ -39,8 +43,9 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         evaluated = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
         prior = train_prior_dist.__class__(train_prior_dist.mean, evaluated)
         super().__init__(train_inputs, prior, train_labels, likelihood)
-        self._posteriors: dict[tuple[str, bool], WeightPosterior] = {}
-        if isinstance(evaluated, FeatureLinearOperator) and evaluated.root.shape[-1] > evaluated.shape[-1]:
+        self._posteriors: dict[tuple[str, bool], WeightPosterior | KroneckerPosterior] = {}
+        is_scalar = isinstance(evaluated, FeatureLinearOperator) and not isinstance(evaluated.root, OutputFeatures)
+        if is_scalar and evaluated.root.shape[-1] > evaluated.shape[-1]:
             warnings.warn(
                 f"{evaluated.root.shape[-1]} features exceed the {evaluated.shape[-1]} training rows: "
                 "the exact kernel costs less",
@@ -59,7 +64,7 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         self._posteriors.clear()
         self._draws = draws
 
-    def weight_posterior(self) -> WeightPosterior:
+    def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights given the training data, cached until gradients run back through it."""
         key = (settings.observation_nan_policy.value(), settings.detach_test_caches.on())
         if key not in self._posteriors:
@@ -72,8 +77,10 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
     def _forget(self, key: tuple[str, bool], *_: Any) -> None:
         self._posteriors.pop(key, None)
 
-    def _compute_posterior(self, nan_policy: str, detach: bool) -> WeightPosterior:
+    def _compute_posterior(self, nan_policy: str, detach: bool) -> WeightPosterior | KroneckerPosterior:
         residual = self.train_labels - self.train_prior_dist.loc
+        if isinstance(self.lik_train_train_covar, OutputPlusNoiseLinearOperator):
+            return self._output_posterior(residual, nan_policy, detach)
         weights = None
         if nan_policy != "ignore":
             missing = torch.isnan(residual)
@@ -83,20 +90,49 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         posterior = self.lik_train_train_covar._posterior(residual.unsqueeze(-1).double(), weights)
         return posterior.detach() if detach else posterior
 
+    def _output_posterior(
+        self, residual: Tensor, nan_policy: str, detach: bool
+    ) -> WeightPosterior | KroneckerPosterior:
+        """The posterior of the weights of several outputs, of which some may be missing."""
+        covariance = self.lik_train_train_covar
+        exact, observed = residual.double(), None
+        if nan_policy != "ignore" and bool(torch.isnan(exact).any()):
+            observed = ~torch.isnan(exact)
+            exact = exact.nan_to_num(0.0)
+        if not detach:
+            return covariance.posterior(exact, observed, tracks=True)
+        with torch.no_grad():
+            return covariance.posterior(exact, observed)
+
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: LinearOperator, test_train_covar: LinearOperator
     ) -> tuple[Tensor, LinearOperator]:
         self._refresh()
         prior = test_test_covar.evaluate_kernel()
-        is_structured = isinstance(self.lik_train_train_covar, FeaturePlusDiagLinearOperator)
-        if not is_structured or not isinstance(prior, FeatureLinearOperator):
+        structured = FeaturePlusDiagLinearOperator | OutputPlusNoiseLinearOperator
+        if not isinstance(self.lik_train_train_covar, structured) or not isinstance(prior, FeatureLinearOperator):
             return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
+        posterior: Any = self.weight_posterior()
+        if isinstance(prior.root, OutputFeatures) and isinstance(
+            self.lik_train_train_covar, OutputPlusNoiseLinearOperator
+        ):
+            return self._output_prediction(test_mean, prior.root, posterior)
         features = prior.root.to_dense()
-        posterior = self.weight_posterior()
         mean = test_mean + feature_product(features, posterior.mean).squeeze(-1).to(test_mean.dtype)
         if settings.skip_posterior_variances.on():
             return mean, ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
         return mean, FeatureLinearOperator(posterior.covariance_root(features).to(features.dtype))
+
+    @staticmethod
+    def _output_prediction(
+        test_mean: Tensor, features: OutputFeatures, posterior: WeightPosterior | KroneckerPosterior
+    ) -> tuple[Tensor, LinearOperator]:
+        factor = features.factor.double()
+        values = feature_product(features.scalar, factor.scalar_weights(posterior.mean).squeeze(-1))
+        mean = test_mean + values.flatten(-2).to(test_mean.dtype)
+        if settings.skip_posterior_variances.on():
+            return mean, ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
+        return mean, OutputCovariance(features.scalar, posterior, factor, _identity)
 
     def get_fantasy_strategy(
         self,
@@ -110,6 +146,10 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         """The strategy for the training data and the new observations together, at the cost of a new posterior."""
         likelihood = self.likelihood.get_fantasy_likelihood(**kwargs)
         return self.__class__(full_inputs, full_output, full_targets, likelihood)
+
+
+def _identity(scalar: Tensor) -> Tensor:
+    return scalar
 
 
 def _draws(prior: MultivariateNormal) -> int:

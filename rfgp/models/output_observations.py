@@ -17,32 +17,17 @@ from torch import Tensor
 
 from .. import _checks
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
-from ..output_factor import OutputFactor
+from ..output_system import OutputGroup
 from ..statistics import GramStatistics
 from .observations import Observations, Rows, System
 
 
-class OutputGroup(NamedTuple):
-    r"""Rows with one precision of their outputs: :math:`S^{-1}` (T, T), :math:`\Psi^\top \Psi`, :math:`\Psi^\top R`."""
-
-    precision: Tensor
-    gram: Tensor
-    cross: Tensor
-
-
-class OutputSystem(NamedTuple):
-    """One regression of several outputs on scalar features: its groups of rows, and what the evidence needs."""
+class OutputSums(NamedTuple):
+    """The rows of several outputs by the precision of these, and what else the evidence needs."""
 
     groups: list[OutputGroup]
     quadratic: Tensor
     log_noise: Tensor
-
-    def with_factor(self, factor: OutputFactor) -> System:
-        """The regression on the features of all outputs."""
-        grams = [factor.gram(group.gram, group.precision) for group in self.groups]
-        crosses = [factor.cross(group.cross, group.precision) for group in self.groups]
-        one = torch.ones_like(self.quadratic)
-        return System([(one, sum(grams[1:], grams[0]))], sum(crosses[1:], crosses[0]), self.quadratic, self.log_noise)
 
 
 class OutputObservations(Observations):
@@ -61,11 +46,11 @@ class OutputObservations(Observations):
         self.num_outputs = num_outputs
 
     @abc.abstractmethod
-    def system(self, statistics: GramStatistics, coefficients: Tensor) -> OutputSystem:
-        """The regression; ``coefficients`` (k, T) are those of the mean function."""
+    def sums(self, statistics: GramStatistics, coefficients: Tensor) -> OutputSums:
+        """What the regression needs; ``coefficients`` (k, T) are those of the mean function."""
 
     def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
-        raise ValueError("expected the factor of the outputs for their regression, got none; call system")
+        raise ValueError("expected the factor of the outputs for their regression, got none; call sums")
 
     def _targets(self, x: Tensor, y: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
         """Columns [y, basis] with zeros for what is missing, and where y is observed, (N, T)."""
@@ -139,7 +124,7 @@ class IndependentNoise(OutputObservations):
     def num_values(self, statistics: GramStatistics) -> float:
         return statistics.num_rows * (self.num_outputs if len(statistics.count) == 1 else 1)
 
-    def system(self, statistics: GramStatistics, coefficients: Tensor) -> OutputSystem:
+    def sums(self, statistics: GramStatistics, coefficients: Tensor) -> OutputSums:
         residual, variances, counts = _residual(coefficients), self.variances, statistics.count
         if len(counts) == 1:
             precisions, log_noises = [torch.diag(1.0 / variances)], [variances.log().sum()]
@@ -148,7 +133,7 @@ class IndependentNoise(OutputObservations):
             log_noises = list(variances.log())
         pairs = [self._group(statistics, g, precision, residual) for g, precision in enumerate(precisions)]
         log_noise = torch.stack([count * value for count, value in zip(counts, log_noises, strict=True)]).sum()
-        return OutputSystem([group for group, _ in pairs], torch.stack([q for _, q in pairs]).sum(), log_noise)
+        return OutputSums([group for group, _ in pairs], torch.stack([q for _, q in pairs]).sum(), log_noise)
 
 
 class CorrelatedNoise(OutputObservations):
@@ -198,7 +183,7 @@ class CorrelatedNoise(OutputObservations):
     def num_values(self, statistics: GramStatistics) -> float:
         return sum(float(c) * sum(p) for c, p in zip(statistics.count, self.patterns, strict=False))
 
-    def system(self, statistics: GramStatistics, coefficients: Tensor) -> OutputSystem:
+    def sums(self, statistics: GramStatistics, coefficients: Tensor) -> OutputSums:
         residual, covariance = _residual(coefficients), self.covariance
         groups, quadratics, log_noises = [], [], []
         for index, (count, pattern) in enumerate(zip(statistics.count, self.patterns, strict=False)):
@@ -211,7 +196,7 @@ class CorrelatedNoise(OutputObservations):
             groups.append(group)
             quadratics.append(quadratic)
             log_noises.append(count * torch.logdet(inner))
-        return OutputSystem(groups, torch.stack(quadratics).sum(), torch.stack(log_noises).sum())
+        return OutputSums(groups, torch.stack(quadratics).sum(), torch.stack(log_noises).sum())
 
 
 class FixedOutputNoise(OutputObservations):
@@ -240,12 +225,12 @@ class FixedOutputNoise(OutputObservations):
         log_noise = torch.where(observed, total.log(), 0.0)
         return Rows(targets, weights, log_noise, num_groups=self.num_outputs)
 
-    def system(self, statistics: GramStatistics, coefficients: Tensor) -> OutputSystem:
+    def sums(self, statistics: GramStatistics, coefficients: Tensor) -> OutputSums:
         residual = _residual(coefficients)
         units = [self._unit(t, residual) for t in range(self.num_outputs)]
         pairs = [self._group(statistics, t, unit, residual) for t, unit in enumerate(units)]
         quadratic = torch.stack([q for _, q in pairs]).sum()
-        return OutputSystem([group for group, _ in pairs], quadratic, statistics.log_noise.sum())
+        return OutputSums([group for group, _ in pairs], quadratic, statistics.log_noise.sum())
 
     def parameters(self) -> dict[str, Tensor]:
         return {f"likelihood.{name}": value for name, value in self.likelihood.named_parameters()}

@@ -9,16 +9,16 @@ from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNorm
 from gpytorch.means import Mean, MultitaskMean
 from torch import Tensor
 
-from .. import kronecker
 from ..kronecker import KroneckerPosterior
 from ..linalg import log_determinant_and_quadratic, row_chunks
 from ..operators import Operator
+from ..output_covariance import OutputCovariance
 from ..output_factor import OutputFactor
-from ..posterior import WeightPosterior, feature_product, precision_matrix
+from ..output_system import OutputSystem
+from ..posterior import WeightPosterior, feature_product
 from ..statistics import GramStatistics
 from .mean_basis import constant_part, output_coefficients
-from .output_covariance import OutputCovariance
-from .output_observations import OutputObservations, OutputSystem
+from .output_observations import OutputObservations, OutputSums
 
 
 class OutputRegression:
@@ -36,9 +36,9 @@ class OutputRegression:
         factor: OutputFactor = self.kernel.output_factor(operator)
         return factor.double()
 
-    def _system(self, statistics: GramStatistics) -> OutputSystem:
+    def _sums(self, statistics: GramStatistics) -> OutputSums:
         coefficients = output_coefficients(self.mean, self.observations.num_outputs, statistics.count.device)
-        return self.observations.system(statistics, coefficients)
+        return self.observations.sums(statistics, coefficients)
 
     def posterior(self, statistics: GramStatistics, tracks: bool) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights; from two small spectra where the regression is separable.
@@ -46,13 +46,7 @@ class OutputRegression:
         :param statistics: the sums over the training data.
         :param tracks: whether gradients are to run back through it.
         """
-        system, factor = self._system(statistics), self._factor()
-        root = factor.covariance_root
-        if root is not None and len(system.groups) == 1 and not tracks:
-            precision, gram, cross = system.groups[0]
-            return KroneckerPosterior(gram, cross @ precision @ root, root.mT @ precision @ root)
-        full = system.with_factor(factor)
-        return WeightPosterior(full.grams, full.cross)
+        return OutputSystem(self._sums(statistics).groups, self._factor()).posterior(tracks)
 
     def log_marginal_likelihood(self, statistics: GramStatistics) -> Tensor:
         r"""The log evidence; for separable regressions from two small spectra.
@@ -64,20 +58,18 @@ class OutputRegression:
 
         Source: errata, identities 2 and 3.
         """
-        system, factor = self._system(statistics), self._factor()
-        root = factor.covariance_root
-        if root is not None and len(system.groups) == 1:
-            precision, gram, cross = system.groups[0]
-            outputs, rhs = root.mT @ precision @ root, cross @ precision @ root
-            posterior = KroneckerPosterior(gram.detach(), rhs.detach(), outputs.detach())
-            mean = posterior.mean.reshape(rhs.shape)
-            explained = 2.0 * (mean * rhs).sum() - mean.square().sum() - (mean * (gram @ mean @ outputs)).sum()
-            log_det = kronecker.log_determinant(gram, outputs)
+        sums = self._sums(statistics)
+        system = OutputSystem(sums.groups, self._factor())
+        parts = system.separable()
+        if parts is None:
+            log_det, explained = log_determinant_and_quadratic(system.matrix, system.cross)
         else:
-            full = system.with_factor(factor)
-            log_det, explained = log_determinant_and_quadratic(precision_matrix(full.grams), full.cross)
+            gram, outputs, cross = parts
+            mean = system.posterior().mean.reshape(cross.shape)
+            explained = 2.0 * (mean * cross).sum() - mean.square().sum() - (mean * (gram @ mean @ outputs)).sum()
+            log_det = system.log_determinant()
         constant = self.observations.constant * self.observations.num_values(statistics)
-        return -0.5 * (system.quadratic - explained + log_det + system.log_noise + constant)
+        return -0.5 * (sums.quadratic - explained + log_det + sums.log_noise + constant)
 
     def distribution(
         self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None

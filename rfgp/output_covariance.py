@@ -8,10 +8,10 @@ import torch
 from linear_operator.operators import LinearOperator, RootLinearOperator
 from torch import Tensor
 
-from ..kronecker import KroneckerPosterior
-from ..linalg import row_chunks
-from ..output_factor import OutputFactor
-from ..posterior import WeightPosterior
+from .kronecker import KroneckerPosterior
+from .linalg import row_chunks
+from .output_factor import OutputFactor
+from .posterior import WeightPosterior
 
 
 class OutputCovariance(LinearOperator):
