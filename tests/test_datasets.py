@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from rfgp import datasets
-from rfgp.datasets import LOADERS, Dataset, read_table
+from rfgp.datasets import LOADERS, Dataset, read_table, wind
 from rfgp.datasets.sources import Archive, Bundled
 
 ARCHIVES = [name for name, source in LOADERS.items() if isinstance(source, Archive)]
 BUNDLED = [name for name, source in LOADERS.items() if isinstance(source, Bundled)]
+SEVERAL = [name for name, source in LOADERS.items() if source.outputs]
 ROWS = 40
 
 
@@ -25,8 +26,8 @@ def archived(name, directory):
     """An archive like the real one, but small."""
     source, x = LOADERS[name], np.abs(random_numbers(ROWS, 3)).astype(np.float32)
     y = np.arange(ROWS) % 4 if source.task == "classification" else random_numbers(ROWS)
-    if source.output is not None:
-        y = np.stack([y, 10 + y], axis=-1)
+    if source.outputs:
+        y = np.stack([y + 10 * i for i in range(len(source.outputs))], axis=-1)
     if name == "mnist":
         arrays = {"x_train": x[:30], "y_train": y[:30], "x_test": x[30:], "y_test": y[30:]}
     else:
@@ -85,6 +86,53 @@ def test_archives(name, tmp_path):
         both = zip(torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test]), strict=True)
         assert {(*row.tolist(), value.item()) for row, value in both} == rows
     assert data.num_classes == (4 if source.task == "classification" else None)
+    assert data.outputs == source.outputs[:1] and data.num_outputs == 1
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_outputs(name, tmp_path):
+    _, y = archived(name, tmp_path)
+    outputs = LOADERS[name].outputs
+    both = datasets.load(name, tmp_path, output="all")
+    assert both.y_train.shape == (32, len(outputs)) and both.y_test.shape == (8, len(outputs))
+    assert (both.outputs, both.num_outputs) == (outputs, len(outputs))
+    assert sorted(torch.cat([both.y_train, both.y_test]).tolist()) == sorted(y.tolist())
+    for i, output in enumerate(outputs):
+        for chosen in (output, i):
+            one = datasets.load(name, tmp_path, output=chosen)
+            assert one.outputs == (output,) and one.num_outputs == 1
+            assert torch.equal(one.y_train, both.y_train[:, i]) and torch.equal(one.y_test, both.y_test[:, i])
+            assert torch.equal(one.x_train, both.x_train)
+    assert torch.equal(datasets.load(name, tmp_path).y_train, both.y_train[:, 0])
+
+
+def test_the_heating_load_is_the_default(tmp_path):
+    archived("energy", tmp_path)
+    assert LOADERS["energy"].outputs == ("heating_load", "cooling_load")
+    heating = datasets.load("energy", tmp_path, output="heating_load")
+    assert torch.equal(datasets.load("energy", tmp_path).y_train, heating.y_train)
+
+
+@pytest.mark.parametrize("output", ["warmth", 2, -1, True, 0.0, "0"])
+def test_unknown_outputs(output, tmp_path):
+    archived("energy", tmp_path)
+    message = r'expected one of heating_load, cooling_load, an index from 0 to 1 or "all" .* energy, got '
+    with pytest.raises(ValueError, match=message + repr(output)):
+        datasets.load("energy", tmp_path, output=output)
+
+
+@pytest.mark.parametrize("output", ["all", 0, "y"])
+def test_a_single_output_has_no_name(output, tmp_path):
+    archived("yacht", tmp_path)
+    with pytest.raises(ValueError, match=f"expected no output for yacht, which has one, got {output!r}; leave it out"):
+        datasets.load("yacht", tmp_path, output=output)
+
+
+@pytest.mark.parametrize("y", [random_numbers(ROWS), random_numbers(ROWS, 3)])
+def test_archives_with_another_number_of_outputs(y, tmp_path):
+    np.savez(tmp_path / "energy.npz", x=random_numbers(ROWS, 8), y=y)
+    with pytest.raises(ValueError, match=r"expected targets of energy of shape \(N, 2\), got \(40"):
+        datasets.load("energy", tmp_path)
 
 
 def test_the_data_directory_can_come_from_the_environment(tmp_path, monkeypatch):
@@ -232,3 +280,163 @@ def test_a_data_set_is_checked():
         Dataset("toy", x, y, torch.tensor([[0.0, float("nan")]]), torch.zeros(1), **about)
     with pytest.raises(ValueError, match="expected x_test with 2 columns, got 3"):
         Dataset("toy", x, y, torch.zeros(1, 3), torch.zeros(1), **about)
+    two = torch.stack([y, torch.full_like(y, 7.0)], dim=-1)
+    with pytest.raises(ValueError, match=r"expected targets of toy that vary .* got 7 in all of them"):
+        Dataset("toy", x, two, torch.zeros(1, 2), torch.zeros(1, 2), **about)
+    two[0, 1] = 8.0
+    assert Dataset("toy", x, two, torch.zeros(1, 2), torch.zeros(1, 2), **about).num_outputs == 2
+    with pytest.raises(ValueError, match=r"expected as many outputs in y_test as in y_train, 2, got .* \(1,\)"):
+        Dataset("toy", x, two, torch.zeros(1, 2), torch.zeros(1), **about)
+    with pytest.raises(ValueError, match=r"expected 2 names of outputs, .* got 1"):
+        Dataset("toy", x, two, torch.zeros(1, 2), torch.zeros(1, 2), **about, outputs=("one",))
+    two[0, 1] = float("nan")
+    with pytest.raises(ValueError, match="expected finite values in y_train, got 1"):
+        Dataset("toy", x, two, torch.zeros(1, 2), torch.zeros(1, 2), **about)
+
+
+RADIUS = 1e6 * wind.EARTH_RADIUS
+
+
+def spherical(lat, lon):
+    """A WindField's arrays from potentials of degree one and two on the sphere, whose Laplacians are known."""
+    phi, turn = np.meshgrid(np.radians(lat), np.radians(lon), indexing="ij")
+    a, b, c = 5e7, 3e7, 2e7
+    psi = a * np.sin(phi) + b * np.cos(phi) * np.cos(turn)
+    chi = c * np.sin(phi) * np.cos(phi) * np.sin(turn)
+    psi_phi = a * np.cos(phi) - b * np.sin(phi) * np.cos(turn)
+    psi_turn = -b * np.sin(turn)  # divided by the cosine of the latitude, as is the next one
+    chi_turn, chi_phi = c * np.sin(phi) * np.cos(turn), c * np.cos(2 * phi) * np.sin(turn)
+    return {
+        "lat": lat,
+        "lon": lon,
+        "u": (chi_turn - psi_phi) / RADIUS,
+        "v": (chi_phi + psi_turn) / RADIUS,
+        "streamfunction": psi,
+        "velocity_potential": chi,
+        "divergence": -6.0 * chi / RADIUS**2,
+        "vorticity": -2.0 * psi / RADIUS**2,
+    }
+
+
+def wind_file(directory, lat, lon, others=None):
+    np.savez(directory / "wind.npz", **(spherical(lat, lon) | (others or {})))
+    return directory
+
+
+GLOBE = (np.linspace(90.0, -90.0, 19), np.arange(0.0, 360.0, 10.0))
+
+
+def test_wind_documents_where_it_comes_from(tmp_path):
+    field = datasets.load_wind(wind_file(tmp_path, *GLOBE))
+    assert f"Provenance: {field.provenance}." in wind.__doc__ and f"Licence: {field.licence}." in wind.__doc__
+
+
+def test_wind_is_read_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("RFGP_DATA", str(wind_file(tmp_path, *GLOBE)))
+    field, arrays = datasets.load_wind(), spherical(*GLOBE)
+    for name, values in arrays.items():
+        tensor = getattr(field, name)
+        assert tensor.dtype == torch.float64 and np.array_equal(tensor.numpy(), values)
+    assert field.u.shape == (19, 36)
+
+
+@pytest.mark.parametrize(("lat", "lon"), [((35.0, 55.0), (-30.0, 40.0)), ((-60.0, 10.0), (330.0, 400.0))])
+@pytest.mark.parametrize("projection", ["tangent", "mercator"])
+def test_windows_select_points_from_west_to_east(projection, lat, lon, tmp_path):
+    window = datasets.load_wind(wind_file(tmp_path, *GLOBE)).window(lat, lon, projection)
+    rows = [value for value in GLOBE[0] if lat[0] <= value <= lat[1]]
+    assert window.shape == (len(rows), 8) and window.projection == projection
+    expected = spherical(np.array(rows), np.arange(lon[0], lon[1] + 1.0, 10.0))
+    grid = {name: getattr(window, name).unflatten(0, window.shape).numpy() for name in ("lat", "lon")}
+    np.testing.assert_allclose(grid["lat"], np.repeat(expected["lat"][:, None], 8, axis=1))
+    np.testing.assert_allclose(grid["lon"], np.repeat(expected["lon"][None], len(rows), axis=0))
+    scales = {"streamfunction": 1e-6, "velocity_potential": 1e-6, "divergence": 1e6, "vorticity": 1e6}
+    for name, scale in scales.items():
+        np.testing.assert_allclose(getattr(window, name).numpy(), scale * expected[name].ravel(), atol=1e-9)
+    np.testing.assert_allclose(window.velocity[:, 0].numpy(), expected["u"].ravel(), atol=1e-9)
+    np.testing.assert_allclose(window.velocity[:, 1].numpy(), expected["v"].ravel(), atol=1e-9)
+    centre = np.cos(np.radians(0.5 * (lat[0] + lat[1])))
+    np.testing.assert_allclose(window.metric[:, 0].numpy(), np.cos(np.radians(window.lat.numpy())) / centre)
+    east = (window.x[0, 0] - window.x[1, 0]).abs().item()
+    assert east == pytest.approx(wind.EARTH_RADIUS * centre * np.radians(10.0))
+
+
+def central(values, spacing, dim):
+    """Central differences over the inner points."""
+    n = values.shape[dim]
+    return (values.narrow(dim, 2, n - 2) - values.narrow(dim, 0, n - 2)) / (
+        spacing.narrow(dim, 2, n - 2) - spacing.narrow(dim, 0, n - 2)
+    )
+
+
+@pytest.mark.parametrize("projection", ["tangent", "mercator"])
+def test_the_metric_turns_potentials_into_velocities(projection, tmp_path):
+    """Away from the centre of the window; by central differences, with errors of the order of step^2 = 3e-8."""
+    lat, lon = np.append(30.0, 50.0 + 0.01 * np.arange(3)), np.append(-5.0, 5.0 + 0.01 * np.arange(3))
+    window = datasets.load_wind(wind_file(tmp_path, lat, lon)).window((30.0, 50.02), (-5.0, 5.02), projection)
+    x, velocity, h, psi, chi = (
+        getattr(window, name).unflatten(0, window.shape)[1:, 1:]
+        for name in ("x", "velocity", "metric", "streamfunction", "velocity_potential")
+    )
+    psi_x, chi_x = (central(f, x[..., 0], 1)[1, 0] for f in (psi, chi))
+    psi_y, chi_y = (central(f, x[..., 1], 0)[0, 1] for f in (psi, chi))
+    h_x, h_y = h[1, 1]
+    assert h_x < 0.9
+    u, v = velocity[1, 1].tolist()
+    assert (chi_x / h_x - psi_y / h_y).item() == pytest.approx(u, rel=1e-6)
+    assert (chi_y / h_y + psi_x / h_x).item() == pytest.approx(v, rel=1e-6)
+    assert (h_y == h_x) if projection == "mercator" else (h_y == 1.0)
+
+
+@pytest.mark.parametrize("projection", ["tangent", "mercator"])
+def test_plane_coordinates_are_distances_near_the_centre(projection, tmp_path):
+    lat, lon = 40.0 + 0.01 * np.arange(-1, 2), 20.0 + 0.01 * np.arange(-1, 2)
+    window = datasets.load_wind(wind_file(tmp_path, lat, lon)).window((39.99, 40.01), (19.99, 20.01), projection)
+    angles = torch.stack([window.lat, window.lon]).deg2rad()
+    points = torch.stack(
+        [angles[0].cos() * angles[1].cos(), angles[0].cos() * angles[1].sin(), angles[0].sin()], dim=-1
+    )
+    chords = wind.EARTH_RADIUS * torch.pdist(points)
+    torch.testing.assert_close(torch.pdist(window.x), chords, rtol=3e-4, atol=0.0)
+    torch.testing.assert_close(window.x[4], torch.zeros(2, dtype=torch.float64), rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("lat", "lon", "projection", "message"),
+    [
+        ((50.0, 30.0), (0.0, 10.0), "tangent", "expected two increasing borders for lat, got 50 and 30"),
+        ((30.0, 50.0), (10.0, 0.0), "tangent", "expected two increasing borders for lon, got 10 and 0"),
+        ((30.0, 90.0), (0.0, 10.0), "tangent", "expected latitudes between -90 and 90 degrees, got 30 to 90; leave"),
+        ((-90.0, 0.0), (0.0, 10.0), "mercator", "expected latitudes between -90 and 90 degrees, got -90 to 0"),
+        ((30.0, 50.0), (0.0, 360.0), "tangent", "expected less than 360 degrees of longitude, got 360"),
+        ((31.0, 39.0), (0.0, 10.0), "tangent", "expected a window with points .* got latitudes 31 to 39"),
+        ((30.0, 50.0), (0.0, 10.0), "plane", "expected one of tangent, mercator for projection, got 'plane'"),
+    ],
+)
+def test_bad_windows(lat, lon, projection, message, tmp_path):
+    field = datasets.load_wind(wind_file(tmp_path, *GLOBE))
+    with pytest.raises(ValueError, match=message):
+        field.window(lat, lon, projection)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"u": random_numbers(36, 19)}, r"expected u of shape \(19, 36\), lat by lon, got \(36, 19\)"),
+        ({"divergence": np.full((19, 36), np.nan)}, "expected finite values in divergence, got 684"),
+        ({"lat": random_numbers(19, 1)}, r"expected lat and lon of one dimension each, got \(19, 1\)"),
+        ({"lat": np.linspace(180.0, 0.0, 19)}, "expected latitudes from -90 to 90 degrees, got up to 180"),
+    ],
+)
+def test_bad_wind_archives(others, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        datasets.load_wind(wind_file(tmp_path, *GLOBE, others))
+
+
+def test_wind_archives_without_an_array(tmp_path, monkeypatch):
+    np.savez(tmp_path / "wind.npz", lat=GLOBE[0], lon=GLOBE[1])
+    with pytest.raises(ValueError, match="expected the array 'u' for wind, got lat, lon; check"):
+        datasets.load_wind(tmp_path)
+    monkeypatch.delenv("RFGP_DATA", raising=False)
+    with pytest.raises(ValueError, match=r"expected a data directory with wind\.npz, got none"):
+        datasets.load_wind()

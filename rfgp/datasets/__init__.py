@@ -1,4 +1,7 @@
-"""Data sets for studies, read from files: built-in ones by name, and the user's own CSV and NPZ files."""
+"""Data sets for studies, read from files: built-in ones by name, and the user's own CSV and NPZ files.
+
+Global wind, which is a vector field on a sphere, has a loader and a type of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,13 @@ from . import (
     mnist,
     powerplant,
     protein,
+    rf1,
     yacht,
 )
 from .base import Dataset
 from .sources import Source
 from .table import read_table
+from .wind import WindField, WindWindow, load_wind
 
 LOADERS: dict[str, Source] = {
     module.load.name: module.load
@@ -34,18 +39,21 @@ LOADERS: dict[str, Source] = {
         mnist,
         powerplant,
         protein,
+        rf1,
         yacht,
     )
 }
 """The loader of every built-in data set by name."""
 
 
-def load(name: str, data_dir: str | Path | None = None) -> Dataset:
+def load(name: str, data_dir: str | Path | None = None, output: str | int | None = None) -> Dataset:
     """Load a built-in data set.
 
     :param name: one of LOADERS; "digits" and "diabetes" come with scikit-learn, the others from a data directory.
     :param data_dir: the directory with ``name``.npz; that of the environment variable RFGP_DATA where it is None.
-    :raises ValueError: for an unknown name, or where the file is not there.
+    :param output: which output of a data set with several to take, by its name or index: the first one where it is
+        None, and with "all" every one, in targets (N, T).
+    :raises ValueError: for an unknown name or output, or where the file is not there.
 
     >>> dataset = load("diabetes")
     >>> dataset.x_train.shape, dataset.task
@@ -55,7 +63,7 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
         raise ValueError(
             f"expected one of {', '.join(LOADERS)}, or a .csv or .npz file, got {name!r}; choose one of these"
         )
-    return LOADERS[name](data_dir)
+    return LOADERS[name](data_dir, output)
 
 
-__all__ = ["LOADERS", "Dataset", "load", "read_table"]
+__all__ = ["LOADERS", "Dataset", "WindField", "WindWindow", "load", "load_wind", "read_table"]

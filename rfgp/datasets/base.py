@@ -27,15 +27,17 @@ class Dataset:
 
     :param name: a short name.
     :param x_train: training inputs (N, d), float64.
-    :param y_train: training targets (N,): float64 for regression, class numbers (int64) for classification.
+    :param y_train: training targets (N,), or (N, T) for T outputs: float64 for regression, class numbers (int64) for
+        classification.
     :param x_test: test inputs (M, d).
-    :param y_test: test targets (M,).
+    :param y_test: test targets (M,), or (M, T).
     :param task: "classification" or "regression".
     :param num_classes: the number of classes, None for regression.
     :param provenance: where the data come from.
     :param licence: the terms of use.
     :param scaling: the scaling that suits the inputs: "standardize" for columns in units of their own, "unit" (rows of
         unit norm) for pixels and counts, "none".
+    :param outputs: the names of the outputs that are in the targets, where they have names.
     :raises ValueError: where values are not finite, shapes disagree, or the training targets are all the same.
     """
 
@@ -49,19 +51,39 @@ class Dataset:
     provenance: str
     licence: str
     scaling: Scaling = "standardize"
+    outputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for x, y, part in ((self.x_train, self.y_train, "train"), (self.x_test, self.y_test, "test")):
             _checks.finite(_checks.inputs(x, self.x_train.shape[-1], f"x_{part}"), f"x_{part}")
-            if self.num_classes is None:
-                _checks.targets(y, x, f"y_{part}")
-            else:
-                _checks.labels(y, x, self.num_classes, f"y_{part}")
-        if bool((self.y_train == self.y_train[0]).all()):
+            for column in y.unbind(-1) if y.dim() == 2 else (y,):
+                if self.num_classes is None:
+                    _checks.targets(column, x, f"y_{part}")
+                else:
+                    _checks.labels(column, x, self.num_classes, f"y_{part}")
+        if self.outputs and len(self.outputs) != self.num_outputs:
             raise ValueError(
-                f"expected targets of {self.name} that vary over the training rows, got {self.y_train[0].item():g} in "
-                "all of them; choose another target"
+                f"expected {self.num_outputs} names of outputs, one per column of the targets, got "
+                f"{len(self.outputs)}; name them all, or none"
             )
+        if self.y_test.shape[1:] != self.y_train.shape[1:]:
+            raise ValueError(
+                f"expected as many outputs in y_test as in y_train, {self.num_outputs}, got a shape of "
+                f"{tuple(self.y_test.shape)}; take the same columns"
+            )
+        columns = self.y_train.reshape(len(self.y_train), -1)
+        constant = (columns == columns[0]).all(0)
+        if bool(constant.any()):
+            value = columns[0][constant][0].item()
+            raise ValueError(
+                f"expected targets of {self.name} that vary over the training rows, got {value:g} in all of them; "
+                "choose another target"
+            )
+
+    @property
+    def num_outputs(self) -> int:
+        """The number of outputs T: 1 for targets (N,)."""
+        return self.y_train.shape[1] if self.y_train.dim() == 2 else 1
 
 
 def split(name: str, x: Any, y: Any) -> Parts:
@@ -69,7 +91,7 @@ def split(name: str, x: Any, y: Any) -> Parts:
 
     :param name: the name of the data set.
     :param x: inputs (N, d).
-    :param y: targets (N,).
+    :param y: targets (N,), or (N, T).
     :raises ValueError: for fewer than ten rows, or arrays of different lengths.
     """
     if len(x) != len(y) or len(x) < _MIN_ROWS:
@@ -83,7 +105,14 @@ def split(name: str, x: Any, y: Any) -> Parts:
 
 
 def from_arrays(
-    name: str, parts: Parts, task: Task, *, provenance: str, licence: str, scaling: Scaling = "standardize"
+    name: str,
+    parts: Parts,
+    task: Task,
+    *,
+    provenance: str,
+    licence: str,
+    scaling: Scaling = "standardize",
+    outputs: tuple[str, ...] = (),
 ) -> Dataset:
     """A data set from arrays of numbers, or of class numbers from 0; the arguments are those of :class:`Dataset`."""
     x_train, y_train, x_test, y_test = parts
@@ -100,4 +129,5 @@ def from_arrays(
         provenance,
         licence,
         scaling,
+        outputs,
     )

@@ -1,4 +1,4 @@
-"""Energy: 768 buildings x 8 inputs, the heating load (the first of two outputs).
+"""Energy: 768 buildings x 8 inputs, the heating load and the cooling load (the heating load alone by default).
 
 Provenance: UCI "Energy efficiency".
 Licence: CC BY 4.0.
@@ -11,5 +11,5 @@ load = Archive(
     task="regression",
     provenance='UCI "Energy efficiency"',
     licence="CC BY 4.0",
-    output=0,
+    outputs=("heating_load", "cooling_load"),
 )

@@ -26,7 +26,7 @@ class Source(abc.ABC):
     :param provenance: where the data come from.
     :param licence: the terms of use.
     :param scaling: the scaling that suits the inputs.
-    :param output: which column of the targets to take, where there are several.
+    :param outputs: the names of the columns of the targets, where there are several.
     """
 
     name: str
@@ -34,45 +34,76 @@ class Source(abc.ABC):
     provenance: str
     licence: str
     scaling: Scaling = "standardize"
-    output: int | None = None
+    outputs: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def arrays(self, data_dir: str | Path | None = None) -> dict[str, Any]:
         """The arrays x and y, or x_train, y_train, x_test and y_test."""
 
-    def __call__(self, data_dir: str | Path | None = None) -> Dataset:
+    def __call__(self, data_dir: str | Path | None = None, output: str | int | None = None) -> Dataset:
         """Load the data set.
 
         :param data_dir: the directory of archives; that of the environment variable RFGP_DATA where it is None.
-        :raises ValueError: where the data set needs a directory or a file that is not there.
+        :param output: which of several outputs to take, by its name or index: the first one where it is None, and with
+            "all" every one, in targets (N, T).
+        :raises ValueError: where the data set needs a directory or a file that is not there, or has no such output.
         """
+        chosen = self._columns(output)
         arrays = self.arrays(data_dir)
         try:
             if "x_train" in arrays:
                 parts = arrays["x_train"], arrays["y_train"], arrays["x_test"], arrays["y_test"]
             else:
-                y = arrays["y"] if self.output is None else arrays["y"][:, self.output]
+                y = self._take(arrays["y"], chosen)
                 parts = split(self.name, arrays["x"], y)
         except KeyError as missing:
             raise ValueError(
                 f"expected the array {missing} for {self.name}, got {', '.join(arrays)}; check the archive"
             ) from None
         return from_arrays(
-            self.name, parts, self.task, provenance=self.provenance, licence=self.licence, scaling=self.scaling
+            self.name,
+            parts,
+            self.task,
+            provenance=self.provenance,
+            licence=self.licence,
+            scaling=self.scaling,
+            outputs=self.outputs if chosen is None else (self.outputs[chosen],),
         )
+
+    def _columns(self, output: str | int | None) -> int | None:
+        """The index of the output to take; None for all of the targets as they are."""
+        if not self.outputs:
+            if output is not None:
+                raise ValueError(f"expected no output for {self.name}, which has one, got {output!r}; leave it out")
+            return None
+        if output == "all":
+            return None
+        if output is None:
+            return 0
+        if output in self.outputs:
+            return self.outputs.index(str(output))
+        if isinstance(output, int) and not isinstance(output, bool) and 0 <= output < len(self.outputs):
+            return output
+        raise ValueError(
+            f'expected one of {", ".join(self.outputs)}, an index from 0 to {len(self.outputs) - 1} or "all" for the '
+            f"output of {self.name}, got {output!r}; choose one of these"
+        )
+
+    def _take(self, y: np.ndarray, chosen: int | None) -> np.ndarray:
+        if not self.outputs:
+            return y
+        if y.ndim != 2 or y.shape[1] != len(self.outputs):
+            raise ValueError(
+                f"expected targets of {self.name} of shape (N, {len(self.outputs)}), got {y.shape}; check the archive"
+            )
+        return y if chosen is None else y[:, chosen]
 
 
 class Archive(Source):
     """A data set in the file ``name``.npz of a data directory, with x and y or x_train, y_train, x_test and y_test."""
 
     def arrays(self, data_dir: str | Path | None = None) -> dict[str, Any]:
-        directory = data_dir or os.environ.get(DATA_DIR_VARIABLE)
-        if not directory:
-            raise ValueError(
-                f"expected a data directory with {self.name}.npz, got none; pass data_dir (--data-dir) or set "
-                f"{DATA_DIR_VARIABLE}"
-            )
-        return read_arrays(Path(directory) / f"{self.name}.npz")
+        return read_archive(self.name, data_dir)
 
 
 class Bundled(Source):
@@ -87,6 +118,21 @@ class Bundled(Source):
             ) from None
         x, y = getattr(datasets, f"load_{self.name}")(return_X_y=True)
         return {"x": x, "y": y}
+
+
+def read_archive(name: str, data_dir: str | Path | None = None) -> dict[str, np.ndarray]:
+    """All arrays of ``name``.npz in a data directory.
+
+    :param data_dir: the directory; that of the environment variable RFGP_DATA where it is None.
+    :raises ValueError: without a directory, or where there is no such file, or it is not an archive of plain arrays.
+    """
+    directory = data_dir or os.environ.get(DATA_DIR_VARIABLE)
+    if not directory:
+        raise ValueError(
+            f"expected a data directory with {name}.npz, got none; pass data_dir (--data-dir) or set "
+            f"{DATA_DIR_VARIABLE}"
+        )
+    return read_arrays(Path(directory) / f"{name}.npz")
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
