@@ -12,10 +12,12 @@ import gpytorch
 import numpy as np
 import scipy.optimize
 import torch
-from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.means import ConstantMean, MultitaskMean
 from gpytorch.models import ExactGP
+from linear_operator.operators import MaskedLinearOperator
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -173,7 +175,8 @@ class _exact_objective:
         if model.train_inputs is None or model.train_targets is None:
             raise ValueError("expected training data, got a model without; call fit(model, x, y)")
         inputs = _checks.finite(_checks.inputs(model.train_inputs[0]))
-        targets = _checks.finite(model.train_targets, "y")
+        self.is_masked = gpytorch.settings.observation_nan_policy.value() == "mask"
+        targets = model.train_targets if self.is_masked else _checks.finite(model.train_targets, "y")
         if inputs.shape[-2] not in targets.shape:
             raise ValueError(
                 f"expected y with a target for each of {inputs.shape[-2]} rows, got shape {tuple(targets.shape)}"
@@ -186,7 +189,13 @@ class _exact_objective:
         with cholesky_forced():
             output = self.model(*self.model.train_inputs)
             marginal = self.likelihood.likelihood(output, *self.model.train_inputs)
-            return marginal.log_prob(self.model.train_targets).sum()
+            targets = self.model.train_targets
+            if self.is_masked:
+                observed = ~torch.isnan(targets)
+                rows = observed.reshape(-1)
+                covariance = MaskedLinearOperator(marginal.lazy_covariance_matrix, rows, rows)
+                marginal, targets = MultivariateNormal(marginal.mean[observed], covariance), targets[observed]
+            return marginal.log_prob(targets).sum()
 
     def finish(self) -> Tensor:
         value = self.evidence()
@@ -244,22 +253,36 @@ def _initialize(model: Any, x: Tensor | None, y: Tensor | None) -> None:
         variance, mean = float(targets.var()), float(targets.mean())
     else:
         targets = model.train_targets if y is None else y
-        variance, mean = (
-            max(float(targets.abs().square().mean() - targets.mean().abs() ** 2), 1e-12),
-            float((targets.real if targets.is_complex() else targets).mean()),
-        )
+        known = targets[~torch.isnan(targets)]
+        variance = max(float(known.abs().square().mean() - known.mean().abs() ** 2), 1e-12)
+        mean = float((known.real if known.is_complex() else known).mean())
         if isinstance(likelihood, GaussianLikelihood) and any(p.requires_grad for p in likelihood.parameters()):
             _set_within(likelihood.noise_covar, "noise", 0.1 * variance)
+        if isinstance(likelihood, MultitaskGaussianLikelihood):
+            for name in ("noise", "task_noises"):
+                if hasattr(likelihood, f"raw_{name}"):
+                    _set_within(likelihood, name, 0.1 * variance)
     inputs = model.train_inputs[0] if x is None else x
-    kernel = model.covar_module if hasattr(model, "covar_module") else None
-    if isinstance(kernel, ScaleKernel) and kernel.raw_outputscale.requires_grad:
-        with torch.no_grad():
-            sample = inputs[..., : min(inputs.shape[-2], 512), :]
-            level = float(_exact(kernel.base_kernel)(sample, diag=True).mean())
-        _set_within(kernel, "outputscale", variance / max(level, 1e-12))
+    if hasattr(model, "covar_module"):
+        _start_scale(model.covar_module, variance, inputs[..., : min(inputs.shape[-2], 512), :])
     mean_module = getattr(model, "mean_module", None)
     if isinstance(mean_module, ConstantMean) and mean_module.raw_constant.requires_grad:
         mean_module.initialize(constant=mean)
+    if isinstance(mean_module, MultitaskMean):
+        for part, column in zip(mean_module.base_means, targets.unbind(-1), strict=True):
+            if isinstance(part, ConstantMean) and part.raw_constant.requires_grad:
+                part.initialize(constant=float(column.nanmean()))
+
+
+def _start_scale(kernel: Any, variance: float, x: Tensor) -> None:
+    """Start output scales so that the kernel has the variance of the targets; parts of a sum have equal shares."""
+    if isinstance(kernel, AdditiveKernel):
+        for part in kernel.kernels:
+            _start_scale(part, variance / len(kernel.kernels), x)
+    elif isinstance(kernel, ScaleKernel) and kernel.raw_outputscale.requires_grad:
+        with torch.no_grad():
+            level = float(_exact(kernel.base_kernel)(x, diag=True).mean())
+        _set_within(kernel, "outputscale", variance / max(level, 1e-12))
 
 
 def _exact(kernel: Kernel) -> Kernel:

@@ -30,27 +30,33 @@ def exact_posterior(
     r"""Marginals of the exact posterior of the latent function, :math:`k(x, x) - k_x^\top (K + S)^{-1} k_x`.
 
     :param kernel: an exact kernel, or an approximated one whose exact kernel is taken.
-    :param likelihood: a Gaussian, complex Gaussian, fixed-noise or Dirichlet classification likelihood.
+    :param likelihood: a Gaussian, complex Gaussian, fixed-noise or Dirichlet classification likelihood; for a kernel of
+        several outputs one of these too, or a multitask Gaussian or multitask fixed-noise one.
     :param train_inputs: (N, d).
-    :param train_targets: (N,), or integer labels for a Dirichlet likelihood.
+    :param train_targets: (N,), or integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN
+        for missing ones.
     :param x: the inputs of the posterior, (M, d).
     :param mean: the mean function; zero where it is None.
-    :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
-    :returns: independent normal distributions in float64, shape (M,), or (C, M) for a Dirichlet likelihood; complex
-        normal ones for complex targets.
+    :param noise: noise variances (N,) or (N, T), for a fixed-noise likelihood that does not know these rows.
+    :returns: independent normal distributions in float64, shape (M,), or (C, M) for a Dirichlet likelihood, or (M, T)
+        for several outputs; complex normal ones for complex targets.
     :raises ValueError: where the matrices would not fit in memory, or inputs or targets are bad.
     """
     _checks.finite(_checks.inputs(train_inputs, name="train_inputs"), "train_inputs")
     _checks.finite(_checks.inputs(x, train_inputs.shape[-1]))
-    num_rows, num_test = len(train_inputs), len(x)
+    exact = copy.deepcopy(getattr(kernel, "exact_kernel", kernel)).double()
+    outputs = exact.num_outputs_per_input(train_inputs, x)
+    num_rows, num_test = len(train_inputs) * outputs, len(x) * outputs
     needed = 8.0 * (3 * num_rows**2 + 2 * num_rows * num_test)
     _checks.fits_in_memory(needed, f"the exact posterior of {num_rows} rows", "compare on a subset of the rows")
-    exact = copy.deepcopy(getattr(kernel, "exact_kernel", kernel)).double()
     data, points = train_inputs.double(), x.double()
     with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
         covariance = exact(data, data).to_dense()
         cross = exact(data, points).to_dense()
         prior = exact(points, diag=True)
+        if outputs > 1 or train_targets.dim() > 1:
+            matrices = covariance, cross, prior
+            return _output_marginals(likelihood, matrices, data, train_targets, points, mean, noise)
         offset = data.new_zeros(num_rows) if mean is None else copy.deepcopy(mean).double()(data)
         at_points = points.new_zeros(num_test) if mean is None else copy.deepcopy(mean).double()(points)
         targets, noises = _targets_and_noise(likelihood, train_inputs, train_targets, noise)
@@ -72,6 +78,58 @@ def independent_normal(mean: Tensor, variance: Tensor) -> Normal | ComplexNormal
     if mean.is_complex():
         return ComplexNormal(mean, covariance_root=mean.new_zeros(*mean.shape, 1), diagonal=variance)
     return Normal(mean, variance.sqrt(), validate_args=False)
+
+
+def _output_marginals(
+    likelihood: Any,
+    matrices: tuple[Tensor, Tensor, Tensor],
+    x: Tensor,
+    y: Tensor,
+    points: Tensor,
+    mean: gpytorch.means.Mean | None,
+    noise: Tensor | None,
+) -> Normal | ComplexNormal:
+    """Marginals of several outputs, of whose training targets (N, T) some may be missing."""
+    covariance, cross, prior = matrices
+    outputs = covariance.shape[-1] // len(x)
+    if y.shape != (len(x), outputs):
+        raise ValueError(f"expected train_targets of shape {(len(x), outputs)}, got {tuple(y.shape)}")
+    offset, at_points = (_output_mean(mean, part, outputs) for part in (x, points))
+    residual = (y.double() - offset).flatten()
+    observed = ~torch.isnan(residual)
+    total = (covariance + noise_covariance(likelihood, len(x), outputs, noise))[observed][:, observed]
+    factor = cholesky(total)
+    white = torch.linalg.solve_triangular(factor, cross[observed], upper=False)
+    target = torch.linalg.solve_triangular(factor, residual[observed].unsqueeze(-1), upper=False)
+    latent = (white.mT @ target).unflatten(0, (-1, outputs)).squeeze(-1)
+    variance = (prior - white.square().sum(-2)).clamp_min(0.0)
+    return independent_normal(latent + at_points, variance.unflatten(0, (-1, outputs)))
+
+
+def _output_mean(mean: gpytorch.means.Mean | None, x: Tensor, outputs: int) -> Tensor:
+    if mean is None:
+        return x.new_zeros(len(x), outputs)
+    values = copy.deepcopy(mean).double()(x)
+    return values if values.dim() == 2 else values.unsqueeze(-1).expand(-1, outputs)
+
+
+def noise_covariance(likelihood: Any, num_rows: int, outputs: int, noise: Tensor | None = None) -> Tensor:
+    """The dense covariance (N T, N T) of the noise of several outputs at rows, in float64.
+
+    :param likelihood: a Gaussian likelihood of several outputs.
+    :param num_rows: N.
+    :param outputs: T.
+    :param noise: known variances (N, T), for a likelihood with fixed noise.
+    """
+    size = num_rows * outputs
+    if not hasattr(likelihood, "num_tasks"):
+        own = likelihood.noise.detach().double() if noise is None else noise.detach().double().flatten()
+        return torch.diag(own.expand(size))
+    nothing = gpytorch.distributions.MultitaskMultivariateNormal(
+        torch.zeros(num_rows, outputs, dtype=torch.float64), torch.zeros(size, size, dtype=torch.float64)
+    )
+    options = {} if noise is None else {"noise": noise.detach().double()}
+    return copy.deepcopy(likelihood).double()(nothing, **options).covariance_matrix.detach()
 
 
 def _element(value: Tensor, index: int, dims: int) -> Tensor:

@@ -13,7 +13,7 @@ from torch.distributions import Normal
 from .. import _checks
 from ..distributions import ComplexNormal
 from ..linalg import cholesky, log_determinant
-from .exact import exact_posterior, independent_normal
+from .exact import exact_posterior, independent_normal, noise_covariance
 
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
 
@@ -84,7 +84,7 @@ def kl_to_exact(
     :param noisy: whether to add the noise variance to both, for likelihoods with one noise variance.
     :param train_inputs: the training inputs, where the model does not keep them.
     :param train_targets: the training targets, likewise.
-    :returns: a float64 scalar, averaged over classes for a Dirichlet likelihood.
+    :returns: a float64 scalar, averaged over classes for a Dirichlet likelihood, summed over several outputs.
     :raises ValueError: where the exact posterior would not fit in memory, or the model has no training data.
 
     Source: T B.3.5 with the errata.
@@ -94,9 +94,13 @@ def kl_to_exact(
     likelihood, mean = model.likelihood, getattr(model, "mean_module", None)
     with torch.no_grad():
         exact = exact_posterior(model.covar_module, likelihood, train_inputs, train_targets, x, mean, noise)
+        has_classes = isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood)
         latent = model.posterior(x) if hasattr(model, "posterior") else model.eval()(x)
         approximate = independent_normal(_exact(latent.mean), latent.variance.double().clamp_min(0.0))
-        if noisy:
+        if noisy and isinstance(likelihood, gpytorch.likelihoods.MultitaskGaussianLikelihood):
+            variances = noise_covariance(likelihood, 1, likelihood.num_tasks).diagonal()
+            approximate, exact = (_plus_noise(d, variances) for d in (approximate, exact))
+        elif noisy:
             if not isinstance(likelihood, gpytorch.likelihoods.GaussianLikelihood):
                 raise ValueError(
                     f"expected a likelihood with one noise variance for noisy=True, got {type(likelihood).__name__}; "
@@ -104,7 +108,8 @@ def kl_to_exact(
                 )
             approximate, exact = (_plus_noise(d, likelihood.noise.double()) for d in (approximate, exact))
         pair = (approximate, exact) if direction == "approximate_from_exact" else (exact, approximate)
-        return kl_divergence(*pair).mean()
+        divergences = kl_divergence(*pair)
+        return divergences.mean() if has_classes else divergences.sum()
 
 
 def _plus_noise(distribution: Normal | ComplexNormal, noise: Tensor) -> Normal | ComplexNormal:
