@@ -23,6 +23,7 @@ from .spectra import (
 from .spherical import SphericalFourier
 from .srht import TensorSRHT
 from .tensor_sketch import TensorSketch
+from .trace_measure import TraceMeasure
 
 __all__ = [
     "ComplexToReal",
@@ -46,6 +47,7 @@ __all__ = [
     "SphericalFourier",
     "TensorSRHT",
     "TensorSketch",
+    "TraceMeasure",
     "Weighted",
     "Widened",
     "polynomial_sketch",

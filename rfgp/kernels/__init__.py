@@ -10,6 +10,7 @@ from .exponential import ExponentialDotProductKernel
 from .feature_kernel import FeatureKernel, FeatureStructure
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, FeaturePlusDiagLinearOperator
 from .helmholtz import HelmholtzKernel
+from .moments import hilbert_schmidt_variance
 from .multitask import FeatureIndexKernel, FeatureMultitaskKernel
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
@@ -19,6 +20,7 @@ from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
 from .recipe import METHODS, MapRecipe
 from .skewed_chi2 import SkewedChiSquaredKernel
+from .spectral_density import SpectralDensityKernel
 
 __all__ = [
     "METHODS",
@@ -47,6 +49,8 @@ __all__ = [
     "OpticalKernel",
     "OutputFeatures",
     "SkewedChiSquaredKernel",
+    "SpectralDensityKernel",
     "approximate",
+    "hilbert_schmidt_variance",
     "with_features",
 ]

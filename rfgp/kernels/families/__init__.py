@@ -21,9 +21,10 @@ from ..observed import LinearlyObservedKernel
 from ..operator_valued import OperatorValuedKernel
 from ..optical import OpticalKernel
 from ..skewed_chi2 import SkewedChiSquaredKernel
+from ..spectral_density import SpectralDensityKernel
 from .base import Family, inside
 from .dot_product import DotProductFamily, ExponentialFamily, OpticalFamily
-from .operator_valued import OperatorFamily
+from .operator_valued import OperatorFamily, SpectralDensityFamily
 from .periodic import ConstantFamily, CosineFamily, PeriodicFamily
 from .polynomial import LinearFamily, PolynomialFamily
 from .stationary import GaussianFamily, IsotropicFamily, SkewedChiSquaredFamily, SpectralMixtureFamily
@@ -45,6 +46,7 @@ FAMILIES: dict[type[Kernel], type[Family]] = {
     CurlFreeKernel: OperatorFamily,
     DivergenceFreeKernel: OperatorFamily,
     LinearlyObservedKernel: OperatorFamily,
+    SpectralDensityKernel: SpectralDensityFamily,
 }
 
 SUPPORTED = (

@@ -11,6 +11,7 @@ from ...features import FeatureMap, Gaussian, Matern, RandomFourier, Weighted, W
 from ...output_factor import OutputFactor
 from ..operator_valued import OperatorValuedKernel
 from ..recipe import MapRecipe, orthogonality
+from ..spectral_density import SpectralDensityKernel
 from .base import Family, generator
 
 
@@ -22,7 +23,7 @@ class OperatorFamily(Family):
     """
 
     kernel: OperatorValuedKernel
-    methods: ClassVar = ("fourier", "fourier_orthogonal")
+    methods: ClassVar[tuple[str, ...]] = ("fourier", "fourier_orthogonal")
     default = "fourier_orthogonal"
 
     @property
@@ -32,6 +33,7 @@ class OperatorFamily(Family):
         return Matern(scalar.nu) if isinstance(scalar, MaternKernel) else Gaussian()
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
+        self.kernel.covariance(input_dim)  # which raises where there is none
         return self.weighted_map(recipe, input_dim, self.kernel.powers(input_dim))
 
     def weighted_map(self, recipe: MapRecipe, input_dim: int, powers: tuple[int, ...]) -> RandomFourier:
@@ -76,4 +78,19 @@ class OperatorFamily(Family):
         return self.methods
 
 
-__all__ = ["OperatorFamily"]
+class SpectralDensityFamily(OperatorFamily):
+    """SpectralDensityKernel, whose frequencies have the trace measure of its density."""
+
+    kernel: SpectralDensityKernel
+    methods: ClassVar[tuple[str, ...]] = ("fourier",)
+    default = "fourier"
+
+    def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
+        return RandomFourier(input_dim, recipe.num_features, self.kernel.measure, generator=generator(recipe))
+
+    def expected(self, feature_map: FeatureMap) -> str:
+        is_own = isinstance(feature_map, RandomFourier) and feature_map.spectrum == self.kernel.measure
+        return "" if is_own and not feature_map.is_complex else "a real RandomFourier with the kernel's measure"
+
+
+__all__ = ["OperatorFamily", "SpectralDensityFamily"]
