@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import gpytorch
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, MultitaskKernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from . import _checks
@@ -207,6 +207,8 @@ def _applicable(kernel: Kernel, input_dim: int) -> tuple[str, ...]:
     """The methods that suit a kernel, or every part of it that is not exact."""
     if isinstance(kernel, ScaleKernel):
         return _applicable(kernel.base_kernel, input_dim)
+    if isinstance(kernel, MultitaskKernel):
+        return _applicable(kernel.data_covar_module, input_dim)
     if isinstance(kernel, AdditiveKernel | ProductKernel):
         parts = [_applicable(part, input_dim) for part in kernel.kernels]
         open_ended = [part for part in parts if part[0] not in ("linear", "series")] or parts[:1]

@@ -258,6 +258,8 @@ def run(
     :returns: the measurements.
     :raises ValueError: for settings or data that do not fit together, before anything long has begun.
     """
+    if dataset.num_outputs > 1:
+        raise ValueError(f"expected a data set of one output, got {dataset.num_outputs}; load one of them by output=")
     base = exact_kernel(kernel)
     widths = [_checks.positive_integer("num_features", width) for width in _unique("num_features", num_features)]
     names = _unique("methods", default_methods(kernel) if methods is None else methods)
