@@ -80,6 +80,13 @@ class OutputCovariance(LinearOperator):
     def _transpose_nonbatch(self) -> OutputCovariance:
         return self
 
+    def _expand_batch(self, batch_shape: torch.Size) -> LinearOperator:
+        root = self._root().to(self.dtype)
+        return RootLinearOperator(root.expand(*batch_shape, *root.shape)) if batch_shape else self
+
+    def _unsqueeze_batch(self, dim: int) -> LinearOperator:
+        return RootLinearOperator(self._root().to(self.dtype).unsqueeze(dim))
+
     def to_dense(self) -> Tensor:
         root = self._root()
         return (root @ root.mT).to(self.dtype)

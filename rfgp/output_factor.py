@@ -75,9 +75,13 @@ class OutputFactor:
 
         :param factors: factors with the same number of outputs.
         :param on_same_columns: whether the parts have the very same scalar columns instead.
+        :raises ValueError: where the numbers of outputs differ.
         """
         if len(factors) == 1:
             return factors[0]
+        if len({factor.num_outputs for factor in factors}) > 1:
+            outputs = [factor.num_outputs for factor in factors]
+            raise ValueError(f"expected parts with one number of outputs in a sum, got {outputs}; correct the kernels")
         legs = max(factor.num_legs for factor in factors)
         batch = torch.broadcast_shapes(*[factor.coefficient.shape[:-3] for factor in factors])
         indices, coefficients, start = [], [], 0

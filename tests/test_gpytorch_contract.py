@@ -13,9 +13,23 @@ import gpytorch
 import linear_operator.operators as operators
 import pytest
 import torch
-from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel, LinearKernel, PolynomialKernel, ScaleKernel
-from gpytorch.likelihoods import DirichletClassificationLikelihood, FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.kernels import (
+    IndexKernel,
+    Kernel,
+    LinearKernel,
+    MultitaskKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RBFKernelGrad,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import (
+    DirichletClassificationLikelihood,
+    FixedNoiseGaussianLikelihood,
+    GaussianLikelihood,
+    MultitaskGaussianLikelihood,
+)
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from gpytorch.priors import GammaPrior
 from linear_operator.operators import LinearOperator
@@ -36,6 +50,8 @@ HOOKS = [
     (torch.nn.Module, "set_extra_state"),
     (torch.nn.Module, "_apply"),
     (LinearOperator, "_matmul"),
+    (LinearOperator, "_t_matmul"),
+    (LinearOperator, "_unsqueeze_batch"),
     (LinearOperator, "_size"),
     (LinearOperator, "_transpose_nonbatch"),
     (LinearOperator, "_expand_batch"),
@@ -52,6 +68,7 @@ HOOKS = [
     (DefaultPredictionStrategy, "get_fantasy_strategy"),
     (DirichletClassificationLikelihood, "_prepare_targets"),
     (GaussianLikelihood, "marginal"),
+    (MultitaskGaussianLikelihood, "_shaped_noise_covar"),
 ]
 
 
@@ -67,6 +84,10 @@ def added_diagonal():
     return operators.AddedDiagLinearOperator(operators.RootLinearOperator(torch.ones(2, 1)), diagonal())
 
 
+def multitask_normal():
+    return MultitaskMultivariateNormal(torch.zeros(3, 2), torch.eye(6))
+
+
 def dirichlet():
     return DirichletClassificationLikelihood(torch.tensor([0, 1, 1]))
 
@@ -74,7 +95,9 @@ def dirichlet():
 # Private attributes of foreign objects that rfgp reads, each with such an object.
 ATTRIBUTES = {
     "_batch_shape": scale_kernel,
+    "_constant": lambda: operators.ConstantMulLinearOperator(diagonal(), torch.tensor(2.0)),
     "_diag": diagonal,
+    "_interleaved": multitask_normal,
     "_diag_tensor": added_diagonal,
     "_linear_op": added_diagonal,
     "_outputscale_closure": scale_kernel,
@@ -317,6 +340,41 @@ def test_a_prior_counts_in_every_product_that_its_kernel_occurs_in():
     kernel = scale_kernel()
     both = kernel * LinearKernel() + kernel * LinearKernel()
     assert len(list(both.named_priors())) == 2 and len(list(both.parameters())) == 4
+
+
+def test_scales_and_sums_have_the_outputs_of_their_first_part_and_hand_it_unselected_inputs():
+    x, seen = torch.ones(4, 3), []
+
+    class Outputs(RBFKernelGrad):
+        def num_outputs_per_input(self, x1, x2):
+            seen.append(x1.shape)
+            return 3
+
+    for kernel in (ScaleKernel(Outputs()), Outputs() + ScaleKernel(Outputs()), Outputs() * ScaleKernel(Outputs())):
+        assert kernel.num_outputs_per_input(x, x) == 3
+    (Outputs(active_dims=[0, 2]) + Outputs(active_dims=[0, 2])).num_outputs_per_input(x, x)
+    assert seen == [(4, 3)] * 4
+    own = [Outputs(active_dims=[0, 2]), ScaleKernel(Outputs(active_dims=[0, 2]))]
+    assert [kernel(x).shape for kernel in own] == [(12, 12)] * 2 and set(seen[4:]) == {(4, 2)}
+
+
+def test_multitask_kernels_keep_their_parts_where_rfgp_looks():
+    data, x = RBFKernel(active_dims=[0]), torch.tensor([[0.0, 1.0], [0.5, 2.0], [1.0, 3.0]])
+    kernel = MultitaskKernel(data, num_tasks=2, rank=1, active_dims=[1])
+    assert kernel.data_covar_module is data and kernel.num_tasks == kernel.num_outputs_per_input(x, x) == 2
+    assert isinstance(kernel.task_covar_module, IndexKernel) and torch.equal(kernel.active_dims, torch.tensor([1]))
+    gamma = kernel.task_covar_module.covar_matrix.to_dense()
+    expected = torch.kron(RBFKernel()(x[:, 1:]).to_dense().contiguous(), gamma)  # not the columns of the data kernel
+    assert torch.allclose(kernel(x).to_dense(), expected, atol=1e-6)
+    assert kernel.task_covar_module.covar_factor.shape == (2, 1)
+
+
+def test_multitask_normals_interleave_rows_and_index_kernels_take_numbers_of_tasks():
+    assert multitask_normal()._interleaved
+    kernel = IndexKernel(3, rank=2)
+    tasks = torch.tensor([[2], [0]])
+    expected = kernel.covar_matrix.to_dense()[tasks.squeeze(-1)][:, tasks.squeeze(-1)]
+    assert torch.allclose(kernel(tasks).to_dense(), expected)
 
 
 def test_a_shallow_copy_of_a_kernel_is_the_kernel():

@@ -9,6 +9,7 @@ import gpytorch
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
+from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.distributions import Normal
 
@@ -126,7 +127,7 @@ def noise_covariance(likelihood: Any, num_rows: int, outputs: int, noise: Tensor
         own = likelihood.noise.detach().double() if noise is None else noise.detach().double().flatten()
         return torch.diag(own.expand(size))
     nothing = gpytorch.distributions.MultitaskMultivariateNormal(
-        torch.zeros(num_rows, outputs, dtype=torch.float64), torch.zeros(size, size, dtype=torch.float64)
+        torch.zeros(num_rows, outputs, dtype=torch.float64), to_linear_operator(torch.zeros(size, size).double())
     )
     options = {} if noise is None else {"noise": noise.detach().double()}
     return copy.deepcopy(likelihood).double()(nothing, **options).covariance_matrix.detach()

@@ -175,7 +175,7 @@ def _multitask(kernel: MultitaskKernel, wish: _Wish) -> FeatureMultitaskKernel:
 def _has_one_scalar_kernel(kernel: AdditiveKernel) -> bool:
     """Whether a sum is one of operator-valued kernels that have the very same scalar kernel."""
     leaves = [_unscaled(term) for term in _terms(kernel)]
-    if not all(isinstance(leaf, OperatorValuedKernel) for leaf in leaves):
+    if not all(isinstance(leaf, OperatorValuedKernel) and leaf.scalar_kernel is not leaf for leaf in leaves):
         return False
     return len({id(leaf.scalar_kernel) for leaf in leaves}) == 1
 
@@ -185,12 +185,14 @@ def _one_measure(kernel: AdditiveKernel, wish: _Wish) -> FeatureSumKernel:
     terms = _terms(kernel)
     leaves = [_unscaled(term) for term in terms]
     if not isinstance(wish.method, FeatureMap):
-        columns = _num_columns(leaves[0].scalar_kernel, wish.input_dim)
+        columns = _num_columns(leaves[0], wish.select(leaves[0]).input_dim)
         if columns is None:
             raise ValueError("expected input_dim for a sum of kernels that share one measure, got none; pass it")
         known = OperatorFamily(leaves[0])
         recipe = MapRecipe(wish.name(known), wish.num_features, next(wish.seeds))
         known.check_method(recipe)
+        for leaf in leaves:
+            leaf.covariance(columns)  # which raises where there is none
         powers = {power for leaf in leaves for power in leaf.powers(columns)}
         like = reference(kernel, wish.like)
         shared = known.weighted_map(recipe, columns, tuple(sorted(powers))).to(dtype=like.dtype, device=like.device)
@@ -278,6 +280,10 @@ def _product(kernel: ProductKernel, wish: _Wish) -> Kernel:
         terms = [[_with_new_priors(factor, seen) for factor in factors] for factors in products]
         return _sum([ProductKernel(*factors) if len(factors) > 1 else factors[0] for factors in terms], wish)
     (factors,) = products
+    if any(isinstance(_unscaled(factor), MultitaskKernel | OperatorValuedKernel) for factor in factors):
+        raise ValueError(
+            "expected scalar kernels in a product, got one of several outputs; multiply inside MultitaskKernel"
+        )
     exact = [_exact_columns(factor, wish) for factor in factors]
     indices = [isinstance(_unscaled(factor), IndexKernel) for factor in factors]
     small = [is_index or (c is not None and c <= _SMALL) for is_index, c in zip(indices, exact, strict=True)]
@@ -378,6 +384,7 @@ def _method_in_product(kernel: Kernel, wish: _Wish) -> str | None:
 
 def _num_columns(kernel: Kernel, input_dim: int | None) -> int | None:
     """The number of columns that reach the kernel, or None where nothing tells."""
+    kernel = kernel.scalar_kernel if isinstance(kernel, OperatorValuedKernel) else kernel
     if kernel.ard_num_dims is not None and input_dim not in (None, kernel.ard_num_dims):
         raise ValueError(
             f"expected {kernel.ard_num_dims} columns as ard_num_dims says, got {input_dim}; correct one of the two"

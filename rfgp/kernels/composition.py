@@ -255,7 +255,7 @@ class FeatureProductKernel(_Composite, ProductKernel):
                 "expected scalar kernels in a product, got one of several outputs; multiply inside MultitaskKernel"
             )
         for i, kernel in enumerate(kernels):
-            if any(_have_common_weights(kernel, other) for other in kernels[:i]):
+            if any(have_common_weights(kernel, other) for other in kernels[:i]):
                 raise ValueError(
                     "expected parts with weights of their own, got two with the same ones, which would bias their "
                     "product; make one of them with another seed"
@@ -313,7 +313,7 @@ def _kronecker(left: Tensor, right: Tensor) -> Tensor:
     return (left.unsqueeze(-1) * right.unsqueeze(-2)).flatten(-2)
 
 
-def _have_common_weights(left: Kernel, right: Kernel) -> bool:
+def have_common_weights(left: Kernel, right: Kernel) -> bool:
     """Whether random maps of two kernels have the same weights."""
     maps = [
         [m for m in kernel.modules() if isinstance(m, FeatureMap) and not isinstance(m, _WITHOUT_WEIGHTS)]

@@ -35,3 +35,13 @@ class DecomposableKernel(MultitaskKernel):
         self.data_covar_module = data_covar_module
         self.task_covar_module = task_covar_module
         self.num_tasks = task_covar_module.covar_matrix.shape[-1]
+
+    def __getitem__(self, index: Any) -> DecomposableKernel:
+        if not self.batch_shape:
+            return self
+        tasks = self.task_covar_module[index] if isinstance(self.task_covar_module, Kernel) else self.task_covar_module
+        return DecomposableKernel(self.data_covar_module[index], tasks, active_dims=self.active_dims)
+
+    def expand_batch(self, *sizes: Any) -> DecomposableKernel:
+        data = self.data_covar_module.expand_batch(*sizes)
+        return DecomposableKernel(data, self.task_covar_module, active_dims=self.active_dims)

@@ -54,7 +54,7 @@ class FeatureStructure(abc.ABC):
     def scalar_features(self, x: Tensor) -> Tensor:
         """The features (..., N, D) of the full inputs (..., N, d), without the output factor."""
         _checks.inputs(x)
-        with _all_or_nothing(self):
+        with all_or_nothing(self):
             return self.active_features(self._select(x))
 
     def _select(self, x: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class FeatureStructure(abc.ABC):
         same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
         if self.has_output_factor:
             return self._output_covariance(x1, None if same else x2, diag)
-        with _all_or_nothing(self):
+        with all_or_nothing(self):
             left = self._real_features(x1)
             right = left if same else self._real_features(x2)
         if diag:
@@ -120,7 +120,7 @@ class FeatureStructure(abc.ABC):
         return FeatureLinearOperator(left) if same else FeatureCrossLinearOperator(left, right.mT)
 
     def _output_covariance(self, x1: Tensor, x2: Tensor | None, diag: bool) -> Tensor | LinearOperator:
-        with _all_or_nothing(self):
+        with all_or_nothing(self):
             left = self.active_output_features(x1)
             right = left if x2 is None else self.active_output_features(x2)
         if diag:
@@ -253,8 +253,10 @@ class FeatureKernel(FeatureStructure, Kernel):
 
     def map_inputs(self, x: Tensor) -> Tensor:
         """What the map is fed with for selected inputs (..., N, d): centred, and scaled by the parameters."""
+        feature_map = self._map(x)
+        _checks.inputs(x, feature_map.input_dim - self.family.extra_columns(feature_map))
         centred = x if self.center is None else x - self.center
-        inputs = self.family.inputs(self._map(x), centred)
+        inputs = self.family.inputs(feature_map, centred)
         batch = torch.broadcast_shapes(self.batch_shape, inputs.shape[:-2])
         return inputs.expand(*batch, *inputs.shape[-2:])
 
@@ -376,7 +378,7 @@ def no_operator(operator: Operator | None) -> None:
 
 
 @contextmanager
-def _all_or_nothing(kernel: Any) -> Iterator[None]:
+def all_or_nothing(kernel: Any) -> Iterator[None]:
     """Where evaluating a kernel fails, let maps that were made on the way wait for other inputs again."""
     waiting = [part for part in kernel.modules() if isinstance(part, FeatureKernel) and part.feature_map is None]
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any, Self
 
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 
@@ -45,3 +46,9 @@ class HelmholtzKernel(AdditiveKernel):
     def divergence_free(self) -> ScaleKernel:
         """The part without divergence."""
         return self.kernels[1]
+
+    def expand_batch(self, *sizes: Any) -> Self:
+        expanded = copy.deepcopy(self)
+        for i, part in enumerate(self.kernels):
+            expanded.kernels[i] = part.expand_batch(*sizes)
+        return expanded

@@ -138,8 +138,8 @@ def _check_parts(parts: list[Kernel]) -> None:
         smoothness(part)
     if scalar and len(scalar) < len(parts):
         raise ValueError(
-            "expected a sum of scalar kernels or one of kernels of fields to observe, got both; observe them one by one "
-            "and add the kernels of what is observed"
+            "expected a sum of scalar kernels or one of kernels of fields to observe, got both; observe them one by "
+            "one and add the kernels of what is observed"
         )
     if len(parts) > 1 and any(part.active_dims is not None for part in parts):
         raise ValueError(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from linear_operator.operators import (
     ConstantDiagLinearOperator,
+    ConstantMulLinearOperator,
     DiagLinearOperator,
     KroneckerProductDiagLinearOperator,
     KroneckerProductLinearOperator,
@@ -93,6 +94,9 @@ def output_noise(noise: LinearOperator, num_outputs: int) -> OutputNoise | None:
     """The noise that an operator of interleaved rows stands for, or None where it is of another kind."""
     if noise.batch_shape:
         return None
+    if isinstance(noise, ConstantMulLinearOperator):
+        known, factor = output_noise(noise.base_linear_op, num_outputs), noise._constant.double()
+        return None if known is None else OutputNoise(*[None if part is None else factor * part for part in known])
     if isinstance(noise, ConstantDiagLinearOperator):
         return OutputNoise(noise.diag_values.double() * _identity(noise, num_outputs), None)
     is_kronecker = isinstance(noise, KroneckerProductDiagLinearOperator | KroneckerProductLinearOperator)
@@ -205,6 +209,10 @@ class OutputPlusNoiseLinearOperator(SumLinearOperator):
         shape = (features.shape[-1], num_samples)
         weights = torch.randn(shape, dtype=features.dtype, device=features.device)
         return (features._matmul(weights)).mT + self.linear_ops[1].zero_mean_mvn_samples(num_samples)
+
+    def _mul_constant(self, other: Tensor) -> LinearOperator:
+        features, noise = (part._mul_constant(other) for part in self.linear_ops)
+        return features + noise
 
     def __add__(self, other: Any) -> LinearOperator:
         return SumLinearOperator(*self.linear_ops, other)

@@ -1,0 +1,159 @@
+"""How far the features of one or many outputs are from the exact kernel, in closed form."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import to_dense
+from torch import Tensor
+
+from .. import _checks
+from ..features import Gaussian, Matern, RandomFourier, Weighted, Widened
+from ..features.measures import radial_moment
+from ..operators import Polynomial, add, adjoint, degree, multiply
+from .composition import FeatureScaleKernel, FeatureSumKernel, have_common_weights
+from .derivatives import partial_derivatives, smoothness
+from .feature_kernel import FeatureKernel, FeatureStructure
+from .multitask import FeatureMultitaskKernel
+from .operator_valued import OperatorValuedKernel
+
+
+def hilbert_schmidt_variance(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor | None:
+    r"""The variance :math:`E \|\hat K(x, y) - K(x, y)\|_F^2` of the estimate of a kernel of many outputs by features.
+
+    With m independent frequencies of amplitudes a(w), and :math:`Q = b b^H`, it is
+
+    .. math:: \frac1m \Big\{\frac12 \sum_{s, t} E\big[a^4 |Q_{st}|^2\big] + \mathrm{Re}\, E\big[a^4 Q_{st}^2\,
+        e^{2 i w^\top (x - y)}\big] - \|K(x, y)\|_F^2\Big\}
+
+    The entries of Q are polynomials, so that the means are derivatives of scalar kernels: of the kernel itself for
+    unbounded features; of a Gaussian with variance 2/3 of that of the frequencies for widened ones. Under the trace
+    measure of one order q, :math:`a^2 = M_q / \|w\|^{2 q}` of scaled frequencies divides the sums over s and t.
+
+    :param kernel: a kernel made by :func:`rfgp.approximate`; for a separable kernel :math:`k\,\Gamma` it is
+        :math:`\|\Gamma\|_F^2` times the variance of the scalar features, and for scalar kernels that variance itself.
+        Scales multiply it; the parts of a sum add up where their features are independent.
+    :param x: the full inputs, (..., N, d).
+    :param y: (..., M, d).
+    :returns: (..., N, M), or None where there is no closed form (for orthogonal frequencies, and for the trace measure
+        of several orders or with ARD), and where the variance is infinite: without a change of measure derivatives of
+        order q need nu > 2 q.
+    :raises ValueError: for a kernel without features.
+
+    Source: errata, from B 4.4 (whose Proposition 33 lacks a factor).
+
+    >>> import gpytorch, rfgp
+    >>> from rfgp.features import RandomFourier
+    >>> exact = rfgp.kernels.CurlFreeKernel(gpytorch.kernels.RBFKernel())
+    >>> kernel = rfgp.approximate(exact, num_features=64, method=RandomFourier(3, 64))
+    >>> hilbert_schmidt_variance(kernel, torch.zeros(2, 3), torch.zeros(4, 3)).shape
+    torch.Size([2, 4])
+    """
+    for inputs in (x, y):
+        _checks.inputs(inputs)
+    if not isinstance(kernel, FeatureStructure):
+        raise ValueError(
+            f"expected a kernel with random features, got {type(kernel).__name__}; wrap it with rfgp.approximate"
+        )
+    return _variance(kernel, kernel._select(x), kernel._select(y))
+
+
+def _variance(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor | None:
+    """The variance at inputs that the kernel's ``active_dims`` have selected."""
+    if isinstance(kernel, FeatureScaleKernel):
+        return _times(_variance(kernel.base_kernel, x, y), kernel.outputscale.square())
+    if isinstance(kernel, FeatureMultitaskKernel):
+        tasks = to_dense(kernel.task_covar_module.covar_matrix)
+        return _times(_variance(kernel.data_covar_module, x, y), tasks.square().sum((-2, -1)))
+    if isinstance(kernel, FeatureSumKernel):
+        parts = kernel.parts
+        if any(have_common_weights(part, other) for i, part in enumerate(parts) for other in parts[:i]):
+            return None
+        variances = [hilbert_schmidt_variance(part, x, y) for part in parts]
+        known = [variance for variance in variances if variance is not None]
+        return sum(known[1:], known[0]) if len(known) == len(variances) else None
+    if not isinstance(kernel, FeatureKernel):
+        return None
+    if isinstance(kernel.base_kernel, OperatorValuedKernel):
+        return _of_fields(kernel, kernel.base_kernel, x, y)
+    return _of_functions(kernel, x, y)
+
+
+def _times(variance: Tensor | None, number: Tensor) -> Tensor | None:
+    return None if variance is None else variance * number[..., None, None]
+
+
+def _of_functions(kernel: FeatureKernel, x: Tensor, y: Tensor) -> Tensor | None:
+    feature_map, law = kernel.bound_map(x)
+    moments = feature_map.moments(kernel.map_inputs(x), kernel.map_inputs(y), **law)
+    if moments is None or not feature_map.is_unbiased:
+        return None
+    # of the real part, where features are complex
+    return kernel.family.scale(feature_map) ** 4 * 0.5 * (moments.variance + moments.pseudo_variance.real)
+
+
+def _of_fields(kernel: FeatureKernel, exact: OperatorValuedKernel, x: Tensor, y: Tensor) -> Tensor | None:
+    feature_map, _ = kernel.bound_map(x)
+    if not isinstance(feature_map, RandomFourier) or feature_map.orthogonal:
+        return None
+    spectrum = feature_map.spectrum
+    if not isinstance(spectrum, Gaussian | Matern | Weighted | Widened):
+        return None
+    rows, scalar = exact.covariance(x.shape[-1]), exact.scalar_kernel
+    entries = [entry for row in rows for entry in row]
+    modulus = _sum([multiply(entry, adjoint(entry)) for entry in entries])
+    square = _sum([multiply(entry, entry) for entry in entries])
+    factor, shrink = torch.ones_like(scalar.lengthscale[..., 0, 0]), 1.0
+    if isinstance(spectrum, Widened):
+        factor, shrink = factor * (4.0 / 3.0) ** (0.5 * x.shape[-1]), math.sqrt(2.0 / 3.0)
+    elif isinstance(spectrum, Weighted):
+        if len(set(spectrum.powers)) > 1 or scalar.lengthscale.shape[-1] > 1:
+            return None
+        power = spectrum.powers[0]
+        quotients = [_over_norm(polynomial, power, x.shape[-1]) for polynomial in (modulus, square)]
+        if quotients[0] is None or quotients[1] is None:
+            return None
+        modulus, square = quotients[0], quotients[1]
+        moment = radial_moment(spectrum.spectrum, power, x.shape[-1])
+        factor = moment * scalar.lengthscale[..., 0, 0] ** (-2 * power)
+    if max(degree(modulus), degree(square)) > 2 * smoothness(scalar):
+        return None
+    zero = torch.zeros_like(x[..., :1, :])
+    at_zero = _derivative(modulus, scalar, zero, zero, shrink)
+    at_double = _derivative(square, scalar, 2.0 * x, 2.0 * y, shrink)
+    second = 0.5 * factor[..., None, None] * (at_zero + at_double)
+    blocks = to_dense(exact.forward(x, y)).unflatten(-2, (-1, len(rows))).unflatten(-1, (-1, len(rows)))
+    return (second - blocks.square().sum((-3, -1))) / feature_map.num_frequencies
+
+
+def _derivative(polynomial: Polynomial, scalar: Any, x: Tensor, y: Tensor, shrink: float) -> Tensor:
+    """A polynomial in the derivatives of k(shrink (x - y)), the kernel of frequencies that are shrunk."""
+    values = partial_derivatives(scalar, shrink * x, shrink * y, polynomial)
+    terms = [coefficient * shrink ** sum(alpha) * values[alpha] for alpha, coefficient in polynomial.items()]
+    return sum(terms, torch.zeros_like(x[..., :, :1] @ y[..., :, :1].mT))
+
+
+def _sum(polynomials: list[Polynomial]) -> Polynomial:
+    total: Polynomial = {}
+    for polynomial in polynomials:
+        total = add(total, polynomial)
+    return total
+
+
+def _over_norm(polynomial: Polynomial, power: int, dim: int) -> Polynomial | None:
+    r"""The polynomial over :math:`\|w\|^{2 q}`, that is minus the Laplacian, or None where a remainder is left."""
+    for _ in range(power):
+        quotient: Polynomial = {}
+        while polynomial:
+            leading = max(polynomial)
+            if leading[0] < 2:
+                return None
+            alpha = (leading[0] - 2, *leading[1:])
+            quotient = add(quotient, {alpha: -polynomial[leading]})
+            laplacian = {(*alpha[:k], alpha[k] + 2, *alpha[k + 1 :]): polynomial[leading] for k in range(dim)}
+            polynomial = add(polynomial, laplacian, -1.0)
+        polynomial = quotient
+    return polynomial
