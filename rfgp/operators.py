@@ -274,7 +274,7 @@ class _UpToConstant(Operator):
     """An operator whose result is determined up to a constant, which constant fields have no part in."""
 
     def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
-        return constants.new_zeros(())
+        return constants.new_zeros(self.symbol(constants.new_ones(1, input_dim), len(constants)).shape[-2])
 
 
 @dataclass(frozen=True)
@@ -337,6 +337,9 @@ class Stacked(Operator):
     def symbol(self, w: Tensor, components: int) -> Tensor:
         return torch.cat([operator.symbol(w, components) for operator in self.operators], dim=-2)
 
+    def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
+        return torch.cat([operator.of_constant(constants, input_dim) for operator in self.operators])
+
     def __repr__(self) -> str:
         return f"Stacked{self.operators}"
 
@@ -355,6 +358,9 @@ class _Sum(Operator):
         left, right = self.left.symbol(w, components), self.right.symbol(w, components)
         _check_sum(self, left.shape[-2], right.shape[-2])
         return left + right
+
+    def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
+        return self.left.of_constant(constants, input_dim) + self.right.of_constant(constants, input_dim)
 
 
 def _check_sum(operator: _Sum, left: int, right: int) -> None:
@@ -377,6 +383,9 @@ class _Multiple(Operator):
     def symbol(self, w: Tensor, components: int) -> Tensor:
         return self.number * self.operator.symbol(w, components)
 
+    def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
+        return self.number * self.operator.of_constant(constants, input_dim)
+
 
 @dataclass(frozen=True)
 class _Composition(Operator):
@@ -390,3 +399,6 @@ class _Composition(Operator):
     def symbol(self, w: Tensor, components: int) -> Tensor:
         inner = self.inner.symbol(w, components)
         return self.outer.symbol(w, inner.shape[-2]) @ inner
+
+    def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
+        return self.outer.of_constant(self.inner.of_constant(constants, input_dim), input_dim)

@@ -269,8 +269,10 @@ def _initialize(model: Any, x: Tensor | None, y: Tensor | None) -> None:
     if isinstance(mean_module, ConstantMean) and mean_module.raw_constant.requires_grad:
         mean_module.initialize(constant=mean)
     if isinstance(mean_module, MultitaskMean):
-        for part, column in zip(mean_module.base_means, targets.unbind(-1), strict=True):
-            if isinstance(part, ConstantMean) and part.raw_constant.requires_grad:
+        columns = targets.reshape(-1, len(mean_module.base_means)).unbind(-1)
+        for part, column in zip(mean_module.base_means, columns, strict=True):
+            is_observed = bool((~torch.isnan(column)).any())
+            if is_observed and isinstance(part, ConstantMean) and part.raw_constant.requires_grad:
                 part.initialize(constant=float(column.nanmean()))
 
 

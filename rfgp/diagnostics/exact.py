@@ -7,7 +7,7 @@ from typing import Any
 
 import gpytorch
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MultitaskKernel
 from gpytorch.likelihoods import Likelihood
 from linear_operator import to_linear_operator
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch.distributions import Normal
 
 from .. import _checks
 from ..distributions import ComplexNormal
+from ..kernels.operator_valued import OperatorValuedKernel
 from ..likelihoods import ComplexGaussianLikelihood
 from ..linalg import accurate_dtype, cholesky
 
@@ -55,7 +56,7 @@ def exact_posterior(
         covariance = exact(data, data).to_dense()
         cross = exact(data, points).to_dense()
         prior = exact(points, diag=True)
-        if outputs > 1 or train_targets.dim() > 1:
+        if outputs > 1 or train_targets.dim() > 1 or _is_operator_valued(exact):
             matrices = covariance, cross, prior
             return _output_marginals(likelihood, matrices, data, train_targets, points, mean, noise)
         offset = data.new_zeros(num_rows) if mean is None else copy.deepcopy(mean).double()(data)
@@ -93,6 +94,8 @@ def _output_marginals(
     """Marginals of several outputs, of whose training targets (N, T) some may be missing."""
     covariance, cross, prior = matrices
     outputs = covariance.shape[-1] // len(x)
+    if y.dim() == 1 and outputs == 1:
+        y = y.unsqueeze(-1)
     if y.shape != (len(x), outputs):
         raise ValueError(f"expected train_targets of shape {(len(x), outputs)}, got {tuple(y.shape)}")
     offset, at_points = (_output_mean(mean, part, outputs) for part in (x, points))
@@ -103,8 +106,15 @@ def _output_marginals(
     white = torch.linalg.solve_triangular(factor, cross[observed], upper=False)
     target = torch.linalg.solve_triangular(factor, residual[observed].unsqueeze(-1), upper=False)
     latent = (white.mT @ target).unflatten(0, (-1, outputs)).squeeze(-1)
-    variance = (prior - white.square().sum(-2)).clamp_min(0.0)
-    return independent_normal(latent + at_points, variance.unflatten(0, (-1, outputs)))
+    variance = (prior - white.square().sum(-2)).clamp_min(0.0).unflatten(0, (-1, outputs))
+    if outputs == 1:
+        return independent_normal((latent + at_points).squeeze(-1), variance.squeeze(-1))
+    return independent_normal(latent + at_points, variance)
+
+
+def _is_operator_valued(kernel: Kernel) -> bool:
+    """Whether a kernel of one output is one that models take missing targets for."""
+    return any(isinstance(part, OperatorValuedKernel | MultitaskKernel) for part in kernel.modules())
 
 
 def _output_mean(mean: gpytorch.means.Mean | None, x: Tensor, outputs: int) -> Tensor:
@@ -125,6 +135,8 @@ def noise_covariance(likelihood: Any, num_rows: int, outputs: int, noise: Tensor
     size = num_rows * outputs
     if not hasattr(likelihood, "num_tasks"):
         own = likelihood.noise.detach().double() if noise is None else noise.detach().double().flatten()
+        if noise is not None and getattr(likelihood, "second_noise_covar", None) is not None:
+            own = own + likelihood.second_noise_covar.noise.detach().double()
         return torch.diag(own.expand(size))
     nothing = gpytorch.distributions.MultitaskMultivariateNormal(
         torch.zeros(num_rows, outputs, dtype=torch.float64), to_linear_operator(torch.zeros(size, size).double())

@@ -11,6 +11,8 @@ def check_mean(mean: Mean) -> Mean:
     """Return the mean function, or raise a ValueError where it is not linear in its parameters."""
     if isinstance(mean, MultitaskMean):
         for part in mean.base_means:
+            if isinstance(part, MultitaskMean):
+                raise ValueError("expected a MultitaskMean of means of one output, got another inside; list its parts")
             check_mean(part)
         if len({part.bias is None for part in mean.base_means if isinstance(part, LinearMean)}) > 1:
             raise ValueError("expected LinearMeans that all have a bias or all have none, got both; make them alike")
@@ -21,6 +23,20 @@ def check_mean(mean: Mean) -> Mean:
             f"{type(mean).__name__}; subtract others from y"
         )
     return mean
+
+
+def check_output_mean(mean: Mean, num_outputs: int) -> None:
+    """Raise a ValueError where a checked mean function is not one of so many outputs, or a batch of them."""
+    parts = list(mean.base_means) if isinstance(mean, MultitaskMean) else [mean]
+    if isinstance(mean, MultitaskMean) and len(parts) != num_outputs:
+        raise ValueError(
+            f"expected a MultitaskMean of {num_outputs} outputs as the kernel has, got one of {len(parts)}; correct it"
+        )
+    for part in parts:
+        if batch_shape(part):
+            raise ValueError(
+                f"expected a mean without batch dimensions, got {tuple(batch_shape(part))}; use a MultitaskMean"
+            )
 
 
 def basis(mean: Mean, x: Tensor) -> Tensor:

@@ -54,6 +54,8 @@ class OutputObservations(Observations):
 
     def _targets(self, x: Tensor, y: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
         """Columns [y, basis] with zeros for what is missing, and where y is observed, (N, T)."""
+        if not isinstance(y, Tensor):
+            raise ValueError(f"expected a torch.Tensor for y, got {type(y).__name__}; use torch.as_tensor")
         values = y.unsqueeze(-1) if y.dim() == 1 and self.num_outputs == 1 else y
         if not y.is_floating_point() or values.shape != (len(x), self.num_outputs):
             wanted = f"({len(x)}, {self.num_outputs})"
@@ -209,15 +211,23 @@ class FixedOutputNoise(OutputObservations):
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
         targets, observed = self._targets(x, y, basis)
         if noise is None:
-            noise = self.likelihood.noise_covar.noise
             if not is_all:
                 raise ValueError(f"expected the noise of {len(y)} rows beside each batch, got none; pass noise=")
+            noise = self.likelihood.noise_covar.noise.to(x)
+        if not isinstance(noise, Tensor) or not noise.is_floating_point():
+            got = noise.dtype if isinstance(noise, Tensor) else type(noise).__name__
+            raise ValueError(f"expected a floating-point tensor for noise, got {got}; pass a variance per observation")
+        _checks.same_kind(noise, x, "noise", "x")
         values = noise.unsqueeze(-1) if noise.dim() == 1 and self.num_outputs == 1 else noise
         if values.shape != observed.shape:
             raise ValueError(f"expected noise of shape {tuple(observed.shape)}, got {tuple(noise.shape)}; pass noise=")
-        known = torch.where(observed, values.to(x), torch.ones_like(values.to(x)))
-        if not bool((known > 0).all()) or not bool(torch.isfinite(known).all()):
-            raise ValueError("expected positive, finite noise variances of what is observed; correct them")
+        known = torch.where(observed, values, torch.ones_like(values))
+        is_good = (known > 0) & torch.isfinite(known)
+        if not bool(is_good.all()):
+            raise ValueError(
+                f"expected positive, finite noise variances of what is observed, got {float(known[~is_good][0]):g}; "
+                "correct them"
+            )
         total = known.double()
         if self.likelihood.second_noise_covar is not None:
             total = total + self.likelihood.second_noise_covar.noise.double()
@@ -249,6 +259,7 @@ def output_observations(
     tasks = getattr(likelihood, "num_tasks", num_outputs)
     if tasks != num_outputs:
         raise ValueError(f"expected a likelihood of {num_outputs} outputs as the kernel has, got one of {tasks}")
+    _check_no_batch(likelihood)
     if isinstance(likelihood, MultitaskFixedNoiseGaussianLikelihood):
         return FixedOutputNoise(likelihood, num_outputs)
     if isinstance(likelihood, MultitaskGaussianLikelihood):
@@ -264,6 +275,17 @@ def output_observations(
         "expected a MultitaskGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood or GaussianLikelihood for a "
         f"kernel of several outputs, got {type(likelihood).__name__}; use one of these"
     )
+
+
+def _check_no_batch(likelihood: Likelihood) -> None:
+    """Raise a ValueError for a batch of likelihoods."""
+    own_dims = {"noise": 1, "noises": 1, "factor": 2}
+    for name, parameter in likelihood.named_parameters():
+        batch = parameter.shape[: parameter.dim() - own_dims.get(name.rpartition("_")[2], parameter.dim())]
+        if batch:
+            raise ValueError(
+                f"expected a likelihood without batch dimensions, got {tuple(batch)}; make a model for each element"
+            )
 
 
 def _residual(coefficients: Tensor) -> Tensor:

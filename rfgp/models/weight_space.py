@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import gpytorch
@@ -12,14 +13,14 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.means import Mean, ZeroMean
+from gpytorch.means import Mean, MultitaskMean, ZeroMean
 from linear_operator.operators import RootLinearOperator
 from torch import Tensor
 
 from .. import _checks
 from ..distributions import ComplexNormal
 from ..kernels.approximate import with_features
-from ..kernels.feature_kernel import no_operator
+from ..kernels.feature_kernel import all_or_nothing, no_operator
 from ..kernels.feature_operator import FLOAT32_PRODUCT_NOISE
 from ..kronecker import KroneckerPosterior
 from ..linalg import log_determinant_and_quadratic, row_chunks
@@ -28,7 +29,7 @@ from ..output_factor import OutputFactor
 from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product, precision_matrix
 from ..statistics import GramStatistics
 from .accumulate import accumulate, merged
-from .mean_basis import basis, batch_shape, check_mean, coefficients
+from .mean_basis import basis, batch_shape, check_mean, check_output_mean, coefficients
 from .observations import Observations, Rows, System, observations
 from .output_observations import OutputObservations, output_observations
 from .output_regression import OutputRegression
@@ -90,7 +91,9 @@ class WeightSpaceGP(torch.nn.Module):
     def _observations(self) -> Observations:
         """What the likelihood makes of rows; for several outputs it has to know how many, from the first inputs on."""
         if self._known_observations is None:
-            self._known_observations = output_observations(self.likelihood, self.num_outputs, self._patterns)
+            found = output_observations(self.likelihood, self.num_outputs, self._patterns)
+            check_output_mean(self.mean_module, found.num_outputs)
+            self._known_observations = found
         return self._known_observations
 
     @property
@@ -110,6 +113,11 @@ class WeightSpaceGP(torch.nn.Module):
                     f"{tuple(self.covar_module.batch_shape)}; make a model for each"
                 )
             return
+        if isinstance(self.mean_module, MultitaskMean):
+            raise ValueError(
+                "expected a ZeroMean, ConstantMean or LinearMean for a scalar kernel, got a MultitaskMean; use a "
+                "kernel of several outputs, such as a MultitaskKernel"
+            )
         classes = self._observations.num_systems
         allowed = [torch.Size(), torch.Size([classes])] if self._observations.is_batched else [torch.Size()]
         found = [torch.Size(self.covar_module.output_factor().shape[:-2]), batch_shape(self.mean_module)]
@@ -133,8 +141,7 @@ class WeightSpaceGP(torch.nn.Module):
 
         :raises ValueError: before the first fit, or where parameters or weights have changed since.
         """
-        if self._statistics is None:
-            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
+        known = self._fitted()
         now = self._feature_state()
         changed = [name for name, value in self._fitted_with.items() if not _same(value, now.get(name))]
         if changed:
@@ -142,6 +149,12 @@ class WeightSpaceGP(torch.nn.Module):
                 f"expected the parameters that the statistics were computed with, got a new {', '.join(changed)}; "
                 "call fit(x, y) again"
             )
+        return known
+
+    def _fitted(self) -> GramStatistics:
+        """The sums over the training data, stale or not."""
+        if self._statistics is None:
+            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
         return self._statistics
 
     def fit(
@@ -160,16 +173,19 @@ class WeightSpaceGP(torch.nn.Module):
         if isinstance(x, Tensor):
             if y is None:
                 raise ValueError("expected targets y beside the inputs, got none; call fit(x, y)")
-            self._set(self._sums(x, y, noise, is_all=True), [(x, y, noise)])
+            with self._all_or_nothing():
+                sums = self._sums(x, y, noise, is_all=True)
+            self._set(sums, [(x, y, noise)])
             return self
         if y is not None or noise is not None:
             raise ValueError("expected batches (x, y) or (x, y, noise) from a loader alone, got y or noise besides")
-        sums = None
-        for batch in x:
-            sums = self._sums(*_unpack(batch), is_all=False, sums=sums)
-        if sums is None:
+        total = None
+        with self._all_or_nothing():
+            for batch in x:
+                total = self._sums(*_unpack(batch), is_all=False, sums=total)
+        if total is None:
             raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
-        self._set(sums, [])
+        self._set(total, [])
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
@@ -182,14 +198,27 @@ class WeightSpaceGP(torch.nn.Module):
         :raises ValueError: for bad data, or stale statistics; the model stays as it was.
         """
         if self._statistics is None:
-            sums = self._sums(x, y, noise, is_all=False)
+            with self._all_or_nothing():
+                sums = self._sums(x, y, noise, is_all=False)
             self._set(sums, [(x, y, noise)])
             return self
         known = self.statistics
-        both = merged(self._observations, known, self._sums(x, y, noise, is_all=False))
+        with self._all_or_nothing():
+            both = merged(self._observations, known, self._sums(x, y, noise, is_all=False))
         data = [*self.training_data, (x, y, noise)] if self.training_data else []
         self._set(both, data)
         return self
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Where rows are refused, forget the map, the outputs and the patterns that were made on the way."""
+        observed, patterns = self._known_observations, list(self._patterns)
+        try:
+            with all_or_nothing(self.covar_module):
+                yield
+        except ValueError:
+            self._known_observations, self._patterns[:] = observed, patterns
+            raise
 
     def _set(self, sums: GramStatistics, data: list[tuple[Tensor, Tensor, Tensor | None]]) -> None:
         width = self._num_features(sums)
@@ -261,6 +290,7 @@ class WeightSpaceGP(torch.nn.Module):
 
         :raises ValueError: where the model is not fitted, or stale.
         """
+        self._fitted()
         tracks = gpytorch.settings.detach_test_caches.off() and torch.is_grad_enabled()
         state = {name: p.detach() for name, p in self.named_parameters()} | self._feature_state()
         if self._observations.is_batched:
@@ -296,8 +326,11 @@ class WeightSpaceGP(torch.nn.Module):
             MultitaskMultivariateNormal for several outputs; a ComplexNormal for complex targets. It has the dtype of x.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
+        self._fitted()
         _checks.finite(_checks.inputs(x).detach())
         _checks.same_kind(x, next(self.covar_module.parameters()), "x", "the kernel")
+        if operator is not None and not isinstance(operator, Operator):
+            raise ValueError(f"expected an operator of rfgp.operators, got {operator!r}; such as Divergence()")
         if self._observations.is_batched and x.dim() != 2:
             raise ValueError(
                 f"expected inputs of shape (N, d) for class labels, got {tuple(x.shape)}; flatten the batch"
@@ -351,6 +384,7 @@ class WeightSpaceGP(torch.nn.Module):
 
         Source: T B.3; identity 1 of the errata for class labels.
         """
+        self._fitted()
         if self.covar_module.is_complex and not self._observations.is_complex:
             raise ValueError(
                 "expected real features for the evidence of real labels, got complex ones, whose real part has none; "
