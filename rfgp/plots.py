@@ -150,6 +150,136 @@ def _scale(ax: Axes, curves: Mapping[str, Curve], log_x: int | None, log_y: bool
         axis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
+def vector_field(
+    points: Any,
+    velocity: Any,
+    variance: Any = None,
+    *,
+    label: str | None = "standard deviation",
+    limits: tuple[float, float] | None = None,
+    colour: str = EXACT,
+    density: float = 1.2,
+    ax: Axes | None = None,
+) -> Axes:
+    """A field in the plane: streamlines on a grid, arrows at scattered points, over a map of its uncertainty.
+
+    The thickness of a streamline follows the speed. Coordinates with uneven spacing are interpolated linearly to even
+    ones, which streamlines need.
+
+    :param points: a grid (R, C, 2) with the first coordinate along its rows and the second one along its columns, or
+        scattered points (N, 2).
+    :param velocity: the field, of the same shape.
+    :param variance: its variances, of the same shape or of one dimension less; those of two components are added. The
+        map shows their root. There is none where it is None.
+    :param label: the label of the colour bar of the map; no bar where it is None.
+    :param limits: the smallest and the largest value of the map; those of the data where it is None.
+    :param colour: the colour of streamlines or arrows.
+    :param density: how close streamlines are.
+    :param ax: the axes to draw in; new ones where it is None.
+    :returns: the axes.
+    :raises ValueError: where shapes disagree, or the points are not those of a grid.
+    """
+    place, arrows = _array(points), _array(velocity)
+    if place.shape != arrows.shape or place.shape[-1:] != (2,):
+        raise ValueError(
+            f"expected points and velocity of one shape, (R, C, 2) or (N, 2), got {place.shape} and {arrows.shape}"
+        )
+    ax = figure(1, 1)[1][0, 0] if ax is None else ax
+    if variance is not None:
+        spread = _array(variance)
+        spread = np.sqrt(spread.sum(-1) if spread.shape == place.shape else spread)
+        scalar_field(place, spread, label=label, limits=limits or (spread.min(), spread.max()), colours="YlGnBu", ax=ax)
+    speed = np.hypot(arrows[..., 0], arrows[..., 1])
+    if place.ndim == 2:
+        ax.quiver(*place.T, *arrows.T, color=colour, angles="xy", pivot="mid", width=0.003, zorder=2)
+    else:
+        x, y = _axes_of(place)
+        even = np.linspace(x.min(), x.max(), len(x)), np.linspace(y.min(), y.max(), len(y))
+        u, v, size = (_resampled(part, x, y, *even) for part in (arrows[..., 0], arrows[..., 1], speed))
+        width = 0.3 + 1.5 * size / max(float(size.max()), 1e-300)
+        lines = ax.streamplot(*even, u, v, color=colour, linewidth=width, density=density, arrowsize=0.8)
+        lines.lines.set_zorder(2)
+    return _map_axes(ax, place)
+
+
+def scalar_field(
+    points: Any,
+    values: Any,
+    *,
+    levels: int | Sequence[float] | None = None,
+    label: str | None = None,
+    limits: tuple[float, float] | None = None,
+    colours: str = "RdBu_r",
+    ax: Axes | None = None,
+) -> Axes:
+    """A function in the plane as a map of colours, with contour lines if wanted.
+
+    :param points: a grid (R, C, 2) as in :func:`vector_field`, or scattered points (N, 2), which are triangulated.
+    :param values: the function, (R, C) or (N,); on a grid, where it is NaN nothing is drawn.
+    :param levels: contour lines, as a number or as their values; none where it is None.
+    :param label: the label of the colour bar; no bar where it is None.
+    :param limits: the values of the first and of the last colour; symmetric about zero where it is None.
+    :param colours: a colour map of matplotlib.
+    :param ax: the axes to draw in; new ones where it is None.
+    :returns: the axes.
+    :raises ValueError: where shapes disagree, or the points are not those of a grid.
+    """
+    place, z = _array(points), _array(values)
+    if place.shape[:-1] != z.shape or place.shape[-1:] != (2,) or z.ndim not in (1, 2):
+        raise ValueError(
+            f"expected points (R, C, 2) and values (R, C), or (N, 2) and (N,), got {place.shape} and {z.shape}"
+        )
+    ax = figure(1, 1)[1][0, 0] if ax is None else ax
+    largest = float(np.nanmax(np.abs(z)))
+    low, high = (-largest, largest) if limits is None else limits
+    options: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high, "zorder": 0, "rasterized": True}
+    lines: dict[str, Any] = {"levels": levels, "colors": EXACT, "linewidths": 0.6, "zorder": 1}
+    if z.ndim == 2:
+        x, y = _axes_of(place)
+        shading: Any = "gouraud" if np.isfinite(z).all() else "nearest"
+        drawn = ax.pcolormesh(x, y, z, shading=shading, **options)
+        if levels is not None:
+            ax.contour(x, y, z, **lines)
+    else:
+        drawn = ax.tripcolor(place[:, 0], place[:, 1], z, shading="gouraud", **options)
+        if levels is not None:
+            ax.tricontour(place[:, 0], place[:, 1], z, **lines)
+    if label is not None:
+        ax.figure.colorbar(drawn, ax=ax, label=label, shrink=0.85, pad=0.02)
+    return _map_axes(ax, place)
+
+
+def _array(values: Any) -> np.ndarray:
+    """An array of floats, also of a tensor that requires gradients."""
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=float)
+
+
+def _axes_of(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The coordinates of the columns and of the rows of a grid, (R, C, 2)."""
+    x, y = grid[0, :, 0], grid[:, 0, 1]
+    if not (np.allclose(grid[..., 0], x[None]) and np.allclose(grid[..., 1], y[:, None])):
+        raise ValueError(
+            "expected a grid with one first coordinate in every column and one second coordinate in every row, got "
+            "others; transpose it, or flatten it to scattered points"
+        )
+    return x, y
+
+
+def _resampled(values: np.ndarray, x: np.ndarray, y: np.ndarray, to_x: np.ndarray, to_y: np.ndarray) -> np.ndarray:
+    """Values on a grid interpolated linearly to another one, with coordinates in any order."""
+    i, j = x.argsort(), y.argsort()
+    rows = np.stack([np.interp(to_x, x[i], row) for row in values[:, i]])
+    return np.stack([np.interp(to_y, y[j], column) for column in rows[j].T], axis=-1)
+
+
+def _map_axes(ax: Axes, place: np.ndarray) -> Axes:
+    """Equal scales in both directions, and no more than the points."""
+    flat = place.reshape(-1, 2)
+    (left, bottom), (right, top) = flat.min(0), flat.max(0)
+    ax.set(aspect="equal", xlim=(left, right), ylim=(bottom, top))
+    return ax
+
+
 def legend(target: Figure, panels: Sequence[Axes], columns: int = 4) -> None:
     """One legend for all panels below the figure, every label once.
 

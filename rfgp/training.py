@@ -74,8 +74,9 @@ def fit(
 
     :param model: a :class:`rfgp.models.WeightSpaceGP` or a GPyTorch ExactGP.
     :param x: training inputs (N, d); those of the ExactGP where it is None.
-    :param y: training targets or labels (N,); those of the ExactGP where it is None.
-    :param noise: noise variances (N,), for a WeightSpaceGP with fixed noise.
+    :param y: training targets or labels (N,), or targets (N, T) of several outputs, with NaN for missing ones; those of
+        the ExactGP where it is None.
+    :param noise: noise variances of the shape of y, for a WeightSpaceGP with fixed noise.
     :param max_evaluations: a limit on evaluations of evidence and gradient.
     :param initialize: whether to start output scale, noise and constant mean from the scale of the targets, and not
         from their present values.

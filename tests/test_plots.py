@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from rfgp import plots
 from rfgp.plots import Curve
@@ -89,3 +90,94 @@ def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"expected matplotlib for figures, got none; pip install 'rfgp\[plots\]'"):
         plots.figure(1, 1)
+
+
+def grid(x, y):
+    return np.stack(np.meshgrid(x, y), axis=-1)
+
+
+def whirl(points):
+    return np.stack([-points[..., 1], points[..., 0]], axis=-1)
+
+
+def test_streamlines_follow_the_field_on_a_grid():
+    points = grid(np.linspace(-1.0, 1.0, 21), np.linspace(-2.0, 2.0, 31))
+    ax = plots.vector_field(points, whirl(points))
+    (lines,) = ax.collections
+    radii = [np.hypot(*np.asarray(segment).T) for segment in lines.get_segments()]
+    assert len(radii) > 100 and max(np.ptp(radius) for radius in radii) < 0.02
+    assert (ax.get_xlim(), ax.get_ylim(), ax.get_aspect()) == ((-1.0, 1.0), (-2.0, 2.0), 1.0)
+
+
+@pytest.mark.parametrize("flip", [slice(None), slice(None, None, -1)])
+def test_uneven_and_falling_coordinates_are_interpolated(flip):
+    x, y = np.array([0.0, 1.0, 4.0, 5.0]), np.array([0.0, 3.0, 4.0])[flip]
+    values = 2.0 * x[None] - y[:, None]
+    even = np.linspace(0.0, 5.0, 7), np.linspace(0.0, 4.0, 5)
+    np.testing.assert_allclose(plots._resampled(values, x, y, *even), 2.0 * even[0][None] - even[1][:, None])
+    points = grid(x, y)
+    assert plots.vector_field(points, np.ones_like(points)).collections
+
+
+def test_the_map_below_a_field_is_its_standard_deviation():
+    points = grid(np.linspace(0.0, 1.0, 4), np.linspace(0.0, 1.0, 3))
+    variance = np.stack([np.full((3, 4), 4.0), np.arange(12.0).reshape(3, 4)], axis=-1)
+    for given in (variance, variance.sum(-1)):
+        ax = plots.vector_field(points, points, given, label="sd")
+        mesh = ax.collections[0]
+        np.testing.assert_allclose(mesh.get_array().reshape(3, 4), np.sqrt(4.0 + variance[..., 1]))
+        assert mesh.get_clim() == (2.0, np.sqrt(15.0))
+        assert [other.get_ylabel() for other in ax.figure.axes] == ["", "sd"]
+    assert len(plots.vector_field(points, points, variance, label=None).figure.axes) == 1
+
+
+def test_scattered_points_have_arrows():
+    points = np.random.default_rng(0).normal(size=(30, 2))
+    ax = plots.vector_field(points, whirl(points), np.ones(30))
+    triangles, arrows = ax.collections
+    np.testing.assert_array_equal(arrows.get_offsets(), points)
+    np.testing.assert_array_equal(np.stack([arrows.U, arrows.V], axis=-1), whirl(points))
+    assert triangles.get_array().tolist() == [1.0] * 30
+
+
+def test_a_function_in_the_plane(tmp_path):
+    points = torch.as_tensor(grid(np.linspace(0.0, 1.0, 5), np.linspace(0.0, 2.0, 4)))
+    values = (points[..., 0] - 0.25 * points[..., 1]).requires_grad_()
+    ax = plots.scalar_field(points, values, levels=[0.0, 0.5], label="potential")
+    mesh, contour = ax.collections
+    np.testing.assert_array_equal(mesh.get_array().reshape(4, 5), values.detach())
+    assert mesh.get_clim() == (-1.0, 1.0) and contour.levels.tolist() == [0.0, 0.5]
+    scattered = plots.scalar_field(points.flatten(0, 1), values.flatten(), levels=3, limits=(0.0, 2.0))
+    assert scattered.collections[0].get_clim() == (0.0, 2.0) and len(scattered.collections) == 2
+    for drawn in (ax, scattered):
+        drawn.figure.savefig(tmp_path / "figure.png", dpi=30)
+
+
+def test_a_function_on_a_part_of_the_grid():
+    points, values = grid(np.arange(4.0), np.arange(3.0)), np.arange(12.0).reshape(3, 4)
+    values[0, 0] = np.nan
+    ax = plots.scalar_field(points, values)
+    (mesh,) = ax.collections
+    assert mesh.get_clim() == (-11.0, 11.0)
+    assert np.ma.getmaskarray(mesh.get_array()).ravel().tolist() == [True] + 11 * [False]
+
+
+@pytest.mark.parametrize(
+    ("points", "velocity", "message"),
+    [
+        ((3, 4, 2), (4, 3, 2), r"expected points and velocity of one shape.* got \(3, 4, 2\) and \(4, 3, 2\)"),
+        ((5, 3), (5, 3), r"expected points and velocity of one shape, \(R, C, 2\) or \(N, 2\), got \(5, 3\)"),
+        ((3, 4, 2), (3, 4, 2), "expected a grid with one first coordinate in every column"),
+    ],
+)
+def test_bad_fields(points, velocity, message):
+    with pytest.raises(ValueError, match=message):
+        plots.vector_field(np.random.default_rng(0).normal(size=points), np.zeros(velocity))
+
+
+def test_bad_functions():
+    with pytest.raises(ValueError, match=r"expected points \(R, C, 2\) and values .* got \(4, 2\) and \(3,\)"):
+        plots.scalar_field(np.zeros((4, 2)), np.zeros(3))
+    points = grid(np.arange(3.0), np.arange(4.0))
+    with pytest.raises(ValueError, match=r"got \(4, 3, 2\) and \(3, 4\)"):
+        plots.vector_field(points, points, np.zeros((3, 4)))

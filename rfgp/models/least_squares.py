@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import scipy.optimize
 import torch
@@ -23,6 +24,7 @@ SOLVERS = ("cholesky", "lbfgs")
 _BLOCK = 512
 _MEMORY = 20
 """Pairs of steps and gradient differences that L-BFGS keeps."""
+_REFINEMENTS = 4
 
 
 class VectorLeastSquares:
@@ -69,22 +71,17 @@ class VectorLeastSquares:
         output_operator: Tensor | None = None,
         manifold_regularization: float = 0.0,
         solver: str = "cholesky",
-        tolerance: float = 1e-7,
+        tolerance: float = 1e-8,
         max_iterations: int = 10_000,
     ) -> None:
         self.covar_module = with_features(kernel)
         if self.covar_module.is_complex:
             raise ValueError("expected a kernel with real features, got complex ones; use the real or :ctr form")
-        if not 0.0 < regularization < float("inf"):
-            raise ValueError(f"expected a positive regularization, got {regularization}; try 1e-6")
-        if not 0.0 <= manifold_regularization < float("inf"):
-            raise ValueError(
-                f"expected a manifold_regularization of at least 0, got {manifold_regularization}; try 1e-3"
-            )
         if not tolerance > 0.0:
-            raise ValueError(f"expected a positive tolerance, got {tolerance}; 1e-7 is usual")
-        self.regularization = float(regularization)
-        self.manifold_regularization = float(manifold_regularization)
+            raise ValueError(f"expected a positive tolerance, got {tolerance}; 1e-8 is usual")
+        self.regularization = _checked_penalty("regularization", regularization)
+        name = "manifold_regularization"
+        self.manifold_regularization = _checked_penalty(name, manifold_regularization, is_zero_allowed=True)
         self.output_operator = None if output_operator is None else _checked_operator(output_operator)
         self.solver = _checks.choice("solver", solver, SOLVERS)
         self.tolerance = float(tolerance)
@@ -99,6 +96,9 @@ class VectorLeastSquares:
 
         :raises ValueError: before the first fit, or where parameters or random weights have changed since.
         """
+        return self._known().weights
+
+    def _known(self) -> _Fitted:
         if self._fitted is None:
             raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
         now = self._state()
@@ -108,7 +108,7 @@ class VectorLeastSquares:
                 f"expected the parameters that the model was fitted with, got a new {', '.join(changed)}; "
                 "call fit(x, y) again"
             )
-        return self._fitted.weights
+        return self._fitted
 
     @torch.no_grad()
     def fit(self, x: Tensor, y: Tensor, unlabelled: Tensor | None = None, laplacian: Tensor | None = None) -> Self:
@@ -148,15 +148,37 @@ class VectorLeastSquares:
         columns = factor.num_outputs if operator is None else len(operator)
         targets = _checked_targets(y, x, columns)
         problem = _Problem(kernel, factor, every if has_graph else x, targets, operator, graph if has_graph else None)
-        penalties = len(x) * self.regularization, len(x) * self.manifold_regularization
         if self.solver == "lbfgs":
+            penalties = len(x) * self.regularization, len(x) * self.manifold_regularization
+            sums = None
             weights, self.num_iterations = _by_lbfgs(problem, *penalties, self.tolerance, self.max_iterations)
-        elif factor.covariance_root is not None and (operator is None or not has_graph):
-            weights = _by_output(problem, factor.covariance_root, *penalties)
         else:
-            weights = _in_closed_form(problem, *penalties)
-        self._fitted = _Fitted(weights, {name: value.clone() for name, value in self._state().items()})
+            sums = problem.sums()
+            weights = sums.solution(self.regularization, self.manifold_regularization)
+        self._fitted = _Fitted(weights, sums, {name: value.clone() for name, value in self._state().items()})
         return self
+
+    @torch.no_grad()
+    def with_regularization(self, regularization: float, manifold_regularization: float | None = None) -> Self:
+        """The same fit with other penalties, from the sums over the data that are there: for a grid of them.
+
+        :param regularization: the new one, positive.
+        :param manifold_regularization: the new one; the old one where it is None.
+        :returns: another model that shares the kernel.
+        :raises ValueError: where the model is not fitted, was fitted by "lbfgs", or has seen no graph for the penalty.
+        """
+        known, twin = self._known(), copy.copy(self)
+        if known.sums is None:
+            raise ValueError("expected a fit in closed form, got one by lbfgs; fit another model")
+        twin.regularization = _checked_penalty("regularization", regularization)
+        if manifold_regularization is not None:
+            name = "manifold_regularization"
+            twin.manifold_regularization = _checked_penalty(name, manifold_regularization, is_zero_allowed=True)
+        if twin.manifold_regularization > 0.0 and known.sums.graph_gram is None:
+            raise ValueError("expected a fit with manifold_regularization for another one, got one without; fit again")
+        weights = known.sums.solution(twin.regularization, twin.manifold_regularization)
+        twin._fitted = known._replace(weights=weights)
+        return twin
 
     @torch.no_grad()
     def predict(self, x: Tensor, operator: Operator | None = None) -> Tensor:
@@ -190,11 +212,6 @@ class VectorLeastSquares:
         return state | {"set of random weights": torch.tensor(self.covar_module.draws)}
 
 
-class _Fitted(NamedTuple):
-    weights: Tensor
-    state: dict[str, Tensor]
-
-
 class _Problem(NamedTuple):
     """Data in the form that all solvers take; the first ``len(targets)`` inputs are labelled."""
 
@@ -209,102 +226,131 @@ class _Problem(NamedTuple):
         """Rows (l, T') times C: (l, T)."""
         return values if self.operator is None else values @ self.operator
 
-    def sums(self) -> tuple[Tensor, Tensor]:
-        """Gram matrix (n, n) and cross products (n, T) of the labelled rows, chunk by chunk."""
+    def sums(self) -> _Sums:
+        """What the closed form needs of the data, chunk by chunk."""
         width, targets = self.factor.num_scalar, self.adjoint(self.targets)
         gram = targets.new_zeros(width, width)
         cross = targets.new_zeros(width, targets.shape[-1])
         for rows in row_chunks(len(targets), width):
             add_gram_(gram, cross, self.kernel.scalar_features(self.x[rows]), targets[rows])
-        return mirror_(gram), cross
+        graph_gram = None if self.graph is None else self._graph_gram(self.graph)
+        return _Sums(len(targets), self.factor, self.operator, mirror_(gram), cross, graph_gram)
 
-    def graph_gram(self) -> Tensor:
-        """The scalar Gram matrix with the Laplacian between, (n, n)."""
-        if self.graph is None:
-            raise ValueError("expected a laplacian, got none; pass it to fit")
+    def _graph_gram(self, graph: Tensor) -> Tensor:
         features = self.kernel.scalar_features(self.x).double()
-        blocks = [features.mT @ (self.graph @ block.contiguous()) for block in features.split(_BLOCK, dim=-1)]
+        blocks = [features.mT @ (graph @ block.contiguous()) for block in features.split(_BLOCK, dim=-1)]
         gram = torch.cat(blocks, dim=-1)
         return 0.5 * (gram + gram.mT)
 
 
-def _in_closed_form(problem: _Problem, ridge: float, along_graph: float) -> Tensor:
-    """The K x K system of M Eq. 71."""
-    factor, columns = problem.factor, problem.factor.num_columns
-    _checks.fits_in_memory(
-        24.0 * columns**2, f"systems of {columns} x {columns} numbers", "use fewer features or lbfgs"
-    )
-    gram, cross = problem.sums()
-    identity = torch.eye(factor.num_outputs, dtype=torch.float64, device=gram.device)
-    operator = identity if problem.operator is None else problem.operator
-    system = factor.gram(gram, operator.mT @ operator)
-    if problem.graph is not None:
-        system = system + factor.gram(along_graph * problem.graph_gram(), identity)
-    system.diagonal().add_(ridge)
-    return torch.cholesky_solve(factor.cross(cross, identity), cholesky(system))
+class _Sums(NamedTuple):
+    """Scalar Gram matrices (n, n), without and with the Laplacian between, and cross products (n, T) with C^T y."""
 
+    num_rows: int
+    factor: OutputFactor
+    operator: Tensor | None
+    gram: Tensor
+    cross: Tensor
+    graph_gram: Tensor | None
 
-def _by_output(problem: _Problem, root: Tensor, ridge: float, along_graph: float) -> Tensor:
-    """The same for the Kronecker product of features with a root A: one n x n system per eigenvector of A^T C^T C A.
+    def solution(self, regularization: float, manifold_regularization: float) -> Tensor:
+        """The weights (K, 1)."""
+        ridge, along_graph = self.num_rows * regularization, self.num_rows * manifold_regularization
+        if self.factor.covariance_root is not None and (self.operator is None or along_graph == 0.0):
+            return self._by_output(self.factor.covariance_root, ridge, along_graph)
+        return self._in_closed_form(ridge, along_graph)
 
-    Source: B 5.3, where it is called a Stein equation.
-    """
-    gram, cross = problem.sums()
-    if problem.graph is not None:
-        gram = gram + along_graph * problem.graph_gram()
-    observed = root if problem.operator is None else problem.operator @ root
-    values, vectors = torch.linalg.eigh(observed.mT @ observed)
-    right = cross @ root @ vectors
-    solved = []
-    for value, column in zip(values.clamp_min(0.0), right.unbind(-1), strict=True):
-        system = value * gram
+    def _in_closed_form(self, ridge: float, along_graph: float) -> Tensor:
+        """The K x K system of M Eq. 71."""
+        columns = self.factor.num_columns
+        what = f"systems of {columns} x {columns} numbers"
+        _checks.fits_in_memory(24.0 * columns**2, what, "use fewer features or lbfgs")
+        identity = torch.eye(self.factor.num_outputs, dtype=torch.float64, device=self.gram.device)
+        operator = identity if self.operator is None else self.operator
+        system = self.factor.gram(self.gram, operator.mT @ operator)
+        if self.graph_gram is not None and along_graph > 0.0:
+            system = system + self.factor.gram(along_graph * self.graph_gram, identity)
         system.diagonal().add_(ridge)
-        solved.append(torch.cholesky_solve(column.unsqueeze(-1), cholesky(system)))
-    return (torch.cat(solved, dim=-1) @ vectors.mT).reshape(-1, 1)
+        return torch.cholesky_solve(self.factor.cross(self.cross, identity), cholesky(system))
+
+    def _by_output(self, root: Tensor, ridge: float, along_graph: float) -> Tensor:
+        """The same for the Kronecker product of features with a root A: a system per eigenvalue of A^T C^T C A.
+
+        Source: B 5.3, where it is called a Stein equation.
+        """
+        gram = self.gram
+        if self.graph_gram is not None and along_graph > 0.0:
+            gram = gram + along_graph * self.graph_gram
+        observed = root if self.operator is None else self.operator @ root
+        values, vectors = torch.linalg.eigh(observed.mT @ observed)
+        right = self.cross @ root @ vectors
+        solved = torch.empty_like(right)
+        for value in values.unique():
+            system = value.clamp_min(0.0) * gram
+            system.diagonal().add_(ridge)
+            solved[:, values == value] = torch.cholesky_solve(right[:, values == value], cholesky(system))
+        return (solved @ vectors.mT).reshape(-1, 1)
+
+
+class _Fitted(NamedTuple):
+    """Weights, the sums that they come from (None for L-BFGS), and what both depend on."""
+
+    weights: Tensor
+    sums: _Sums | None
+    state: dict[str, Tensor]
 
 
 def _by_lbfgs(
     problem: _Problem, ridge: float, along_graph: float, tolerance: float, max_iterations: int
 ) -> tuple[Tensor, int]:
-    """Half the objective, B Eq. 23, and its gradient, Eq. 26, from products with the features; scaled to gradient 1."""
+    """Half the objective, B Eq. 23, by its gradient, Eq. 26, from products with the features, up to a constant.
+
+    Near the optimum its decrease drowns in rounding errors. Corrections are then minimised over, as in iterative
+    refinement, whose objective starts at zero.
+    """
     targets = problem.targets
-    count, device = len(targets), targets.device
+    labelled, device = len(targets), targets.device
     features = OutputFeatures.of(problem.kernel.scalar_features(problem.x).double(), problem.factor)
     outputs = problem.factor.num_outputs
-    everything = targets.new_zeros(len(problem.x), outputs)
-    everything[:count] = problem.adjoint(targets)
-    scale = float(features.rmatvec(everything.flatten()).abs().max())
-    if scale == 0.0:
-        return targets.new_zeros(problem.factor.num_columns, 1), 0
 
-    def objective(flat: object) -> tuple[float, object]:
-        h = torch.as_tensor(flat, dtype=torch.float64, device=device)
+    def product(h: Tensor) -> Tensor:
+        """The matrix of the normal equations times weights (K,)."""
         values = features.matvec(h).unflatten(-1, (-1, outputs))
-        fitted = values[:count] if problem.operator is None else values[:count] @ problem.operator.mT
-        residual = fitted - targets
-        from_values = torch.zeros_like(values)
-        from_values[:count] = problem.adjoint(residual)
-        total = residual.square().sum() + ridge * h.square().sum()
-        if problem.graph is not None:
-            smoothed = along_graph * (problem.graph @ values)
-            total = total + (values * smoothed).sum()
-            from_values += smoothed
-        gradient = features.rmatvec(from_values.flatten()) + ridge * h
-        return 0.5 * float(total) / scale, (gradient / scale).cpu().numpy()
+        result = torch.zeros_like(values) if problem.graph is None else along_graph * (problem.graph @ values)
+        observed = values[:labelled] if problem.operator is None else values[:labelled] @ problem.operator.mT
+        result[:labelled] += problem.adjoint(observed)
+        return features.rmatvec(result.flatten()) + ridge * h
 
-    start = targets.new_zeros(problem.factor.num_columns).cpu().numpy()
-    options = {"maxiter": max_iterations, "maxfun": 2 * max_iterations, "ftol": 0.0, "gtol": tolerance}
-    result = scipy.optimize.minimize(
-        objective, start, jac=True, method="L-BFGS-B", options=options | {"maxcor": _MEMORY}
-    )
-    reached = float(abs(result.jac).max())
-    if reached > tolerance:
+    everything = targets.new_zeros(len(problem.x), outputs)
+    everything[:labelled] = problem.adjoint(targets)
+    right = features.rmatvec(everything.flatten())
+    weights, residual = torch.zeros_like(right), right
+    wanted, done = tolerance * float(right.abs().max()), 0
+    for _ in range(_REFINEMENTS):
+        scale = float(residual.abs().max())
+        if scale <= wanted or done >= max_iterations:
+            break
+        direction = residual / scale
+
+        def objective(flat: Any, direction: Tensor = direction) -> tuple[float, Any]:
+            step = torch.as_tensor(flat, dtype=torch.float64, device=device)
+            gradient = product(step) - direction
+            return 0.5 * float(step @ (gradient - direction)), gradient.cpu().numpy()
+
+        limit = max_iterations - done
+        options = {"maxiter": limit, "maxfun": 2 * limit, "ftol": 0.0, "gtol": wanted / scale, "maxcor": _MEMORY}
+        start = torch.zeros_like(right).cpu().numpy()
+        result = scipy.optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+        weights = weights + scale * torch.as_tensor(result.x, dtype=torch.float64, device=device)
+        residual, done = right - product(weights), done + int(result.nit)
+    reached = float(residual.abs().max())
+    if reached > 1.01 * wanted:
         warnings.warn(
-            f"L-BFGS ended after {result.nit} iterations with a gradient of {reached:.1e} of that at the start, above "
-            f"the tolerance {tolerance:.1e}; raise the regularization, max_iterations or tolerance, or use cholesky",
+            f"L-BFGS ended after {done} iterations with a gradient of {reached:.1e}, above the {wanted:.1e} of the "
+            "tolerance; raise the regularization, max_iterations or tolerance, or use cholesky",
             stacklevel=3,
         )
-    return torch.as_tensor(result.x, dtype=torch.float64, device=device).unsqueeze(-1), int(result.nit)
+    return weights.unsqueeze(-1), done
 
 
 def _output_factor(kernel: FeatureStructure, operator: Operator | None = None) -> OutputFactor:
@@ -319,6 +365,13 @@ def _output_factor(kernel: FeatureStructure, operator: Operator | None = None) -
     if factor.batch_shape:
         raise ValueError(f"expected a kernel without batches, got a batch shape of {tuple(factor.batch_shape)}")
     return factor.double()
+
+
+def _checked_penalty(name: str, value: float, is_zero_allowed: bool = False) -> float:
+    if not 0.0 <= value < float("inf") or (value == 0.0 and not is_zero_allowed):
+        wanted = "at least 0" if is_zero_allowed else "positive"
+        raise ValueError(f"expected a finite {name} that is {wanted}, got {value}; try 1e-6")
+    return float(value)
 
 
 def _checked_operator(operator: Tensor) -> Tensor:

@@ -80,7 +80,8 @@ class OutputRegression:
         factor = self._factor(operator)
         mean = self._values(x, factor, posterior.mean, operator)
         covariance = OutputCovariance(x, posterior, factor, self.kernel.scalar_features)
-        if factor.num_outputs == 1:
+        has_tasks = operator is None and hasattr(self.observations.likelihood, "num_tasks")
+        if factor.num_outputs == 1 and not has_tasks:
             return MultivariateNormal(mean.squeeze(-1), covariance)
         return MultitaskMultivariateNormal(mean, covariance)
 

@@ -48,8 +48,10 @@ class WeightSpaceGP(torch.nn.Module):
     part of the complex one, which has no evidence; complex targets take a ComplexGaussianLikelihood.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one.
-    :param likelihood: a Gaussian, fixed-noise, complex Gaussian or Dirichlet classification likelihood.
-    :param mean: ZeroMean (where it is None), ConstantMean or LinearMean, with a batch shape (C,) for classes if wanted.
+    :param likelihood: a Gaussian, fixed-noise, complex Gaussian or Dirichlet classification likelihood; for a kernel of
+        several outputs a multitask Gaussian or multitask fixed-noise one.
+    :param mean: ZeroMean (where it is None), ConstantMean or LinearMean, with a batch shape (C,) for classes if wanted;
+        for several outputs a MultitaskMean of these too.
     :param product_dtype: the dtype of Gram products; where it is None, float64, or float32 for float32 features where
         the smallest noise exceeds 1e-2. Sums are in float64.
     :raises ValueError: for a kernel without features, or another likelihood or mean.
@@ -165,8 +167,9 @@ class WeightSpaceGP(torch.nn.Module):
         With gradients enabled the statistics carry those of the kernel's parameters, at constant memory.
 
         :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise).
-        :param y: targets (N,), or integer labels for a Dirichlet likelihood.
-        :param noise: noise variances (N,), for a fixed-noise likelihood.
+        :param y: targets (N,), or integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN for
+            missing ones (of a batch at least one is observed).
+        :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
         :returns: the model.
         :raises ValueError: for bad data; the model stays as it was.
         """
@@ -192,8 +195,8 @@ class WeightSpaceGP(torch.nn.Module):
         """Add rows to the statistics; the result equals a fit to all rows.
 
         :param x: inputs (N, d).
-        :param y: targets (N,), or integer labels.
-        :param noise: noise variances (N,), for a fixed-noise likelihood.
+        :param y: targets (N,), integer labels, or (N, T) with NaN for missing outputs.
+        :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
         :returns: the model.
         :raises ValueError: for bad data, or stale statistics; the model stays as it was.
         """
