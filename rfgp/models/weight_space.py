@@ -167,7 +167,7 @@ class WeightSpaceGP(torch.nn.Module):
         With gradients enabled the statistics carry those of the kernel's parameters, at constant memory.
 
         :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise).
-        :param y: targets (N,), or integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN for
+        :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN for
             missing ones (of a batch at least one is observed).
         :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
         :returns: the model.
