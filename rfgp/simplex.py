@@ -1,0 +1,78 @@
+r"""Simplex coding: classes as the corners of a regular simplex, for classification by vector-valued regression."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import _checks
+
+
+def simplex_code(num_classes: int, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:
+    r"""The corners of a regular simplex around the origin, one column per class.
+
+    .. math:: B_2 = \begin{pmatrix} 1 & -1 \end{pmatrix}, \qquad B_{p+1} = \begin{pmatrix} 1 & u^\top \\
+        0 & \sqrt{1 - p^{-2}}\, B_p \end{pmatrix}, \qquad u = -\tfrac1p 1 \in R^p
+
+    :param num_classes: the number of classes p + 1, at least two.
+    :param dtype: the dtype of the result; the default dtype where it is None.
+    :param device: the device of the result; the CPU where it is None.
+    :returns: (p, p + 1), with columns of unit norm and inner products of -1/p.
+    :raises ValueError: for fewer than two classes.
+
+    Source: B 6.1.1 (Mroueh et al., 2012), with the errata.
+
+    >>> simplex_code(2)
+    tensor([[ 1., -1.]])
+    """
+    if _checks.positive_integer("num_classes", num_classes) < 2:
+        raise ValueError(
+            f"expected at least two classes, got num_classes={num_classes}; there is nothing to tell apart"
+        )
+    code = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
+    for p in range(2, int(num_classes)):
+        larger = code.new_zeros(p, p + 1)
+        larger[0, 0], larger[0, 1:] = 1.0, -1.0 / p
+        larger[1:, 1:] = math.sqrt(1.0 - p**-2) * code
+        code = larger
+    return code.to(dtype=dtype or torch.get_default_dtype(), device=device)
+
+
+def encode(labels: Tensor, num_classes: int, dtype: torch.dtype | None = None) -> Tensor:
+    """The corners of classes, as targets of a regression with one output less than there are classes.
+
+    :param labels: integers (N,) from 0 to ``num_classes - 1``.
+    :param num_classes: the number of classes p + 1.
+    :param dtype: the dtype of the result; the default dtype where it is None.
+    :returns: (N, p).
+    :raises ValueError: for labels that are not such integers.
+
+    >>> encode(torch.tensor([0, 1]), 2)
+    tensor([[ 1.],
+            [-1.]])
+    """
+    code = simplex_code(num_classes, dtype)
+    if not isinstance(labels, Tensor) or labels.dim() != 1:
+        got = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
+        raise ValueError(f"expected a tensor of class labels of shape (N,), got {got}; flatten it")
+    return code.to(labels.device).mT[_checks.labels(labels, labels.unsqueeze(-1), int(num_classes), "labels")]
+
+
+def decode(values: Any) -> Tensor:
+    """The classes whose corners have the largest inner products with the values of a regression.
+
+    :param values: (..., p), for p + 1 classes.
+    :returns: integers (...), from 0 to p.
+    :raises ValueError: for other values than finite floating-point ones.
+
+    >>> decode(encode(torch.tensor([2, 0, 1]), 3))
+    tensor([2, 0, 1])
+    """
+    if not isinstance(values, Tensor) or not values.is_floating_point() or values.dim() == 0 or values.shape[-1] == 0:
+        got = f"{values.dtype} of shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(f"expected floating-point values of shape (..., p), got {got}; pass those of a regression")
+    _checks.finite(values, "values")
+    return (values @ simplex_code(values.shape[-1] + 1, values.dtype, values.device)).argmax(-1)
