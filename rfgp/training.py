@@ -25,6 +25,8 @@ from . import _checks
 from .models import WeightSpaceGP
 
 _ANY_SIZE = 2**62
+_LARGE = 10.0
+"""Parameters that start above this are optimised in units of their start, so that data in any units train alike."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,11 @@ def fit(
     evidence: list[float] = []
     bar = tqdm(total=limit, desc="fit", unit="eval", disable=None if progress is None else not progress, leave=False)
 
-    def evaluate(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        _set_vector(parameters, vector)
+    vector = np.concatenate([p.detach().cpu().double().reshape(-1).numpy() for p in parameters])
+    unit = np.where(np.abs(vector) > _LARGE, np.abs(vector), 1.0)
+
+    def evaluate(scaled: np.ndarray) -> tuple[float, np.ndarray]:
+        _set_vector(parameters, unit * scaled)
         for parameter in parameters:
             parameter.grad = None
         try:
@@ -120,19 +125,20 @@ def fit(
         except ValueError:
             if not evidence:
                 raise
-            return _worse(evidence), np.zeros_like(vector)
+            return _worse(evidence), np.zeros_like(scaled)
         evidence.append(float(value.detach()))
         bar.update()
         bar.set_postfix(evidence=f"{evidence[-1]:.6g}")
-        gradient = np.concatenate([_gradient(p) for p in parameters])
+        gradient = unit * np.concatenate([_gradient(p) for p in parameters])
         if not np.isfinite(float(total.detach())) or not np.isfinite(gradient).all():
-            return _worse(evidence), np.zeros_like(vector)
+            return _worse(evidence), np.zeros_like(scaled)
         return -float(total.detach()), -gradient
 
-    vector = np.concatenate([p.detach().cpu().double().reshape(-1).numpy() for p in parameters])
     with bar:
-        result = scipy.optimize.minimize(evaluate, vector, jac=True, method="L-BFGS-B", options={"maxfun": limit})
-    _set_vector(parameters, result.x)
+        result = scipy.optimize.minimize(
+            evaluate, vector / unit, jac=True, method="L-BFGS-B", options={"maxfun": limit}
+        )
+    _set_vector(parameters, unit * result.x)
     for parameter in parameters:
         parameter.grad = None
     with torch.no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -79,7 +80,8 @@ class OutputRegression:
             raise ValueError(f"expected inputs of shape (N, d) for several outputs, got {tuple(x.shape)}; flatten them")
         factor = self._factor(operator)
         mean = self._values(x, factor, posterior.mean, operator)
-        covariance = OutputCovariance(x, posterior, factor, self.kernel.scalar_features)
+        features = functools.partial(scalar_features, self.kernel, torch.is_grad_enabled())
+        covariance = OutputCovariance(x, posterior, factor, features)
         has_tasks = operator is None and hasattr(self.observations.likelihood, "num_tasks")
         if factor.num_outputs == 1 and not has_tasks:
             return MultivariateNormal(mean.squeeze(-1), covariance)
@@ -102,3 +104,10 @@ class OutputRegression:
             return operator.of_constant(constants, x.shape[-1])
         mean = self.mean(x)
         return mean if isinstance(self.mean, MultitaskMean) else mean.unsqueeze(-1)
+
+
+def scalar_features(kernel: Any, tracks: bool, x: Tensor) -> Tensor:
+    """The scalar features of a kernel, made later with gradients where these were enabled at first."""
+    with torch.set_grad_enabled(tracks and torch.is_grad_enabled()):
+        features: Tensor = kernel.scalar_features(x)
+        return features

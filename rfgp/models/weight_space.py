@@ -32,7 +32,7 @@ from .accumulate import accumulate, merged
 from .mean_basis import basis, batch_shape, check_mean, check_output_mean, coefficients
 from .observations import Observations, Rows, System, observations
 from .output_observations import OutputObservations, output_observations
-from .output_regression import OutputRegression
+from .output_regression import OutputRegression, scalar_features
 
 _WEIGHTS = "set of random weights"
 
@@ -350,7 +350,7 @@ class WeightSpaceGP(torch.nn.Module):
             root = posterior.covariance_root(self._scaled_features(x))
             return MultivariateNormal(mean, RootLinearOperator(torch.cat([root.real, root.imag], dim=-1).to(x.dtype)))
         factor = self.covar_module.output_factor().double()
-        features = functools.partial(_features, self.covar_module)
+        features = functools.partial(scalar_features, self.covar_module, torch.is_grad_enabled())
         return MultivariateNormal(mean, WeightSpaceCovariance(x, posterior.factor, factor, features))
 
     def _scaled_features(self, x: Tensor) -> Tensor:
@@ -478,10 +478,6 @@ def _after_loading(model: WeightSpaceGP, _: Any) -> None:
     if model._draws_since_fit is not None:
         model._fitted_with[_WEIGHTS] = torch.tensor(model.covar_module.draws - model._draws_since_fit)
         model._draws_since_fit = None
-
-
-def _features(kernel: Kernel, x: Tensor) -> Tensor:
-    return kernel.scalar_features(x)
 
 
 def _same(a: Tensor, b: Tensor | None) -> bool:
