@@ -1112,7 +1112,7 @@ def test_feature_kernel_checks_the_map():
     with pytest.raises(ValueError, match="expected one of the methods"):
         FeatureKernel(polynomial(), MapRecipe("fourier", 8, 0))
     kernel = FeatureKernel(polynomial(), TensorSRHT(4, 8, 2))
-    with pytest.raises(ValueError, match="expected x with 4 columns"):
+    with pytest.raises(ValueError, match="expected x with 3 columns"):
         kernel(inputs(3).float()).to_dense()
 
 
