@@ -14,6 +14,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+__all__ = [
+    "Component",
+    "Curl",
+    "CurlFreePart",
+    "DifferentialOperator",
+    "Divergence",
+    "DivergenceFreePart",
+    "Gradient",
+    "Laplacian",
+    "Operator",
+    "Partial",
+    "Potential",
+    "RotatedGradient",
+    "Stacked",
+    "Streamfunction",
+    "Value",
+    "Vorticity",
+]
+
 Polynomial = dict[tuple[int, ...], float]
 """Coefficients by multi-index: a polynomial in the partial derivatives of d coordinates."""
 
@@ -125,6 +144,9 @@ class Operator(abc.ABC):
         return _Multiple(self, float(number))
 
     __rmul__ = __mul__
+
+    def __truediv__(self, number: float) -> Operator:
+        return _Multiple(self, 1.0 / float(number))
 
     def __neg__(self) -> Operator:
         return -1.0 * self

@@ -18,6 +18,7 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean
 from gpytorch.models import ExactGP
 from linear_operator.operators import MaskedLinearOperator
+from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -122,7 +123,7 @@ def fit(
                 value = objective.evidence()
                 total = value + _log_prior(model)
             total.backward()
-        except ValueError:
+        except (ValueError, NanError, NotPSDError):
             if not evidence:
                 raise
             return _worse(evidence), np.zeros_like(scaled)
@@ -225,10 +226,15 @@ def _parts(model: torch.nn.Module) -> dict[str, gpytorch.Module]:
 
 
 def _log_prior(model: torch.nn.Module) -> Tensor:
+    """The log density of all priors; one of shared parameters counts once."""
     total = torch.zeros((), dtype=torch.float64)
+    counted = set()
     for part in _parts(model).values():
         for _, module, prior, closure, _ in part.named_priors():
-            total = total + prior.log_prob(closure(module)).sum().to(total)
+            key = (id(prior), *(id(parameter) for parameter in module.parameters(recurse=False)))
+            if key not in counted:
+                total = total + prior.log_prob(closure(module)).sum().to(total)
+                counted.add(key)
     return total
 
 

@@ -15,12 +15,12 @@ from .multitask import FeatureIndexKernel, FeatureMultitaskKernel
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
 from .optical import OpticalKernel
-from .output_covariance import ConstantCovariance, GraphLaplacianCovariance
 from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
 from .recipe import METHODS, MapRecipe
 from .skewed_chi2 import SkewedChiSquaredKernel
 from .spectral_density import SpectralDensityKernel
+from .task_covariance import ConstantCovariance, GraphLaplacianCovariance
 
 __all__ = [
     "METHODS",

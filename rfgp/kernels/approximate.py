@@ -42,9 +42,10 @@ def approximate(
     Sums are approximated part by part, with an equal share of the features each (exact parts take what they need);
     products of sums are multiplied out; other products are taken feature by feature.
 
-    :param kernel: a GPyTorch kernel of a supported family, or ScaleKernel, AdditiveKernel and ProductKernel of them.
-    :param num_features: the number of columns D that come out; fewer where exact parts, such as a linear kernel, need
-        fewer, or where the parts of a sum or product leave some over.
+    :param kernel: a kernel of a supported family, or ScaleKernel, AdditiveKernel, ProductKernel and MultitaskKernel of
+        them; for one task per row a product with an IndexKernel.
+    :param num_features: the number of columns D that come out (of scalar columns, for several outputs); fewer where
+        exact parts, such as a linear kernel, need fewer, or where the parts of a sum or product leave some over.
     :param input_dim: the number of columns of the inputs; where it is None it is taken from ``train_inputs``,
         ``active_dims`` or ARD, and else from the first inputs the kernel sees.
     :param method: "auto", the name of a method, or a ready FeatureMap; see :class:`rfgp.kernels.MapRecipe`. "auto"
@@ -69,7 +70,7 @@ def approximate(
     if train_inputs is not None:
         _checks.finite(_checks.inputs(train_inputs, input_dim, "train_inputs"), "train_inputs")
         input_dim = train_inputs.shape[-1]
-        if width > train_inputs.shape[-2]:
+        if width > train_inputs.shape[-2] and kernel.num_outputs_per_input(train_inputs, train_inputs) == 1:
             warnings.warn(
                 f"num_features={width} exceeds the {train_inputs.shape[-2]} training rows: the exact kernel costs less",
                 stacklevel=2,
@@ -173,11 +174,16 @@ def _multitask(kernel: MultitaskKernel, wish: _Wish) -> FeatureMultitaskKernel:
 
 
 def _has_one_scalar_kernel(kernel: AdditiveKernel) -> bool:
-    """Whether a sum is one of operator-valued kernels that have the very same scalar kernel."""
+    """Whether a sum is one of operator-valued kernels with the very same scalar kernel of the same inputs."""
     leaves = [_unscaled(term) for term in _terms(kernel)]
     if not all(isinstance(leaf, OperatorValuedKernel) and leaf.scalar_kernel is not leaf for leaf in leaves):
         return False
-    return len({id(leaf.scalar_kernel) for leaf in leaves}) == 1
+    dims = {_dims(part) for part in [*_terms(kernel), *leaves]}
+    return len(dims) == len({id(leaf.scalar_kernel) for leaf in leaves}) == 1
+
+
+def _dims(kernel: Kernel) -> tuple[int, ...] | None:
+    return None if kernel.active_dims is None else tuple(kernel.active_dims.tolist())
 
 
 def _one_measure(kernel: AdditiveKernel, wish: _Wish) -> FeatureSumKernel:

@@ -199,7 +199,9 @@ class FeatureSumKernel(_Composite, AdditiveKernel):
             return False
         maps = {id(leaf.feature_map) for leaf in leaves}
         scalars = {id(leaf.base_kernel.scalar_kernel) for leaf in leaves}
-        return leaves[0].feature_map is not None and len(maps) == len(scalars) == 1
+        dims = [None if part.active_dims is None else part.active_dims.tolist() for part in [*self.parts, *leaves]]
+        is_made = leaves[0].feature_map is not None
+        return is_made and len(maps) == len(scalars) == 1 and all(own == dims[0] for own in dims)
 
     @property
     def has_output_factor(self) -> bool:

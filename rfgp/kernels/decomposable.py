@@ -32,6 +32,11 @@ class DecomposableKernel(MultitaskKernel):
                 "GraphLaplacianCovariance, a ConstantCovariance or an IndexKernel"
             )
         super(MultitaskKernel, self).__init__(**kwargs)
+        if data_covar_module.active_dims is not None:
+            raise ValueError(
+                "expected active_dims on the DecomposableKernel, got them on its data kernel, where GPyTorch ignores "
+                "them; move them"
+            )
         self.data_covar_module = data_covar_module
         self.task_covar_module = task_covar_module
         self.num_tasks = task_covar_module.covar_matrix.shape[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -46,6 +46,7 @@ class FeatureStructure(abc.ABC):
         """How many times the weights have been drawn anew; caches compare it."""
 
     active_dims: Tensor | None
+    modules: Callable[[], Iterator[torch.nn.Module]]
 
     @abc.abstractmethod
     def active_features(self, x: Tensor) -> Tensor:
@@ -74,6 +75,15 @@ class FeatureStructure(abc.ABC):
 
         :raises ValueError: where a map has not been made yet.
         """
+
+    @property
+    def input_dim(self) -> int:
+        """The number of columns that ``active_dims`` leave to the features of an operator-valued kernel.
+
+        :raises ValueError: where its map has not been made yet.
+        """
+        parts = [part for part in self.modules() if isinstance(part, FeatureKernel)]
+        return parts[0]._made_map().input_dim
 
     @property
     def has_output_factor(self) -> bool:
@@ -373,7 +383,7 @@ def no_operator(operator: Operator | None) -> None:
     if operator is not None:
         raise ValueError(
             f"expected an operator-valued kernel for the prediction of {operator}, got a scalar or decomposable one; "
-            "wrap the exact kernel in LinearlyObservedKernel(kernel, [Value()])"
+            "observe a scalar Gaussian or Matern kernel by LinearlyObservedKernel(kernel, [Value()])"
         )
 
 

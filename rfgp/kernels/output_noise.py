@@ -68,11 +68,11 @@ class OutputNoise(NamedTuple):
         outputs = residuals.shape[-1]
         if self.variances is None and observed is None:
             return [OutputGroup(torch.linalg.inv(self._known), *linalg.gram(scalar, residuals, None, dtype))]
-        covariance = None if self.covariance is None else self.covariance
-        is_diagonal = covariance is None or not bool((covariance - torch.diag(covariance.diagonal())).any())
-        if is_diagonal:
-            variances = self.variances if covariance is None else covariance.diagonal().expand_as(residuals)
-            precisions = 1.0 / variances if variances is not None else torch.ones_like(residuals)
+        variances = self.variances
+        if variances is None and not bool((self._known - torch.diag(self._known.diagonal())).any()):
+            variances = self._known.diagonal().expand_as(residuals)
+        if variances is not None:
+            precisions = 1.0 / variances
             weights = precisions if observed is None else torch.where(observed, precisions, 0.0)
             units = torch.eye(outputs, dtype=residuals.dtype, device=residuals.device)
             return [

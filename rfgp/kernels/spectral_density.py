@@ -91,5 +91,10 @@ class SpectralDensityKernel(OperatorValuedKernel):
 
     def __getitem__(self, index: Any) -> SpectralDensityKernel:
         if self.batch_shape:
-            raise ValueError("expected a SpectralDensityKernel without batch dimensions; make one per element")
+            raise ValueError("expected a SpectralDensityKernel without batch dimensions, got some; make one for each")
+        return self
+
+    def expand_batch(self, *sizes: Any) -> SpectralDensityKernel:
+        if any(sizes):
+            raise ValueError("expected no batch dimensions for a SpectralDensityKernel, got some; make one for each")
         return self

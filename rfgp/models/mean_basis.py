@@ -17,7 +17,7 @@ def check_mean(mean: Mean) -> Mean:
         if len({part.bias is None for part in mean.base_means if isinstance(part, LinearMean)}) > 1:
             raise ValueError("expected LinearMeans that all have a bias or all have none, got both; make them alike")
         return mean
-    if not isinstance(mean, ZeroMean | ConstantMean | LinearMean):
+    if type(mean) not in (ZeroMean, ConstantMean, LinearMean):
         raise ValueError(
             "expected a ZeroMean, ConstantMean or LinearMean, or a MultitaskMean of these, got "
             f"{type(mean).__name__}; subtract others from y"

@@ -10,6 +10,7 @@ from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNorm
 from gpytorch.means import Mean, MultitaskMean
 from torch import Tensor
 
+from .. import _checks
 from ..kronecker import KroneckerPosterior
 from ..linalg import log_determinant_and_quadratic, row_chunks
 from ..operators import Operator
@@ -101,9 +102,20 @@ class OutputRegression:
     def _mean(self, x: Tensor, operator: Operator | None) -> Tensor:
         if operator is not None:
             constants = constant_part(self.mean, self.observations.num_outputs).to(x.device)
-            return operator.of_constant(constants, x.shape[-1])
+            return operator.of_constant(constants, self.kernel.input_dim)
         mean = self.mean(x)
         return mean if isinstance(self.mean, MultitaskMean) else mean.unsqueeze(-1)
+
+
+def check_size(factor: OutputFactor, num_groups: int) -> None:
+    """Raise a ValueError where the matrices of the posterior would not fit in memory.
+
+    :param factor: the factor of the outputs.
+    :param num_groups: the number of groups of rows; with one, separable kernels need no large matrix.
+    """
+    if factor.covariance_root is None or num_groups > 1:
+        what = f"a posterior of {factor.num_columns} weights"
+        _checks.fits_in_memory(24.0 * factor.num_columns**2, what, "use fewer features, or complete rows")
 
 
 def scalar_features(kernel: Any, tracks: bool, x: Tensor) -> Tensor:

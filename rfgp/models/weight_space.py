@@ -13,12 +13,13 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.means import Mean, MultitaskMean, ZeroMean
+from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean, ZeroMean
 from linear_operator.operators import RootLinearOperator
 from torch import Tensor
 
 from .. import _checks
 from ..distributions import ComplexNormal
+from ..kernels import LinearlyObservedKernel
 from ..kernels.approximate import with_features
 from ..kernels.feature_kernel import all_or_nothing, no_operator
 from ..kernels.feature_operator import FLOAT32_PRODUCT_NOISE
@@ -32,7 +33,7 @@ from .accumulate import accumulate, merged
 from .mean_basis import basis, batch_shape, check_mean, check_output_mean, coefficients
 from .observations import Observations, Rows, System, observations
 from .output_observations import OutputObservations, output_observations
-from .output_regression import OutputRegression, scalar_features
+from .output_regression import OutputRegression, check_size, scalar_features
 
 _WEIGHTS = "set of random weights"
 
@@ -113,6 +114,13 @@ class WeightSpaceGP(torch.nn.Module):
                 raise ValueError(
                     "expected a kernel of several outputs without batch dimensions, got "
                     f"{tuple(self.covar_module.batch_shape)}; make a model for each"
+                )
+            parts = [part for part in self.covar_module.modules() if isinstance(part, LinearlyObservedKernel)]
+            is_for_all = isinstance(self.mean_module, ConstantMean | LinearMean)
+            if is_for_all and any(len(part.operators) > 1 for part in parts):
+                raise ValueError(
+                    f"expected a mean for every observed quantity, got one {type(self.mean_module).__name__} for all; "
+                    "use a MultitaskMean, for instance of a ConstantMean for values and ZeroMeans for derivatives"
                 )
             return
         if isinstance(self.mean_module, MultitaskMean):
@@ -224,10 +232,12 @@ class WeightSpaceGP(torch.nn.Module):
             raise
 
     def _set(self, sums: GramStatistics, data: list[tuple[Tensor, Tensor, Tensor | None]]) -> None:
-        width = self._num_features(sums)
-        if width > sums.num_rows:
+        factor = self.covar_module.output_factor()
+        width = factor.num_columns if isinstance(factor, OutputFactor) else self._num_features(sums)
+        values = self._observations.num_values(sums)
+        if width > values:
             warnings.warn(
-                f"{width} features exceed the {int(sums.num_rows)} training rows: the exact kernel costs less",
+                f"{width} features exceed the {int(values)} training rows: the exact kernel costs less",
                 stacklevel=3,
             )
         self._statistics = sums
@@ -250,6 +260,8 @@ class WeightSpaceGP(torch.nn.Module):
             with torch.no_grad():
                 self.covar_module.scalar_features(x[:1])
         rows = self._observations.rows(x, y, noise, basis(self.mean_module, x), is_all)
+        if self.covar_module.has_output_factor:
+            check_size(self.covar_module.output_factor(), rows.num_groups)
         return accumulate(self.covar_module, self._observations, x, rows, self._product_dtype(x, rows), sums)
 
     def _product_dtype(self, x: Tensor, rows: Rows) -> torch.dtype:
@@ -296,6 +308,7 @@ class WeightSpaceGP(torch.nn.Module):
         self._fitted()
         tracks = gpytorch.settings.detach_test_caches.off() and torch.is_grad_enabled()
         state = {name: p.detach() for name, p in self.named_parameters()} | self._feature_state()
+        state |= {name: b for name, b in self.covar_module.named_buffers() if "task_covar_module" in name}
         if self._observations.is_batched:
             state["alpha_epsilon"] = torch.tensor(self.likelihood.alpha_epsilon)
         if not tracks and self._posterior is not None:

@@ -77,5 +77,7 @@ class GraphLaplacianCovariance(gpytorch.Module):
 
 
 def _check_symmetric(name: str, matrix: Tensor) -> None:
+    if not isinstance(matrix, Tensor) or not bool(torch.isfinite(matrix).all()):
+        raise ValueError(f"expected a finite tensor for {name}, got {type(matrix).__name__}; correct it")
     if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1] or not torch.allclose(matrix, matrix.mT):
         raise ValueError(f"expected a symmetric {name} (T, T), got shape {tuple(matrix.shape)}; correct it")

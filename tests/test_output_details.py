@@ -1,0 +1,140 @@
+"""What is easily got wrong with several outputs: shared bases, selected columns, means, priors, counts."""
+
+import warnings
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import MultitaskKernel, RBFKernel
+from gpytorch.likelihoods import MultitaskGaussianLikelihood
+from gpytorch.means import ConstantMean, MultitaskMean, ZeroMean
+
+import rfgp
+from rfgp.kernels import (
+    ConstantCovariance,
+    CurlFreeKernel,
+    DecomposableKernel,
+    HelmholtzKernel,
+    LinearlyObservedKernel,
+)
+from rfgp.models import WeightSpaceGP
+from rfgp.operators import Component, CurlFreePart, Gradient, Laplacian, Partial, Value, Vorticity
+from rfgp.training import _log_prior
+
+pytestmark = pytest.mark.usefixtures("float64_default")
+
+
+def relative_error(kernel, x, num_features):
+    approximated = rfgp.approximate(kernel, num_features, input_dim=x.shape[-1], seed=0)
+    with torch.no_grad():
+        exact = kernel(x).to_dense()
+        return float((approximated(x).to_dense() - exact).norm() / exact.norm())
+
+
+def test_a_base_shared_by_parts_of_different_inputs_gets_frequencies_for_each():
+    base = RBFKernel()
+    kernel = CurlFreeKernel(base, active_dims=[0, 1]) + CurlFreeKernel(base, active_dims=[2, 3])
+    x = torch.randn(6, 4)
+    assert rfgp.approximate(kernel, 64, input_dim=4).num_scalar_features == 64
+    assert relative_error(kernel, x, 20_000) < 0.05
+    one_map = CurlFreeKernel(base, active_dims=[0, 1]) + CurlFreeKernel(base, active_dims=[0, 1])
+    shared = rfgp.approximate(one_map, 64, input_dim=4)
+    assert shared.num_scalar_features == 64 and shared.output_factor().num_columns == 128
+
+
+@pytest.mark.parametrize("operator", [Vorticity(), CurlFreePart(), Partial(1), Gradient() / 2])
+def test_operators_count_the_columns_of_the_kernel(operator):
+    x, y = torch.randn(40, 3), torch.randn(40, 2)
+    mean = MultitaskMean(ConstantMean(), num_tasks=2)
+    selected = rfgp.approximate(HelmholtzKernel(RBFKernel(active_dims=[2, 0])), 32, input_dim=3, seed=0)
+    plain = rfgp.approximate(HelmholtzKernel(RBFKernel()), 32, input_dim=2, seed=0)
+    models = [WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2), mean) for kernel in (selected, plain)]
+    models[0].fit(x, y)
+    models[1].fit(x[:, [2, 0]], y)
+    points = torch.randn(5, 3)
+    first, second = models[0].posterior(points, operator), models[1].posterior(points[:, [2, 0]], operator)
+    assert torch.allclose(first.mean, second.mean) and torch.allclose(first.variance, second.variance)
+
+
+def test_one_mean_for_values_and_slopes_raises():
+    kernel = rfgp.approximate(LinearlyObservedKernel(RBFKernel(), [Value(), Gradient()]), 32, input_dim=1, seed=0)
+    with pytest.raises(ValueError, match="MultitaskMean"):
+        WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2), ConstantMean())
+    x = torch.linspace(-3, 3, 50).unsqueeze(-1)
+    y = torch.cat([torch.sin(x) + 100.0, torch.cos(x)], dim=-1)
+    mean = MultitaskMean([ConstantMean(), ZeroMean()], num_tasks=2)
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2), mean)
+    rfgp.fit(model, x, y, max_evaluations=40)
+    with torch.no_grad():
+        assert float((model.posterior(x).mean - y).abs().max()) < 0.3
+        curvature = model.posterior(x, Laplacian() @ Component(0)).mean
+    assert float((curvature + torch.sin(x.squeeze(-1)))[5:-5].abs().max()) < 0.3
+
+
+def test_a_prior_of_a_shared_base_counts_once():
+    base = RBFKernel(lengthscale_prior=gpytorch.priors.NormalPrior(0.0, 1.0))
+    kernel = rfgp.approximate(HelmholtzKernel(base, base), 16, input_dim=2)
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2))
+    assert torch.allclose(_log_prior(model), base.lengthscale_prior.log_prob(base.lengthscale).sum())
+
+
+def test_a_posterior_notices_a_new_covariance_of_the_outputs():
+    covariance = ConstantCovariance(torch.eye(2))
+    kernel = rfgp.approximate(DecomposableKernel(RBFKernel(), covariance), 16, input_dim=2, seed=0)
+    x, y = torch.randn(40, 2), torch.randn(40, 2)
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x, y)
+    model.posterior(x)
+    covariance.covar_matrix.mul_(0.01)
+    assert torch.equal(model.posterior(x).variance, model.fit(x, y).posterior(x).variance)
+
+
+def test_columns_are_selected_in_one_place():
+    with pytest.raises(ValueError, match="move them"):
+        DecomposableKernel(RBFKernel(active_dims=[0]), ConstantCovariance(torch.eye(2)))
+    with pytest.raises(ValueError, match="got both"):
+        CurlFreeKernel(RBFKernel(active_dims=[0, 1]), active_dims=[2, 3])
+
+
+def test_features_are_counted_against_values():
+    x, y = torch.randn(60, 10), torch.randn(60, 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel = rfgp.approximate(CurlFreeKernel(RBFKernel()), 128, train_inputs=x)
+        WeightSpaceGP(kernel, MultitaskGaussianLikelihood(10)).fit(x, y)
+    with pytest.warns(UserWarning, match="exceed the 100 training rows"):
+        WeightSpaceGP(kernel, MultitaskGaussianLikelihood(10)).fit(x[:10], y[:10])
+
+
+def test_weights_that_do_not_fit_in_memory_are_refused_before_the_data_are_read():
+    kernel = rfgp.approximate(MultitaskKernel(RBFKernel(), num_tasks=40), 4096, input_dim=2, seed=0)
+    x, y = torch.randn(50, 2), torch.randn(50, 40)
+    y[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="weights"):
+        WeightSpaceGP(kernel, MultitaskGaussianLikelihood(40)).fit(x, y)
+
+
+def test_missing_values_without_structure_raise():
+    class Model(gpytorch.models.ExactGP):
+        def __init__(self, x, y, likelihood, kernel):
+            super().__init__(x, y, likelihood)
+            self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    x, y = torch.randn(30, 2), torch.randn(30)
+    y[3] = float("nan")
+    kernel = rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0)
+    model = Model(x, y, gpytorch.likelihoods.GaussianLikelihood(), kernel).eval()
+    with gpytorch.settings.observation_nan_policy("mask"):
+        model(x[:4])
+        with gpytorch.settings.lazily_evaluate_kernels(False), pytest.raises(ValueError, match="lazily_evaluate"):
+            model(x[:4])
+
+
+def test_predictions_made_without_gradients_stay_without():
+    kernel = rfgp.approximate(HelmholtzKernel(RBFKernel()), 16, input_dim=2, seed=0)
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(torch.randn(40, 2), torch.randn(40, 2))
+    with torch.no_grad():
+        prediction = model.posterior(torch.randn(3, 2))
+    assert not prediction.stddev.requires_grad
