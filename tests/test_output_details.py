@@ -113,25 +113,6 @@ def test_weights_that_do_not_fit_in_memory_are_refused_before_the_data_are_read(
         WeightSpaceGP(kernel, MultitaskGaussianLikelihood(40)).fit(x, y)
 
 
-def test_missing_values_without_structure_raise():
-    class Model(gpytorch.models.ExactGP):
-        def __init__(self, x, y, likelihood, kernel):
-            super().__init__(x, y, likelihood)
-            self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
-
-        def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-    x, y = torch.randn(30, 2), torch.randn(30)
-    y[3] = float("nan")
-    kernel = rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0)
-    model = Model(x, y, gpytorch.likelihoods.GaussianLikelihood(), kernel).eval()
-    with gpytorch.settings.observation_nan_policy("mask"):
-        model(x[:4])
-        with gpytorch.settings.lazily_evaluate_kernels(False), pytest.raises(ValueError, match="lazily_evaluate"):
-            model(x[:4])
-
-
 def test_predictions_made_without_gradients_stay_without():
     kernel = rfgp.approximate(HelmholtzKernel(RBFKernel()), 16, input_dim=2, seed=0)
     model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(torch.randn(40, 2), torch.randn(40, 2))

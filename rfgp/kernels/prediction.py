@@ -28,7 +28,8 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
 
     It honours ``detach_test_caches``, ``skip_posterior_variances`` and ``observation_nan_policy`` (a missing
     observation has precision zero), and notices when the weights of the features were drawn anew. Where the covariance
-    has lost its features it falls back on GPyTorch's dense prediction.
+    has lost its features it falls back on GPyTorch's dense prediction, whose variances count missing observations as
+    seen; so do those under ``lazily_evaluate_kernels(False)``, where GPyTorch does not ask for this strategy.
     """
 
     def __init__(
@@ -111,11 +112,6 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         prior = test_test_covar.evaluate_kernel()
         structured = FeaturePlusDiagLinearOperator | OutputPlusNoiseLinearOperator
         if not isinstance(self.lik_train_train_covar, structured) or not isinstance(prior, FeatureLinearOperator):
-            if bool(torch.isnan(self.train_labels).any()) and not settings.skip_posterior_variances.on():
-                raise ValueError(
-                    "expected a covariance that knows its features for missing observations, got a dense one, with "
-                    "which GPyTorch's variances count them as seen; leave lazily_evaluate_kernels on"
-                )
             return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         posterior: Any = self.weight_posterior()
         if isinstance(prior.root, OutputFeatures) and isinstance(
