@@ -225,7 +225,7 @@ def report(result: dict[str, Any]) -> None:
     if "survival" in result:
         print(f"\nThe same within {result['limits']['memory_gib']:g} GiB of address space\n")
         lines = [
-            [name, f"{r['rows']:,}", r["status"], _number(r, "seconds"), _number(r, "peak_gib")]
+            [name, f"{r['rows']:,}", r["status"], _number(r, "seconds"), _peak(r)]
             for name, records in result["survival"].items()
             for r in records
         ]
@@ -236,6 +236,11 @@ def growth_ratio(rows: dict[str, Any]) -> float:
     """The ratio of the slopes of seconds against rows, by least squares."""
     one, many = (float(np.polyfit(rows["sizes"], rows["seconds"][name], 1)[0]) for name in ("1 output", "10 outputs"))
     return many / one
+
+
+def _peak(record: dict[str, Any]) -> str:
+    """The peak memory where it exceeds what the process had before its first step, or inherited."""
+    return _number(record, "peak_gib") if record.get("peak_gib", 0.0) > record.get("start_gib", 0.0) else ""
 
 
 def _number(record: dict[str, Any], key: str) -> str:
@@ -266,7 +271,8 @@ def draw(result: dict[str, Any], out: Path) -> None:
             axes[2].plot(stop["rows"], y[-1], label=f"{name}: {stop['status']}", **style)
     axes[2].set(xscale="log", yscale="log", xlabel="rows N", ylabel="seconds")
     axes[2].set_title(f"the same within {result['limits']['memory_gib']:g} GiB")
-    axes[2].legend(frameon=False, fontsize="small")
+    axes[2].legend(frameon=False, fontsize="small", loc="lower right")
+    axes[2].set_ylim(bottom=0.01)
     for ax in axes:
         ax.title.set_fontsize("medium")
         ax.margins(y=0.15)

@@ -95,7 +95,7 @@ def _tracked(
 
     total = None
     for part in row_chunks(len(x), empty.cross.shape[-2], itemsize):
-        sums = checkpoint(chunk_sums, x[part], rows.take(part), use_reentrant=False)
+        sums = checkpoint(chunk_sums, x[part], rows.take(part), use_reentrant=False, preserve_rng_state=False)
         added = GramStatistics.from_sums(sums)
         total = added if total is None else total.merge(added)
     return empty if total is None else total
