@@ -91,7 +91,7 @@ def test_a_posterior_notices_a_new_covariance_of_the_outputs():
 def test_columns_are_selected_in_one_place():
     with pytest.raises(ValueError, match="move them"):
         DecomposableKernel(RBFKernel(active_dims=[0]), ConstantCovariance(torch.eye(2)))
-    with pytest.raises(ValueError, match="got both"):
+    with pytest.raises(ValueError, match="got two that differ"):
         CurlFreeKernel(RBFKernel(active_dims=[0, 1]), active_dims=[2, 3])
 
 

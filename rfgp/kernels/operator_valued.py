@@ -31,9 +31,10 @@ class OperatorValuedKernel(Kernel, abc.ABC):
 
     def __init__(self, base_kernel: Kernel, **kwargs: Any) -> None:
         if base_kernel.active_dims is not None:
-            if kwargs.get("active_dims") is not None:
-                raise ValueError("expected active_dims on the kernel or on its base, got both; leave one of them out")
-            kwargs["active_dims"] = base_kernel.active_dims
+            own = base_kernel.active_dims
+            if kwargs.get("active_dims") is not None and not torch.equal(torch.as_tensor(kwargs["active_dims"]), own):
+                raise ValueError("expected active_dims on the kernel or on its base, got two that differ; leave one out")
+            kwargs["active_dims"] = own
         super().__init__(**kwargs)
         self.base_kernel = base_kernel
 
