@@ -33,7 +33,7 @@ class OperatorValuedKernel(Kernel, abc.ABC):
         if base_kernel.active_dims is not None:
             own = base_kernel.active_dims
             if kwargs.get("active_dims") is not None and not torch.equal(torch.as_tensor(kwargs["active_dims"]), own):
-                raise ValueError("expected active_dims on the kernel or on its base, got two that differ; leave one out")
+                raise ValueError("expected active_dims on the kernel or on its base, got two that differ; drop one")
             kwargs["active_dims"] = own
         super().__init__(**kwargs)
         self.base_kernel = base_kernel
