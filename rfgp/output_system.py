@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from . import kronecker
@@ -44,7 +45,18 @@ class OutputSystem:
     @property
     def matrix(self) -> Tensor:
         """B, (K, K)."""
-        return precision_matrix([(1.0, self.factor.gram(group.gram, group.precision)) for group in self.groups])
+        return precision_matrix([(1.0, self._gram)])
+
+    @property
+    def _gram(self) -> Tensor:
+        r"""B - I: for Kronecker factors :math:`\sum_g G_g \otimes A^\top S_g^{-1} A` as one matrix product."""
+        root = self.factor.covariance_root
+        if root is None:
+            grams = [self.factor.gram(group.gram, group.precision) for group in self.groups]
+            return sum(grams[1:], grams[0])
+        scalar = torch.stack([group.gram for group in self.groups])
+        outputs = torch.stack([root.mT @ group.precision @ root for group in self.groups])
+        return torch.einsum("gjk,grs->jrks", scalar, outputs).flatten(2).flatten(0, 1)
 
     @property
     def cross(self) -> Tensor:
@@ -67,8 +79,7 @@ class OutputSystem:
         """
         parts = None if tracks else self.separable()
         if parts is None:
-            grams = [(1.0, self.factor.gram(group.gram, group.precision)) for group in self.groups]
-            return WeightPosterior(grams, self.cross)
+            return WeightPosterior(self._gram, self.cross)
         gram, outputs, cross = parts
         return KroneckerPosterior(gram.detach(), cross.detach(), outputs.detach())
 

@@ -5,8 +5,8 @@ import warnings
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import MultitaskKernel, RBFKernel
-from gpytorch.likelihoods import MultitaskGaussianLikelihood
+from gpytorch.kernels import IndexKernel, MultitaskKernel, RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean, ZeroMean
 
 import rfgp
@@ -17,7 +17,7 @@ from rfgp.kernels import (
     HelmholtzKernel,
     LinearlyObservedKernel,
 )
-from rfgp.models import WeightSpaceGP
+from rfgp.models import WeightSpaceGP, task_columns
 from rfgp.operators import Component, CurlFreePart, Gradient, Laplacian, Partial, Value, Vorticity
 from rfgp.training import _log_prior
 
@@ -111,6 +111,49 @@ def test_weights_that_do_not_fit_in_memory_are_refused_before_the_data_are_read(
     y[0, 0] = float("nan")
     with pytest.raises(ValueError, match="weights"):
         WeightSpaceGP(kernel, MultitaskGaussianLikelihood(40)).fit(x, y)
+
+
+class OneTaskPerRow(gpytorch.models.ExactGP):
+    """GPyTorch's model of rows that each belong to one task, whose number is the last input."""
+
+    def __init__(self, x, y, likelihood, kernel):
+        super().__init__(x, y, likelihood)
+        self.mean_module, self.covar_module = ZeroMean(), kernel
+
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def test_one_task_per_row_is_the_multitask_model_with_missing_outputs():
+    x, tasks, y = torch.randn(60, 2), torch.arange(60) % 3, torch.randn(60)
+    index = IndexKernel(num_tasks=3, rank=2, active_dims=[2])
+    product = rfgp.approximate(RBFKernel(active_dims=[0, 1]) * index, 16, input_dim=3, seed=0)
+    data = next(part for part in product.kernels if isinstance(part, rfgp.kernels.FeatureKernel))
+    rows = torch.cat([x, tasks.double().unsqueeze(-1)], dim=-1)
+    exact = OneTaskPerRow(rows, y, GaussianLikelihood(), product).eval()
+
+    multitask = MultitaskKernel(RBFKernel(), num_tasks=3, rank=2)
+    multitask.task_covar_module.load_state_dict(index.state_dict(), strict=False)
+    kernel = rfgp.approximate(multitask, data.feature_map.num_features * 2, input_dim=2, method="fourier", seed=0)
+    kernel.data_covar_module.feature_map.weight.copy_(data.feature_map.weight)
+    likelihood = MultitaskGaussianLikelihood(3, has_task_noise=False)
+    likelihood.noise = exact.likelihood.noise.detach()
+    model = WeightSpaceGP(kernel, likelihood).fit(x, task_columns(y, tasks, 3))
+
+    points = torch.randn(7, 2)
+    every = model.posterior(points)
+    for task in range(3):
+        one = exact(torch.cat([points, torch.full((7, 1), float(task))], dim=-1))
+        assert torch.allclose(one.mean, every.mean[:, task], atol=1e-9)
+        assert torch.allclose(one.variance, every.variance[:, task], atol=1e-9)
+
+
+@pytest.mark.parametrize("tasks", [torch.tensor([0, 3]), torch.tensor([0.0, 1.0]), torch.tensor([0]), [0, 1]])
+def test_bad_tasks_raise(tasks):
+    with pytest.raises(ValueError, match="expected integer tasks"):
+        task_columns(torch.zeros(2), tasks, 3)
+    with pytest.raises(ValueError, match="floating-point targets"):
+        task_columns(torch.zeros(2, 1), tasks, 3)
 
 
 def test_predictions_made_without_gradients_stay_without():

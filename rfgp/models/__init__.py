@@ -3,6 +3,7 @@
 from .least_squares import VectorLeastSquares
 from .localized import LocalizedMaclaurinGP
 from .neighbour_graph import knn_laplacian
+from .task_columns import task_columns
 from .weight_space import WeightSpaceGP
 
-__all__ = ["LocalizedMaclaurinGP", "VectorLeastSquares", "WeightSpaceGP", "knn_laplacian"]
+__all__ = ["LocalizedMaclaurinGP", "VectorLeastSquares", "WeightSpaceGP", "knn_laplacian", "task_columns"]

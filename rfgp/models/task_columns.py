@@ -1,0 +1,34 @@
+"""Observations of one task per row as rows of all tasks, of which all but one are missing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import _checks
+
+
+def task_columns(y: Tensor, tasks: Tensor, num_tasks: int) -> Tensor:
+    """Targets of one task per row as a matrix with a column per task, NaN where another task was observed.
+
+    With it a MultitaskKernel and a :class:`WeightSpaceGP` take what GPyTorch models as a data kernel times an
+    IndexKernel: the same posterior, from one scalar Gram matrix per task to which every row adds once.
+
+    :param y: targets, (N,).
+    :param tasks: the number of the task of each row, (N,), integers from 0 to T - 1.
+    :param num_tasks: T.
+    :returns: (N, T), of the dtype of y.
+    :raises ValueError: for tasks of another length, or that are not such integers.
+
+    >>> task_columns(torch.tensor([1.0, 2.0]), torch.tensor([1, 0]), 2)
+    tensor([[nan, 1.],
+            [2., nan]])
+    """
+    if y.dim() != 1 or not y.is_floating_point():
+        raise ValueError(f"expected floating-point targets (N,), got {y.dtype} {tuple(y.shape)}; flatten them")
+    count = _checks.positive_integer("num_tasks", num_tasks)
+    is_integer = isinstance(tasks, Tensor) and not tasks.is_floating_point() and tasks.dtype != torch.bool
+    if not is_integer or tasks.shape != y.shape or (len(y) and not 0 <= int(tasks.min()) <= int(tasks.max()) < count):
+        raise ValueError(f"expected integer tasks of shape {tuple(y.shape)} from 0 to {count - 1}, got others")
+    columns = y.new_full((len(y), num_tasks), torch.nan)
+    return columns.scatter(1, tasks.long().unsqueeze(-1), y.unsqueeze(-1))
