@@ -83,15 +83,19 @@ class OutputRegression:
         mean = self._values(x, factor, posterior.mean, operator)
         features = functools.partial(scalar_features, self.kernel, torch.is_grad_enabled())
         covariance = OutputCovariance(x, posterior, factor, features)
-        has_tasks = operator is None and hasattr(self.observations.likelihood, "num_tasks")
-        if factor.num_outputs == 1 and not has_tasks:
+        if factor.num_outputs == 1 and (operator is not None or not self._has_tasks):
             return MultivariateNormal(mean.squeeze(-1), covariance)
         return MultitaskMultivariateNormal(mean, covariance)
 
     def function(self, x: Tensor, weights: Tensor) -> Tensor:
-        """The field of weights (K, 1) at x (..., N, d): (..., N, T), or (..., N) for a single output."""
+        """The field of weights (K, 1) at x (..., N, d): (..., N, T), or (..., N) for one that is no task."""
         values = self._values(x, self._factor(), weights, None)
-        return values.squeeze(-1) if values.shape[-1] == 1 else values
+        return values.squeeze(-1) if values.shape[-1] == 1 and not self._has_tasks else values
+
+    @property
+    def _has_tasks(self) -> bool:
+        """Whether the likelihood is one of several tasks, of which there may be a single one."""
+        return hasattr(self.observations.likelihood, "num_tasks")
 
     def _values(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
         scalar_weights = factor.scalar_weights(weights).squeeze(-1)
