@@ -124,6 +124,16 @@ class Operator(abc.ABC):
             "with features"
         )
 
+    @property
+    def is_differential(self) -> bool:
+        """Whether the operator is a matrix of polynomials in the derivatives."""
+        return all(part.is_differential for part in self._parts)
+
+    @property
+    def _parts(self) -> tuple[Operator, ...]:
+        """The operators that it consists of."""
+        return ()
+
     def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
         """What becomes of a constant field (T,); zero for operators that determine their result up to a constant.
 
@@ -295,6 +305,10 @@ class RotatedGradient(DifferentialOperator):
 class _UpToConstant(Operator):
     """An operator whose result is determined up to a constant, which constant fields have no part in."""
 
+    @property
+    def is_differential(self) -> bool:
+        return False
+
     def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
         return constants.new_zeros(self.symbol(constants.new_ones(1, input_dim), len(constants)).shape[-2])
 
@@ -351,7 +365,13 @@ class Stacked(Operator):
     """
 
     def __init__(self, *operators: Operator) -> None:
+        if not all(isinstance(operator, Operator) for operator in operators):
+            raise ValueError(f"expected operators one by one, got {operators!r}; write Stacked(Value(), Gradient())")
         self.operators = operators
+
+    @property
+    def _parts(self) -> tuple[Operator, ...]:
+        return self.operators
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         return [row for operator in self.operators for row in operator.matrix(input_dim, components)]
@@ -370,6 +390,10 @@ class Stacked(Operator):
 class _Sum(Operator):
     left: Operator
     right: Operator
+
+    @property
+    def _parts(self) -> tuple[Operator, ...]:
+        return self.left, self.right
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         left, right = (part.matrix(input_dim, components) for part in (self.left, self.right))
@@ -398,6 +422,10 @@ class _Multiple(Operator):
     operator: Operator
     number: float
 
+    @property
+    def _parts(self) -> tuple[Operator, ...]:
+        return (self.operator,)
+
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         rows = self.operator.matrix(input_dim, components)
         return [[add({}, entry, self.number) for entry in row] for row in rows]
@@ -413,6 +441,10 @@ class _Multiple(Operator):
 class _Composition(Operator):
     outer: Operator
     inner: Operator
+
+    @property
+    def _parts(self) -> tuple[Operator, ...]:
+        return self.outer, self.inner
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         inner = self.inner.matrix(input_dim, components)

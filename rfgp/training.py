@@ -184,6 +184,11 @@ class _exact_objective:
             raise ValueError("expected training data, got a model without; call fit(model, x, y)")
         inputs = _checks.finite(_checks.inputs(model.train_inputs[0]))
         self.is_masked = gpytorch.settings.observation_nan_policy.value() == "mask"
+        if not self.is_masked and bool(torch.isnan(model.train_targets).any()):
+            raise ValueError(
+                "expected targets without NaN, got some; remove them, or train and predict inside "
+                'gpytorch.settings.observation_nan_policy("mask")'
+            )
         targets = model.train_targets if self.is_masked else _checks.finite(model.train_targets, "y")
         if inputs.shape[-2] not in targets.shape:
             raise ValueError(

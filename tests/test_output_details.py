@@ -5,7 +5,7 @@ import warnings
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import IndexKernel, MultitaskKernel, RBFKernel
+from gpytorch.kernels import IndexKernel, MaternKernel, MultitaskKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean, ZeroMean
 
@@ -17,8 +17,9 @@ from rfgp.kernels import (
     HelmholtzKernel,
     LinearlyObservedKernel,
 )
+from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import WeightSpaceGP, task_columns
-from rfgp.operators import Component, CurlFreePart, Gradient, Laplacian, Partial, Value, Vorticity
+from rfgp.operators import Component, CurlFreePart, Gradient, Laplacian, Partial, Stacked, Value, Vorticity
 from rfgp.training import _log_prior
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -154,6 +155,41 @@ def test_bad_tasks_raise(tasks):
         task_columns(torch.zeros(2), tasks, 3)
     with pytest.raises(ValueError, match="floating-point targets"):
         task_columns(torch.zeros(2, 1), tasks, 3)
+
+
+@pytest.mark.parametrize(
+    ("nu", "operator", "exists"),
+    [
+        (1.5, Partial(1), False),
+        (1.5, Vorticity(), True),
+        (1.5, CurlFreePart(), True),
+        (2.5, Gradient(), True),
+        (2.5, Partial(0, 0) + 0.5 * Partial(1, 1), False),
+        (2.5, Stacked(Value(), Partial(0)), True),
+        (1.5, Stacked(Value(), Partial(0)), False),
+    ],
+)
+def test_derivatives_that_do_not_exist_are_not_predicted(nu, operator, exists):
+    kernel = rfgp.approximate(CurlFreeKernel(MaternKernel(nu=nu)), 32, input_dim=2, seed=0)
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(torch.randn(40, 2), torch.randn(40, 2))
+    if exists:
+        assert torch.isfinite(model.posterior(torch.randn(3, 2), operator).variance).all()
+        return
+    with pytest.raises(ValueError, match="derivatives"):
+        model.posterior(torch.randn(3, 2), operator)
+
+
+def test_divergences_need_the_noise_of_the_training_rows():
+    x, y, noise = torch.randn(50, 2), torch.randn(50, 2), 0.5 + torch.rand(50, 2)
+    kernel = rfgp.approximate(CurlFreeKernel(RBFKernel()), 32, input_dim=2, seed=0)
+    model = WeightSpaceGP(kernel, MultitaskFixedNoiseGaussianLikelihood(noise[:30])).fit(x[:30], y[:30])
+    model.update(x[30:], y[30:], noise[30:])
+    points = torch.randn(6, 2)
+    kept = rfgp.diagnostics.kl_to_exact(model, points)
+    passed = {"train_inputs": x, "train_targets": y}
+    assert torch.allclose(kept, rfgp.diagnostics.kl_to_exact(model, points, **passed, train_noise=noise))
+    with pytest.raises(ValueError, match="train_noise"):
+        rfgp.diagnostics.kl_to_exact(model, points, **passed)
 
 
 def test_predictions_made_without_gradients_stay_without():

@@ -12,6 +12,7 @@ from torch.distributions import Normal
 
 from .. import _checks
 from ..distributions import ComplexNormal
+from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..linalg import cholesky, log_determinant
 from .exact import exact_posterior, independent_normal, noise_covariance
 
@@ -72,6 +73,7 @@ def kl_to_exact(
     noisy: bool = False,
     train_inputs: Tensor | None = None,
     train_targets: Tensor | None = None,
+    train_noise: Tensor | None = None,
 ) -> Tensor:
     r"""The divergence between the marginals of a model's posterior and of the exact one, summed over inputs.
 
@@ -84,13 +86,14 @@ def kl_to_exact(
     :param noisy: whether to add the noise variance to both, for likelihoods with one noise variance.
     :param train_inputs: the training inputs, where the model does not keep them.
     :param train_targets: the training targets, likewise.
+    :param train_noise: their noise variances, for a fixed-noise likelihood that does not know these rows.
     :returns: a float64 scalar, averaged over classes for a Dirichlet likelihood, summed over several outputs.
     :raises ValueError: where the exact posterior would not fit in memory, or the model has no training data.
 
     Source: T B.3.5 with the errata.
     """
     _checks.choice("direction", direction, ("approximate_from_exact", "exact_from_approximate"))
-    train_inputs, train_targets, noise = _training_data(model, train_inputs, train_targets)
+    train_inputs, train_targets, noise = _training_data(model, train_inputs, train_targets, train_noise)
     likelihood, mean = model.likelihood, getattr(model, "mean_module", None)
     with torch.no_grad():
         exact = exact_posterior(model.covar_module, likelihood, train_inputs, train_targets, x, mean, noise)
@@ -116,9 +119,16 @@ def _plus_noise(distribution: Normal | ComplexNormal, noise: Tensor) -> Normal |
     return independent_normal(distribution.mean, distribution.variance + noise)
 
 
-def _training_data(model: Any, x: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def _training_data(
+    model: Any, x: Tensor | None, y: Tensor | None, noise: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     if x is not None and y is not None:
-        return x, y, None
+        known = model.likelihood.noise_covar.noise if _is_fixed(model.likelihood) else y
+        has_own = any(own is not None for _, _, own in getattr(model, "training_data", []))
+        is_unknown = known.shape != y.shape
+        if noise is None and (has_own or is_unknown):
+            raise ValueError(f"expected the noise of the {len(y)} training rows, got none; pass train_noise=")
+        return x, y, noise
     if hasattr(model, "train_targets") and model.train_targets is not None:
         labels = getattr(model.likelihood, "targets", None)
         return model.train_inputs[0], model.train_targets if labels is None else labels, None
@@ -126,8 +136,16 @@ def _training_data(model: Any, x: Tensor | None, y: Tensor | None) -> tuple[Tens
     if not parts:
         raise ValueError("expected a model that keeps its training data, got none; pass train_inputs and train_targets")
     inputs, targets, noises = zip(*parts, strict=True)
-    noise = None if any(n is None for n in noises) else torch.cat(noises)
-    return torch.cat(inputs), torch.cat(targets), noise
+    if any(n is not None for n in noises):
+        known = model.likelihood.noise_covar.noise if _is_fixed(model.likelihood) else None
+        noises = tuple(known if n is None else n for n in noises)
+    joined = None if noises[0] is None else torch.cat(noises)
+    return torch.cat(inputs), torch.cat(targets), joined
+
+
+def _is_fixed(likelihood: Any) -> bool:
+    fixed = gpytorch.likelihoods.FixedNoiseGaussianLikelihood | MultitaskFixedNoiseGaussianLikelihood
+    return isinstance(likelihood, fixed)
 
 
 def _covariance(distribution: Any) -> Tensor:

@@ -24,8 +24,8 @@ def smoothness(kernel: Kernel) -> float:
     if type(kernel) is MaternKernel:
         return SMOOTHNESS[kernel.nu]
     raise ValueError(
-        f"expected an RBFKernel or a MaternKernel, whose derivatives are known, got {type(kernel).__name__}; put a "
-        "ScaleKernel around the whole kernel, not inside"
+        f"expected an RBFKernel or a MaternKernel, whose derivatives are known, got {type(kernel).__name__}; use one, "
+        "put a ScaleKernel around fields, and approximate the whole kernel last"
     )
 
 

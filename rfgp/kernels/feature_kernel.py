@@ -294,8 +294,10 @@ class FeatureKernel(FeatureStructure, Kernel):
         feature_map = self._made_map()
         if operator is None:
             return known.output_factor(feature_map)
-        w = known.frequencies(feature_map)
-        return known.output_factor(feature_map, operator.symbol(w, known.kernel.num_outputs(feature_map.input_dim)))
+        w, columns = known.frequencies(feature_map), feature_map.input_dim
+        outputs = known.kernel.num_outputs(columns)
+        known.check_operator(operator, columns)
+        return known.output_factor(feature_map, operator.symbol(w, outputs))
 
     def features(self, x: Tensor) -> Tensor:
         """The features of the full inputs, (..., N, d) to (..., N, D) or (..., N T, K)."""

@@ -187,7 +187,8 @@ class VectorLeastSquares:
         :param x: inputs (..., M, d).
         :param operator: what to predict instead of the outputs of an operator-valued kernel, such as the divergence or
             the potential of a field.
-        :returns: (..., M, T) for T outputs, or (..., M) for a scalar kernel, of the dtype of x.
+        :returns: (..., M, T) for T outputs, or (..., M) for a scalar kernel and for operators with one component; of
+            the dtype of x.
         :raises ValueError: for bad inputs, or where the model is not fitted.
         """
         weights = self.weights
@@ -196,7 +197,8 @@ class VectorLeastSquares:
         chunks = row_chunks(x.shape[-2], len(by_output))
         scalar = self.covar_module.scalar_features
         values = torch.cat([feature_product(scalar(x[..., rows, :]), by_output) for rows in chunks], dim=-2)
-        return (values if self.covar_module.has_output_factor else values.squeeze(-1)).to(x.dtype)
+        is_scalar = not self.covar_module.has_output_factor or (operator is not None and values.shape[-1] == 1)
+        return (values.squeeze(-1) if is_scalar else values).to(x.dtype)
 
     def _check_inputs(self, x: Tensor, name: str = "x", is_batch: bool = False) -> None:
         _checks.finite(_checks.inputs(x, name=name), name)

@@ -337,7 +337,8 @@ class WeightSpaceGP(torch.nn.Module):
 
         :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
         :param operator: a linear operator of :mod:`rfgp.operators` on the field of an operator-valued kernel, whose
-            result is predicted in place of the field: its divergence, vorticity, potential, gradients and so on.
+            result is predicted in place of the field: its divergence, vorticity, potential, gradients and so on. The
+            likelihood knows the noise of the outputs, and not that of these.
         :returns: a GPyTorch distribution, with batch shape (C,) for a Dirichlet likelihood, and a
             MultitaskMultivariateNormal for several outputs; a ComplexNormal for complex targets. It has the dtype of x.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
 from ...features import FeatureMap, Gaussian, Matern, RandomFourier, Weighted, Widened
+from ...operators import Operator
 from ...output_factor import OutputFactor
+from ..derivatives import smoothness
+from ..observed import LinearlyObservedKernel
 from ..operator_valued import OperatorValuedKernel
 from ..recipe import MapRecipe, orthogonality
 from ..spectral_density import SpectralDensityKernel
@@ -67,6 +71,11 @@ class OperatorFamily(Family):
             raise ValueError(f"expected {self.expected(feature_map)} got {type(feature_map).__name__}")
         return feature_map.frequencies().double() / self.kernel.scalar_kernel.lengthscale.double()
 
+    def check_operator(self, operator: Operator, input_dim: int) -> None:
+        """Raise a ValueError where the process has too few derivatives for a differential operator."""
+        if smoothness(self.kernel.scalar_kernel) < math.inf and operator.is_differential:
+            LinearlyObservedKernel(self.kernel, [operator]).covariance(input_dim)
+
     def output_factor(self, feature_map: FeatureMap, symbol: Tensor | None = None) -> OutputFactor:
         """The factor of the outputs, or of what a Fourier multiplier with a symbol (..., m, T', T) makes of them."""
         b = self.kernel.factor(self.frequencies(feature_map))
@@ -87,6 +96,9 @@ class SpectralDensityFamily(OperatorFamily):
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         return RandomFourier(input_dim, recipe.num_features, self.kernel.measure, generator=generator(recipe))
+
+    def check_operator(self, operator: Operator, input_dim: int) -> None:
+        """Nothing is known about the derivatives of the process."""
 
     def expected(self, feature_map: FeatureMap) -> str:
         is_own = isinstance(feature_map, RandomFourier) and feature_map.spectrum == self.kernel.measure
