@@ -1032,7 +1032,8 @@ def test_unsupported_kernels_raise_and_list_the_supported_ones(kernel, around, m
         rfgp.approximate(made, WIDTH, method=method, **options)
     names = [supported.__name__ for supported in FAMILIES]
     assert all(name in str(caught.value) for name in [*names, "ScaleKernel", "AdditiveKernel", "ProductKernel"])
-    assert str(caught.value).endswith(f"got {type(UNSUPPORTED[kernel]()).__name__}; use one of these")
+    advice = ", here LinearlyObservedKernel(base_kernel, [Value(), Gradient()])" if kernel == "gradients" else ""
+    assert str(caught.value).endswith(f"got {type(UNSUPPORTED[kernel]()).__name__}; use one of these{advice}")
     assert all(torch.equal(value, made.state_dict()[key]) for key, value in before.items())
 
 

@@ -341,7 +341,7 @@ def test_linear_functionals_of_the_fit_by_autograd():
     x = torch.randn(5, 2, requires_grad=True)
     with torch.enable_grad():
         by_output = model.covar_module.output_factor(Potential()).scalar_weights(model.weights)[..., 0]
-        potential = model.covar_module.scalar_features(x) @ by_output
+        potential = (model.covar_module.scalar_features(x) @ by_output).squeeze(-1)
         (gradient,) = torch.autograd.grad(potential.sum(), x)
     close(potential.detach(), model.predict(x.detach(), Potential()))
     close(gradient, model.predict(x.detach()))

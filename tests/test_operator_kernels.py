@@ -494,7 +494,10 @@ REFUSED = [
     (lambda: HelmholtzKernel(MaternKernel(nu=0.5)), SMOOTH.format(1, "", 0.5, 0)),
     (lambda: HelmholtzKernel(RBFKernel(), MaternKernel(nu=0.5)), SMOOTH.format(1, "", 0.5, 0)),
     (lambda: CurlFreeKernel(RQKernel()), "expected an RBFKernel or a MaternKernel, .* got RQKernel"),
-    (lambda: DivergenceFreeKernel(ScaleKernel(RBFKernel())), "got ScaleKernel; put a ScaleKernel around the whole"),
+    (
+        lambda: DivergenceFreeKernel(ScaleKernel(RBFKernel())),
+        "got ScaleKernel; use one, put a ScaleKernel around fields",
+    ),
     (lambda: CurlFreeKernel(RBFKernelGrad()), "got RBFKernelGrad"),
     (lambda: LinearlyObservedKernel(RQKernel(), [Value()]), "got RQKernel"),
     (lambda: LinearlyObservedKernel(ScaleKernel(RQKernel()) + RBFKernel(), [Value()]), "got RQKernel"),

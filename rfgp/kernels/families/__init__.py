@@ -67,18 +67,20 @@ def family(kernel: Kernel) -> Family:
     raise unsupported(kernel)
 
 
-_GRADIENTS = "write LinearlyObservedKernel(base_kernel, [Value(), Gradient()])"
+_GRADIENTS = ", here LinearlyObservedKernel(base_kernel, [Value(), Gradient()])"
 _ADVICE = {
     "RBFKernelGrad": _GRADIENTS,
     "Matern52KernelGrad": _GRADIENTS,
-    "LCMKernel": "write it as a sum of MultitaskKernels",
+    "LCMKernel": ", here a sum of MultitaskKernels",
 }
 
 
 def unsupported(kernel: object) -> ValueError:
     """The error for a kernel that has no feature map."""
-    advice = _ADVICE.get(type(kernel).__name__, "use one of these")
-    return ValueError(f"expected a kernel with random features ({SUPPORTED}), got {type(kernel).__name__}; {advice}")
+    advice = _ADVICE.get(type(kernel).__name__, "")
+    return ValueError(
+        f"expected a kernel with random features ({SUPPORTED}), got {type(kernel).__name__}; use one of these{advice}"
+    )
 
 
 __all__ = ["FAMILIES", "SUPPORTED", "Family", "family", "inside", "unsupported"]
