@@ -229,6 +229,8 @@ class Partial(DifferentialOperator):
     """
 
     def __init__(self, *coordinates: int) -> None:
+        if not all(isinstance(k, int) for k in coordinates):
+            raise ValueError(f"expected integers for the coordinates, got {coordinates}; write Partial(0, 0, 1)")
         self.coordinates = coordinates
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:

@@ -16,9 +16,10 @@ from rfgp.kernels import (
     DecomposableKernel,
     HelmholtzKernel,
     LinearlyObservedKernel,
+    SpectralDensityKernel,
 )
 from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
-from rfgp.models import WeightSpaceGP, task_columns
+from rfgp.models import VectorLeastSquares, WeightSpaceGP, task_columns
 from rfgp.operators import Component, CurlFreePart, Gradient, Laplacian, Partial, Stacked, Value, Vorticity
 from rfgp.training import _log_prior
 
@@ -190,6 +191,26 @@ def test_divergences_need_the_noise_of_the_training_rows():
     assert torch.allclose(kept, rfgp.diagnostics.kl_to_exact(model, points, **passed, train_noise=noise))
     with pytest.raises(ValueError, match="train_noise"):
         rfgp.diagnostics.kl_to_exact(model, points, **passed)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Partial("x"), "expected integers"),
+        (lambda: SpectralDensityKernel("density", 2), "expected a function"),
+        (lambda: VectorLeastSquares(rfgp.approximate(RBFKernel(), 8, input_dim=2), regularization="a"), "got a"),
+        (
+            lambda: WeightSpaceGP(rfgp.approximate(RBFKernel(), 8, input_dim=2), GaussianLikelihood()).fit(
+                torch.randn(20, 2).numpy(), torch.randn(20)
+            ),
+            "expected a torch.Tensor for x beside y, got ndarray",
+        ),
+    ],
+    ids=["coordinates", "density", "regularization", "numpy inputs"],
+)
+def test_arguments_of_another_type_raise(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_predictions_made_without_gradients_stay_without():

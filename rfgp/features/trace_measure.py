@@ -45,6 +45,8 @@ class TraceMeasure(Spectrum):
     proposal_scale: float = field(default=1.0)
 
     def __post_init__(self) -> None:
+        if not callable(self.density):
+            raise ValueError(f"expected a function of frequencies for density, got {type(self.density).__name__}")
         values = self.density(self._points)
         if values.dim() != 3 or values.shape[-1] != values.shape[-2] or len(values) != _POINTS:
             raise ValueError(f"expected a density of shape (m, T, T) for m frequencies, got {tuple(values.shape)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -22,6 +21,7 @@ from ..output_factor import OutputFactor
 from .families import Family, family
 from .families.operator_valued import OperatorFamily
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
+from .operator_valued import without_dims
 from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
 from .recipe import MapRecipe
@@ -343,18 +343,10 @@ class FeatureKernel(FeatureStructure, Kernel):
         return twin.train(self.training)
 
     def __getitem__(self, index: Any) -> FeatureKernel:
-        return self._with_base(self._base_without_dims()[index]) if self.batch_shape else self
+        return self._with_base(without_dims(self.base_kernel)[index]) if self.batch_shape else self
 
     def expand_batch(self, *sizes: Any) -> FeatureKernel:
-        return self._with_base(self._base_without_dims().expand_batch(*sizes))
-
-    def _base_without_dims(self) -> Kernel:
-        """The base kernel without ``active_dims``, which GPyTorch would index as if they were batched."""
-        if self.active_dims is None:
-            return self.base_kernel
-        base = copy.deepcopy(self.base_kernel)
-        base.active_dims = None
-        return base
+        return self._with_base(without_dims(self.base_kernel).expand_batch(*sizes))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + "_extra_state")

@@ -88,18 +88,10 @@ class OperatorValuedKernel(Kernel, abc.ABC):
         return torch.stack(blocks, dim=-3).flatten(-2).flatten(-3, -2)
 
     def __getitem__(self, index: Any) -> Self:
-        return self._with_base(self._base_without_dims()[index]) if self.batch_shape else self
+        return self._with_base(without_dims(self.base_kernel)[index]) if self.batch_shape else self
 
     def expand_batch(self, *sizes: Any) -> Self:
-        return self._with_base(self._base_without_dims().expand_batch(*sizes))
-
-    def _base_without_dims(self) -> Kernel:
-        """The base kernel without ``active_dims``, which GPyTorch would index as if they were batched."""
-        if self.active_dims is None:
-            return self.base_kernel
-        base = copy.deepcopy(self.base_kernel)
-        base.active_dims = None
-        return base
+        return self._with_base(without_dims(self.base_kernel).expand_batch(*sizes))
 
     def _with_base(self, base_kernel: Kernel) -> Self:
         base_kernel.active_dims = self.base_kernel.active_dims
@@ -108,3 +100,12 @@ class OperatorValuedKernel(Kernel, abc.ABC):
 
 def _combined(polynomial: Polynomial, values: dict[tuple[int, ...], Tensor], zero: Tensor) -> Tensor:
     return sum((coefficient * values[alpha] for alpha, coefficient in polynomial.items()), zero)
+
+
+def without_dims(kernel: Kernel) -> Kernel:
+    """The kernel without ``active_dims``, which GPyTorch would index as if they were batched."""
+    if kernel.active_dims is None:
+        return kernel
+    twin = copy.deepcopy(kernel)
+    twin.active_dims = None
+    return twin

@@ -370,7 +370,8 @@ def _output_factor(kernel: FeatureStructure, operator: Operator | None = None) -
 
 
 def _checked_penalty(name: str, value: float, is_zero_allowed: bool = False) -> float:
-    if not 0.0 <= value < float("inf") or (value == 0.0 and not is_zero_allowed):
+    is_number = isinstance(value, int | float)
+    if not is_number or not 0.0 <= value < float("inf") or (value == 0.0 and not is_zero_allowed):
         wanted = "at least 0" if is_zero_allowed else "positive"
         raise ValueError(f"expected a finite {name} that is {wanted}, got {value}; try 1e-6")
     return float(value)

@@ -189,7 +189,10 @@ class WeightSpaceGP(torch.nn.Module):
             self._set(sums, [(x, y, noise)])
             return self
         if y is not None or noise is not None:
-            raise ValueError("expected batches (x, y) or (x, y, noise) from a loader alone, got y or noise besides")
+            raise ValueError(
+                f"expected a torch.Tensor for x beside y, got {type(x).__name__}; use torch.as_tensor, or give batches "
+                "(x, y) or (x, y, noise) from a loader alone"
+            )
         total = None
         with self._all_or_nothing():
             for batch in x:
