@@ -115,6 +115,19 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def in_process(command: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Run a command that prints JSON as its last line, for a limited time; else "status" says what stopped it."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return {"status": f"over {seconds:g} s"}
+    if done.returncode == 0:
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    is_memory = any(sign in done.stderr for sign in ("alloc", "MemoryError"))
+    return {"status": "out of memory" if is_memory else lines[-1]}
+
+
 def interleaved(functions: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:
     """Median seconds of each function, run in turn after one warm-up each."""
     for function in functions.values():

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,7 +18,18 @@ from typing import Any
 
 import gpytorch
 import torch
-from common import add_data_dir, add_plot, arguments, environment, interleaved, markdown, mnist, save_figure, write
+from common import (
+    add_data_dir,
+    add_plot,
+    arguments,
+    environment,
+    in_process,
+    interleaved,
+    markdown,
+    mnist,
+    save_figure,
+    write,
+)
 from gpytorch.kernels import PolynomialKernel, RFFKernel, ScaleKernel
 from torch import Tensor
 
@@ -132,16 +142,7 @@ def survive(options: argparse.Namespace, name: str, num_rows: int) -> dict[str, 
     }
     command = [sys.executable, __file__]
     command += [part for key, value in settings.items() for part in (f"--{key.replace('_', '-')}", str(value))]
-    record: dict[str, Any] = {"rows": num_rows}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=options.time_limit, check=False)
-    except subprocess.TimeoutExpired:
-        return record | {"status": f"over {options.time_limit:g} s"}
-    if done.returncode == 0:
-        return record | json.loads(done.stdout.splitlines()[-1])
-    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-    is_memory = any(sign in done.stderr for sign in ("alloc", "MemoryError"))
-    return record | {"status": "out of memory" if is_memory else lines[-1]}
+    return {"rows": num_rows} | in_process(command, options.time_limit)
 
 
 def one_step(options: argparse.Namespace) -> None:

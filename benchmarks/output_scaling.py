@@ -12,7 +12,6 @@ import argparse
 import functools
 import json
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
-from common import add_plot, arguments, environment, interleaved, markdown, save_figure, write
+from common import add_plot, arguments, environment, in_process, interleaved, markdown, save_figure, write
 from gpytorch.kernels import MultitaskKernel, RBFKernel, RFFKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from torch import Tensor
@@ -141,16 +140,7 @@ def child(options: argparse.Namespace, step: str, num_rows: int, dtype: str, lim
     """Two steps in a process of its own; its second one's seconds, and its peak memory."""
     command = [sys.executable, __file__, "--step", step, "--rows", str(num_rows), "--dtype", dtype]
     command += ["--width", str(options.width)] + ([] if limit is None else ["--memory-limit", str(limit)])
-    record: dict[str, Any] = {"rows": num_rows}
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=options.time_limit, check=False)
-    except subprocess.TimeoutExpired:
-        return record | {"status": f"over {options.time_limit:g} s"}
-    if done.returncode == 0:
-        return record | json.loads(done.stdout.splitlines()[-1])
-    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-    is_memory = any(sign in done.stderr for sign in ("alloc", "MemoryError"))
-    return record | {"status": "out of memory" if is_memory else lines[-1]}
+    return {"rows": num_rows} | in_process(command, options.time_limit)
 
 
 def one_child(options: argparse.Namespace) -> None:
