@@ -148,7 +148,7 @@ def test_bad_loaders_raise():
         model.fit([arguments[0]])
     with pytest.raises(ValueError, match="expected batches"):
         model.fit([(*arguments, None)])
-    with pytest.raises(ValueError, match="expected batches"):
+    with pytest.raises(ValueError, match="from a loader alone"):
         model.fit(batches(arguments, 10), arguments[1])
     broken = batches(arguments, 10)
     broken[2] = (broken[2][0], broken[2][1] * float("nan"))
