@@ -12,7 +12,7 @@ from torch import Tensor
 
 from . import _files, linalg
 
-_FIELDS = ("_gram", "cross", "outer", "count", "log_noise")
+_FIELDS = ("_gram", "_cross", "_outer", "count", "log_noise")
 
 
 class GramStatistics:
@@ -24,12 +24,16 @@ class GramStatistics:
     with the count and the sum of log noise variances of the rows of each group. The posterior, the evidence and their
     gradients need nothing else from the data.
 
+    A shift s is subtracted from the targets before they are summed, and a column of ones is summed beside them, so that
+    the sums of :math:`t - s` and of t follow from one another: targets far from zero lose no digits.
+
     :param num_features: the number of columns D of the features.
     :param num_targets: the number of columns K of the targets.
     :param num_groups: the number of groups.
     :param is_complex: whether the features are complex.
     :param has_complex_targets: whether the targets are complex.
     :param device: where the sums live.
+    :param shift: s, (K,), a point near the targets; default: zeros.
 
     >>> statistics = GramStatistics(2, 1).update(torch.eye(2), torch.ones(2, 1))
     >>> statistics.gram
@@ -45,15 +49,19 @@ class GramStatistics:
         is_complex: bool = False,
         has_complex_targets: bool = False,
         device: torch.device | None = None,
+        shift: Tensor | None = None,
     ) -> None:
         feature_dtype = torch.complex128 if is_complex else torch.float64
         target_dtype = torch.complex128 if has_complex_targets else torch.float64
         cross_dtype = torch.promote_types(feature_dtype, target_dtype)
         self._gram = torch.zeros(num_groups, num_features, num_features, dtype=feature_dtype, device=device)
-        self.cross = torch.zeros(num_groups, num_features, num_targets, dtype=cross_dtype, device=device)
-        self.outer = torch.zeros(num_groups, num_targets, num_targets, dtype=target_dtype, device=device)
+        columns = num_targets + 1
+        self._cross = torch.zeros(num_groups, num_features, columns, dtype=cross_dtype, device=device)
+        self._outer = torch.zeros(num_groups, columns, columns, dtype=target_dtype, device=device)
         self.count = torch.zeros(num_groups, dtype=torch.float64, device=device)
         self.log_noise = torch.zeros(num_groups, dtype=torch.float64, device=device)
+        zeros = torch.zeros(num_targets, dtype=target_dtype, device=device)
+        self.shift = zeros if shift is None else shift.to(zeros)
         self._is_mirrored = True
 
     @property
@@ -64,6 +72,57 @@ class GramStatistics:
                 linalg.mirror_(gram)
             self._is_mirrored = True
         return self._gram
+
+    @property
+    def cross(self) -> Tensor:
+        """The cross products of features and targets, (G, D, K)."""
+        return self.of_combination(self._identity)[0]
+
+    @property
+    def outer(self) -> Tensor:
+        """The outer products of targets, (G, K, K)."""
+        return self.of_combination(self._identity)[1]
+
+    @property
+    def _identity(self) -> Tensor:
+        return torch.eye(len(self.shift), dtype=self.shift.dtype, device=self.shift.device)
+
+    def of_combination(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
+        """The cross and outer products of linear combinations of the targets, without the digits lost to an offset.
+
+        :param coefficients: (K, C), of the dtype of the targets, or real.
+        :returns: (G, D, C) and (G, C, C).
+        """
+        columns = coefficients.to(self.shift.dtype)
+        lifted = torch.cat([columns, self.shift.unsqueeze(0) @ columns])
+        return self._cross @ lifted.to(self._cross.dtype), lifted.mH @ self._outer @ lifted
+
+    def of_group(self, group: int) -> GramStatistics:
+        """The statistics of one group alone, which share memory with these."""
+        return self.from_sums({name: value[group : group + 1] for name, value in self.sums().items()}, self.shift)
+
+    def pooled(self) -> GramStatistics:
+        """The statistics of all groups as one."""
+        return self.from_sums({name: value.sum(0, keepdim=True) for name, value in self.sums().items()}, self.shift)
+
+    def shifted(self, shift: Tensor) -> GramStatistics:
+        """The same statistics with another shift, a new object.
+
+        :param shift: (K,).
+        """
+        if torch.equal(shift, self.shift):
+            return self
+        change = torch.eye(len(shift) + 1, dtype=self.shift.dtype, device=self.shift.device)
+        change[-1, :-1] = self.shift - shift
+        sums = self.sums()
+        sums["cross"] = sums["cross"] @ change.to(sums["cross"].dtype)
+        sums["outer"] = change.mH @ sums["outer"] @ change
+        return self.from_sums(sums, shift)
+
+    @property
+    def num_features(self) -> int:
+        """The number of columns D of the features."""
+        return self._gram.shape[-1]
 
     @property
     def num_rows(self) -> float:
@@ -97,15 +156,16 @@ class GramStatistics:
             f, t = features[rows], targets[rows]
             w, n = (None if part is None else part[rows] for part in (weights, log_noise))
             if tracks:
-                fresh[group] = self.of_rows(f, t, w, n, product_dtype)
+                fresh[group] = self.of_rows(f, t, w, n, product_dtype, self.shift)
                 continue
-            linalg.add_gram_(self._gram[group], self.cross[group], f, t, w, product_dtype)
-            self.outer[group] += _outer(t, w)
+            columns = _with_ones(t, self.shift)
+            linalg.add_gram_(self._gram[group], self._cross[group], f, columns, w, product_dtype)
+            self._outer[group] += _outer(columns, w)
             self.count[group] += f.shape[0]
             self.log_noise[group] += 0.0 if n is None else n.double().sum()
             self._is_mirrored = False
         if tracks:
-            nothing = self.from_sums({name: torch.zeros_like(value[:1]) for name, value in self.sums().items()})
+            nothing = self.empty_group()
             added = self.concatenate([fresh.get(group, nothing) for group in range(len(self.count))])
             for name, value in zip(_FIELDS, self.merge(added).sums().values(), strict=True):
                 setattr(self, name, value)
@@ -119,22 +179,39 @@ class GramStatistics:
         weights: Tensor | None = None,
         log_noise: Tensor | None = None,
         product_dtype: torch.dtype = torch.float64,
+        shift: Tensor | None = None,
     ) -> GramStatistics:
-        """Statistics of one group of rows, with gradients; arguments are those of :meth:`update`."""
-        gram, cross = linalg.gram(features, targets, weights, product_dtype)
+        """Statistics of one group of rows, with gradients.
+
+        :param features: this and what follows are the arguments of :meth:`update`.
+        :param targets: (N, K).
+        :param weights: (N,).
+        :param log_noise: (N,).
+        :param product_dtype: the dtype of products.
+        :param shift: what is subtracted from the targets, (K,); default: zeros.
+        """
+        exact = linalg.accurate_dtype(targets.dtype)
+        known = targets.new_zeros(targets.shape[-1], dtype=exact) if shift is None else shift.to(exact)
+        columns = _with_ones(targets, known)
+        gram, cross = linalg.gram(features, columns, weights, product_dtype)
         count = torch.full((1,), features.shape[0], dtype=torch.float64, device=features.device)
         noise = torch.zeros_like(count) if log_noise is None else log_noise.double().sum().reshape(1)
-        sums = gram.unsqueeze(0), cross.unsqueeze(0), _outer(targets, weights).unsqueeze(0), count, noise
-        return cls.from_sums(dict(zip((name.strip("_") for name in _FIELDS), sums, strict=True)))
+        sums = gram.unsqueeze(0), cross.unsqueeze(0), _outer(columns, weights).unsqueeze(0), count, noise
+        return cls.from_sums(dict(zip((name.strip("_") for name in _FIELDS), sums, strict=True)), known)
 
     @classmethod
     def concatenate(cls, parts: Sequence[GramStatistics]) -> GramStatistics:
         """The groups of several statistics, one after the other.
 
-        :param parts: statistics of the same model.
+        :param parts: statistics of the same model; the result has the shift of the first.
         """
-        every = [part.sums() for part in parts]
-        return cls.from_sums({name: torch.cat([sums[name] for sums in every]) for name in every[0]})
+        shift = parts[0].shift
+        every = [part.shifted(shift).sums() for part in parts]
+        return cls.from_sums({name: torch.cat([sums[name] for sums in every]) for name in every[0]}, shift)
+
+    def empty_group(self) -> GramStatistics:
+        """Statistics of one group without rows, that can be concatenated with these."""
+        return self.from_sums({name: torch.zeros_like(value[:1]) for name, value in self.sums().items()}, self.shift)
 
     def merge(self, other: GramStatistics) -> GramStatistics:
         """The statistics of both sets of rows together, a new object."""
@@ -158,43 +235,59 @@ class GramStatistics:
                     f"expected statistics of the same model, with {name} {tuple(mine.shape)} {mine.dtype} on "
                     f"{mine.device}, got {tuple(its.shape)} {its.dtype} on {its.device}"
                 )
-        theirs = other.sums()
-        return self.from_sums({name: operation(mine, theirs[name]) for name, mine in self.sums().items()})
+        shift = self.shift if self.num_rows else other.shift
+        theirs = other.shifted(shift).sums()
+        sums = {name: operation(mine, theirs[name]) for name, mine in self.shifted(shift).sums().items()}
+        return self.from_sums(sums, shift)
 
     def all_reduce(self) -> Self:
-        """Sum the statistics over all processes of the default ``torch.distributed`` group, in place."""
+        """Sum the statistics over all processes of the default ``torch.distributed`` group, in place.
+
+        All processes take the mean of their shifts first, weighted by their rows.
+        """
         with torch.no_grad():
-            for value in self.sums().values():
-                torch.distributed.all_reduce(torch.view_as_real(value) if value.is_complex() else value)
+            rows = self.count.sum()
+            shift = self.shift * rows
+            for value in (shift, rows):
+                _sum_over_processes(value)
+            for name, value in zip(_FIELDS, self.shifted(shift / rows.clamp_min(1.0)).sums().values(), strict=True):
+                _sum_over_processes(value)
+                setattr(self, name, value)
+            self.shift = shift / rows.clamp_min(1.0)
         return self
 
     def to(self, device: torch.device) -> Self:
         """Move the sums to a device, in place; their dtype stays."""
-        for name in _FIELDS:
+        for name in (*_FIELDS, "shift"):
             setattr(self, name, getattr(self, name).to(device))
         return self
 
     def sums(self) -> dict[str, Tensor]:
-        """The sums by name, with their gradients."""
+        """The sums by name, with their gradients; those of targets are of their shifted columns and of one of ones."""
         return {name.strip("_"): self.gram if name == "_gram" else getattr(self, name) for name in _FIELDS}
 
     @classmethod
-    def from_sums(cls, sums: dict[str, Tensor]) -> GramStatistics:
-        """Statistics that hold the tensors which :meth:`sums` gives."""
+    def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> GramStatistics:
+        """Statistics that hold the tensors which :meth:`sums` gives.
+
+        :param sums: the sums by name.
+        :param shift: what was subtracted from the targets, (K,).
+        """
         result = object.__new__(cls)
-        result._is_mirrored = True
+        result._is_mirrored, result.shift = True, shift
         for name in _FIELDS:
             setattr(result, name, sums[name.strip("_")])
         return result
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Copies of the sums by name, detached."""
-        return {name: value.detach().clone() for name, value in self.sums().items()}
+        """Copies of the sums by name and of the shift, detached."""
+        return {name: value.detach().clone() for name, value in {**self.sums(), "shift": self.shift}.items()}
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> GramStatistics:
         """Statistics from :meth:`state_dict`."""
-        return cls.from_sums({name: value.clone() for name, value in state.items()})
+        copies = {name: value.clone() for name, value in state.items()}
+        return cls.from_sums(copies, copies.pop("shift"))
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles hold: the sums without their autograd graph."""
@@ -214,6 +307,16 @@ class GramStatistics:
         :param path: the file to read.
         """
         return cls.from_state_dict(torch.load(path, weights_only=True))
+
+
+def _sum_over_processes(value: Tensor) -> None:
+    torch.distributed.all_reduce(torch.view_as_real(value) if value.is_complex() else value)
+
+
+def _with_ones(targets: Tensor, shift: Tensor) -> Tensor:
+    """The columns t - s, and one of ones, in double precision."""
+    columns = targets.to(linalg.accurate_dtype(targets.dtype)) - shift
+    return torch.cat([columns, columns.new_ones(len(columns), 1)], dim=-1)
 
 
 def _outer(targets: Tensor, weights: Tensor | None) -> Tensor:

@@ -362,6 +362,8 @@ class FeatureKernel(FeatureStructure, Kernel):
                 f"expected weights of this kernel's {type(self.feature_map).__name__} features, got those of others; "
                 "approximate with the same method, num_features, train_inputs and seed as then, or pickle the model"
             )
+        center = state_dict.get(f"{prefix}center")
+        self.center = None if center is None else torch.empty_like(center)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def get_extra_state(self) -> dict[str, int]:

@@ -41,11 +41,12 @@ def accumulate(
     own = [slice(None) if rows.groups is None else rows.groups == group for group in range(rows.num_groups)]
     own = own[:1] if rows.is_in_all_groups else own
     if torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.feature_parameters())):
-        empty = _empty(kernel, width, rows, rows.num_groups if rows.is_in_all_groups else 1)
+        empty = _empty(kernel, width, rows, rows.num_groups if rows.is_in_all_groups else 1, sums)
         parts = [_tracked(kernel, x[mine], rows.take(mine), product_dtype, itemsize, empty) for mine in own]
         return merged(observations, sums, GramStatistics.concatenate(parts))
     if sums is None or len(sums.count) != rows.num_groups:
-        fresh = accumulate(kernel, observations, x, rows, product_dtype, _empty(kernel, width, rows, rows.num_groups))
+        empty = _empty(kernel, width, rows, rows.num_groups, sums)
+        fresh = accumulate(kernel, observations, x, rows, product_dtype, empty)
         return merged(observations, sums, fresh)
     for mine in own:
         own_x, own_rows = x[mine], rows.take(mine)
@@ -83,27 +84,32 @@ def _tracked(
 ) -> GramStatistics:
     """Statistics of one group of rows with gradients, each chunk checkpointed; ``empty`` where there are no rows."""
 
+    def of_rows(features: Tensor, rows: Rows) -> GramStatistics:
+        return GramStatistics.of_rows(features, rows.targets, rows.weights, rows.log_noise, product_dtype, empty.shift)
+
     def chunk_sums(x: Tensor, rows: Rows) -> dict[str, Tensor]:
         features = kernel.scalar_features(x)
         if not rows.is_in_all_groups:
-            return GramStatistics.of_rows(features, rows.targets, rows.weights, rows.log_noise, product_dtype).sums()
-        parts = []
-        for group in range(rows.num_groups):
-            mine, own = rows.of_group(group)
-            parts.append(GramStatistics.of_rows(features[mine], own.targets, own.weights, own.log_noise, product_dtype))
-        return GramStatistics.concatenate(parts).sums()
+            return of_rows(features, rows).sums()
+        groups = [rows.of_group(group) for group in range(rows.num_groups)]
+        return GramStatistics.concatenate([of_rows(features[mine], own) for mine, own in groups]).sums()
 
     total = None
-    for part in row_chunks(len(x), empty.cross.shape[-2], itemsize):
+    for part in row_chunks(len(x), empty.num_features, itemsize):
         sums = checkpoint(chunk_sums, x[part], rows.take(part), use_reentrant=False, preserve_rng_state=False)
-        added = GramStatistics.from_sums(sums)
+        added = GramStatistics.from_sums(sums, empty.shift)
         total = added if total is None else total.merge(added)
     return empty if total is None else total
 
 
-def _empty(kernel: FeatureStructure, width: int, rows: Rows, groups: int) -> GramStatistics:
+def _empty(
+    kernel: FeatureStructure, width: int, rows: Rows, groups: int, known: GramStatistics | None
+) -> GramStatistics:
+    """Statistics without rows, with the shift of those known, if there are any."""
     needed = 2.0 * rows.num_groups * width**2 * (16 if kernel.is_complex else 8)
     what = f"statistics and factors of {rows.num_groups} x {width} x {width} numbers"
     _checks.fits_in_memory(needed, what, "use fewer features")
-    targets = rows.targets
-    return GramStatistics(width, targets.shape[-1], groups, kernel.is_complex, targets.is_complex(), targets.device)
+    shift = rows.center if known is None else known.shift
+    return GramStatistics(
+        width, len(shift), groups, kernel.is_complex, shift.is_complex(), rows.targets.device, shift.detach()
+    )

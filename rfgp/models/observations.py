@@ -12,7 +12,7 @@ import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, Likelihood
 from torch import Tensor
 
-from .. import _checks
+from .. import _checks, linalg
 from ..likelihoods import ComplexGaussianLikelihood
 from ..likelihoods.dirichlet import dirichlet_targets
 from ..statistics import GramStatistics
@@ -29,6 +29,12 @@ class Rows(NamedTuple):
     log_noise: Tensor | None = None
     groups: Tensor | None = None
     num_groups: int = 1
+
+    @property
+    def center(self) -> Tensor:
+        """The mean of the targets, (K,), in double precision: what is subtracted before they are summed."""
+        exact = self.targets.to(linalg.accurate_dtype(self.targets.dtype))
+        return exact.mean(0)
 
     @property
     def is_in_all_groups(self) -> bool:
@@ -126,14 +132,16 @@ def observations(likelihood: Likelihood) -> Observations:
     )
 
 
-def _residual(coefficients: Tensor) -> Tensor:
-    """Coefficients (k + 1, 1) of the residual y - basis @ coefficients in the columns [y, basis]."""
-    return torch.cat([coefficients.new_ones(1), -coefficients]).unsqueeze(-1)
+def _residual(coefficients: Tensor, target: float = 1.0) -> Tensor:
+    """Coefficients (k + 1, 1) of the residual target * y - basis @ coefficients in the columns [y, basis]."""
+    return torch.cat([coefficients.new_full((1,), target), -coefficients]).unsqueeze(-1)
 
 
-def _quadratic(outer: Tensor, left: Tensor) -> Tensor:
-    value = (left.mH @ outer @ left).squeeze(-1).squeeze(-1)
-    return value.real if value.is_complex() else value
+def _sums(statistics: GramStatistics, residual: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross products (D, 1) and sum of squares of a residual over the rows of the only group."""
+    cross, outer = statistics.of_combination(residual)
+    square = outer.squeeze()
+    return cross[0], square.real if square.is_complex() else square
 
 
 class Homoscedastic(Observations):
@@ -172,13 +180,9 @@ class Homoscedastic(Observations):
 
     def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
         noise = self.likelihood.noise.double().squeeze()
-        residual = _residual(coefficients).to(statistics.outer.dtype)
-        yield System(
-            [(1.0 / noise, statistics.gram[0])],
-            statistics.cross[0] @ residual.to(statistics.cross.dtype) / noise,
-            _quadratic(statistics.outer[0], residual) / noise,
-            statistics.num_rows * noise.log(),
-        )
+        cross, square = _sums(statistics, _residual(coefficients))
+        grams = [(1.0 / noise, statistics.gram[0])]
+        yield System(grams, cross / noise, square / noise, statistics.num_rows * noise.log())
 
 
 class FixedNoise(Observations):
@@ -205,13 +209,8 @@ class FixedNoise(Observations):
         return Rows(torch.cat([y.unsqueeze(-1), basis], dim=-1), 1.0 / total, total.log())
 
     def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
-        residual = _residual(coefficients)
-        yield System(
-            [(torch.ones_like(statistics.log_noise[0]), statistics.gram[0])],
-            statistics.cross[0] @ residual.to(statistics.cross.dtype),
-            _quadratic(statistics.outer[0], residual),
-            statistics.log_noise[0],
-        )
+        grams = [(torch.ones_like(statistics.log_noise[0]), statistics.gram[0])]
+        yield System(grams, *_sums(statistics, _residual(coefficients)), statistics.log_noise[0])
 
     def parameters(self) -> dict[str, Tensor]:
         return {f"likelihood.{name}": value for name, value in self.likelihood.named_parameters()}
@@ -246,20 +245,19 @@ class ClassLabels(Observations):
         extra = self.likelihood.second_noise_covar
         added = torch.zeros((), dtype=torch.float64) if extra is None else extra.noise.double()
         added = added.to(coefficients.device).expand(self.num_systems, 1)
-        gram, cross, outer = statistics.gram.sum(0), statistics.cross.sum(0), statistics.outer.sum(0)
-        grams, crosses, outers = (sums.unbind(0) for sums in (statistics.gram, statistics.cross, statistics.outer))
+        pooled = statistics.pooled()
         for c in range(self.num_systems):
             inside_noise, outside_noise = values.inside_noise + added[c, 0], values.outside_noise + added[c, 0]
             mean = coefficients if coefficients.dim() == 1 else coefficients[c]
-            one = torch.zeros_like(_residual(mean))
-            one[0] = 1.0
-            inside = _residual(mean) + (values.inside - 1.0) * one
-            outside = _residual(mean) + (values.outside - 1.0) * one
-            own, dtype = crosses[c], cross.dtype
+            inside, outside = _residual(mean, values.inside), _residual(mean, values.outside)
+            own = statistics.of_group(c)
+            every_cross, every_square = _sums(pooled, outside)
+            other_cross, other_square = _sums(own, outside)
+            own_cross, own_square = _sums(own, inside)
             rows_inside = statistics.count[c]
             yield System(
-                [(1.0 / outside_noise, gram), (1.0 / inside_noise - 1.0 / outside_noise, grams[c])],
-                (cross - own) @ (outside / outside_noise).to(dtype) + own @ (inside / inside_noise).to(dtype),
-                _quadratic(outer - outers[c], outside) / outside_noise + _quadratic(outers[c], inside) / inside_noise,
+                [(1.0 / outside_noise, pooled.gram[0]), (1.0 / inside_noise - 1.0 / outside_noise, own.gram[0])],
+                (every_cross - other_cross) / outside_noise + own_cross / inside_noise,
+                (every_square - other_square) / outside_noise + own_square / inside_noise,
                 rows_inside * inside_noise.log() + (statistics.num_rows - rows_inside) * outside_noise.log(),
             )

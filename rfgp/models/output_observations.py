@@ -53,7 +53,7 @@ class OutputObservations(Observations):
         raise ValueError("expected the factor of the outputs for their regression, got none; call sums")
 
     def _targets(self, x: Tensor, y: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
-        """Columns [y, basis] with zeros for what is missing, and where y is observed, (N, T)."""
+        """Columns [y, basis] with the mean of y for what is missing, and where y is observed, (N, T)."""
         if not isinstance(y, Tensor):
             raise ValueError(f"expected a torch.Tensor for y, got {type(y).__name__}; use torch.as_tensor")
         values = y.unsqueeze(-1) if y.dim() == 1 and self.num_outputs == 1 else y
@@ -69,15 +69,15 @@ class OutputObservations(Observations):
             raise ValueError("expected finite targets, or NaN for missing ones, got infinite ones; correct them")
         if not bool(observed.any()):
             raise ValueError("expected at least one observed target, got NaN only")
-        return torch.cat([values.nan_to_num(0.0), basis], dim=-1), observed
+        known = torch.where(observed, values, values.nanmean(0).nan_to_num(0.0))
+        return torch.cat([known, basis], dim=-1), observed
 
     def _group(
         self, statistics: GramStatistics, index: int, precision: Tensor, residual: Tensor
     ) -> tuple[OutputGroup, Tensor]:
         """A group of rows, and its quadratic form."""
-        outer = residual.mT @ statistics.outer[index] @ residual
-        group = OutputGroup(precision, statistics.gram[index], statistics.cross[index] @ residual)
-        return group, (precision * outer).sum()
+        cross, outer = statistics.of_group(index).of_combination(residual)
+        return OutputGroup(precision, statistics.gram[index], cross[0]), (precision * outer[0]).sum()
 
     def _unit(self, output: int, like: Tensor) -> Tensor:
         unit = like.new_zeros(self.num_outputs, self.num_outputs)
@@ -299,5 +299,4 @@ def _padded(statistics: GramStatistics, size: int) -> GramStatistics:
     missing = size - len(statistics.count)
     if not missing:
         return statistics
-    empty = GramStatistics.from_sums({name: torch.zeros_like(v[:1]) for name, v in statistics.sums().items()})
-    return GramStatistics.concatenate([statistics, *[empty] * missing])
+    return GramStatistics.concatenate([statistics, *[statistics.empty_group()] * missing])

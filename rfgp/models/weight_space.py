@@ -250,7 +250,7 @@ class WeightSpaceGP(torch.nn.Module):
 
     @staticmethod
     def _num_features(sums: GramStatistics) -> int:
-        return sums.cross.shape[-2]
+        return sums.num_features
 
     def _sums(
         self, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool, sums: GramStatistics | None = None
@@ -280,6 +280,7 @@ class WeightSpaceGP(torch.nn.Module):
         names = {id(parameter): name for name, parameter in self.covar_module.named_parameters()}
         state = {names[id(p)]: p.detach() for p in self.covar_module.feature_parameters()}
         state |= {name: value.detach() for name, value in self._observations.parameters().items()}
+        state |= {name: b for name, b in self.covar_module.named_buffers() if name.rpartition(".")[2] == "center"}
         state[_WEIGHTS] = torch.tensor(self.covar_module.draws)
         return state
 

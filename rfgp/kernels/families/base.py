@@ -24,6 +24,8 @@ class Family(abc.ABC):
     """The method where nothing is known about the inputs."""
     in_products: ClassVar[str | None] = None
     """The method whose single columns are without bias, or None where there is none."""
+    is_shift_invariant: ClassVar[bool] = False
+    """Whether the kernel stays the same where a point is subtracted from all inputs."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel

@@ -27,6 +27,7 @@ class OperatorFamily(Family):
     """
 
     kernel: OperatorValuedKernel
+    is_shift_invariant: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("fourier", "fourier_orthogonal")
     default = "fourier_orthogonal"
 

@@ -29,6 +29,7 @@ class PeriodicFamily(Family):
     """
 
     kernel: PeriodicKernel
+    is_shift_invariant: ClassVar[bool] = True
     methods: ClassVar = ("series", "fourier")
     default = "series"
     in_products = "fourier"
@@ -79,6 +80,7 @@ class CosineFamily(Family):
     r"""CosineKernel of one input column: :math:`\cos(\pi (x - y)/p)`, whose features are one cosine and one sine."""
 
     kernel: CosineKernel
+    is_shift_invariant: ClassVar[bool] = True
     methods: ClassVar = ("series",)
     default = "series"
 

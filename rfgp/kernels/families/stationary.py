@@ -31,6 +31,8 @@ _ISOTROPIC = ("fourier", "fourier_orthogonal", "fourier_hadamard")
 class FourierFamily(Family):
     """Kernels with a spectral law."""
 
+    is_shift_invariant: ClassVar[bool] = True
+
     @property
     @abc.abstractmethod
     def spectrum(self) -> Spectrum:
@@ -109,6 +111,7 @@ class SkewedChiSquaredFamily(FourierFamily):
     """SkewedChiSquaredKernel, shift-invariant in log(x + c)."""
 
     kernel: SkewedChiSquaredKernel
+    is_shift_invariant: ClassVar[bool] = False
     methods: ClassVar = ("fourier",)
     default = "fourier"
     in_products = "fourier"

@@ -1,0 +1,263 @@
+"""Coordinates in which parameters are optimized: of order one whatever the units of the data."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterator
+
+import gpytorch
+import numpy as np
+import torch
+from gpytorch.constraints import Interval
+from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
+from torch import Tensor
+
+from .moments import Moments
+
+_MARGIN = 1e-3
+"""How far, relative to the value, optimized parameters stay from the bounds of their constraints."""
+
+
+class Coordinate(abc.ABC):
+    """Some parameters, as a vector to optimize.
+
+    :param name: the name of the parameter.
+    :param parameters: the tensors that are set.
+    """
+
+    def __init__(self, name: str, parameters: list[Tensor]) -> None:
+        self.name, self.parameters = name, parameters
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates."""
+        return sum(parameter.numel() for parameter in self.parameters)
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bounds."""
+        return np.full(self.size, -np.inf), np.full(self.size, np.inf)
+
+    @abc.abstractmethod
+    def values(self) -> Tensor:
+        """The coordinates of the present parameters, flat, in float64."""
+
+    @abc.abstractmethod
+    def assign(self, values: Tensor) -> None:
+        """Set the parameters from coordinates."""
+
+    @abc.abstractmethod
+    def gradient(self) -> Tensor:
+        """The gradient in the coordinates, from those of the parameters."""
+
+
+class Linear(Coordinate):
+    """A parameter on a linear scale: (value - center) / unit.
+
+    :param name: the name of the parameter.
+    :param parameter: the tensor.
+    :param center: the origin.
+    :param unit: the unit of every element, of a shape that expands to the parameter's.
+    """
+
+    def __init__(self, name: str, parameter: Tensor, center: Tensor, unit: Tensor) -> None:
+        super().__init__(name, [parameter])
+        self.center, self.unit = center, unit.expand(parameter.shape).reshape(-1)
+
+    def values(self) -> Tensor:
+        return (_double(self.parameters[0]) - self.center) / self.unit
+
+    def assign(self, values: Tensor) -> None:
+        _copy(self.parameters[0], values * self.unit + self.center)
+
+    def gradient(self) -> Tensor:
+        return self.unit * _slope(self.parameters[0])
+
+
+class Logarithmic(Coordinate):
+    """A positive parameter under a constraint, by the logarithm of its value.
+
+    :param name: the name of the parameter.
+    :param parameter: the raw tensor.
+    :param constraint: its constraint, with a lower bound of zero or more.
+    """
+
+    def __init__(self, name: str, parameter: Tensor, constraint: Interval) -> None:
+        super().__init__(name, [parameter])
+        self.constraint = constraint
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        lower, upper = (self._flat(b) for b in (self.constraint.lower_bound, self.constraint.upper_bound))
+        smallest = math.log(1e-280 if self.parameters[0].dtype == torch.float64 else 1e-36)
+        low = np.where(lower > 0, np.log(np.maximum(lower, 1e-300)) + _MARGIN, smallest)
+        return low, np.log(upper) - _MARGIN
+
+    def _flat(self, bound: Tensor) -> np.ndarray:
+        return bound.detach().double().expand(self.parameters[0].shape).reshape(-1).cpu().numpy()
+
+    def values(self) -> Tensor:
+        return self.constraint.transform(_double(self.parameters[0], flat=False)).reshape(-1).log()
+
+    def assign(self, values: Tensor) -> None:
+        value = values.exp().reshape(self.parameters[0].shape)
+        _copy(self.parameters[0], self.constraint.inverse_transform(value.to(self.parameters[0].device)))
+
+    def gradient(self) -> Tensor:
+        raw = _double(self.parameters[0], flat=False).requires_grad_(True)
+        with torch.enable_grad():
+            value = self.constraint.transform(raw)
+            (slope,) = torch.autograd.grad(value.sum(), raw)
+        return _slope(self.parameters[0]) * (value.detach() / slope).reshape(-1)
+
+
+class LinearMeanCoordinate(Coordinate):
+    """Weights and bias of a linear mean function of standardized inputs and targets.
+
+    :param name: the name of the mean function.
+    :param mean: the mean function.
+    :param moments: means and standard deviations of inputs and targets.
+    :param output: the output that it is the mean of; default: all.
+    """
+
+    def __init__(self, name: str, mean: LinearMean, moments: Moments, output: int | None = None) -> None:
+        super().__init__(name, [mean.weights] if mean.bias is None else [mean.weights, mean.bias])
+        self.columns = moments.input_mean.unsqueeze(-1)
+        self.center, self.scale = moments.of_output(output)
+        self.units = self.scale / moments.input_scale.unsqueeze(-1)
+
+    def values(self) -> Tensor:
+        weights = _double(self.parameters[0], flat=False)
+        parts = [weights / self.units]
+        if len(self.parameters) > 1:
+            level = _double(self.parameters[1], flat=False) + (weights * self.columns).sum(-2)
+            parts.append((level - self.center) / self.scale)
+        return torch.cat([part.reshape(-1) for part in parts])
+
+    def assign(self, values: Tensor) -> None:
+        size = self.parameters[0].numel()
+        weights = values[:size].reshape(self.parameters[0].shape) * self.units
+        _copy(self.parameters[0], weights)
+        if len(self.parameters) > 1:
+            level = values[size:].reshape(self.parameters[1].shape) * self.scale + self.center
+            _copy(self.parameters[1], level - (weights * self.columns).sum(-2))
+
+    def gradient(self) -> Tensor:
+        weights = _slope(self.parameters[0]).reshape(self.parameters[0].shape)
+        if len(self.parameters) == 1:
+            return (weights * self.units).reshape(-1)
+        bias = _slope(self.parameters[1]).reshape(self.parameters[1].shape)
+        centered = weights - bias.unsqueeze(-2) * self.columns
+        return torch.cat([(centered * self.units).reshape(-1), (bias * self.scale).reshape(-1)])
+
+
+class Coordinates:
+    """All parameters of a model that require gradients, as one vector.
+
+    Positive parameters are optimized by their logarithms, means in standard deviations of the targets, and others in
+    units of their start.
+
+    :param parts: the modules of the model, by the prefix of their parameters.
+    :param moments: means and standard deviations of inputs and targets.
+    :raises ValueError: where no parameter requires gradients.
+    """
+
+    def __init__(self, parts: dict[str, gpytorch.Module], moments: Moments) -> None:
+        self.members = list(_coordinates(parts, moments))
+        if not self.members:
+            raise ValueError("expected parameters to train, got none that require gradients; set requires_grad_(True)")
+        bounds = [member.bounds for member in self.members]
+        self.lower, self.upper = (np.concatenate(parts) for parts in zip(*bounds, strict=True))
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The tensors that are set."""
+        return [parameter for member in self.members for parameter in member.parameters]
+
+    def values(self) -> np.ndarray:
+        """The coordinates of the present parameters."""
+        return np.concatenate([member.values().cpu().numpy() for member in self.members])
+
+    def assign(self, values: np.ndarray) -> None:
+        """Set the parameters from coordinates."""
+        sizes = [member.size for member in self.members]
+        for member, part in zip(self.members, torch.from_numpy(values.copy()).split(sizes), strict=True):
+            member.assign(part)
+
+    def gradient(self) -> np.ndarray:
+        """The gradient in the coordinates, from those of the parameters."""
+        return np.concatenate([member.gradient().cpu().numpy() for member in self.members])
+
+    def mask(self, raw: set[int]) -> np.ndarray:
+        """Which coordinates belong to tensors with these identities."""
+        marks = [np.full(member.size, any(id(p) in raw for p in member.parameters)) for member in self.members]
+        return np.concatenate(marks)
+
+    def at_bounds(self, values: np.ndarray) -> list[tuple[Coordinate, str, float]]:
+        """Members with a coordinate at a bound of their constraint: which bound, and the value there."""
+        found: list[tuple[Coordinate, str, float]] = []
+        start = 0
+        for member in self.members:
+            own = slice(start, start + member.size)
+            start += member.size
+            if not isinstance(member, Logarithmic):
+                continue
+            for side, bound, given in (
+                ("lower", self.lower[own], member.constraint.lower_bound),
+                ("upper", self.upper[own], member.constraint.upper_bound),
+            ):
+                known = member._flat(given)
+                is_at = (np.abs(values[own] - bound) <= _MARGIN) & np.isfinite(known) & (known > 0)
+                if is_at.any():
+                    found.append((member, side, float(known[is_at][0])))
+        return found
+
+
+def _coordinates(parts: dict[str, gpytorch.Module], moments: Moments) -> Iterator[Coordinate]:
+    seen: set[int] = set()
+    for prefix, part in parts.items():
+        owners = {id(p): module for module in part.modules() for p in module.parameters(recurse=False)}
+        several = [module for module in part.modules() if isinstance(module, MultitaskMean)]
+        outputs = {id(mean): t for module in several for t, mean in enumerate(module.base_means)}
+        for name, parameter, constraint in part.named_parameters_and_constraints():
+            owner = owners[id(parameter)]
+            if not parameter.requires_grad or id(parameter) in seen:
+                continue
+            seen.add(id(parameter))
+            full = prefix + name
+            is_joint = isinstance(owner, LinearMean) and all(p.requires_grad for p in owner.parameters())
+            if is_joint and owner.weights.shape[-2] == len(moments.input_mean):
+                seen |= {id(p) for p in owner.parameters()}
+                yield LinearMeanCoordinate(full.rpartition(".")[0], owner, moments, outputs.get(id(owner)))
+            elif constraint is not None and bool((constraint.lower_bound >= 0).all()):
+                yield Logarithmic(full.replace("raw_", ""), parameter, constraint)
+            elif constraint is None and isinstance(owner, ConstantMean):
+                yield Linear(full.replace("raw_", ""), parameter, *moments.of_output(outputs.get(id(owner))))
+            else:
+                is_by_row = parameter.dim() > 1 and name.endswith("covar_factor")
+                yield Linear(
+                    full, parameter, torch.zeros((), dtype=torch.float64), _root_mean_square(parameter, is_by_row)
+                )
+
+
+def _root_mean_square(parameter: Tensor, is_by_row: bool) -> Tensor:
+    """The size of a parameter, or of each of its rows; one where it is zero."""
+    square = _double(parameter, flat=False).square()
+    size = (square.mean(-1, keepdim=True) if is_by_row else square.mean()).sqrt()
+    return torch.where(size > 0, size, torch.ones_like(size))
+
+
+def _double(parameter: Tensor, flat: bool = True) -> Tensor:
+    exact = parameter.detach().double()
+    return exact.reshape(-1) if flat else exact
+
+
+def _slope(parameter: Tensor) -> Tensor:
+    grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    return grad.detach().double().reshape(-1)
+
+
+def _copy(parameter: Tensor, values: Tensor) -> None:
+    with torch.no_grad():
+        parameter.copy_(values.reshape(parameter.shape))

@@ -1,0 +1,216 @@
+"""The log evidence of a model and its data, as training needs it: for some rows or all, and left fitted at the end."""
+
+from __future__ import annotations
+
+import abc
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.models import ExactGP
+from linear_operator.operators import MaskedLinearOperator
+from torch import Tensor
+
+from .. import _checks
+from ..models import WeightSpaceGP
+from .moments import Moments, moments
+
+_ANY_SIZE = 2**62
+
+
+class Objective(abc.ABC):
+    """The log evidence of training data.
+
+    :param model: the model.
+    """
+
+    model: Any
+    x: Tensor
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return self.x.shape[-2]
+
+    @property
+    def can_take_rows(self) -> bool:
+        """Whether the evidence of some of the rows can be evaluated."""
+        return True
+
+    @property
+    @abc.abstractmethod
+    def outputs(self) -> Tensor:
+        """The targets as columns, one per output, with NaN where they are missing."""
+
+    @abc.abstractmethod
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        """The log evidence of these rows, or of all; differentiable."""
+
+    @abc.abstractmethod
+    def finish(self) -> Tensor:
+        """Leave the model fitted, and return the evidence."""
+
+    @abc.abstractmethod
+    def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
+        """The exact kernel and what it is evaluated at, or None where they are not known."""
+
+    @property
+    def moments(self) -> Moments:
+        """The moments of inputs and targets."""
+        return moments(self.x, self.outputs)
+
+
+class WeightSpaceObjective(Objective):
+    """Evidence of a weight-space model, with statistics computed anew for every set of parameters.
+
+    :param model: the model.
+    :param x: inputs.
+    :param y: targets.
+    :param noise: noise variances, for fixed noise.
+    :raises ValueError: for bad data.
+    """
+
+    def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any) -> None:
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            got = ", ".join(type(value).__name__ for value in (x, y))
+            raise ValueError(f"expected tensors x and y for a WeightSpaceGP, got {got}; call fit(model, x, y)")
+        self.model, self.x, self.y, self.noise = model, x, y, noise
+        with torch.no_grad(), _quiet():
+            model.fit(x, y, noise)
+
+    @property
+    def outputs(self) -> Tensor:
+        likelihood = self.model.likelihood
+        if isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood):
+            _, targets, _ = likelihood._prepare_targets(self.y, likelihood.alpha_epsilon, torch.float64)
+            return targets.reshape(-1, 1)
+        return self.y.unsqueeze(-1) if self.y.dim() == 1 else self.y
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        x, y, noise = self.x, self.y, self.noise
+        if rows is not None:
+            x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
+        with _quiet():
+            return self.model.fit(x, y, noise).log_marginal_likelihood()
+
+    def finish(self) -> Tensor:
+        return self.model.fit(self.x, self.y, self.noise).log_marginal_likelihood()
+
+    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
+        return self.model.covar_module.exact_kernel, self.x
+
+
+class ExactObjective(Objective):
+    """Evidence of an exact GPyTorch model, by Cholesky factors.
+
+    :param model: the model.
+    :param x: new inputs; default: those of the model.
+    :param y: new targets.
+    :raises ValueError: for bad data; the model stays as it was.
+    """
+
+    def __init__(self, model: ExactGP, x: Any, y: Any) -> None:
+        if (x is None) != (y is None):
+            given, missing = ("x", "y") if y is None else ("y", "x")
+            raise ValueError(f"expected x and y together, got {given} alone; pass {missing} too, or neither")
+        if x is None:
+            if model.train_inputs is None or model.train_targets is None:
+                raise ValueError("expected training data, got a model without; call fit(model, x, y)")
+            inputs, targets = model.train_inputs, model.train_targets
+        else:
+            inputs, targets = (x,), y
+        self.is_masked = gpytorch.settings.observation_nan_policy.value() == "mask"
+        self._check(inputs[0], targets)
+        self.model, self.x, self.inputs, self.targets = model, inputs[0], inputs, targets
+        if x is not None:
+            model.set_train_data(x, y, strict=False)
+        self.likelihood = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+        model.train()
+
+    def _check(self, x: Any, y: Any) -> None:
+        inputs = _checks.finite(_checks.inputs(x.unsqueeze(-1) if isinstance(x, Tensor) and x.dim() == 1 else x))
+        if not isinstance(y, Tensor) or not y.is_floating_point():
+            got = y.dtype if isinstance(y, Tensor) else type(y).__name__
+            raise ValueError(f"expected a floating-point tensor for y, got {got}; convert it with torch.as_tensor")
+        if not self.is_masked and bool(torch.isnan(y).any()):
+            raise ValueError(
+                "expected targets without NaN, got some; remove them, or train and predict inside "
+                'gpytorch.settings.observation_nan_policy("mask")'
+            )
+        if not self.is_masked:
+            _checks.finite(y, "y")
+        if inputs.shape[-2] not in y.shape:
+            raise ValueError(
+                f"expected y with a target for each of {inputs.shape[-2]} rows, got shape {tuple(y.shape)}; correct it"
+            )
+
+    @property
+    def is_many(self) -> bool:
+        """Whether the last dimension of the targets is that of several outputs."""
+        return hasattr(self.model.likelihood, "num_tasks") and self.targets.dim() > 1
+
+    @property
+    def can_take_rows(self) -> bool:
+        """For plain data alone: noise that is known by row, and batches, are taken whole."""
+        is_fixed = isinstance(self.model.likelihood, FixedNoiseGaussianLikelihood)
+        return not is_fixed and len(self.inputs) == 1 and self.x.dim() == 2 and self.targets.dim() <= 1 + self.is_many
+
+    @property
+    def outputs(self) -> Tensor:
+        return self.targets.reshape(-1, self.targets.shape[-1]) if self.is_many else self.targets.reshape(-1, 1)
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        if rows is None:
+            return self._evidence(self.inputs, self.targets)
+        inputs, targets = (self.x[rows],), self.targets[rows]
+        self.model.set_train_data(*inputs, targets, strict=False)
+        try:
+            return self._evidence(inputs, targets)
+        finally:
+            self.model.set_train_data(self.inputs, self.targets, strict=False)
+
+    def _evidence(self, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+        with cholesky_forced():
+            output = self.model(*inputs)
+            marginal = self.likelihood.likelihood(output, *inputs)
+            if self.is_masked:
+                observed = ~torch.isnan(targets)
+                rows = observed.reshape(-1)
+                covariance = MaskedLinearOperator(marginal.lazy_covariance_matrix, rows, rows)
+                marginal, targets = MultivariateNormal(marginal.mean[observed], covariance), targets[observed]
+            return marginal.log_prob(targets).sum()
+
+    def finish(self) -> Tensor:
+        value = self.evidence()
+        self.model.eval()
+        return value
+
+    def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
+        """Those of the lazy covariance that the model makes, so that features which a network makes are seen too."""
+        with torch.no_grad():
+            covariance = self.model.forward(*self.inputs).lazy_covariance_matrix
+        kernel, x = getattr(covariance, "kernel", None), getattr(covariance, "x1", self.x)
+        if kernel is None:
+            kernel, x = getattr(self.model, "covar_module", None), self.x
+        return None if kernel is None else (getattr(kernel, "exact_kernel", kernel), x)
+
+
+@contextmanager
+def cholesky_forced() -> Iterator[None]:
+    """GPyTorch settings under which exact models use Cholesky factors whatever their size."""
+    with gpytorch.settings.max_cholesky_size(_ANY_SIZE), gpytorch.settings.cholesky_max_tries(6):
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No advice while parameters are tried: it is given once, by the fit at the end."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*features exceed the")
+        yield

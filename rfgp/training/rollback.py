@@ -1,0 +1,41 @@
+"""What a model was before something that may fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+class Rollback:
+    """Parameters, buffers, training data and caches of a model, to be restored after a failure.
+
+    :param model: the model.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self._values = [(p, p.detach().clone()) for p in model.parameters()]
+        self._modules = [(module, dict(vars(module)), _tables(module)) for module in model.modules()]
+        self._lists = [(v, list(v)) for _, own, _ in self._modules for v in own.values() if isinstance(v, list)]
+
+    def restore(self) -> None:
+        """Put everything back."""
+        with torch.no_grad():
+            for parameter, value in self._values:
+                parameter.copy_(value)
+                parameter.grad = None
+        for module, own, tables in self._modules:
+            vars(module).clear()
+            vars(module).update(own)
+            for name, table in zip(_MODULE_TABLES, tables, strict=True):
+                vars(module)[name].clear()
+                vars(module)[name].update(table)
+        for known, values in self._lists:
+            known[:] = values
+
+
+def _tables(module: torch.nn.Module) -> list[dict[str, Any]]:
+    return [dict(vars(module)[name]) for name in _MODULE_TABLES]

@@ -1,0 +1,237 @@
+"""Where training starts: lengthscales, scales, noise and means in the units of the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.constraints import Interval
+from gpytorch.kernels import (
+    AdditiveKernel,
+    ConstantKernel,
+    CosineKernel,
+    IndexKernel,
+    Kernel,
+    LinearKernel,
+    MultitaskKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    ProductKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
+from torch import Tensor
+
+from ..kernels import DecomposableKernel, FeatureKernel
+from .moments import Moments
+
+_SAMPLE = 1000
+_NOISE_SHARE = 0.1
+
+
+def sample_rows(num_rows: int, size: int = _SAMPLE) -> Tensor:
+    """The same random rows for the same number of rows, at most ``size`` of them.
+
+    :param num_rows: how many there are.
+    :param size: how many are drawn.
+    """
+    return torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:size]
+
+
+def median_distances(x: Tensor) -> Tensor:
+    """The median distance between two rows in every column of x (..., N, d), (d,), in float64.
+
+    Where most rows agree in a column it is the mean distance, and one where all do.
+    """
+    flat = x.detach().reshape(-1, x.shape[-1]).double()
+    rows = flat[sample_rows(len(flat)).to(flat.device)]
+    distances = torch.cat([(rows - rows.roll(shift, 0)).abs() for shift in range(1, min(len(rows), 6))] or [rows * 0.0])
+    median, mean = distances.median(0).values, distances.mean(0)
+    result = torch.where(median > 0, median, mean)
+    return torch.where(result > 0, result, torch.ones_like(result))
+
+
+def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: Moments) -> tuple[set[int], set[int]]:
+    """Set parameters from the data, and return the identities of the lengths and of the noises that were guessed.
+
+    Lengthscales and what acts like them are set where they have GPyTorch's default value: what the user has set stays.
+
+    :param model: what has a likelihood and a mean function.
+    :param kernel: the exact kernel, whose parameters the model has.
+    :param x: inputs of the kernel, (..., N, d).
+    :param moments: the moments of the data.
+    """
+    lengths: set[int] = set()
+    with torch.no_grad():
+        for leaf, columns in leaves(kernel, x):
+            lengths |= _start_lengths(leaf, columns)
+        noises = _start_noise(model.likelihood, moments)
+        rows = x.reshape(-1, x.shape[-1])
+        sample = rows[sample_rows(len(rows), 512).to(rows.device)]
+        _start_scale(kernel, sample, moments.output_variances.clamp_min(1e-150))
+        for module in model.modules():
+            if isinstance(module, MultitaskMean):
+                for part, mean in zip(module.base_means, moments.output_means, strict=False):
+                    _start_mean(part, float(mean))
+        _start_mean(getattr(model, "mean_module", None), float(moments.mean))
+    return lengths, noises
+
+
+def center_inputs(model: torch.nn.Module, x: Tensor) -> None:
+    """Let the shift-invariant kernels with features in a model subtract the mean of the inputs, if they have no center.
+
+    :param model: a model with a ``covar_module``.
+    :param x: its inputs, (..., N, d).
+    """
+    kernel = getattr(model, "covar_module", None)
+    if not isinstance(kernel, Kernel):
+        return
+    for part, columns in leaves(kernel, x):
+        if isinstance(part, FeatureKernel) and part.center is None and part.family.is_shift_invariant:
+            part.center = columns.detach().reshape(-1, columns.shape[-1]).mean(0)
+
+
+def leaves(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
+    """The parts of a kernel that have no parts, or features of their own, with the columns that they see.
+
+    :param kernel: an exact kernel, or one with features.
+    :param x: its inputs, (..., N, d).
+    """
+    if kernel.active_dims is not None:
+        x = x.index_select(-1, kernel.active_dims)
+    yield from _inner_leaves(kernel, x)
+
+
+def _inner_leaves(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part is not kernel]
+    parts = [] if isinstance(kernel, FeatureKernel) else parts
+    direct = [part for part in parts if not any(part in other.modules() for other in parts if other is not part)]
+    if not direct:
+        yield kernel, x
+    for part in direct:
+        is_composed = isinstance(kernel, AdditiveKernel | ProductKernel)
+        yield from leaves(part, x) if is_composed else _inner_leaves(part, x)
+
+
+def _start_lengths(kernel: Kernel, x: Tensor) -> set[int]:
+    """Set what is measured in units of the inputs, where it has its default value."""
+    distances = median_distances(x)
+    length = distances * math.sqrt(len(distances))
+    if isinstance(kernel, PolynomialKernel):
+        if _is_default(kernel, "offset"):
+            _set_within(kernel, "offset", x.double().square().sum(-1).mean())
+        return set()
+    if isinstance(kernel, SpectralMixtureKernel):
+        return _start_mixture(kernel, distances)
+    name = "period_length" if isinstance(kernel, PeriodicKernel | CosineKernel) else "lengthscale"
+    if not hasattr(kernel, f"raw_{name}") or not _is_default(kernel, name):
+        return set()
+    raw = getattr(kernel, f"raw_{name}")
+    start = 2.0 * distances if name == "period_length" else length
+    _set_within(kernel, name, start if raw.shape[-1] == len(start) else start.square().mean().sqrt())
+    return {id(raw)}
+
+
+def _start_mixture(kernel: SpectralMixtureKernel, distances: Tensor) -> set[int]:
+    """Frequencies spread from zero to one per median distance."""
+    names = ("mixture_means", "mixture_scales")
+    if not all(_is_default(kernel, name) for name in names):
+        return set()
+    positions = (torch.arange(kernel.num_mixtures, dtype=torch.float64, device=distances.device) + 0.5) / (
+        2.0 * kernel.num_mixtures
+    )
+    _set_within(kernel, "mixture_means", (positions[:, None] / distances).unsqueeze(-2))
+    _set_within(kernel, "mixture_scales", (1.0 / (2.0 * math.pi * distances)).expand(kernel.num_mixtures, 1, -1))
+    return {id(kernel.raw_mixture_means), id(kernel.raw_mixture_scales)}
+
+
+def _is_default(kernel: Kernel, name: str) -> bool:
+    """Whether a parameter learns and still has the value that GPyTorch gives it."""
+    raw = getattr(kernel, f"raw_{name}")
+    return bool(raw.requires_grad) and bool((raw == 0).all())
+
+
+def _start_noise(likelihood: Any, moments: Moments) -> set[int]:
+    """A tenth of the variance of the targets."""
+    variances = moments.output_variances.clamp_min(1e-150)
+    smallest = variances.min() if hasattr(likelihood, "raw_task_noises") else moments.variance
+    wanted: list[tuple[gpytorch.Module, str, Tensor]] = []
+    if isinstance(likelihood, GaussianLikelihood):
+        wanted = [(likelihood.noise_covar, "noise", moments.variance)]
+    if isinstance(likelihood, MultitaskGaussianLikelihood):
+        wanted = [(likelihood, "task_noises", variances), (likelihood, "noise", smallest)]
+        factor = getattr(likelihood, "task_noise_covar_factor", None)
+        if factor is not None and factor.requires_grad:
+            size = factor.square().sum(-1, keepdim=True).clamp_min(1e-12)
+            factor.mul_((_NOISE_SHARE * variances.unsqueeze(-1) / size).sqrt().to(factor))
+    found = [(m, name, v) for m, name, v in wanted if getattr(m, f"raw_{name}", None) is not None]
+    free = [(m, name, v) for m, name, v in found if getattr(m, f"raw_{name}").requires_grad]
+    for module, name, variance in free:
+        _set_within(module, name, _NOISE_SHARE * variance)
+    return {id(getattr(module, f"raw_{name}")) for module, name, _ in free}
+
+
+def _start_mean(mean: Any, value: float) -> None:
+    if isinstance(mean, ConstantMean) and mean.raw_constant.requires_grad:
+        mean.initialize(constant=value)
+    if isinstance(mean, LinearMean) and mean.weights.requires_grad:
+        mean.weights.zero_()
+        if mean.bias is not None:
+            mean.bias.fill_(value)
+
+
+def _start_scale(kernel: Kernel, x: Tensor, variances: Tensor) -> bool:
+    """Give the kernel the variance of the outputs; parts of a sum have equal shares. Whether it has a scale to set."""
+    if isinstance(kernel, AdditiveKernel):
+        shares = variances / len(kernel.kernels)
+        return any([_start_scale(part, x, shares) for part in kernel.kernels])
+    if isinstance(kernel, MultitaskKernel | DecomposableKernel):
+        tasks = kernel.task_covar_module
+        if isinstance(tasks, IndexKernel) and len(variances) == len(tasks.covar_factor):
+            _start_tasks(tasks, variances)
+            _start_scale(kernel.data_covar_module, x, torch.ones_like(variances[:1]))
+            return True
+    level = float(kernel(x, diag=True).double().mean())
+    if not math.isfinite(level) or level <= 0.0:
+        return False
+    return _multiply(kernel, float(variances.mean()) / level)
+
+
+def _start_tasks(tasks: IndexKernel, variances: Tensor) -> None:
+    """Scale the rows of the covariance of tasks to the variances of the outputs; correlations stay."""
+    if not tasks.covar_factor.requires_grad:
+        return
+    factor = tasks.covar_factor
+    present = factor.square().sum(-1) + tasks.var
+    ratio = (variances / present.double()).to(factor)
+    factor.mul_(ratio.sqrt().unsqueeze(-1))
+    _set_within(tasks, "var", tasks.var * ratio)
+
+
+def _multiply(kernel: Kernel, factor: float) -> bool:
+    """Multiply a kernel by a number through one of its parameters; whether it has one."""
+    names = {ScaleKernel: "outputscale", LinearKernel: "variance", ConstantKernel: "constant"}
+    names[SpectralMixtureKernel] = "mixture_weights"
+    for kind, name in names.items():
+        if isinstance(kernel, kind) and getattr(kernel, f"raw_{name}").requires_grad:
+            _set_within(kernel, name, factor * getattr(kernel, name).double())
+            return True
+    if isinstance(kernel, ProductKernel):
+        return any(_multiply(part, factor) for part in kernel.kernels)
+    return isinstance(kernel, ScaleKernel) and _multiply(kernel.base_kernel, factor)
+
+
+def _set_within(module: gpytorch.Module, name: str, value: Tensor) -> None:
+    """Set a parameter to a value, moved inside the bounds of its constraint."""
+    raw = getattr(module, f"raw_{name}")
+    constraint: Interval = getattr(module, f"raw_{name}_constraint")
+    lower, upper = constraint.lower_bound.double(), constraint.upper_bound.double()
+    exact = torch.as_tensor(value, dtype=torch.float64, device=raw.device).expand(raw.shape)
+    smallest = torch.where(lower > 0, 1.01 * lower, lower)
+    inside = torch.minimum(torch.maximum(exact, smallest), torch.where(upper > 0, 0.99 * upper, upper))
+    module.initialize(**{name: inside.to(raw.dtype)})
