@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import io
+import math
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import datasets, kernels, plots, study
+from . import __version__, datasets, kernels, plots, study
 from .datasets.sources import DATA_DIR_VARIABLE
 from .datasets.table import SUFFIXES
+
+_MOST_DIGITS = 18
 
 
 class _Parser(argparse.ArgumentParser):
@@ -26,18 +31,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the arguments; those of the process where it is None.
     :returns: 0, or 2 after a message on stderr that says what is wrong; 130 where the user interrupts.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # the table has signs that ASCII lacks
     try:
         return _study(_parser().parse_args(argv))
-    except (ValueError, OSError, ImportError) as error:
-        print(f"rfgp: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+    except BrokenPipeError:
+        return _failed("expected to print to the end, got a closed pipe; read all of the output")
+    except OSError as error:
+        place = "" if error.filename is None else f" for {str(error.filename)!r}"
+        return _failed(f"expected a path that can be used, got {error.strerror or error}{place}; check it")
+    except (ValueError, ImportError) as error:
+        return _failed(str(error))
     except KeyboardInterrupt:
         print("rfgp: interrupted, nothing written", file=sys.stderr)
         return 130
 
 
+def _failed(message: str) -> int:
+    print(f"rfgp: error: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="rfgp", description="Random features for Gaussian processes.", allow_abbrev=False)
+    parser.add_argument(
+        "--version", action="version", version=f"rfgp {__version__}", help="print the version, and exit"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     command = commands.add_parser(
         "study",
@@ -45,26 +64,34 @@ def _parser() -> argparse.ArgumentParser:
         help="compare random features with the exact Gaussian process on a data set",
         description="Compare random features with the exact Gaussian process: divergence from it, error, and time. "
         "Prints a table, and writes results.json and study.png.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = command.add_argument
     add("data", metavar="DATA", help=f"one of {', '.join(datasets.LOADERS)}, or a CSV or NPZ file")
     add("--target", help="name or index of the target column of a CSV file, or name of the target array of an NPZ file")
-    add("--inputs", default="x", help="name of the array of inputs of an NPZ file")
-    add("--task", choices=("classification", "regression"), help="default: classification for integers and strings")
-    add("--scaling", choices=("standardize", "unit", "none"), help="default: unit for images, standardize for others")
+    add("--inputs", help="name of the array of inputs of an NPZ file (default: x)")
+    add("--task", choices=("classification", "regression"), help="(default: classification for integers and strings)")
+    add("--scaling", choices=("standardize", "unit", "none"), help="(default: unit for images, standardize for others)")
     add("--data-dir", help=f"directory of the archives of built-in data sets (default: ${DATA_DIR_VARIABLE})")
-    add("--kernel", default="polynomial:3", help="polynomial:p, linear, rbf, matern:nu or rq")
+    add("--kernel", default="polynomial:3", help="polynomial:p, linear, rbf, matern:nu or rq (default: %(default)s)")
     add(
         "--methods",
         help=f"auto or among {', '.join(kernels.METHODS)}, each with an optional :real, :complex or :ctr, separated by "
         "commas (default: those that suit the kernel)",
     )
-    add("--num-features", default=",".join(map(str, study.NUM_FEATURES)), help="numbers separated by commas")
-    add("--seeds", default="5", help="the number of seeds")
-    add("--exact-limit", default="1000", help="the largest number of training rows of the exact model")
-    add("--alpha-epsilon", default="0.01", help="concentration of the Dirichlet likelihood outside the class")
-    add("--out", default="study-results", help="directory of the results")
+    widths = ",".join(map(str, study.NUM_FEATURES))
+    add("--num-features", default=widths, help="numbers separated by commas (default: %(default)s)")
+    add("--seeds", default="5", help="the number of seeds (default: %(default)s)")
+    add(
+        "--exact-limit",
+        default="1000",
+        help="the largest number of training rows of the exact model (default: %(default)s)",
+    )
+    add(
+        "--alpha-epsilon",
+        default="0.01",
+        help="concentration of the Dirichlet likelihood outside the class (default: %(default)s)",
+    )
+    add("--out", default="study-results", help="directory of the results (default: %(default)s)")
     return parser
 
 
@@ -80,18 +107,16 @@ def _study(arguments: argparse.Namespace) -> int:
         "scaling": arguments.scaling,
     }
     dataset = _dataset(arguments)
-    out = Path(arguments.out)
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"expected a directory for --out, got the file {str(out)!r}; choose another")
-    out.mkdir(parents=True, exist_ok=True)
+    out = _directory(arguments.out)
     print(
         f"{dataset.name}: {dataset.task}, {len(dataset.x_train):,} training rows, {len(dataset.x_test):,} test rows, "
         f"{dataset.x_train.shape[-1]} inputs" + (f", {dataset.num_classes} classes" if dataset.num_classes else ""),
         flush=True,
     )
     result = study.run(dataset, **settings, progress=True)
+    paths = result.save(out)
     print(f"exact model on {result.data['exact_rows']:,} rows: {result.training}\n\n{result.table()}\n")
-    for path in result.save(out):
+    for path in paths:
         print(f"wrote {path}")
     return 0
 
@@ -99,14 +124,36 @@ def _study(arguments: argparse.Namespace) -> int:
 def _dataset(arguments: argparse.Namespace) -> datasets.Dataset:
     data = arguments.data
     if not data.lower().endswith(SUFFIXES):
-        if arguments.target is not None or arguments.task is not None:
+        if any(option is not None for option in (arguments.target, arguments.task, arguments.inputs)):
             raise ValueError(
-                f"expected --target and --task for CSV and NPZ files, got the name {data!r}; leave them out"
+                f"expected --target, --task and --inputs for CSV and NPZ files, got the name {data!r}; leave them out"
             )
         return datasets.load(data, arguments.data_dir)
     if arguments.target is None:
         raise ValueError(f"expected the name of the target in {data}, got none; pass --target")
-    return datasets.read_table(data, arguments.target, arguments.inputs, arguments.task)
+    if arguments.inputs is not None and not data.lower().endswith(".npz"):
+        raise ValueError(f"expected --inputs for NPZ files, got the file {data}; leave it out")
+    return datasets.read_table(data, arguments.target, arguments.inputs or "x", arguments.task)
+
+
+def _directory(name: str) -> Path:
+    """The directory of the results, made where it does not exist, once a file has been written to it."""
+    out = Path(name)
+    if not name or (out.exists() and not out.is_dir()):
+        got = f"the file {name!r}" if name else "an empty name"
+        raise ValueError(f"expected a directory for --out, got {got}; choose another")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as probe:
+            probe.write(b"probe")
+    except OSError as error:
+        raise ValueError(
+            f"expected a directory that can be written to for --out, got {name!r} ({error.strerror}); choose another"
+        ) from None
+    for result in study.FILES:
+        if (out / result).is_dir():
+            raise ValueError(f"expected to write {result} to --out, got a directory {str(out / result)!r}; move it")
+    return out
 
 
 def _list(text: str) -> list[str]:
@@ -114,16 +161,21 @@ def _list(text: str) -> list[str]:
 
 
 def _integer(option: str, text: str) -> int:
-    if not text.isdigit() or int(text) == 0:
-        raise ValueError(f"expected a positive integer for {option}, got {text!r}; choose another")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) == 0:
+        raise ValueError(
+            f"expected a positive integer for {option}, got {text[:40]!r}; choose one of up to {_MOST_DIGITS} digits"
+        )
     return int(text)
 
 
 def _number(option: str, text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise ValueError(f"expected a number for {option}, got {text!r}; choose another") from None
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError(f"expected a positive number for {option}, got {text!r}; choose another")
+    return value
 
 
 if __name__ == "__main__":

@@ -61,7 +61,10 @@ def check_installed() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise ImportError("expected matplotlib for figures, got none; pip install 'rfgp[plots]'") from None
+        raise ImportError(
+            "expected matplotlib for figures, got none; install the extra study, from a checkout by "
+            "pip install '.[study]'"
+        ) from None
 
 
 def comparison(

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
 import time
 import warnings
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import gpytorch
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, RQKernel, ScaleKernel
+from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from torch.distributions import Normal
 from tqdm.auto import tqdm
@@ -48,6 +50,9 @@ FOURIER_METHODS = ("fourier", "fourier_orthogonal", "fourier_hadamard")
 """Those of a shift-invariant kernel; "rbf" has optimized_maclaurin:real and :ctr besides."""
 
 NUM_FEATURES = (128, 256, 512, 1024)
+FILES = ("results.json", "study.png")
+"""The files that a study writes."""
+
 MEASURES = (
     "kl",
     "kl_reverse",
@@ -60,6 +65,7 @@ MEASURES = (
     "seconds",
 )
 _KL_ROWS = 1000
+_MOST_SEEDS = 1000
 _DRAWS = 512
 
 
@@ -221,8 +227,8 @@ class StudyResult:
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
         figure = self.figure()
         return [
-            _files.write_whole(folder / "results.json", lambda path: path.write_text(text, encoding="utf-8")),
-            _files.write_whole(folder / "study.png", lambda path: figure.savefig(path, format="png", dpi=200)),
+            _files.write_whole(folder / FILES[0], lambda path: path.write_text(text, encoding="utf-8")),
+            _files.write_whole(folder / FILES[1], lambda path: figure.savefig(path, format="png", dpi=200)),
         ]
 
 
@@ -263,9 +269,10 @@ def run(
     base = exact_kernel(kernel)
     widths = [_checks.positive_integer("num_features", width) for width in _unique("num_features", num_features)]
     names = _unique("methods", default_methods(kernel) if methods is None else methods)
-    seeds = range(_checks.positive_integer("num_seeds", num_seeds))
+    seeds = range(_checks.positive_integer("num_seeds", num_seeds, largest=_MOST_SEEDS))
     _checks.positive_integer("exact_limit", exact_limit)
     bench = _Bench(dataset, base, exact_limit, alpha_epsilon, scaling or dataset.scaling)
+    bench.check_memory(max(widths))
     for method in names:
         for width in widths:
             bench.approximation(method, width, seed=0)
@@ -303,7 +310,7 @@ def exact_kernel(name: str) -> Kernel:
     3
     """
     family, _, argument = name.partition(":")
-    if family == "polynomial" and argument.isdigit() and int(argument) > 0:
+    if family == "polynomial" and re.fullmatch("[1-9][0-9]{0,9}", argument):
         return ScaleKernel(PolynomialKernel(power=int(argument))).double()
     if family == "matern" and argument in ("0.5", "1.5", "2.5"):
         return ScaleKernel(MaternKernel(nu=float(argument))).double()
@@ -340,9 +347,12 @@ def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor,
     if scaling == "none":
         return train, test, "inputs as they are"
     if scaling == "unit":
-        train, test = (x / _nonzero(x.norm(dim=-1, keepdim=True)) for x in (train, test))
+        train, test = (
+            x / _divisor(x.norm(dim=-1, keepdim=True), (x != 0).any(-1, keepdim=True), "inputs") for x in (train, test)
+        )
         return train, test, "rows of the inputs divided by their norms"
-    mean, std = train.mean(0), _nonzero(train.std(0, correction=0)) * train.shape[-1] ** 0.5
+    mean = train.mean(0)
+    std = _divisor(train.std(0, correction=0), (train != train[:1]).any(0), "inputs") * train.shape[-1] ** 0.5
     return (train - mean) / std, (test - mean) / std, "columns of the inputs standardised, and divided by sqrt(d)"
 
 
@@ -381,7 +391,11 @@ class _Bench:
         self.points = _some_rows(len(self.x_test), _KL_ROWS)
         self.classes = dataset.num_classes
         if self.classes is None:
-            self.shift, self.unit = float(dataset.y_train.mean()), float(dataset.y_train.std(correction=0))
+            std = dataset.y_train.std(correction=0)
+            self.shift, self.unit = (
+                float(dataset.y_train.mean()),
+                float(_divisor(std, std.new_ones(()).bool(), "targets")),
+            )
             self.y = (dataset.y_train - self.shift) / self.unit
             self.likelihood: Any = gpytorch.likelihoods.GaussianLikelihood().double()
             self.targets = self.y[self.some]
@@ -397,6 +411,11 @@ class _Bench:
         needed = 64.0 * (self.classes or 1) * len(self.some) ** 2
         what = f"the training of an exact model of {len(self.some)} rows"
         _checks.fits_in_memory(needed, what, "lower --exact-limit (exact_limit)")
+
+    def check_memory(self, num_features: int) -> None:
+        """Raise where sums, factors and test features of so many features do not fit in memory."""
+        needed = 8.0 * num_features * (3 * (self.classes or 1) * num_features + 2 * len(self.x_test))
+        _checks.fits_in_memory(needed, f"models of {num_features:,} features", "lower --num-features (num_features)")
 
     def description(self) -> dict[str, Any]:
         """The data set, without its rows."""
@@ -418,7 +437,13 @@ class _Bench:
     def learn(self, progress: bool | None) -> FitSummary:
         """Learn the parameters with the exact model, and freeze them."""
         model = _Exact(self.x[self.some], self.targets, self.likelihood, self.mean, self.kernel)
-        summary = fit(model, progress=progress)
+        try:
+            summary = fit(model, progress=progress)
+        except (NotPSDError, NanError) as error:
+            raise ValueError(
+                f"expected an exact model with a Cholesky factor in float64, got none ({error}); choose another "
+                "scaling of the inputs (--scaling) or another kernel"
+            ) from None
         model.requires_grad_(False)
         return summary
 
@@ -512,7 +537,14 @@ def _some_rows(total: int, limit: int) -> Tensor:
     return torch.randperm(total, generator=torch.Generator().manual_seed(0))[:limit].sort().values
 
 
-def _nonzero(scale: Tensor) -> Tensor:
+def _divisor(scale: Tensor, varies: Tensor, name: str) -> Tensor:
+    """Scales to divide by, 1 where nothing varies, or a ValueError where squares leave the range of float64."""
+    bad = ~torch.isfinite(scale) | (varies & (scale == 0))
+    if bool(bad.any()):
+        raise ValueError(
+            f"expected {name} whose squares are within the range of float64, got a scale of {float(scale[bad][0]):g}; "
+            "multiply them by a constant"
+        )
     return torch.where(scale > 0, scale, torch.ones_like(scale))
 
 

@@ -245,7 +245,7 @@ BAD_SETTINGS = [
     ({"methods": []}, "expected at least one value for methods, got none"),
     ({"num_features": [9]}, "expected an even num_features for tensor_srht:ctr, .* got 9"),
     ({"num_features": []}, "expected at least one value for num_features, got none"),
-    ({"num_seeds": 0}, "expected a positive integer for num_seeds, got 0"),
+    ({"num_seeds": 0}, "expected an integer from 1 to 1000 for num_seeds, got 0"),
     ({"exact_limit": 0}, "expected a positive integer for exact_limit, got 0"),
     ({"scaling": "minmax"}, "expected one of standardize, unit, none for scaling, got 'minmax'"),
 ]
@@ -273,7 +273,7 @@ BAD_COMMANDS = [
     (["study", "moons"], "expected one of concrete, diabetes, digits"),
     (
         ["study", "diabetes", "--target", "y"],
-        "expected --target and --task for CSV and NPZ files, got the name 'diabetes'",
+        "expected --target, --task and --inputs for CSV and NPZ files, got the name 'diabetes'",
     ),
     (["study", "protein"], "expected a data directory with protein.npz, got none"),
     (["study", "protein", "--data-dir", "nowhere"], "expected an existing file, got 'nowhere/protein.npz'"),
@@ -289,8 +289,8 @@ BAD_COMMANDS = [
     (["study", "diabetes", "--num-features", "-8"], "expected a positive integer for --num-features, got '-8'"),
     (["study", "diabetes", "--seeds", "0"], "expected a positive integer for --seeds, got '0'"),
     (["study", "diabetes", "--exact-limit", "1.5"], "expected a positive integer for --exact-limit, got '1.5'"),
-    (["study", "diabetes", "--alpha-epsilon", "small"], "expected a number for --alpha-epsilon, got 'small'"),
-    (["study", "digits", "--alpha-epsilon", "-1"], "expected a positive alpha_epsilon, got -1.0"),
+    (["study", "diabetes", "--alpha-epsilon", "small"], "expected a positive number for --alpha-epsilon, got 'small'"),
+    (["study", "digits", "--alpha-epsilon", "-1"], "expected a positive number for --alpha-epsilon, got '-1'"),
     (["study", "diabetes", "--out", "FILE"], "expected a directory for --out, got the file"),
     (["study", "diabetes", "--speed", "9"], "unrecognized arguments: --speed 9"),
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import importlib
 import os
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .base import Dataset, Scaling, Task, from_arrays, split
+from .npz import read_arrays
 
 DATA_DIR_VARIABLE = "RFGP_DATA"
 
@@ -114,7 +114,8 @@ class Bundled(Source):
             datasets = importlib.import_module("sklearn.datasets")
         except ImportError:
             raise ImportError(
-                f"expected scikit-learn for {self.name}, got an environment without; pip install 'rfgp[study]'"
+                f"expected scikit-learn for {self.name}, got an environment without; install the extra study, "
+                "from a checkout by pip install '.[study]'"
             ) from None
         x, y = getattr(datasets, f"load_{self.name}")(return_X_y=True)
         return {"x": x, "y": y}
@@ -133,19 +134,3 @@ def read_archive(name: str, data_dir: str | Path | None = None) -> dict[str, np.
             f"{DATA_DIR_VARIABLE}"
         )
     return read_arrays(Path(directory) / f"{name}.npz")
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an NPZ file by name.
-
-    :raises ValueError: where there is no file, or it is not an archive of plain arrays.
-    """
-    if not path.is_file():
-        raise ValueError(f"expected an existing file, got {str(path)!r}; check the path")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
-    except (ValueError, TypeError, EOFError, zipfile.BadZipFile):
-        raise ValueError(
-            f"expected a NumPy archive of plain arrays, got {str(path)!r}, which is not one; save it with numpy.savez"
-        ) from None

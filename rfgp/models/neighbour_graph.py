@@ -46,7 +46,8 @@ def knn_laplacian(
         found = importlib.import_module("sklearn.neighbors")
     except ImportError:
         raise ImportError(
-            "expected scikit-learn for nearest neighbours, got an environment without; pip install 'rfgp[study]'"
+            "expected scikit-learn for nearest neighbours, got an environment without; install the extra study, from "
+            "a checkout by pip install '.[study]'"
         ) from None
     graph = found.kneighbors_graph(x.detach().cpu().numpy(), int(neighbours), mode="connectivity")
     graph = graph.maximum(graph.T).tocoo()

@@ -1,0 +1,97 @@
+"""The examples of the README and of the guide run as they stand, in order, page by page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from rfgp import study
+from rfgp.__main__ import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.rst"))]
+SMALL = ["--num-features", "8", "--seeds", "1", "--methods", "rademacher:real", "--exact-limit", "40"]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LITERAL = re.compile(r"^(?:\.\. code-block:: (\w+)|(?!\.\.)[^\n]*::)\n((?:\n|[ ]+[^\n]*\n)+)", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    language: str
+    line: int
+    text: str
+
+
+def blocks(page):
+    """The blocks of code of a page, with the language that it gives them."""
+    text = page.read_text(encoding="utf-8")
+    found = (FENCE if page.suffix == ".md" else LITERAL).finditer(text)
+    return [Block(m[1] or "", text[: m.start(2)].count("\n"), textwrap.dedent(m[2])) for m in found]
+
+
+def commands():
+    """The lines of all blocks that are typed into a terminal."""
+    others = [block for page in PAGES for block in blocks(page) if block.language != "python"]
+    lines = [line.removeprefix("$ ") for block in others for line in block.text.splitlines() if line]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+STUDIES = [command[1:] for command in commands() if command[0] == "rfgp"]
+WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.name)
+def test_examples_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    names = {"__name__": page.stem}
+    for block in blocks(page):
+        if block.language == "python":
+            exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_are_found(page):
+    text = page.read_text(encoding="utf-8")
+    signs = "^```" if page.suffix == ".md" else r"^\.\. code-block::|^(?!\.\.).*::$"
+    written = len(re.findall(signs, text, re.MULTILINE)) // (2 if page.suffix == ".md" else 1)
+    assert len(blocks(page)) == written and ">>>" not in text
+    assert {block.language for block in blocks(page)} <= {"python", "console", ""}
+
+
+def test_pages_with_examples():
+    assert len(WITH_EXAMPLES) >= 6
+
+
+@pytest.mark.parametrize("arguments", STUDIES, ids=" ".join)
+def test_studies_run(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(study.StudyResult, "save", lambda self, directory: [])
+    if "--help" in arguments:
+        with pytest.raises(SystemExit, match="0"):
+            main(arguments)
+        return
+    x = np.random.default_rng(0).uniform(size=(60, 3))
+    np.savetxt("houses.csv", np.column_stack([x, x.sum(-1)]), delimiter=",", header="rooms,area,age,price", comments="")
+    np.savez("images.npz", pixels=x, labels=np.arange(60) % 2)
+    assert main([*arguments, *SMALL]) == 0
+
+
+def test_commands_name_what_exists():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    for program, *arguments in commands():
+        if program == "make":
+            assert set(arguments) <= set(targets)
+        elif program == "pip":
+            assert arguments[0] == "install" and all((ROOT / a.partition("[")[0]).exists() for a in arguments[-1:])
+            assert set(re.findall(r"\[(\w+)\]", arguments[-1])) <= set(extras)
+        else:
+            assert program == "rfgp"
