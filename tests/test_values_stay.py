@@ -19,6 +19,7 @@ from rfgp.operators import Divergence, Gradient
 pytestmark = pytest.mark.usefixtures("float64_default")
 
 ROWS = 40
+FORMS_OF_KINDS = [*((kind, "ctr") for kind in KINDS), ("gaussian", "complex"), ("complex", "complex")]
 
 
 def points(columns=INPUTS):
@@ -105,9 +106,7 @@ def check(model, reference, change, x, operator=None):
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("has_gradients", [False, True], ids=["no gradients", "gradients"])
-@pytest.mark.parametrize(
-    ("kind", "form"), [*((kind, "ctr") for kind in KINDS), ("gaussian", "complex"), ("complex", "complex")]
-)
+@pytest.mark.parametrize(("kind", "form"), FORMS_OF_KINDS)
 def test_values_stay(kind, form, change, has_gradients):
     rows = rows_for(kind, ROWS)
     model, reference = fitted_twice(model_for(kind, form), rows)

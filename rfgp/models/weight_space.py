@@ -30,6 +30,7 @@ from ..output_factor import OutputFactor
 from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product, precision_matrix
 from ..statistics import GramStatistics
 from .accumulate import accumulate, merged
+from .impropriety import SomeRows, warn_of_impropriety
 from .mean_basis import basis, batch_shape, check_mean, check_output_mean, coefficients
 from .observations import Observations, Rows, System, observations
 from .output_observations import OutputObservations, output_observations
@@ -47,7 +48,8 @@ class WeightSpaceGP(torch.nn.Module):
 
     It takes the same kernel and likelihood objects as GPyTorch's ExactGP. The statistics are additive: ``update`` adds
     rows, and the result equals a fit to all of them. For real labels and complex features the posterior is the real
-    part of the complex one, which has no evidence; complex targets take a ComplexGaussianLikelihood.
+    part of the complex one, which has no evidence; complex targets take a ComplexGaussianLikelihood. Its noise is
+    circular: where the residuals of a fit are significantly not, the first prediction after it warns.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one.
     :param likelihood: a Gaussian, fixed-noise, complex Gaussian or Dirichlet classification likelihood; for a kernel of
@@ -88,6 +90,7 @@ class WeightSpaceGP(torch.nn.Module):
         self._fitted_with: dict[str, Tensor] = {}
         self._posterior: tuple[dict[str, Tensor], WeightPosterior | KroneckerPosterior] | None = None
         self._snapshots = Snapshots()
+        self._some_rows: SomeRows | None = None
         self.training_data: list[tuple[Tensor, Tensor, Tensor | None]] = []
         self._draws_since_fit: int | None = None
         self.register_load_state_dict_post_hook(_after_loading)
@@ -189,19 +192,23 @@ class WeightSpaceGP(torch.nn.Module):
             with self._all_or_nothing():
                 sums = self._sums(x, y, noise, is_all=True)
             self._set(sums, [(x, y, noise)])
+            self._some_rows = self._and_some_of(None, x, y)
             return self
         if y is not None or noise is not None:
             raise ValueError(
                 f"expected a torch.Tensor for x beside y, got {type(x).__name__}; use torch.as_tensor, or give batches "
                 "(x, y) or (x, y, noise) from a loader alone"
             )
-        total = None
+        total, some = None, None
         with self._all_or_nothing():
             for batch in x:
-                total = self._sums(*_unpack(batch), is_all=False, sums=total)
+                rows = _unpack(batch)
+                total = self._sums(*rows, is_all=False, sums=total)
+                some = self._and_some_of(some, *rows[:2])
         if total is None:
             raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
         self._set(total, [])
+        self._some_rows = some
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
@@ -217,12 +224,14 @@ class WeightSpaceGP(torch.nn.Module):
             with self._all_or_nothing():
                 sums = self._sums(x, y, noise, is_all=False)
             self._set(sums, [(x, y, noise)])
+            self._some_rows = self._and_some_of(None, x, y)
             return self
         known = self.statistics
         with self._all_or_nothing():
             both = merged(self._observations, known, self._sums(x, y, noise, is_all=False))
         data = [*self.training_data, (x, y, noise)] if self.training_data else []
         self._set(both, data)
+        self._some_rows = self._and_some_of(self._some_rows, x, y)
         return self
 
     @contextmanager
@@ -325,7 +334,25 @@ class WeightSpaceGP(torch.nn.Module):
             posterior = self._new_posterior(tracks)
         if not tracks:
             self._posterior = ({name: value.clone() for name, value in state.items()}, posterior)
+            if self._some_rows is not None:
+                self._check_residuals(self._some_rows, posterior)
         return posterior
+
+    def _and_some_of(self, known: SomeRows | None, x: Tensor, y: Tensor) -> SomeRows | None:
+        """Rows of complex targets on which the residuals will be looked at."""
+        if not self._observations.is_complex:
+            return None
+        return SomeRows.of(x, y) if known is None else known.and_some_of(x, y)
+
+    def _check_residuals(self, rows: SomeRows, posterior: Any) -> None:
+        """Warn where the noise of complex targets does not look circular."""
+        x, y = (values.to(posterior.mean.device) for values in rows)
+        snapshot = self._snapshots.take(self.covar_module, self.mean_module)
+        noise = float(self.likelihood.noise.detach())
+        with torch.no_grad():
+            residuals = y - _values(snapshot, True, posterior.mean, x)
+            root = posterior.covariance_root(_scaled_features(snapshot.kernel, x))
+        warn_of_impropriety(residuals, root.abs().square().sum(-1) / noise, noise, stacklevel=4)
 
     def _new_posterior(self, tracks: bool) -> WeightPosterior | KroneckerPosterior:
         outputs = self._outputs()
@@ -479,6 +506,7 @@ class WeightSpaceGP(torch.nn.Module):
         if saved is not None:
             self._draws_since_fit = state["draws"] - int(self._fitted_with[_WEIGHTS])
         self._posterior = None
+        self._some_rows = None
         self.training_data = []
 
 
