@@ -37,7 +37,8 @@ def kl_divergence(
     :param joint: whether to compare the joint distributions; their covariances must not be singular, so compare noisy
         predictives and not latent functions.
     :returns: the divergence per batch element, shape (...), in float64.
-    :raises ValueError: where shapes differ, a variance is not positive, or a joint covariance is singular.
+    :raises ValueError: where shapes differ, one of the two is complex and the other is not, a variance is not positive,
+        or a joint covariance is singular.
 
     Source: T B.3.5 with the errata (the printed Eq. B.23 is not a divergence).
 
@@ -47,6 +48,12 @@ def kl_divergence(
     """
     if p.mean.shape != q.mean.shape:
         raise ValueError(f"expected distributions of one shape, got {tuple(p.mean.shape)} and {tuple(q.mean.shape)}")
+    if p.mean.is_complex() != q.mean.is_complex():
+        kinds = ["complex" if d.mean.is_complex() else "real" for d in (p, q)]
+        raise ValueError(
+            f"expected two real or two complex distributions, got a {kinds[0]} p and a {kinds[1]} q; a real one has no "
+            "density in the complex plane, so compare distributions of the real parts"
+        )
     factor = 1.0 if isinstance(p, ComplexNormal) else 0.5
     difference = _exact(p.mean - q.mean)
     if joint:

@@ -77,7 +77,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         self.num_features = _checks.positive_integer("num_features", num_features)
         self.threshold = threshold
         self.seed = seed
-        self._given_centers = centers
+        self._given_centers = centers.clone() if isinstance(centers, Tensor) else centers
         self._fitted: _Fitted | None = None
         self.training_data: list[tuple[Tensor, Tensor, None]] = []
 
@@ -128,7 +128,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
             posterior = self._posterior(feature_map, scaled, y, centers)
         parameters = {name: value.detach().clone() for name, value in self.named_parameters()}
         self._fitted = _Fitted(feature_map, centers, posterior, parameters)
-        self.training_data = [(x, y, None)]
+        self.training_data = [(x.detach().clone(), y.detach().clone(), None)]
         return self
 
     def posterior(self, x: Tensor) -> Normal:

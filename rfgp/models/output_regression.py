@@ -33,6 +33,8 @@ class OutputRegression:
 
     def __init__(self, kernel: Any, mean: Mean, observations: OutputObservations) -> None:
         self.kernel, self.mean, self.observations = kernel, mean, observations
+        self.has_tasks = hasattr(observations.likelihood, "num_tasks")
+        """Whether the likelihood is one of several tasks, of which there may be a single one."""
 
     def _factor(self, operator: Operator | None = None) -> OutputFactor:
         factor: OutputFactor = self.kernel.output_factor(operator)
@@ -82,20 +84,15 @@ class OutputRegression:
         factor = self._factor(operator)
         mean = self._values(x, factor, posterior.mean, operator)
         features = functools.partial(scalar_features, self.kernel, torch.is_grad_enabled())
-        covariance = OutputCovariance(x, posterior, factor, features)
-        if factor.num_outputs == 1 and (operator is not None or not self._has_tasks):
+        covariance = OutputCovariance(x.clone(), posterior, factor, features)
+        if factor.num_outputs == 1 and (operator is not None or not self.has_tasks):
             return MultivariateNormal(mean.squeeze(-1), covariance)
         return MultitaskMultivariateNormal(mean, covariance)
 
-    def function(self, x: Tensor, weights: Tensor) -> Tensor:
+    def function(self, weights: Tensor, x: Tensor) -> Tensor:
         """The field of weights (K, 1) at x (..., N, d): (..., N, T), or (..., N) for one that is no task."""
         values = self._values(x, self._factor(), weights, None)
-        return values.squeeze(-1) if values.shape[-1] == 1 and not self._has_tasks else values
-
-    @property
-    def _has_tasks(self) -> bool:
-        """Whether the likelihood is one of several tasks, of which there may be a single one."""
-        return hasattr(self.observations.likelihood, "num_tasks")
+        return values.squeeze(-1) if values.shape[-1] == 1 and not self.has_tasks else values
 
     def _values(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
         scalar_weights = factor.scalar_weights(weights).squeeze(-1)

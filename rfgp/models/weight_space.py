@@ -30,10 +30,12 @@ from ..output_factor import OutputFactor
 from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product, precision_matrix
 from ..statistics import GramStatistics
 from .accumulate import accumulate, merged
+from .impropriety import SomeRows, warn_of_impropriety
 from .mean_basis import basis, batch_shape, check_mean, check_output_mean, coefficients
 from .observations import Observations, Rows, System, observations
 from .output_observations import OutputObservations, output_observations
 from .output_regression import OutputRegression, check_size, scalar_features
+from .snapshot import FrozenFunction, Snapshot, Snapshots
 
 _WEIGHTS = "set of random weights"
 
@@ -46,7 +48,8 @@ class WeightSpaceGP(torch.nn.Module):
 
     It takes the same kernel and likelihood objects as GPyTorch's ExactGP. The statistics are additive: ``update`` adds
     rows, and the result equals a fit to all of them. For real labels and complex features the posterior is the real
-    part of the complex one, which has no evidence; complex targets take a ComplexGaussianLikelihood.
+    part of the complex one, which has no evidence; complex targets take a ComplexGaussianLikelihood. Its noise is
+    circular: where the residuals of a fit are significantly not, the first prediction after it warns.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one.
     :param likelihood: a Gaussian, fixed-noise, complex Gaussian or Dirichlet classification likelihood; for a kernel of
@@ -86,6 +89,8 @@ class WeightSpaceGP(torch.nn.Module):
         self._statistics: GramStatistics | None = None
         self._fitted_with: dict[str, Tensor] = {}
         self._posterior: tuple[dict[str, Tensor], WeightPosterior | KroneckerPosterior] | None = None
+        self._snapshots = Snapshots()
+        self._some_rows: SomeRows | None = None
         self.training_data: list[tuple[Tensor, Tensor, Tensor | None]] = []
         self._draws_since_fit: int | None = None
         self.register_load_state_dict_post_hook(_after_loading)
@@ -187,19 +192,23 @@ class WeightSpaceGP(torch.nn.Module):
             with self._all_or_nothing():
                 sums = self._sums(x, y, noise, is_all=True)
             self._set(sums, [(x, y, noise)])
+            self._some_rows = self._and_some_of(None, x, y)
             return self
         if y is not None or noise is not None:
             raise ValueError(
                 f"expected a torch.Tensor for x beside y, got {type(x).__name__}; use torch.as_tensor, or give batches "
                 "(x, y) or (x, y, noise) from a loader alone"
             )
-        total = None
+        total, some = None, None
         with self._all_or_nothing():
             for batch in x:
-                total = self._sums(*_unpack(batch), is_all=False, sums=total)
+                rows = _unpack(batch)
+                total = self._sums(*rows, is_all=False, sums=total)
+                some = self._and_some_of(some, *rows[:2])
         if total is None:
             raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
         self._set(total, [])
+        self._some_rows = some
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
@@ -215,12 +224,14 @@ class WeightSpaceGP(torch.nn.Module):
             with self._all_or_nothing():
                 sums = self._sums(x, y, noise, is_all=False)
             self._set(sums, [(x, y, noise)])
+            self._some_rows = self._and_some_of(None, x, y)
             return self
         known = self.statistics
         with self._all_or_nothing():
             both = merged(self._observations, known, self._sums(x, y, noise, is_all=False))
         data = [*self.training_data, (x, y, noise)] if self.training_data else []
         self._set(both, data)
+        self._some_rows = self._and_some_of(self._some_rows, x, y)
         return self
 
     @contextmanager
@@ -284,12 +295,13 @@ class WeightSpaceGP(torch.nn.Module):
         state[_WEIGHTS] = torch.tensor(self.covar_module.draws)
         return state
 
-    def _outputs(self) -> OutputRegression | None:
-        """The regression of several outputs; None for scalar kernels."""
+    def _outputs(self, snapshot: Snapshot | None = None) -> OutputRegression | None:
+        """The regression of several outputs, with what predicts from a snapshot if wanted; None for scalar kernels."""
         observed = self._observations
         if not isinstance(observed, OutputObservations):
             return None
-        return OutputRegression(self.covar_module, self.mean_module, observed)
+        kernel, mean = (self.covar_module, self.mean_module) if snapshot is None else snapshot
+        return OutputRegression(kernel, mean, observed)
 
     def _systems(self) -> Iterator[System]:
         """Systems with the output scale applied."""
@@ -319,11 +331,29 @@ class WeightSpaceGP(torch.nn.Module):
             known = self._posterior[0]
             if known.keys() == state.keys() and all(_same(known[name], state[name]) for name in state):
                 return self._posterior[1]
-        with torch.set_grad_enabled(tracks):
+        with torch.inference_mode(False), torch.set_grad_enabled(tracks):
             posterior = self._new_posterior(tracks)
         if not tracks:
             self._posterior = ({name: value.clone() for name, value in state.items()}, posterior)
+            if self._some_rows is not None:
+                self._check_residuals(self._some_rows, posterior)
         return posterior
+
+    def _and_some_of(self, known: SomeRows | None, x: Tensor, y: Tensor) -> SomeRows | None:
+        """Rows of complex targets on which the residuals will be looked at."""
+        if not self._observations.is_complex:
+            return None
+        return SomeRows.of(x, y) if known is None else known.and_some_of(x, y)
+
+    def _check_residuals(self, rows: SomeRows, posterior: Any) -> None:
+        """Warn where the noise of complex targets does not look circular."""
+        x, y = (values.to(posterior.mean.device) for values in rows)
+        snapshot = self._snapshots.take(self.covar_module, self.mean_module)
+        noise = float(self.likelihood.noise.detach())
+        with torch.no_grad():
+            residuals = y - _values(snapshot, True, posterior.mean, x)
+            root = posterior.covariance_root(_scaled_features(snapshot.kernel, x))
+        warn_of_impropriety(residuals, root.abs().square().sum(-1) / noise, noise, stacklevel=4)
 
     def _new_posterior(self, tracks: bool) -> WeightPosterior | KroneckerPosterior:
         outputs = self._outputs()
@@ -338,6 +368,7 @@ class WeightSpaceGP(torch.nn.Module):
         """The posterior of the function at inputs, without noise: ``likelihood(model.posterior(x))`` adds it.
 
         Means and variances are computed in chunks of rows; the N x N covariance is formed only where it is asked for.
+        The distribution keeps its values, whatever happens to the model or to ``x`` later.
 
         :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
         :param operator: a linear operator of :mod:`rfgp.operators` on the field of an operator-valued kernel, whose
@@ -357,38 +388,20 @@ class WeightSpaceGP(torch.nn.Module):
                 f"expected inputs of shape (N, d) for class labels, got {tuple(x.shape)}; flatten the batch"
             )
         posterior: Any = self.weight_posterior()
-        outputs = self._outputs()
+        snapshot = self._snapshots.take(self.covar_module, self.mean_module)
+        outputs = self._outputs(snapshot)
         if outputs is not None:
             return outputs.distribution(x, posterior, operator)
         no_operator(operator)
-        mean = self._function(x, posterior.mean)
+        mean = _values(snapshot, self._observations.is_complex, posterior.mean, x)
         if self._observations.is_complex:
-            return ComplexNormal(mean, covariance_root=posterior.covariance_root(self._scaled_features(x)))
+            return ComplexNormal(mean, covariance_root=posterior.covariance_root(_scaled_features(snapshot.kernel, x)))
         if self.covar_module.is_complex:
-            root = posterior.covariance_root(self._scaled_features(x))
+            root = posterior.covariance_root(_scaled_features(snapshot.kernel, x))
             return MultivariateNormal(mean, RootLinearOperator(torch.cat([root.real, root.imag], dim=-1).to(x.dtype)))
-        factor = self.covar_module.output_factor().double()
-        features = functools.partial(scalar_features, self.covar_module, torch.is_grad_enabled())
-        return MultivariateNormal(mean, WeightSpaceCovariance(x, posterior.factor, factor, features))
-
-    def _scaled_features(self, x: Tensor) -> Tensor:
-        return self.covar_module.scalar_features(x) * self.covar_module.output_factor()
-
-    def _function(self, x: Tensor, weights: Tensor) -> Tensor:
-        """The function of weights (..., D, 1) at x (..., N, d): values (..., N) or (..., N, T), of the dtype of x."""
-        outputs = self._outputs()
-        if outputs is not None:
-            return outputs.function(x, weights)
-        scaled = weights * self.covar_module.output_factor().double()
-        chunks = row_chunks(x.shape[-2], scaled.shape[-2])
-        parts = [feature_product(self.covar_module.scalar_features(x[..., part, :]), scaled) for part in chunks]
-        values = torch.cat(parts, dim=-2).squeeze(-1)
-        if self._observations.is_complex:
-            values = values.to(torch.complex128)
-            dtype = torch.complex64 if x.dtype == torch.float32 else torch.complex128
-        else:
-            values, dtype = values.real if values.is_complex() else values, x.dtype
-        return (values + self.mean_module(x)).to(dtype)
+        factor = snapshot.kernel.output_factor().double()
+        features = functools.partial(scalar_features, snapshot.kernel, torch.is_grad_enabled())
+        return MultivariateNormal(mean, WeightSpaceCovariance(x.clone(), posterior.factor, factor, features))
 
     def log_marginal_likelihood(self) -> Tensor:
         r"""The log evidence of the training data, summed over classes; differentiable in all parameters.
@@ -426,6 +439,8 @@ class WeightSpaceGP(torch.nn.Module):
     def sample_functions(self, num_functions: int) -> list[Callable[[Tensor], Tensor]]:
         """Draws of functions from the posterior, each of which can be evaluated anywhere.
 
+        They keep their values, whatever happens to the model later.
+
         :param num_functions: the number of draws.
         :returns: callables from (..., N, d) to (..., N), or to (..., N, T) for several outputs, or from (N, d) to
             (C, N) for a Dirichlet likelihood.
@@ -438,8 +453,12 @@ class WeightSpaceGP(torch.nn.Module):
             deviations = torch.complex(deviations, posterior.deviations(count)) * 0.5**0.5
         elif self.covar_module.is_complex and not self._observations.is_complex:
             deviations = deviations * 2.0**0.5
-        draws = posterior.mean + deviations
-        return [functools.partial(self._function, weights=draws[..., i : i + 1]) for i in range(count)]
+        snapshot = self._snapshots.take(self.covar_module, self.mean_module)
+        outputs = self._outputs(snapshot)
+        is_complex = self._observations.is_complex
+        values = functools.partial(_values, snapshot, is_complex) if outputs is None else outputs.function
+        draws = (posterior.mean + deviations).split(1, dim=-1)
+        return [FrozenFunction(functools.partial(values, weights.clone())) for weights in draws]
 
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new random weights; the statistics are then stale.
@@ -488,6 +507,7 @@ class WeightSpaceGP(torch.nn.Module):
         if saved is not None:
             self._draws_since_fit = state["draws"] - int(self._fitted_with[_WEIGHTS])
         self._posterior = None
+        self._some_rows = None
         self.training_data = []
 
 
@@ -496,6 +516,27 @@ def _after_loading(model: WeightSpaceGP, _: Any) -> None:
     if model._draws_since_fit is not None:
         model._fitted_with[_WEIGHTS] = torch.tensor(model.covar_module.draws - model._draws_since_fit)
         model._draws_since_fit = None
+
+
+def _scaled_features(kernel: Any, x: Tensor) -> Tensor:
+    features: Tensor = kernel.scalar_features(x) * kernel.output_factor()
+    return features
+
+
+def _values(snapshot: Snapshot, is_complex: bool, weights: Tensor, x: Tensor) -> Tensor:
+    """The function of weights (..., D, 1) at x (..., N, d): (..., N), of the dtype of x, or complex."""
+    kernel, mean = snapshot
+    scaled = weights * kernel.output_factor().double()
+    chunks = row_chunks(x.shape[-2], scaled.shape[-2])
+    parts = [feature_product(kernel.scalar_features(x[..., part, :]), scaled) for part in chunks]
+    values = torch.cat(parts, dim=-2).squeeze(-1)
+    if is_complex:
+        values = values.to(torch.complex128)
+        dtype = torch.complex64 if x.dtype == torch.float32 else torch.complex128
+    else:
+        values, dtype = values.real if values.is_complex() else values, x.dtype
+    result: Tensor = (values + mean(x)).to(dtype)
+    return result
 
 
 def _same(a: Tensor, b: Tensor | None) -> bool:

@@ -1,0 +1,67 @@
+"""Whether the residuals of complex targets are proper, as their likelihood supposes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+LEVEL = 1e-4
+"""The probability of a warning where the residuals are proper."""
+_MOST_ROWS = 1024
+_MISFIT = 4.0
+
+
+class SomeRows(NamedTuple):
+    """Training rows on which residuals are looked at: x (n, d) and y (n,), evenly spaced over those that there are."""
+
+    x: Tensor
+    y: Tensor
+
+    def and_some_of(self, x: Tensor, y: Tensor) -> SomeRows:
+        """These and more rows, 1,024 in all at most."""
+        count = min(len(y), _MOST_ROWS - len(self.y))
+        index = torch.linspace(0, len(y) - 1, count, dtype=torch.float64, device=y.device).long()
+        return SomeRows(torch.cat([self.x, x.detach()[index]]), torch.cat([self.y, y.detach()[index]]))
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor) -> SomeRows:
+        """Some of the rows x (N, d) and y (N,)."""
+        return cls(x.detach()[:0], y.detach()[:0]).and_some_of(x, y)
+
+
+def warn_of_impropriety(residuals: Tensor, leverages: Tensor, noise: float, stacklevel: int) -> None:
+    r"""Warn where residuals r have a pseudo-variance that chance cannot explain.
+
+    .. math:: T = (1 - \bar h) \frac{|\sum_i r_i^2|^2}{\sum_i |r_i|^4}
+
+    For circular noise :math:`\sum_i r_i^2` has mean zero and variance :math:`\sum_i E |r_i|^4`, whatever the tails, and
+    T has the exponential law of mean one for many rows. The residuals are those of the posterior mean and not the
+    targets themselves, since a function may be improper where the noise is proper, and since targets are correlated;
+    the factor with the leverages makes up for the part of the noise that the model has followed. Where the variance of
+    the residuals is more than four times the one that the noise variance explains, or less than a quarter, they are not
+    noise, the parameters wait for training, and nothing is said.
+
+    :param residuals: r, (n,), complex.
+    :param leverages: the diagonal h of the matrix that takes targets to the posterior mean, (n,).
+    :param noise: the noise variance.
+    :param stacklevel: that of ``warnings.warn``, as seen from the caller.
+    """
+    free = 1.0 - leverages.clamp(0.0, 1.0)
+    power = float(residuals.abs().square().sum())
+    explained = noise * float(free.sum())
+    if not explained / _MISFIT < power < explained * _MISFIT:
+        return
+    pseudo = float(residuals.square().sum().abs())
+    statistic = float(free.mean()) * pseudo**2 / float(residuals.abs().pow(4).sum())
+    if statistic > -math.log(LEVEL):
+        warnings.warn(
+            f"the residuals of complex targets are improper: |sum r^2| / sum |r|^2 is {pseudo / power:.2f} over "
+            f"{len(residuals)} rows, where the circular noise of a ComplexGaussianLikelihood has 0; real and imaginary "
+            "part of the noise have different variances or are correlated, and intervals for them are wrong; model "
+            "them as two real outputs with a MultitaskKernel and a MultitaskGaussianLikelihood",
+            stacklevel=stacklevel + 1,
+        )

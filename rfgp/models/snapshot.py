@@ -1,0 +1,97 @@
+"""What predictions are made of, as it is when they are made: later changes of the model do not reach it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from gpytorch.means import Mean
+from torch import Tensor
+
+
+class Snapshot(NamedTuple):
+    """Copies of a kernel and a mean function, whose parameters are clones in the autograd graph of the originals."""
+
+    kernel: Any
+    mean: Mean
+
+
+class Snapshots:
+    """The snapshot of the kernel and the mean function of one model, taken anew where these have changed.
+
+    A copy or a pickle of it starts empty.
+    """
+
+    def __init__(self) -> None:
+        self._known: _Known | None = None
+
+    def take(self, kernel: Any, mean: Mean) -> Snapshot:
+        """The kernel and the mean function as they are now.
+
+        :param kernel: a kernel with features, whose maps are made.
+        :param mean: the mean function.
+        """
+        modules = (kernel, mean)
+        if self._known is None or not self._known.is_of(modules):
+            with torch.inference_mode(False), torch.enable_grad():
+                clones = [(p, p.clone()) for module in modules for p in module.parameters()]
+                snapshot = Snapshot(*copy.deepcopy(modules, {id(p): clone for p, clone in clones}))
+            self._known = _Known(modules, _marks(modules), clones, snapshot)
+        return self._known.snapshot
+
+    def __reduce__(self) -> tuple[type[Snapshots], tuple[()]]:
+        return Snapshots, ()
+
+
+class FrozenFunction:
+    """A function whose values never change, so that a copy of it is the function itself.
+
+    :param evaluate: takes inputs, and depends on nothing that changes.
+    """
+
+    def __init__(self, evaluate: Callable[[Tensor], Tensor]) -> None:
+        self._evaluate = evaluate
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._evaluate(x)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenFunction:
+        return self
+
+
+class _Mark(NamedTuple):
+    """What tells whether a tensor was replaced, or changed in place other than by ``.data``."""
+
+    tensor: Tensor
+    version: int
+    requires_grad: bool
+
+
+class _Known(NamedTuple):
+    """A snapshot, what it was taken of, and the parameters with their clones."""
+
+    modules: tuple[torch.nn.Module, ...]
+    marks: list[_Mark]
+    clones: list[tuple[Tensor, Tensor]]
+    snapshot: Snapshot
+
+    def is_of(self, modules: tuple[torch.nn.Module, ...]) -> bool:
+        """Whether it would be taken of these modules now; GPyTorch changes parameters by ``.data``: compare values."""
+        marks = _marks(modules)
+        if len(marks) != len(self.marks) or any(a is not b for a, b in zip(modules, self.modules, strict=True)):
+            return False
+        pairs = zip(marks, self.marks, strict=True)
+        has_marks = all(now.tensor is then.tensor and now[1:] == then[1:] for now, then in pairs)
+        return has_marks and all(_same(parameter, clone) for parameter, clone in self.clones)
+
+
+def _marks(modules: tuple[torch.nn.Module, ...]) -> list[_Mark]:
+    parts = [part for module in modules for part in module.modules()]
+    own = [tensor for part in parts for tensor in (*part._parameters.values(), *part._buffers.values())]
+    return [_Mark(t, 0 if t.is_inference() else t._version, t.requires_grad) for t in own if t is not None]
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
