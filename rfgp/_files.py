@@ -2,28 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
-from collections.abc import Callable
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # where there are no locks, files of killed processes are left alone
+    fcntl = None  # type: ignore[assignment]
+
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], Any]) -> Path:
-    """Write a file under a temporary name beside it, then rename it.
+    """Write a file under a temporary name beside it, sync it to the disk, then rename it.
+
+    An existing file keeps its mode, and a symbolic link its place: the file that it points to is replaced. Temporary
+    files that killed processes have left for the same file are removed.
 
     :param path: the file.
     :param write: writes the content to the path it is given.
     :returns: the file.
     """
-    target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.resolve().parent, prefix=f".{target.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
+    target = Path(path).resolve()
+    _remove_left_over(target)
+    with _temporary(target) as (temporary, handle):
         write(temporary)
-        temporary.chmod(0o644)
+        if target.exists():
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        os.fsync(handle)
         temporary.replace(target)
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    return Path(path)
+
+
+@contextlib.contextmanager
+def _temporary(target: Path) -> Iterator[tuple[Path, int]]:
+    """A new file of the default mode beside the target and its locked handle; it is removed where it is left."""
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
+    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield temporary, handle
     finally:
+        os.close(handle)
         temporary.unlink(missing_ok=True)
-    return target
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove temporary files for the target that no living process has locked."""
+    if fcntl is None or not target.parent.is_dir():
+        return
+    own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
+    for entry in target.parent.iterdir():
+        if not own.fullmatch(entry.name):
+            continue
+        with contextlib.suppress(OSError):  # locked by a writer, or gone
+            handle = os.open(entry, os.O_RDWR)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                entry.unlink()
+            finally:
+                os.close(handle)

@@ -799,14 +799,14 @@ def test_a_sum_of_kernels_is_the_kernel_of_their_features(outside):
 
 def products_used(model, arguments, monkeypatch):
     """The dtypes of the Gram products of a fit."""
-    used, update = set(), GramStatistics.update
+    used, add_checked = set(), GramStatistics.add_checked
 
     def recording(self, *rows, product_dtype=torch.float64):
         used.add(product_dtype)
-        return update(self, *rows, product_dtype=product_dtype)
+        return add_checked(self, *rows, product_dtype=product_dtype)
 
     with torch.no_grad(), monkeypatch.context() as patch:
-        patch.setattr(GramStatistics, "update", recording)
+        patch.setattr(GramStatistics, "add_checked", recording)
         model.fit(*arguments)
     return used
 
