@@ -285,8 +285,8 @@ class GramStatistics:
             start = file.tell()
             if hashlib.file_digest(file, "sha256").digest() != wanted:
                 raise ValueError(
-                    f"expected {os.fspath(path)!r} as GramStatistics.save wrote it, got another checksum: it is "
-                    "damaged or cut off; copy it, or save the statistics again"
+                    f"expected {os.fspath(path)!r} as GramStatistics.save wrote it, got another checksum; it is "
+                    "damaged or cut off; copy it again, or save the statistics again"
                 )
             file.seek(start)
             return cls.from_state_dict(torch.load(file, weights_only=True))
