@@ -28,30 +28,33 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], Any]) -> P
     :returns: the file.
     """
     target = Path(path).resolve()
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     _remove_left_over(target)
-    with _temporary(target) as (temporary, handle):
+    with _temporary(target, 0o666 if mode is None else 0o600) as (temporary, handle):
         write(temporary)
-        if target.exists():
-            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        if mode is not None:
+            temporary.chmod(mode)
         os.fsync(handle)
         temporary.replace(target)
     if hasattr(os, "O_DIRECTORY"):
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)
+            with contextlib.suppress(OSError):  # some file systems cannot sync a folder
+                os.fsync(folder)
         finally:
             os.close(folder)
     return Path(path)
 
 
 @contextlib.contextmanager
-def _temporary(target: Path) -> Iterator[tuple[Path, int]]:
-    """A new file of the default mode beside the target and its locked handle; it is removed where it is left."""
+def _temporary(target: Path, mode: int) -> Iterator[tuple[Path, int]]:
+    """A new file beside the target, and its handle, locked where that is possible; it is gone afterwards."""
     temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
-    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
     try:
         if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
         yield temporary, handle
     finally:
         os.close(handle)
