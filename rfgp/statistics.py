@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import torch
 import torch.distributed
 from torch import Tensor
 
-from . import _files, linalg
+from . import _checks, _files, linalg
 
 _FIELDS = ("_gram", "_cross", "_outer", "count", "log_noise")
+_MAGIC = b"rfgp sums, format 1\n"
+_ROUNDING = 1e-5
+"""How far below zero a difference of sums may lie, relative to the sum: products may be in float32."""
 
 
 class GramStatistics:
@@ -97,6 +102,14 @@ class GramStatistics:
         lifted = torch.cat([columns, self.shift.unsqueeze(0) @ columns])
         return self._cross @ lifted.to(self._cross.dtype), lifted.mH @ self._outer @ lifted
 
+    @property
+    def target_variances(self) -> Tensor:
+        """The weighted variances of the targets in every group, (G, K); zero for targets that are all alike."""
+        square = self._outer.diagonal(dim1=-2, dim2=-1).real[:, :-1]
+        total, weight = self._outer[:, -1, :-1].abs().square(), self._outer[:, -1:, -1].real.clamp_min(1e-300)
+        spread = square - total / weight
+        return torch.where(spread > 1e-12 * square, spread, 0.0) / weight
+
     def of_group(self, group: int) -> GramStatistics:
         """The statistics of one group alone, which share memory with these."""
         return self.from_sums({name: value[group : group + 1] for name, value in self.sums().items()}, self.shift)
@@ -146,7 +159,21 @@ class GramStatistics:
         :param log_noise: (N,), the log noise variances of the rows; zeros where it is None.
         :param groups: (N,), integers that name the group of each row; group 0 where it is None.
         :param product_dtype: the dtype of the products inside a chunk of rows; sums are in float64.
+        :raises ValueError: for rows that do not fit, or are not finite; the statistics stay as they were.
         """
+        self._check_rows(features, targets, weights, log_noise, groups, product_dtype)
+        return self.add_checked(features, targets, weights, log_noise, groups, product_dtype)
+
+    def add_checked(
+        self,
+        features: Tensor,
+        targets: Tensor,
+        weights: Tensor | None = None,
+        log_noise: Tensor | None = None,
+        groups: Tensor | None = None,
+        product_dtype: torch.dtype = torch.float64,
+    ) -> Self:
+        """:meth:`update` without its checks, for rows that a model has checked."""
         inputs = (features, targets, weights, self._gram)
         tracks = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
         names = [0] if groups is None else groups.unique().tolist()
@@ -221,13 +248,24 @@ class GramStatistics:
         """The statistics of these rows without those of ``other``, a new object.
 
         :param other: the statistics of a subset of the rows.
-        :raises ValueError: where the shapes differ, or ``other`` has more rows in a group.
+        :raises ValueError: where the shapes differ, ``other`` has more rows in a group, or the sums of squares that
+            would be left are negative, so that ``other`` has rows which were never here.
         """
-        if other.count.shape == self.count.shape and bool((other.count > self.count).any()):
+        result = self._combine(other, torch.sub)
+        if bool((result.count < 0).any()):
             raise ValueError("expected statistics of a subset of the rows to subtract, got more rows than there are")
-        return self._combine(other, torch.sub)
+        for mine, left in ((self.gram, result.gram), (self._outer, result._outer)):
+            before, after = (sums.detach().diagonal(dim1=-2, dim2=-1).real for sums in (mine, left))
+            if not bool((after >= -_ROUNDING * before).all()):
+                raise ValueError(
+                    "expected statistics of a subset of the rows to subtract, got others, which leave negative sums of "
+                    "squares; subtract what was added, with the same features and weights"
+                )
+        return result
 
     def _combine(self, other: GramStatistics, operation: Callable[[Tensor, Tensor], Tensor]) -> GramStatistics:
+        if not isinstance(other, GramStatistics):
+            raise ValueError(f"expected GramStatistics, got {type(other).__name__}; make them by update(features, y)")
         for name, mine in self.sums().items():
             its = other.sums()[name]
             if mine.shape != its.shape or mine.dtype != its.dtype or mine.device != its.device:
@@ -285,7 +323,29 @@ class GramStatistics:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> GramStatistics:
-        """Statistics from :meth:`state_dict`."""
+        """Statistics from :meth:`state_dict`.
+
+        :param state: the sums by name.
+        :raises ValueError: where a sum is missing, unknown, or of a shape or dtype that does not fit the others.
+        """
+        names = [*(name.strip("_") for name in _FIELDS), "shift"]
+        if not isinstance(state, dict) or sorted(state) != sorted(names):
+            got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+            raise ValueError(f"expected the sums {', '.join(names)}, got {got}; pass what state_dict() gives")
+        strange = [name for name, value in state.items() if not isinstance(value, Tensor)]
+        if strange:
+            raise ValueError(f"expected tensors, got others for {', '.join(strange)}; pass what state_dict() gives")
+        gram, outer = state["gram"], state["outer"]
+        sizes = {"gram": "gdd", "cross": "gdk", "outer": "gkk", "count": "g", "log_noise": "g", "shift": "t"}
+        length = dict(zip("gdkt", (*gram.shape[:2], *outer.shape[-1:], *state["shift"].shape), strict=False))
+        real = torch.float64, torch.complex128
+        for name, letters in sizes.items():
+            shape, wanted = tuple(state[name].shape), tuple(length.get(letter) for letter in letters)
+            if shape != wanted or state[name].dtype not in (real if len(letters) > 1 else real[:1]):
+                raise ValueError(
+                    f"expected {name} of shape {wanted} in double precision beside the other sums, got {shape} "
+                    f"{state[name].dtype}; pass what state_dict() gives"
+                )
         copies = {name: value.clone() for name, value in state.items()}
         return cls.from_sums(copies, copies.pop("shift"))
 
@@ -294,19 +354,102 @@ class GramStatistics:
         return {name: v.detach() if isinstance(v, Tensor) else v for name, v in self.__dict__.items()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the sums to a file, under a temporary name first.
+        """Write the sums to a file, under a temporary name first, with a checksum.
 
         :param path: the file to write.
         """
-        _files.write_whole(path, lambda temporary: torch.save(self.state_dict(), temporary))
+        _files.write_whole(path, self._write)
+
+    def _write(self, path: Path) -> None:
+        with path.open("w+b") as file:
+            file.write(_MAGIC + bytes(hashlib.sha256().digest_size))
+            torch.save(self.state_dict(), file)
+            file.seek(len(_MAGIC) + hashlib.sha256().digest_size)
+            digest = hashlib.file_digest(file, "sha256").digest()
+            file.seek(len(_MAGIC))
+            file.write(digest)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GramStatistics:
         """Read what :meth:`save` wrote.
 
         :param path: the file to read.
+        :raises ValueError: for a file that :meth:`save` has not written, or that has changed since.
         """
-        return cls.from_state_dict(torch.load(path, weights_only=True))
+        with open(path, "rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise ValueError(
+                    f"expected a file that GramStatistics.save wrote, got {os.fspath(path)!r}, which starts otherwise; "
+                    "save the statistics again"
+                )
+            wanted = file.read(hashlib.sha256().digest_size)
+            start = file.tell()
+            if hashlib.file_digest(file, "sha256").digest() != wanted:
+                raise ValueError(
+                    f"expected {os.fspath(path)!r} as GramStatistics.save wrote it, got another checksum; it is "
+                    "damaged or cut off; copy it again, or save the statistics again"
+                )
+            file.seek(start)
+            return cls.from_state_dict(torch.load(file, weights_only=True))
+
+    def _check_rows(
+        self,
+        features: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
+        log_noise: Tensor | None,
+        groups: Tensor | None,
+        product_dtype: torch.dtype,
+    ) -> None:
+        """Raise a ValueError where :meth:`update` cannot add rows."""
+        if product_dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"expected torch.float32 or torch.float64 for product_dtype, got {product_dtype}")
+        _check_part("features", features, (None, self.num_features), self._gram, self._gram.is_complex())
+        rows = len(features)
+        _check_part("targets", targets, (rows, len(self.shift)), self._gram, self.shift.is_complex())
+        if weights is not None:
+            _check_part("weights", weights, (rows,), self._gram)
+            if bool((weights < 0).any()):
+                raise ValueError(f"expected weights of at least 0, got {float(weights.min()):g}; they are precisions")
+        if log_noise is not None:
+            _check_part("log_noise", log_noise, (rows,), self._gram)
+        if groups is None:
+            return
+        kind = groups.dtype if isinstance(groups, Tensor) else type(groups).__name__
+        if kind not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+            raise ValueError(f"expected a tensor of integers for groups, got {kind}; number the groups from 0")
+        known = len(self.count)
+        if groups.shape != (rows,) or groups.device != self._gram.device:
+            raise ValueError(
+                f"expected groups of shape {(rows,)} on {self._gram.device}, one per row, got {tuple(groups.shape)} on "
+                f"{groups.device}; give every row its group"
+            )
+        if rows and (int(groups.min()) < 0 or int(groups.max()) >= known):
+            raise ValueError(
+                f"expected groups from 0 to {known - 1}, got {int(groups.min())} to {int(groups.max())}; make the "
+                "statistics with more num_groups"
+            )
+
+
+def _check_part(
+    name: str, value: Tensor, shape: tuple[int | None, ...], like: Tensor, is_complex_allowed: bool = False
+) -> None:
+    """Raise a ValueError where an argument of ``update`` is not a finite tensor of a shape (None: any length)."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"expected a torch.Tensor for {name}, got {type(value).__name__}; use torch.as_tensor")
+    if value.layout is not torch.strided or value.device != like.device:
+        raise ValueError(
+            f"expected dense {name} on {like.device}, where the sums are, got {value.layout} on {value.device}; "
+            f"convert them with .to_dense() and .to({str(like.device)!r})"
+        )
+    if not value.is_floating_point() and not (is_complex_allowed and value.is_complex()):
+        wanted = "floating-point or complex" if is_complex_allowed else "floating-point"
+        raise ValueError(f"expected {wanted} {name} for these statistics, got {value.dtype}; convert them")
+    is_right = value.dim() == len(shape) and all(n in (None, m) for n, m in zip(shape, value.shape, strict=True))
+    if not is_right:
+        wanted = ", ".join("N" if n is None else str(n) for n in shape)
+        raise ValueError(f"expected {name} of shape ({wanted}), got {tuple(value.shape)}; correct one of the two")
+    _checks.finite(value.detach(), name)
 
 
 def _sum_over_processes(value: Tensor) -> None:

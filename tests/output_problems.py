@@ -134,9 +134,9 @@ def output_mean(name):
 
 
 def output_model(name, kind="one", width=WIDTH, seed=0, input_dim=INPUTS, num_rows=20):
-    """An unfitted weight-space model."""
+    """An unfitted weight-space model, which keeps its rows."""
     kernel = output_kernel(name, width, seed, input_dim)
-    return WeightSpaceGP(kernel, output_likelihood(name, kind, num_rows), output_mean(name))
+    return WeightSpaceGP(kernel, output_likelihood(name, kind, num_rows), output_mean(name), keep_data=True)
 
 
 class ExactOutputModel(gpytorch.models.ExactGP):

@@ -77,11 +77,12 @@ def likelihood_for(kind):
     return FixedNoiseGaussianLikelihood(torch.ones(1), learn_additional_noise=kind == "fixed+learnt")
 
 
-def model_for(kind, form="ctr", **options):
-    """An unfitted weight-space model; ``options`` go to :func:`polynomial`."""
+def model_for(kind, form="ctr", keep_data=True, **options):
+    """An unfitted weight-space model, which keeps its rows; ``options`` go to :func:`polynomial`."""
     mean = gpytorch.means.ConstantMean()
     mean.constant = 0.3
-    return WeightSpaceGP(polynomial(method=FORMS[form], **options), likelihood_for(kind), mean)
+    kernel = polynomial(method=FORMS[form], **options)
+    return WeightSpaceGP(kernel, likelihood_for(kind), mean, keep_data=keep_data)
 
 
 def no_graph(distribution):

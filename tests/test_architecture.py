@@ -18,7 +18,7 @@ FILES = sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.
 IDS = [str(path.relative_to(ROOT)) for path in FILES]
 every_file = pytest.mark.parametrize("path", FILES, ids=IDS)
 
-FOUNDATION = {"rfgp._checks", "rfgp._files", "rfgp.linalg", "rfgp.sampling"}
+FOUNDATION = {"rfgp._checks", "rfgp._files", "rfgp._state", "rfgp.linalg", "rfgp.sampling"}
 TENSORS = FOUNDATION | {
     "rfgp.statistics",
     "rfgp.posterior",
@@ -35,6 +35,7 @@ ABOVE_KERNELS = {"rfgp.models", "rfgp.training", "rfgp.mlls", "rfgp.diagnostics"
 ALLOWED = {
     "rfgp._checks": (set(), {"torch"}),
     "rfgp._files": (set(), set()),
+    "rfgp._state": (set(), {"torch"}),
     "rfgp.linalg": (set(), {"torch"}),
     "rfgp.sampling": ({"rfgp._checks"}, {"torch", "numpy", "scipy"}),
     "rfgp.features": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy", "scipy"}),

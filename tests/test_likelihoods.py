@@ -183,7 +183,7 @@ def test_choosing_alpha_epsilon_does_not_touch_the_training_data(monkeypatch):
         seen.append(len(inputs))
         return features(self, inputs)
 
-    monkeypatch.setattr(GramStatistics, "update", forbidden)
+    monkeypatch.setattr(GramStatistics, "add_checked", forbidden)
     monkeypatch.setattr(type(model.covar_module), "scalar_features", recording)
     assert model.likelihood.select_alpha_epsilon(model, points, known) == expected
     assert tuple(expected) == ALPHA_GRID and set(seen) == {len(points)}

@@ -183,7 +183,8 @@ def test_derivatives_that_do_not_exist_are_not_predicted(nu, operator, exists):
 def test_divergences_need_the_noise_of_the_training_rows():
     x, y, noise = torch.randn(50, 2), torch.randn(50, 2), 0.5 + torch.rand(50, 2)
     kernel = rfgp.approximate(CurlFreeKernel(RBFKernel()), 32, input_dim=2, seed=0)
-    model = WeightSpaceGP(kernel, MultitaskFixedNoiseGaussianLikelihood(noise[:30])).fit(x[:30], y[:30])
+    model = WeightSpaceGP(kernel, MultitaskFixedNoiseGaussianLikelihood(noise[:30]), keep_data=True)
+    model.fit(x[:30], y[:30])
     model.update(x[30:], y[30:], noise[30:])
     points = torch.randn(6, 2)
     kept = rfgp.diagnostics.kl_to_exact(model, points)

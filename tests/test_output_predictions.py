@@ -95,7 +95,7 @@ def field_model(name, pattern="none", mean=None, is_full=False):
     outputs = 1 if name == "values" else 2
     likelihood = GaussianLikelihood() if outputs == 1 else MultitaskGaussianLikelihood(2, rank=int(is_full))
     with torch.no_grad():
-        return WeightSpaceGP(kernel, randomised(likelihood), mean).fit(*field_rows(outputs, pattern))
+        return WeightSpaceGP(kernel, randomised(likelihood), mean, keep_data=True).fit(*field_rows(outputs, pattern))
 
 
 def dense_functional(model, features, at_points):

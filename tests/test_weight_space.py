@@ -113,7 +113,7 @@ def test_a_loader_gives_the_fit_of_its_rows(kind):
     for loader in loaders:
         with torch.no_grad():
             model = model_for(kind).fit(loader)
-        assert model.training_data == []
+        assert sum(len(x) for x, _, _ in model.training_data) == ROWS
         assert_same_model(model, whole, kind, **ROUNDING)
 
 
@@ -133,7 +133,7 @@ def test_an_update_after_a_loader():
         model = model_for("gaussian").fit(batches(part(arguments, slice(0, 30)), 10))
         model.update(*part(arguments, slice(30, ROWS)))
     assert_same_model(model, fitted("gaussian"), "gaussian", **ROUNDING)
-    assert model.training_data == []
+    assert [len(x) for x, _, _ in model.training_data] == [10, 10, 10, ROWS - 30]
 
 
 def test_bad_loaders_raise():
@@ -799,14 +799,14 @@ def test_a_sum_of_kernels_is_the_kernel_of_their_features(outside):
 
 def products_used(model, arguments, monkeypatch):
     """The dtypes of the Gram products of a fit."""
-    used, update = set(), GramStatistics.update
+    used, add_checked = set(), GramStatistics.add_checked
 
     def recording(self, *rows, product_dtype=torch.float64):
         used.add(product_dtype)
-        return update(self, *rows, product_dtype=product_dtype)
+        return add_checked(self, *rows, product_dtype=product_dtype)
 
     with torch.no_grad(), monkeypatch.context() as patch:
-        patch.setattr(GramStatistics, "update", recording)
+        patch.setattr(GramStatistics, "add_checked", recording)
         model.fit(*arguments)
     return used
 

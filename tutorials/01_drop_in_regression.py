@@ -148,8 +148,10 @@ print(rfgp.fit(small, max_evaluations=5 if SHORT else 25))
 def divergence(model, points, method, num_features, seed):
     kernel = rfgp.approximate(model.covar_module, num_features, input_dim=points.shape[-1], method=method, seed=seed)
     approximation = rfgp.models.WeightSpaceGP(kernel, model.likelihood, model.mean_module)
-    approximation.fit(model.train_inputs[0], model.train_targets)
-    return float(rfgp.diagnostics.kl_to_exact(approximation, points)) / len(points)
+    x, y = model.train_inputs[0], model.train_targets
+    approximation.fit(x, y)
+    total = rfgp.diagnostics.kl_to_exact(approximation, points, train_inputs=x, train_targets=y)
+    return float(total) / len(points)
 
 
 problems = [  # title, exact model, test points, numbers of features, number of seeds

@@ -178,7 +178,7 @@ for ax, (name, model), colour in zip(axes, models.items(), COLOURS, strict=False
     with torch.no_grad():
         posterior = model.posterior(grid)
         curve = posterior.mean, posterior.variance.clamp_min(0.0).sqrt()
-        divergence = float(kl_to_exact(model, grid, noisy=True))
+        divergence = float(kl_to_exact(model, grid, noisy=True, train_inputs=x_toy, train_targets=y_toy))
     for mean, deviation, ink in ((reference.mean, reference.stddev, INK), (*curve, colour)):
         ax.plot(grid[:, 0], mean, color=ink, linewidth=1.2)
         ax.fill_between(grid[:, 0], mean - 2 * deviation, mean + 2 * deviation, color=ink, alpha=0.15, linewidth=0)

@@ -319,7 +319,8 @@ widths, seeds = ((16, 32), 1) if SHORT else ((64, 128, 256, 512, 1024), 3)
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
 for name, (spectrum, colour, marker) in laws.items():
     rows = [[model_for(kernel, w, seed, spectrum).fit(x[train], y, noise) for seed in range(seeds)] for w in widths]
-    kl = [[float(rfgp.diagnostics.kl_to_exact(m, x[test])) / (2 * len(test)) for m in row] for row in rows]
+    known = {"train_inputs": x[train], "train_targets": y, "train_noise": noise}
+    kl = [[float(rfgp.diagnostics.kl_to_exact(m, x[test], **known)) / (2 * len(test)) for m in row] for row in rows]
     ax.plot(widths, kl, marker, color=colour, alpha=0.4, markersize=4, markeredgewidth=0)
     middle = torch.tensor(kl).median(-1).values
     ax.plot(widths, middle, color=colour, marker=marker, linewidth=1.8, label=name)

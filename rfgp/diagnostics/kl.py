@@ -91,7 +91,7 @@ def kl_to_exact(
     :param x: the inputs at which posteriors are compared, (M, d).
     :param direction: which of the two divergences.
     :param noisy: whether to add the noise variance to both, for likelihoods with one noise variance.
-    :param train_inputs: the training inputs, where the model does not keep them.
+    :param train_inputs: the training inputs, where the model does not keep them (``keep_data=True`` does).
     :param train_targets: the training targets, likewise.
     :param train_noise: their noise variances, for a fixed-noise likelihood that does not know these rows.
     :returns: a float64 scalar, averaged over classes for a Dirichlet likelihood, summed over several outputs.
@@ -129,11 +129,10 @@ def _plus_noise(distribution: Normal | ComplexNormal, noise: Tensor) -> Normal |
 def _training_data(
     model: Any, x: Tensor | None, y: Tensor | None, noise: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
+    if (x is None) != (y is None):
+        raise ValueError("expected train_inputs and train_targets together, got one of them; pass both")
     if x is not None and y is not None:
-        known = model.likelihood.noise_covar.noise if _is_fixed(model.likelihood) else y
-        has_own = any(own is not None for _, _, own in getattr(model, "training_data", []))
-        is_unknown = known.shape != y.shape
-        if noise is None and (has_own or is_unknown):
+        if noise is None and _is_fixed(model.likelihood) and not _knows_noise(model, y):
             raise ValueError(f"expected the noise of the {len(y)} training rows, got none; pass train_noise=")
         return x, y, noise
     if hasattr(model, "train_targets") and model.train_targets is not None:
@@ -141,13 +140,30 @@ def _training_data(
         return model.train_inputs[0], model.train_targets if labels is None else labels, None
     parts = getattr(model, "training_data", [])
     if not parts:
-        raise ValueError("expected a model that keeps its training data, got none; pass train_inputs and train_targets")
+        raise ValueError(
+            "expected the training data for the exact posterior, got a model without them; pass train_inputs and "
+            "train_targets, or make the model with keep_data=True before it is fitted"
+        )
     inputs, targets, noises = zip(*parts, strict=True)
     if any(n is not None for n in noises):
         known = model.likelihood.noise_covar.noise if _is_fixed(model.likelihood) else None
         noises = tuple(known if n is None else n for n in noises)
     joined = None if noises[0] is None else torch.cat(noises)
     return torch.cat(inputs), torch.cat(targets), joined
+
+
+def _knows_noise(model: Any, y: Tensor) -> bool:
+    """Whether a likelihood with fixed noise has that of the training rows, which the sums of the model tell."""
+    known = model.likelihood.noise_covar.noise
+    if known.shape != y.shape:
+        return False
+    statistics = getattr(model, "statistics", None)
+    if statistics is None:
+        return True
+    extra = model.likelihood.second_noise_covar
+    total = known.double() if extra is None else known.double() + extra.noise.double()
+    own = total.log()[~torch.isnan(y)].sum().to(statistics.log_noise)
+    return bool(torch.isclose(own, statistics.log_noise.sum(), rtol=1e-6, atol=1e-6 * y.numel()))
 
 
 def _is_fixed(likelihood: Any) -> bool:

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks
-from .base import FeatureMap, Moments
+from .base import FeatureMap, Moments, weights_kept_on_error
 from .by_name import polynomial_sketch
 
 
@@ -74,6 +74,9 @@ class Maclaurin(FeatureMap):
         self.register_buffer("coefficients", values.to(torch.get_default_dtype()))
         self.register_buffer("importance", weights.to(torch.get_default_dtype()))
 
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, is_gaussian={self.is_gaussian}, num_columns={self.num_columns}"
+
     @property
     def maps_by_degree(self) -> dict[int, FeatureMap]:
         """The sketches by degree."""
@@ -87,8 +90,9 @@ class Maclaurin(FeatureMap):
 
     def resample(self, generator: Generator | None = None) -> Self:
         """Draw new weights for all sketches, in place; the numbers of columns stay."""
-        for sketch in self.maps_by_degree.values():
-            sketch.resample(generator)
+        with weights_kept_on_error(self):
+            for sketch in self.maps_by_degree.values():
+                sketch.resample(generator)
         return self
 
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:

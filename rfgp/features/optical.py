@@ -41,6 +41,9 @@ class OpticalFeatures(FeatureMap):
         self.exponent = even_exponent(exponent)
         self._register_weights(generator)
 
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, exponent={self.exponent}"
+
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {"weight": torch.stack(sampling.complex_gaussian((self.num_features, self.input_dim), generator))}
 

@@ -52,6 +52,9 @@ class ProductSketch(PolynomialSketch):
         self.weights = _checks.choice("weights", weights, ("rademacher", "gaussian"))
         self._register_weights(generator)
 
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, weights={self.weights!r}"
+
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         shape = (self.degree, self.num_features, self.input_dim)
         if not self.is_complex:

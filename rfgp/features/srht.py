@@ -56,6 +56,9 @@ class TensorSRHT(PolynomialSketch):
         self.padded_dim = next_power_of_two(self.input_dim)
         self._register_weights(generator)
 
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, variant={self.variant!r}"
+
     @property
     def num_blocks(self) -> int:
         """The number of independent sign vectors per degree."""

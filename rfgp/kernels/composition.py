@@ -13,6 +13,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
 from ..features import ComplexToReal, FeatureMap, FourierSeries, LinearFeatures, Maclaurin
+from ..features.base import weights_kept_on_error
 from ..operators import Operator
 from ..output_factor import OutputFactor
 from .feature_kernel import FeatureKernel, FeatureStructure, no_operator, reference
@@ -139,8 +140,9 @@ class _Composite(FeatureStructure, Kernel):
 
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new weights in place, and return the kernel."""
-        for kernel in self.parts:
-            kernel.resample(generator)
+        with weights_kept_on_error(self):
+            for kernel in self.parts:
+                kernel.resample(generator)
         return self
 
     @abc.abstractmethod

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -14,7 +16,7 @@ from gpytorch.likelihoods import Likelihood
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from .. import _checks
+from .. import _checks, _state
 from ..features import FeatureMap
 from ..operators import Operator
 from ..output_factor import OutputFactor
@@ -173,8 +175,9 @@ class FeatureStructure(abc.ABC):
         :param x: the full inputs, (..., N, d); ``active_dims`` are applied here.
         :returns: (..., N, D), or (..., N T, K) for T outputs, rows interleaved.
         """
-        scalar, factor = self.scalar_features(x), self.output_factor()
-        return factor.features(scalar) if isinstance(factor, OutputFactor) else scalar * factor.to(scalar.dtype)
+        with all_or_nothing(self):
+            scalar, factor = self.scalar_features(x), self.output_factor()
+            return factor.features(scalar) if isinstance(factor, OutputFactor) else scalar * factor.to(scalar.dtype)
 
     def feature_operator(self, x: Tensor) -> OutputFeatures:
         """The features of many outputs as a linear operator, for iterative solvers: nothing of its size is formed.
@@ -185,7 +188,43 @@ class FeatureStructure(abc.ABC):
 
         Source: B 5.4, Eq. 29 and 30.
         """
-        return OutputFeatures.of(self.scalar_features(x), self._many_outputs())
+        with all_or_nothing(self):
+            return OutputFeatures.of(self.scalar_features(x), self._many_outputs())
+
+    @property
+    def description(self) -> str:
+        """What a state has to agree in beside its tensors: the kind of the kernel, and settings that are no tensors."""
+        return f"{type(self).__name__}(is_complex={self.is_complex})"
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As for every module, but all or nothing.
+
+        :raises ValueError: for the state of another kernel, method or width; this kernel stays as it was.
+        """
+        with all_or_nothing(self):
+            _state.check(self, state_dict, strict=strict)  # type: ignore[arg-type]
+            return super().load_state_dict(state_dict, strict, assign)  # type: ignore[misc]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        with all_or_nothing(self):
+            _state.check(self, state_dict, prefix)  # type: ignore[arg-type]
+            super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[misc]
+
+    def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
+        """Raise a ValueError where a state, whose names begin with ``prefix``, is that of another kind of kernel."""
+        saved = state.get(f"{prefix}_extra_state")
+        if saved is not None and int(saved.flatten()[0]) != _state.code(self.description):
+            raise ValueError(
+                f"expected the state of {self.description}, got that of another kernel; load it into a kernel that is "
+                "made as the saved one was"
+            )
+
+    def get_extra_state(self) -> Tensor:
+        """A code of what a state has to agree in."""
+        return torch.tensor([_state.code(self.description)])
+
+    def set_extra_state(self, state: Tensor) -> None:  # noqa: B027 (nothing is left to do for any kernel)
+        """Nothing is left to do where ``prepare_for`` has found the same."""
 
 
 class FeatureKernel(FeatureStructure, Kernel):
@@ -324,11 +363,11 @@ class FeatureKernel(FeatureStructure, Kernel):
     def _map(self, x: Tensor) -> FeatureMap:
         return self._build(_checks.inputs(x).shape[-1], x) if self.feature_map is None else self.feature_map
 
-    def _build(self, input_dim: int, like: Tensor) -> FeatureMap:
+    def _build(self, input_dim: int, like: Tensor, known: Family | None = None) -> FeatureMap:
         """Make the map from the recipe, with weights of the dtype and on the device of ``like``."""
         if self.recipe is None:
             raise ValueError("expected a recipe for the feature map, got none; pass a FeatureMap or a MapRecipe")
-        feature_map = self.family.build(self.recipe, input_dim, None)
+        feature_map = (known or self.family).build(self.recipe, input_dim, None)
         self.family.check_map(feature_map)
         self.feature_map = feature_map.to(dtype=like.dtype, device=like.device)
         return self.feature_map
@@ -348,30 +387,59 @@ class FeatureKernel(FeatureStructure, Kernel):
     def expand_batch(self, *sizes: Any) -> FeatureKernel:
         return self._with_base(without_dims(self.base_kernel).expand_batch(*sizes))
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(prefix + "_extra_state")
-        if self.feature_map is None and saved and saved["input_dim"]:
-            weights = [v for k, v in state_dict.items() if k.startswith(f"{prefix}feature_map.")]
-            like = next((torch.empty(0, dtype=v.dtype) for v in weights if torch.is_floating_point(v)), None)
-            self._build(saved["input_dim"], reference(self.base_kernel, like))
-        own = {} if self.feature_map is None else self.feature_map.state_dict(prefix=f"{prefix}feature_map.")
-        found = {k: v for k, v in state_dict.items() if k.startswith(f"{prefix}feature_map.")}
-        shapes = [{k: tuple(v.shape) for k, v in weights.items() if torch.is_tensor(v)} for weights in (own, found)]
-        if own and found and shapes[0] != shapes[1]:
+    @property
+    def description(self) -> str:
+        """Kind and settings of the base kernel; the map describes itself."""
+        kernels = [(n, part) for n, part in self.base_kernel.named_modules(remove_duplicate=False)]
+        texts = [f"{name} {_described(part)}" for name, part in kernels if isinstance(part, Kernel)]
+        return f"{type(self).__name__}({'; '.join(texts).strip()})"
+
+    def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
+        """Have a map where the state has one, and none where it has none.
+
+        :raises ValueError: for the state of another kernel, or where there is no recipe for its map.
+        """
+        super().prepare_for(state, prefix)
+        weights = [value for name, value in state.items() if name.startswith(f"{prefix}feature_map.")]
+        saved = state.get(f"{prefix}_extra_state")
+        if saved is None:
+            return
+        center = state.get(f"{prefix}center")
+        self.center = None if center is None else reference(self.base_kernel).new_empty(center.shape)
+        if bool(weights) == (self.feature_map is not None):
+            return
+        if self.recipe is None:
             raise ValueError(
-                f"expected weights of this kernel's {type(self.feature_map).__name__} features, got those of others; "
-                "approximate with the same method, num_features, train_inputs and seed as then, or pickle the model"
+                f"expected a state with the weights of {type(self.feature_map).__name__} features, got that of a "
+                "kernel that waits for its first inputs; save it after the first call"
             )
-        center = state_dict.get(f"{prefix}center")
-        self.center = None if center is None else torch.empty_like(center)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        if not weights:
+            self.feature_map = None
+            return
+        like = next((torch.empty(0, dtype=v.dtype) for v in weights if v.is_floating_point()), None)
+        own = f"{prefix}base_kernel."
+        values = {name.removeprefix(own): value for name, value in state.items() if name.startswith(own)}
+        trained = copy.deepcopy(self.base_kernel)  # a map may depend on the parameters that it is made with
+        _state.check(trained, values)
+        trained.load_state_dict(values, strict=False)
+        made = self._build(int(saved[1]), reference(self.base_kernel, like), family(trained))
+        made.prepare_for(state, f"{prefix}feature_map.")
 
-    def get_extra_state(self) -> dict[str, int]:
+    def get_extra_state(self) -> Tensor:
+        """A code of what a state has to agree in, and the number of input columns; zero before the first inputs."""
         made = self.feature_map
-        return {"input_dim": 0 if made is None else made.input_dim - self.family.extra_columns(made)}
+        columns = 0 if made is None else made.input_dim - self.family.extra_columns(made)
+        return torch.tensor([_state.code(self.description), columns])
 
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        """The dimension is used in ``_load_from_state_dict``, before the weights are loaded."""
+
+_SETTINGS = ("nu", "power", "num_mixtures", "exponent", "skewness", "operators", "measure")
+"""What kernels have that is neither a tensor nor a part: what their classes and states do not tell."""
+
+
+def _described(kernel: Kernel) -> str:
+    known = {name: vars(kernel)[name] for name in _SETTINGS if name in vars(kernel)}
+    texts = [f"{k}={float(v) if isinstance(v, int) else v!r}" for k, v in known.items()]
+    return re.sub(r" at 0x[0-9a-f]+", "", f"{type(kernel).__name__}({', '.join(texts)})")
 
 
 def no_operator(operator: Operator | None) -> None:
@@ -385,13 +453,14 @@ def no_operator(operator: Operator | None) -> None:
 
 @contextmanager
 def all_or_nothing(kernel: Any) -> Iterator[None]:
-    """Where evaluating a kernel fails, let maps that were made on the way wait for other inputs again."""
-    waiting = [part for part in kernel.modules() if isinstance(part, FeatureKernel) and part.feature_map is None]
+    """Where anything is raised, also an interrupt, give the kernels inside back the maps that they had, or none."""
+    parts = [part for part in kernel.modules() if isinstance(part, FeatureKernel)]
+    before = [(part, part.feature_map, part.center) for part in parts]
     try:
         yield
-    except ValueError:
-        for part in waiting:
-            part.feature_map = None
+    except BaseException:
+        for part, feature_map, center in before:
+            part.feature_map, part.center = feature_map, center
         raise
 
 

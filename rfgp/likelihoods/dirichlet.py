@@ -92,11 +92,9 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         :param alpha_epsilon: a positive number.
         :raises ValueError: where it is not positive.
         """
-        self.alpha_epsilon = _positive(alpha_epsilon)
-        dtype = self.transformed_targets.dtype
-        noise, transformed, _ = self._prepare_targets(self.targets, self.alpha_epsilon, dtype)
-        self.noise_covar.noise = noise
-        self.transformed_targets = transformed.mT
+        alpha, dtype = _positive(alpha_epsilon), self.transformed_targets.dtype
+        noise, transformed, _ = self._prepare_targets(self.targets, alpha, dtype)
+        self.alpha_epsilon, self.noise_covar.noise, self.transformed_targets = alpha, noise, transformed.mT
 
     def class_probabilities(
         self, latent: MultivariateNormal, num_samples: int = 512, generator: Generator | None = None

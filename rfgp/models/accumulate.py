@@ -70,13 +70,13 @@ def merged(observations: Observations, known: GramStatistics | None, fresh: Gram
 
 def _add(sums: GramStatistics, features: Tensor, rows: Rows, product_dtype: torch.dtype) -> None:
     if not rows.is_in_all_groups:
-        sums.update(features, *rows[:4], product_dtype=product_dtype)
+        sums.add_checked(features, *rows[:4], product_dtype=product_dtype)
         return
     for group in range(rows.num_groups):
         mine, own = rows.of_group(group)
         numbers = torch.full((len(own.targets),), group, device=features.device)
         if len(numbers):
-            sums.update(features[mine], own.targets, own.weights, own.log_noise, numbers, product_dtype)
+            sums.add_checked(features[mine], own.targets, own.weights, own.log_noise, numbers, product_dtype)
 
 
 def _tracked(

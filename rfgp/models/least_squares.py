@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..kernels.approximate import with_features
-from ..kernels.feature_kernel import FeatureStructure
+from ..kernels.feature_kernel import FeatureStructure, all_or_nothing
 from ..kernels.output_features import OutputFeatures
 from ..linalg import add_gram_, cholesky, mirror_, row_chunks
 from ..operators import Operator
@@ -123,7 +123,15 @@ class VectorLeastSquares:
         :returns: the model.
         :raises ValueError: for bad or missing values, or a system that is not positive definite to working precision.
         """
+        with all_or_nothing(self.covar_module):
+            self._fitted, self.num_iterations = self._fit(x, y, unlabelled, laplacian)
+        return self
+
+    def _fit(
+        self, x: Tensor, y: Tensor, unlabelled: Tensor | None, laplacian: Tensor | None
+    ) -> tuple[_Fitted, int | None]:
         kernel, has_graph = self.covar_module, self.manifold_regularization > 0.0
+        num_iterations = self.num_iterations
         self._check_inputs(x)
         every = x
         if unlabelled is not None:
@@ -151,12 +159,12 @@ class VectorLeastSquares:
         if self.solver == "lbfgs":
             penalties = len(x) * self.regularization, len(x) * self.manifold_regularization
             sums = None
-            weights, self.num_iterations = _by_lbfgs(problem, *penalties, self.tolerance, self.max_iterations)
+            weights, num_iterations = _by_lbfgs(problem, *penalties, self.tolerance, self.max_iterations)
         else:
             sums = problem.sums()
             weights = sums.solution(self.regularization, self.manifold_regularization)
-        self._fitted = _Fitted(weights, sums, {name: value.clone() for name, value in self._state().items()})
-        return self
+        fitted = _Fitted(weights, sums, {name: value.clone() for name, value in self._state().items()})
+        return fitted, num_iterations
 
     @torch.no_grad()
     def with_regularization(self, regularization: float, manifold_regularization: float | None = None) -> Self:
@@ -350,7 +358,7 @@ def _by_lbfgs(
         warnings.warn(
             f"L-BFGS ended after {done} iterations with a gradient of {reached:.1e}, above the {wanted:.1e} of the "
             "tolerance; raise the regularization, max_iterations or tolerance, or use cholesky",
-            stacklevel=3,
+            stacklevel=5,
         )
     return weights.unsqueeze(-1), done
 

@@ -56,6 +56,13 @@ def basis(mean: Mean, x: Tensor) -> Tensor:
     return x if mean.bias is None else torch.cat([x, ones], dim=-1)
 
 
+def num_columns(mean: Mean) -> int:
+    """The number k of columns of the basis of the mean function."""
+    if isinstance(mean, MultitaskMean):
+        return sum(num_columns(part) for part in _kinds(mean))
+    return coefficients(mean, torch.device("cpu")).shape[-1]
+
+
 def coefficients(mean: Mean, device: torch.device) -> Tensor:
     """The coefficients (k,) or (C, k) of the mean function in its basis, in float64."""
     if isinstance(mean, ZeroMean):

@@ -105,6 +105,20 @@ class Observations(abc.ABC):
         """The number of observed values."""
         return statistics.num_rows
 
+    @property
+    def numbers_of_groups(self) -> tuple[int, ...]:
+        """How many groups the statistics may have."""
+        return (self.num_groups,)
+
+    def check_groups(self, statistics: GramStatistics) -> None:
+        """Raise a ValueError where statistics from elsewhere do not have the groups of these observations."""
+        if len(statistics.count) not in self.numbers_of_groups:
+            wanted = " or ".join(map(str, self.numbers_of_groups))
+            raise ValueError(
+                f"expected statistics of {wanted} groups as the likelihood has, got {len(statistics.count)}; make them "
+                "with a model of this likelihood"
+            )
+
     def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
         """The same statistics with the same groups, so that they can be merged."""
         return first, second

@@ -118,6 +118,10 @@ class IndependentNoise(OutputObservations):
             return first, second
         return self._by_output(first), self._by_output(second)
 
+    @property
+    def numbers_of_groups(self) -> tuple[int, ...]:
+        return 1, self.num_outputs
+
     def _by_output(self, statistics: GramStatistics) -> GramStatistics:
         if len(statistics.count) == self.num_outputs:
             return statistics
@@ -178,6 +182,20 @@ class CorrelatedNoise(OutputObservations):
         numbered = torch.tensor(numbers, device=groups.device)[groups]
         return Rows(targets, groups=numbered, num_groups=len(self.patterns))
 
+    @property
+    def numbers_of_groups(self) -> tuple[int, ...]:
+        return (max(len(self.patterns), 1),)
+
+    def check_groups(self, statistics: GramStatistics) -> None:
+        super().check_groups(statistics)
+        if not self.patterns:
+            if not bool((statistics.target_variances[0, : self.num_outputs] > 0).all()):
+                raise ValueError(
+                    "expected statistics of complete rows, got some of which outputs are missing, and it is not known "
+                    "in which rows; load the state of the model that has seen them"
+                )
+            self.patterns.append((True,) * self.num_outputs)
+
     def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
         size = max(len(first.count), len(second.count))
         return _padded(first, size), _padded(second, size)
@@ -203,6 +221,10 @@ class CorrelatedNoise(OutputObservations):
 
 class FixedOutputNoise(OutputObservations):
     """A known noise variance for every row and output, plus a learnt one where the likelihood has it."""
+
+    @property
+    def numbers_of_groups(self) -> tuple[int, ...]:
+        return (self.num_outputs,)
 
     def smallest_noise(self, rows: Rows) -> float:
         """The inverse of the largest precision."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean, ZeroMe
 from linear_operator.operators import RootLinearOperator
 from torch import Tensor
 
-from .. import _checks
+from .. import _checks, _state
 from ..distributions import ComplexNormal
 from ..kernels import LinearlyObservedKernel
 from ..kernels.approximate import with_features
@@ -31,13 +32,17 @@ from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product,
 from ..statistics import GramStatistics
 from .accumulate import accumulate, merged
 from .impropriety import SomeRows, warn_of_impropriety
-from .mean_basis import basis, batch_shape, check_mean, check_output_mean, coefficients
+from .mean_basis import basis, batch_shape, check_mean, check_output_mean, coefficients, num_columns
 from .observations import Observations, Rows, System, observations
 from .output_observations import OutputObservations, output_observations
 from .output_regression import OutputRegression, check_size, scalar_features
 from .snapshot import FrozenFunction, Snapshot, Snapshots
 
 _WEIGHTS = "set of random weights"
+_SUMS, _FITTED = "statistics.", "fitted_with."
+_ALWAYS = ("draws", "num_classes", "alpha_epsilon", "patterns")
+
+_Batch = tuple[Tensor, Tensor, Tensor | None]
 
 
 class WeightSpaceGP(torch.nn.Module):
@@ -58,6 +63,8 @@ class WeightSpaceGP(torch.nn.Module):
         for several outputs a MultitaskMean of these too.
     :param product_dtype: the dtype of Gram products; where it is None, float64, or float32 for float32 features where
         the smallest noise exceeds 1e-2. Sums are in float64.
+    :param keep_data: whether ``training_data`` keeps the rows of ``fit`` and ``update``, for comparisons with the exact
+        posterior. Neither predictions nor training need them. They are not part of the state.
     :raises ValueError: for a kernel without features, or another likelihood or mean.
 
     Source: T Eq. B.13 to B.20.
@@ -77,12 +84,14 @@ class WeightSpaceGP(torch.nn.Module):
         mean: Mean | None = None,
         *,
         product_dtype: torch.dtype | None = None,
+        keep_data: bool = False,
     ) -> None:
         super().__init__()
         self.covar_module = with_features(kernel)
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
         self.product_dtype = product_dtype
+        self.keep_data = bool(keep_data)
         self._patterns: list[tuple[bool, ...]] = []
         self._known_observations = None if self.covar_module.has_output_factor else observations(likelihood)
         self._check_batch_shapes()
@@ -91,7 +100,7 @@ class WeightSpaceGP(torch.nn.Module):
         self._posterior: tuple[dict[str, Tensor], WeightPosterior | KroneckerPosterior] | None = None
         self._snapshots = Snapshots()
         self._some_rows: SomeRows | None = None
-        self.training_data: list[tuple[Tensor, Tensor, Tensor | None]] = []
+        self.training_data: list[_Batch] = []
         self._draws_since_fit: int | None = None
         self.register_load_state_dict_post_hook(_after_loading)
 
@@ -190,25 +199,27 @@ class WeightSpaceGP(torch.nn.Module):
             if y is None:
                 raise ValueError("expected targets y beside the inputs, got none; call fit(x, y)")
             with self._all_or_nothing():
-                sums = self._sums(x, y, noise, is_all=True)
-            self._set(sums, [(x, y, noise)])
-            self._some_rows = self._and_some_of(None, x, y)
+                self._set(self._sums(x, y, noise, is_all=True), [(x, y, noise)])
+                self._some_rows = self._and_some_of(None, x, y)
             return self
         if y is not None or noise is not None:
             raise ValueError(
                 f"expected a torch.Tensor for x beside y, got {type(x).__name__}; use torch.as_tensor, or give batches "
                 "(x, y) or (x, y, noise) from a loader alone"
             )
-        total, some = None, None
+        total: GramStatistics | None = None
+        data: list[_Batch] = []
+        some: SomeRows | None = None
         with self._all_or_nothing():
-            for batch in x:
-                rows = _unpack(batch)
-                total = self._sums(*rows, is_all=False, sums=total)
-                some = self._and_some_of(some, *rows[:2])
-        if total is None:
-            raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
-        self._set(total, [])
-        self._some_rows = some
+            for batch in map(_unpack, x):
+                total = self._sums(*batch, is_all=False, sums=total)
+                some = self._and_some_of(some, *batch[:2])
+                if self.keep_data:
+                    data.append(batch)
+            if total is None:
+                raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
+            self._set(total, data)
+            self._some_rows = some
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
@@ -220,32 +231,76 @@ class WeightSpaceGP(torch.nn.Module):
         :returns: the model.
         :raises ValueError: for bad data, or stale statistics; the model stays as it was.
         """
-        if self._statistics is None:
-            with self._all_or_nothing():
-                sums = self._sums(x, y, noise, is_all=False)
-            self._set(sums, [(x, y, noise)])
-            self._some_rows = self._and_some_of(None, x, y)
-            return self
-        known = self.statistics
+        known = None if self._statistics is None else self.statistics
+        data = [*self.training_data, (x, y, noise)] if known is None or self.training_data else []
         with self._all_or_nothing():
-            both = merged(self._observations, known, self._sums(x, y, noise, is_all=False))
-        data = [*self.training_data, (x, y, noise)] if self.training_data else []
-        self._set(both, data)
-        self._some_rows = self._and_some_of(self._some_rows, x, y)
+            fresh = self._sums(x, y, noise, is_all=False)
+            self._set(merged(self._observations, known, fresh), data)
+            self._some_rows = self._and_some_of(None if known is None else self._some_rows, x, y)
         return self
+
+    def load_statistics(self, statistics: GramStatistics) -> Self:
+        """Take statistics from elsewhere, such as merged ones of several shards, in place of a fit.
+
+        They count as computed with the present parameters of the kernel and, for fixed noise, of the likelihood, and
+        with the present random weights: equal seeds and parameters are up to the caller.
+
+        :param statistics: those of models with the same kernel, likelihood and mean; they are copied.
+        :returns: the model.
+        :raises ValueError: where the kernel waits for its first inputs, or where numbers of groups, features or
+            target columns or the dtypes are not those of this model; the model stays as it was.
+
+        >>> import gpytorch, rfgp
+        >>> def model_of_a_shard():
+        ...     exact = gpytorch.kernels.PolynomialKernel(power=2)
+        ...     kernel = rfgp.approximate(exact, num_features=16, input_dim=2, seed=0)
+        ...     return WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+        >>> x, y = torch.rand(200, 2), torch.rand(200)
+        >>> shards = [model_of_a_shard().fit(x[rows], y[rows]) for rows in (slice(0, 100), slice(100, 200))]
+        >>> both = shards[0].statistics.merge(shards[1].statistics)
+        >>> model_of_a_shard().load_statistics(both).posterior(x[:3]).variance.shape
+        torch.Size([3])
+        """
+        if not isinstance(statistics, GramStatistics):
+            raise ValueError(f"expected GramStatistics, got {type(statistics).__name__}; take model.statistics")
+        with self._all_or_nothing():
+            self._check_statistics(statistics)
+            copied = GramStatistics.from_state_dict(statistics.state_dict())
+            self._set(copied.to(next(self.covar_module.parameters()).device), [])
+        return self
+
+    def _check_statistics(self, statistics: GramStatistics) -> None:
+        """Raise a ValueError where statistics cannot be those of this model."""
+        observed = self._observations
+        columns = num_columns(self.mean_module) + (self.num_outputs if isinstance(observed, OutputObservations) else 1)
+        width, is_complex = self.covar_module.num_scalar_features, self.covar_module.is_complex
+        observed.check_groups(statistics)
+        gram, outer = statistics.num_features, len(statistics.shift)
+        if (gram, outer) != (width, columns):
+            raise ValueError(
+                f"expected statistics of {width} features and {columns} target columns (the targets and the mean's "
+                f"basis), got {gram} and {outer}; make them with this kernel and mean"
+            )
+        found = statistics.gram.is_complex() or statistics.shift.is_complex(), statistics.shift.is_complex()
+        if found != (is_complex or observed.is_complex, observed.is_complex):
+            raise ValueError(
+                f"expected {'complex' if is_complex else 'real'} features and "
+                f"{'complex' if observed.is_complex else 'real'} targets in the statistics, got others; make them with "
+                "this kernel and likelihood"
+            )
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Where rows are refused, forget the map, the outputs and the patterns that were made on the way."""
+        """Where anything is raised, forget the map, the outputs and the patterns that were made on the way."""
         observed, patterns = self._known_observations, list(self._patterns)
         try:
             with all_or_nothing(self.covar_module):
                 yield
-        except ValueError:
+        except BaseException:
             self._known_observations, self._patterns[:] = observed, patterns
             raise
 
-    def _set(self, sums: GramStatistics, data: list[tuple[Tensor, Tensor, Tensor | None]]) -> None:
+    def _set(self, sums: GramStatistics, data: list[_Batch]) -> None:
         factor = self.covar_module.output_factor()
         width = factor.num_columns if isinstance(factor, OutputFactor) else self._num_features(sums)
         values = self._observations.num_values(sums)
@@ -257,7 +312,7 @@ class WeightSpaceGP(torch.nn.Module):
         self._statistics = sums
         self._fitted_with = {name: value.detach().clone() for name, value in self._feature_state().items()}
         self._posterior = None
-        self.training_data = data
+        self.training_data = data if self.keep_data else []
 
     @staticmethod
     def _num_features(sums: GramStatistics) -> int:
@@ -276,7 +331,9 @@ class WeightSpaceGP(torch.nn.Module):
         rows = self._observations.rows(x, y, noise, basis(self.mean_module, x), is_all)
         if self.covar_module.has_output_factor:
             check_size(self.covar_module.output_factor(), rows.num_groups)
-        return accumulate(self.covar_module, self._observations, x, rows, self._product_dtype(x, rows), sums)
+        total = accumulate(self.covar_module, self._observations, x, rows, self._product_dtype(x, rows), sums)
+        _checks.finite(total.sums()["cross"].detach(), "the sums of features times targets")
+        return total
 
     def _product_dtype(self, x: Tensor, rows: Rows) -> torch.dtype:
         if self.product_dtype is not None:
@@ -477,38 +534,82 @@ class WeightSpaceGP(torch.nn.Module):
             self._posterior = None
         return self
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """The statistics, what they were computed with, and the classes, for ``state_dict``."""
-        return {
-            "statistics": None if self._statistics is None else self._statistics.state_dict(),
-            "fitted_with": {name: value.clone() for name, value in self._fitted_with.items()},
-            "draws": self.covar_module.draws,
-            "num_classes": getattr(self.likelihood, "num_classes", None),
-            "alpha_epsilon": getattr(self.likelihood, "alpha_epsilon", None),
-            "patterns": list(self._patterns),
-        }
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As for every module, but all or nothing.
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`get_extra_state` gave.
-
-        :raises ValueError: where the number of classes differs.
+        :raises ValueError: for the state of another model; this one stays as it was.
         """
-        classes = getattr(self.likelihood, "num_classes", None)
-        if state["num_classes"] != classes:
-            raise ValueError(f"expected the state of a model with {classes} classes, got {state['num_classes']}")
+        with self._all_or_nothing():
+            own, rest = _split(state_dict, "")
+            if strict and not own:
+                raise ValueError("expected the state of a WeightSpaceGP, got another one; pass its state_dict()")
+            self._check_classes(own)
+            _state.check(self, rest, strict=strict)
+            return super().load_state_dict(state_dict, strict, assign)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        alpha = getattr(self.likelihood, "alpha_epsilon", None)
+        own = {
+            "draws": torch.tensor(self.covar_module.draws),
+            "num_classes": torch.tensor(getattr(self.likelihood, "num_classes", 0)),
+            "alpha_epsilon": torch.tensor(math.nan if alpha is None else float(alpha), dtype=torch.float64),
+            "patterns": torch.tensor(self._patterns, dtype=torch.bool),
+        }
+        sums = {} if self._statistics is None else self._statistics.state_dict()
+        own |= {_SUMS + name: value for name, value in sums.items()}
+        own |= {_FITTED + name: value.clone() for name, value in self._fitted_with.items()}
+        destination.update({prefix + name: value for name, value in own.items()})
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        own, rest = _split(state_dict, prefix)
+        with self._all_or_nothing():
+            self._check_classes(own)
+            _state.check(self, rest, prefix)
+            super()._load_from_state_dict(rest, prefix, *args)
+            if own:
+                self._set_own_state(own)
+
+    def _check_classes(self, own: dict[str, Tensor]) -> None:
+        classes = getattr(self.likelihood, "num_classes", 0)
+        if own and int(own["num_classes"]) != classes:
+            raise ValueError(f"expected the state of a model with {classes} classes, got {int(own['num_classes'])}")
+
+    def _set_own_state(self, own: dict[str, Tensor]) -> None:
+        """Take over the part of a state that belongs to no part of the model, or raise before anything changes."""
+        saved = {name.removeprefix(_SUMS): value for name, value in own.items() if name.startswith(_SUMS)}
+        self._patterns[:] = [tuple(pattern) for pattern in own["patterns"].tolist()]
+        statistics = GramStatistics.from_state_dict(saved) if saved else None
+        if statistics is not None:
+            self._check_statistics(statistics)
+            statistics.to(next(self.covar_module.parameters()).device)
+        alpha = float(own["alpha_epsilon"])
         if hasattr(self.likelihood, "set_alpha_epsilon"):
-            self.likelihood.set_alpha_epsilon(state["alpha_epsilon"])
-        elif state["alpha_epsilon"] is not None:
-            self.likelihood.alpha_epsilon = state["alpha_epsilon"]
-        saved = state["statistics"]
-        self._statistics = None if saved is None else GramStatistics.from_state_dict(saved)
-        self._fitted_with = dict(state["fitted_with"])
-        self._patterns[:] = state["patterns"]
-        if saved is not None:
-            self._draws_since_fit = state["draws"] - int(self._fitted_with[_WEIGHTS])
+            self.likelihood.set_alpha_epsilon(alpha)
+        elif not math.isnan(alpha):
+            self.likelihood.alpha_epsilon = alpha
+        self._statistics = statistics
+        self._fitted_with = {n.removeprefix(_FITTED): v.clone() for n, v in own.items() if n.startswith(_FITTED)}
+        if statistics is not None:
+            self._draws_since_fit = int(own["draws"]) - int(self._fitted_with[_WEIGHTS])
         self._posterior = None
         self._some_rows = None
         self.training_data = []
+
+
+def _split(state: Mapping[str, Any], prefix: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What belongs to no part of the model in a state, without the prefix, and all else.
+
+    :raises ValueError: where only some of them are there, or one is no tensor.
+    """
+    names = [prefix + name for name in _ALWAYS]
+    own = {k: v for k, v in state.items() if k in names or k.startswith((prefix + _SUMS, prefix + _FITTED))}
+    missing = [name for name in names if name not in own]
+    if own and (missing or not all(isinstance(value, Tensor) for value in own.values())):
+        raise ValueError(
+            f"expected tensors for {', '.join(names)} beside the statistics, got a state without some; save it again"
+        )
+    return {k.removeprefix(prefix): v for k, v in own.items()}, {k: v for k, v in state.items() if k not in own}
 
 
 def _after_loading(model: WeightSpaceGP, _: Any) -> None:
@@ -543,7 +644,7 @@ def _same(a: Tensor, b: Tensor | None) -> bool:
     return b is not None and a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b.to(a.device))
 
 
-def _unpack(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+def _unpack(batch: Any) -> _Batch:
     if not isinstance(batch, list | tuple) or len(batch) not in (2, 3):
         raise ValueError(f"expected batches (x, y) or (x, y, noise) from the loader, got {type(batch).__name__}")
     x, y, *noise = batch

@@ -1,0 +1,86 @@
+"""What a state has to fit before anything of it is loaded: codes of what modules are, names and shapes of tensors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+_BITS = 48  # which float64 holds exactly
+_OPTIONAL = ("_constraint.lower_bound", "_constraint.upper_bound")  # GPyTorch does not insist on them
+
+
+@runtime_checkable
+class Coded(Protocol):
+    """A module that knows whether a state is one of its own."""
+
+    def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
+        """Raise a ValueError where a state, whose names begin with ``prefix``, is that of another kind of module."""
+
+
+def code(description: str) -> int:
+    """A number that stands for a description, the same in every process.
+
+    >>> code("a") == code("a") != code("b")
+    True
+    """
+    return int.from_bytes(hashlib.sha256(description.encode()).digest()[: _BITS // 8], "big")
+
+
+def check(module: torch.nn.Module, state: Mapping[str, Any], prefix: str = "", strict: bool = False) -> None:
+    """Raise a ValueError where a state is not one of a module; of its tensors nothing is loaded here.
+
+    :param module: what the state is to be loaded into.
+    :param state: tensors by name.
+    :param prefix: what the names of the module's own tensors begin with.
+    :param strict: whether all of these have to be there, and no others.
+    """
+    if not isinstance(state, Mapping):
+        raise ValueError(f"expected the mapping that state_dict() gives, got {type(state).__name__}; pass that")
+    found = {name: value for name, value in state.items() if name.startswith(prefix)}
+    for name, value in found.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(f"expected a tensor for {name} in the state, got {type(value).__name__}; save it again")
+    for name, part in list(_parts(module, prefix)):
+        if isinstance(part, Coded):
+            part.prepare_for(found, name)
+    needed: set[str] = set()
+    known: set[str] = set()
+    for name, part in _parts(module, prefix):
+        own = {name + key: tuple(value.shape) for key, value in _tensors(part)}
+        is_flexible = not getattr(part, "_load_strict_shapes", True)  # as GPyTorch's load_strict_shapes(False) says
+        for key, shape in own.items():
+            if key in found and not is_flexible and tuple(found[key].shape) not in (shape, shape or (1,)):
+                raise ValueError(
+                    f"expected the state of this model, with {key} of shape {shape}, got {tuple(found[key].shape)}; "
+                    "load it into a model that is made as the saved one was"
+                )
+        if type(part).get_extra_state is not torch.nn.Module.get_extra_state:
+            own[f"{name}_extra_state"] = ()
+        needed |= {key for key in own if not key.endswith(_OPTIONAL)}
+        known |= own.keys()
+    missing, unknown = sorted(needed - found.keys()), sorted(found.keys() - known)
+    if strict and (missing or unknown):
+        raise ValueError(
+            f"expected the state of this model, got one without {_some(missing)} and with {_some(unknown)} beside what "
+            "belongs to it; load it into a model that is made as the saved one was"
+        )
+
+
+def _parts(module: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.nn.Module]]:
+    """All modules inside a module by the prefixes of their tensors, shared ones every time."""
+    for name, part in module.named_modules(remove_duplicate=False):
+        yield f"{prefix}{name}." if name else prefix, part
+
+
+def _tensors(part: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What a module itself contributes to a state."""
+    yield from part.named_parameters(recurse=False)
+    yield from ((k, v) for k, v in part.named_buffers(recurse=False) if k not in part._non_persistent_buffers_set)
+
+
+def _some(names: list[str]) -> str:
+    return (", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")) or "nothing"
