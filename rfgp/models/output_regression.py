@@ -6,13 +6,13 @@ import functools
 from typing import Any
 
 import torch
-from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.means import Mean, MultitaskMean
 from torch import Tensor
 
 from .. import _checks
 from ..kronecker import KroneckerPosterior
 from ..linalg import log_determinant_and_quadratic, row_chunks
+from ..normal import MultitaskMultivariateNormal, MultivariateNormal
 from ..operators import Operator
 from ..output_covariance import OutputCovariance
 from ..output_factor import OutputFactor

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import gpytorch
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean, ZeroMean
@@ -25,6 +24,7 @@ from ..kernels.feature_kernel import all_or_nothing, no_operator
 from ..kernels.feature_operator import FLOAT32_PRODUCT_NOISE
 from ..kronecker import KroneckerPosterior
 from ..linalg import log_determinant_and_quadratic, row_chunks
+from ..normal import MultivariateNormal
 from ..operators import Operator
 from ..output_factor import OutputFactor
 from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product, precision_matrix
