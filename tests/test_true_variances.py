@@ -1,4 +1,4 @@
-"""Variances are the diagonal of the covariance, however small: in models, after GPyTorch's operations, in diagnostics."""
+"""Variances are the diagonal of the covariance, however small: in models, after operations, in diagnostics."""
 
 import copy
 import warnings

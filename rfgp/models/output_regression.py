@@ -17,7 +17,7 @@ from ..operators import Operator
 from ..output_covariance import OutputCovariance
 from ..output_factor import OutputFactor
 from ..output_system import OutputSystem
-from ..posterior import WeightPosterior, feature_product
+from ..posterior import WeightPosterior, feature_product, plus_residual
 from ..statistics import GramStatistics
 from .mean_basis import constant_part, output_coefficients
 from .output_observations import OutputObservations, OutputSums
@@ -82,7 +82,8 @@ class OutputRegression:
         factor = self._factor(operator)
         mean = self._values(x, factor, posterior.mean, operator)
         features = functools.partial(scalar_features, self.kernel, torch.is_grad_enabled())
-        covariance = OutputCovariance(x, posterior, factor, features)
+        residual = self.kernel.residual_variance(x) if operator is None else None
+        covariance = plus_residual(OutputCovariance(x, posterior, factor, features), residual)
         if factor.num_outputs == 1 and (operator is not None or not self._has_tasks):
             return MultivariateNormal(mean.squeeze(-1), covariance)
         return MultitaskMultivariateNormal(mean, covariance)

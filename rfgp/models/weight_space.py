@@ -13,7 +13,7 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean, ZeroMean
-from linear_operator.operators import RootLinearOperator
+from linear_operator.operators import LinearOperator, RootLinearOperator
 from torch import Tensor
 
 from .. import _checks
@@ -27,7 +27,7 @@ from ..linalg import log_determinant_and_quadratic, row_chunks
 from ..normal import MultivariateNormal
 from ..operators import Operator
 from ..output_factor import OutputFactor
-from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product, precision_matrix
+from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product, plus_residual, precision_matrix
 from ..statistics import GramStatistics
 from .accumulate import accumulate, merged
 from .mean_basis import basis, batch_shape, check_mean, check_output_mean, coefficients
@@ -337,6 +337,9 @@ class WeightSpaceGP(torch.nn.Module):
         """The posterior of the function at inputs, without noise: ``likelihood(model.posterior(x))`` adds it.
 
         Means and variances are computed in chunks of rows; the N x N covariance is formed only where it is asked for.
+        Variances are the true diagonal of the covariance, without GPyTorch's smallest one. Where the features are those
+        of a truncated series, the diagonal includes the prior variance that they lack
+        (:meth:`rfgp.kernels.FeatureKernel.residual_variance`), independently between points and outputs.
 
         :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
         :param operator: a linear operator of :mod:`rfgp.operators` on the field of an operator-valued kernel, whose
@@ -361,14 +364,18 @@ class WeightSpaceGP(torch.nn.Module):
             return outputs.distribution(x, posterior, operator)
         no_operator(operator)
         mean = self._function(x, posterior.mean)
+        residual = self.covar_module.residual_variance(x)
         if self._observations.is_complex:
-            return ComplexNormal(mean, covariance_root=posterior.covariance_root(self._scaled_features(x)))
+            root = posterior.covariance_root(self._scaled_features(x))
+            return ComplexNormal(mean, covariance_root=root, diagonal=residual)
         if self.covar_module.is_complex:
             root = posterior.covariance_root(self._scaled_features(x))
-            return MultivariateNormal(mean, RootLinearOperator(torch.cat([root.real, root.imag], dim=-1).to(x.dtype)))
-        factor = self.covar_module.output_factor().double()
-        features = functools.partial(scalar_features, self.covar_module, torch.is_grad_enabled())
-        return MultivariateNormal(mean, WeightSpaceCovariance(x, posterior.factor, factor, features))
+            covariance: LinearOperator = RootLinearOperator(torch.cat([root.real, root.imag], dim=-1).to(x.dtype))
+        else:
+            factor = self.covar_module.output_factor().double()
+            features = functools.partial(scalar_features, self.covar_module, torch.is_grad_enabled())
+            covariance = WeightSpaceCovariance(x, posterior.factor, factor, features)
+        return MultivariateNormal(mean, plus_residual(covariance, residual))
 
     def _scaled_features(self, x: Tensor) -> Tensor:
         return self.covar_module.scalar_features(x) * self.covar_module.output_factor()
@@ -424,6 +431,9 @@ class WeightSpaceGP(torch.nn.Module):
 
     def sample_functions(self, num_functions: int) -> list[Callable[[Tensor], Tensor]]:
         """Draws of functions from the posterior, each of which can be evaluated anywhere.
+
+        They are functions of the features: they do not carry the variance that :meth:`posterior` adds where features of
+        a truncated series lack some.
 
         :param num_functions: the number of draws.
         :returns: callables from (..., N, d) to (..., N), or to (..., N, T) for several outputs, or from (N, d) to
