@@ -60,8 +60,11 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
 
     def __init__(self, root: Tensor | LinearOperator, residual: Callable[[], Tensor | None] | None = None) -> None:
         super().__init__(root)
-        self._nondifferentiable_kwargs["residual"] = residual  # what copies of the operator are made with
         self._residual = residual
+
+    def evaluate_kernel(self) -> FeatureLinearOperator:
+        """The operator itself, in which nothing is lazy."""
+        return self
 
     def residual_variance(self) -> Tensor | None:
         """The variance that the features lack, (..., N); None for nothing. It is no part of the matrix."""
