@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 import torch
-from linear_operator.operators import LinearOperator, RootLinearOperator
+from linear_operator.operators import AddedDiagLinearOperator, DiagLinearOperator, LinearOperator, RootLinearOperator
 from torch import Tensor
 
 from .linalg import accurate_dtype, cholesky, cholesky_, gram, log_determinant, row_chunks
@@ -222,3 +222,26 @@ class WeightSpaceCovariance(LinearOperator):
         weights = self.scale * torch.linalg.solve_triangular(self.factor.mT, noise, upper=True)
         draws = torch.cat([self.features(x).double() @ weights for x in self._chunks()], dim=-2)
         return draws.movedim(-1, 0).to(self.dtype)
+
+
+class CovariancePlusResidual(AddedDiagLinearOperator):
+    """A posterior covariance and independent variances of the points, whose samples are those of the two together.
+
+    :param covariance: the posterior covariance of the features.
+    :param residual: a DiagLinearOperator of what the features lack.
+    """
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        return self._linear_op.zero_mean_mvn_samples(num_samples) + self._diag_tensor.zero_mean_mvn_samples(num_samples)
+
+
+def plus_residual(covariance: LinearOperator, residual: Tensor | None) -> LinearOperator:
+    """A posterior covariance with the variance that truncated features lack on its diagonal.
+
+    :param covariance: (..., N, N).
+    :param residual: broadcasts to (..., N); None where nothing is added.
+    """
+    if residual is None:
+        return covariance
+    diagonal = DiagLinearOperator(residual.to(covariance.dtype).expand(covariance.shape[:-1]))
+    return CovariancePlusResidual(covariance, diagonal)

@@ -49,7 +49,8 @@ def test_marginals_equal_dense_algebra_around_every_centre(threshold):
         train, point = (2.0**0.5 * model.feature_map(z / 0.7 - centre) for z in (x, points[i : i + 1]))
         covariance, cross = train @ train.mT + 0.05 * torch.eye(len(x)), train @ point.mT
         solved = torch.linalg.solve(covariance, torch.cat([y[:, None], cross], dim=-1))
-        mean, variance = cross.mT @ solved[:, :1], point @ point.mT - cross.mT @ solved[:, 1:]
+        prior, missing = point @ point.mT, (2.0 - point @ point.mT).clamp_min(0.0)
+        mean, variance = cross.mT @ solved[:, :1], prior - cross.mT @ solved[:, 1:] + missing
         torch.testing.assert_close(posterior.mean[i], mean[0, 0].detach(), rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(posterior.variance[i], variance[0, 0].detach(), rtol=1e-9, atol=1e-9)
 

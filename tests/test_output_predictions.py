@@ -3,7 +3,6 @@
 import autodiff
 import pytest
 import torch
-from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean, ZeroMean
@@ -14,6 +13,7 @@ import rfgp
 from rfgp.features import Gaussian, Matern, RandomFourier, Weighted
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, FeatureKernel, HelmholtzKernel, LinearlyObservedKernel
 from rfgp.models import WeightSpaceGP
+from rfgp.normal import MultitaskMultivariateNormal, MultivariateNormal
 from rfgp.operators import (
     Component,
     Curl,

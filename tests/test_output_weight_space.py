@@ -7,7 +7,6 @@ import pickle
 import gpytorch
 import pytest
 import torch
-from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from output_problems import OUTPUT_KERNELS, dense_noise, output_model, output_noise, output_rows
@@ -17,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import rfgp
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel
 from rfgp.models import WeightSpaceGP
+from rfgp.normal import MultitaskMultivariateNormal, MultivariateNormal
 from rfgp.operators import Curl, Divergence, Gradient, Vorticity
 
 pytestmark = [

@@ -14,6 +14,7 @@ from .. import _checks
 from ..distributions import ComplexNormal
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..linalg import cholesky, log_determinant
+from ..normal import unclamped
 from .exact import exact_posterior, independent_normal, noise_covariance
 
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
@@ -61,7 +62,7 @@ def kl_divergence(
         both = torch.cat([factor_p, difference.unsqueeze(-1)], dim=-1)
         white = torch.linalg.solve_triangular(factor_q, both, upper=False).abs().square().sum((-2, -1))
         return factor * (white - difference.shape[-1] + log_determinant(factor_q) - log_determinant(factor_p))
-    variance_p, variance_q = p.variance.double(), q.variance.double()
+    variance_p, variance_q = unclamped(p).variance.double(), unclamped(q).variance.double()
     for name, variance in (("p", variance_p), ("q", variance_q)):
         if not bool((variance > 0).all()):
             raise ValueError(
@@ -105,8 +106,8 @@ def kl_to_exact(
     with torch.no_grad():
         exact = exact_posterior(model.covar_module, likelihood, train_inputs, train_targets, x, mean, noise)
         has_classes = isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood)
-        latent = model.posterior(x) if hasattr(model, "posterior") else model.eval()(x)
-        approximate = independent_normal(_exact(latent.mean), latent.variance.double().clamp_min(0.0))
+        latent = unclamped(model.posterior(x) if hasattr(model, "posterior") else model.eval()(x))
+        approximate = independent_normal(_exact(latent.mean), latent.variance.double())
         if noisy and isinstance(likelihood, gpytorch.likelihoods.MultitaskGaussianLikelihood):
             variances = noise_covariance(likelihood, 1, likelihood.num_tasks).diagonal()
             approximate, exact = (_plus_noise(d, variances) for d in (approximate, exact))

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..normal import unclamped
+
 
 def error_rate(probabilities: Tensor, labels: Tensor) -> Tensor:
     """The share of rows whose most probable class is not their label.
@@ -59,7 +61,7 @@ def regression_mnll(predictive: Any, y: Tensor) -> Tensor:
     """
     if predictive.mean.shape != y.shape:
         raise ValueError(f"expected predictions of shape {tuple(y.shape)}, got {tuple(predictive.mean.shape)}")
-    mean, std = predictive.mean.double(), predictive.variance.double().sqrt()
+    mean, std = predictive.mean.double(), unclamped(predictive).variance.double().sqrt()
     return -torch.distributions.Normal(mean, std).log_prob(y.double()).mean()
 
 

@@ -69,6 +69,11 @@ class FeatureScaleKernel(FeatureStructure, ScaleKernel):
         """The features of the base kernel, (..., N, D)."""
         return self.base_kernel.active_features(x)
 
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """That of the base kernel times the output scale."""
+        residual = self.base_kernel.active_residual_variance(x)
+        return None if residual is None else self.outputscale.unsqueeze(-1) * residual
+
     @property
     def num_scalar_features(self) -> int:
         """The number of columns of the scalar features of the base kernel."""
@@ -218,6 +223,11 @@ class FeatureSumKernel(_Composite, AdditiveKernel):
             return _concatenated([kernel.scalar_features(x) for kernel in self.parts])
         return _concatenated([kernel.features(x) for kernel in self.parts])
 
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """The sum of those of the parts."""
+        residuals = [kernel.residual_variance(x) for kernel in self.parts]
+        return reduce(torch.add, known) if (known := [r for r in residuals if r is not None]) else None
+
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
         """The factors of operator-valued parts, one after the other; one for scalar parts."""
         if not self.has_output_factor:
@@ -300,6 +310,18 @@ class FeatureProductKernel(_Composite, ProductKernel):
         if product.is_complex() and not self._is_complex:
             return torch.cat([product.real, product.imag], dim=-1)
         return product
+
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        r"""The difference :math:`\prod_i (v_i + r_i) - \prod_i v_i` for variances v and residuals r of the parts."""
+        residuals = [kernel.residual_variance(x) for kernel in self.parts]
+        if all(residual is None for residual in residuals):
+            return None
+        product, missing = x.new_ones(()), x.new_zeros(())
+        for kernel, residual in zip(self.parts, residuals, strict=True):
+            variance, own = kernel(x, diag=True), x.new_zeros(()) if residual is None else residual
+            missing = missing * (variance + own) + product * own
+            product = product * variance
+        return missing
 
     def _with(self, kernels: list[Kernel]) -> FeatureProductKernel:
         return FeatureProductKernel(*kernels, is_complex=self._is_complex).train(self.training)

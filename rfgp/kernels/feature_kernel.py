@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from .. import _checks, _state
 from ..features import FeatureMap
+from ..linalg import row_chunks
 from ..operators import Operator
 from ..output_factor import OutputFactor
 from .families import Family, family
@@ -59,6 +61,26 @@ class FeatureStructure(abc.ABC):
         _checks.inputs(x)
         with all_or_nothing(self):
             return self.active_features(self._select(x))
+
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """The residual variance at inputs (..., N, d) whose ``active_dims`` have been selected."""
+        return None
+
+    def residual_variance(self, x: Tensor) -> Tensor | None:
+        r"""The prior variance that features of a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
+
+        Predictions add it, independently between points, so that far from the data the variance of the prior comes
+        back. Features that estimate the whole kernel lack nothing on average, and have none.
+
+        :param x: the full inputs, (..., N, d).
+        :returns: (..., N), or (..., N T) for several outputs, with the output scale; None where nothing is left out.
+        :raises ValueError: where a map has not been made yet.
+        """
+        selected = self._select(_checks.inputs(x))
+        chunks = row_chunks(x.shape[-2], self.num_scalar_features)
+        parts = [self.active_residual_variance(selected[..., rows, :]) for rows in chunks]
+        known = [part for part in parts if part is not None]
+        return torch.cat(known, dim=-1) if known else None
 
     def _select(self, x: Tensor) -> Tensor:
         if self.active_dims is None:
@@ -129,7 +151,9 @@ class FeatureStructure(abc.ABC):
             right = left if same else self._real_features(x2)
         if diag:
             return (left * right).sum(-1)
-        return FeatureLinearOperator(left) if same else FeatureCrossLinearOperator(left, right.mT)
+        if not same:
+            return FeatureCrossLinearOperator(left, right.mT)
+        return FeatureLinearOperator(left, functools.partial(self.active_residual_variance, x1))
 
     def _output_covariance(self, x1: Tensor, x2: Tensor | None, diag: bool) -> Tensor | LinearOperator:
         with all_or_nothing(self):
@@ -137,7 +161,9 @@ class FeatureStructure(abc.ABC):
             right = left if x2 is None else self.active_output_features(x2)
         if diag:
             return (left.to_dense() * right.to_dense()).sum(-1)
-        return FeatureLinearOperator(left) if x2 is None else FeatureCrossLinearOperator(left, right.mT)
+        if x2 is not None:
+            return FeatureCrossLinearOperator(left, right.mT)
+        return FeatureLinearOperator(left, functools.partial(self.active_residual_variance, x1))
 
     def active_output_features(self, x: Tensor) -> OutputFeatures:
         """The features (..., N T, K) of many outputs at selected inputs, as an operator."""
@@ -292,6 +318,13 @@ class FeatureKernel(FeatureStructure, Kernel):
         feature_map, law = self.bound_map(x)
         features, scale = feature_map(self.map_inputs(x), **law), self.family.scale(feature_map)
         return features if scale == 1.0 else scale * features
+
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        if not self.family.is_truncated(self._map(x)):
+            return None
+        prior = self.base_kernel.forward(x, x, diag=True)
+        missing: Tensor = prior - self.forward(x, x, diag=True)
+        return missing.clamp_min(torch.finfo(missing.dtype).tiny)  # not zero, where its root has no gradient
 
     def _real_features(self, x: Tensor) -> Tensor:
         feature_map, law = self.bound_map(_checks.finite(x))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,11 +45,30 @@ def _scaled(features: LinearOperator, scale: Tensor) -> Tensor | LinearOperator:
     return features.to_dense() * scale[..., None, None]
 
 
+def _scaled_residual(operator: FeatureLinearOperator, scale: Tensor) -> Tensor | None:
+    residual = operator.residual_variance()
+    return None if residual is None else scale.unsqueeze(-1) * residual
+
+
 class FeatureLinearOperator(LowRankRootLinearOperator):
     r"""The kernel matrix :math:`\Phi \Phi^\top` of real features, whose sum with a diagonal is solved in float64.
 
     :param root: the features, (..., N, D).
+    :param residual: makes the variance (..., N) that the features lack of the kernel's, or None for nothing, where
+        predictions ask for it. Scaling keeps it; parts of the matrix do not have it.
     """
+
+    def __init__(self, root: Tensor | LinearOperator, residual: Callable[[], Tensor | None] | None = None) -> None:
+        super().__init__(root)
+        self._residual = residual
+
+    def evaluate_kernel(self) -> FeatureLinearOperator:
+        """The operator itself, in which nothing is lazy."""
+        return self
+
+    def residual_variance(self) -> Tensor | None:
+        """The variance that the features lack, (..., N); None for nothing. It is no part of the matrix."""
+        return None if self._residual is None else self._residual()
 
     def mul(self, other: Any) -> LinearOperator:
         return self._mul_constant(other[..., 0, 0]) if _is_scales(other) else super().mul(other)
@@ -55,7 +76,8 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
     def _mul_constant(self, other: Tensor) -> LinearOperator:
         if bool((other < 0).any()):
             return super()._mul_constant(other)
-        return self.__class__(_scaled(self.root, other.sqrt()))
+        residual = functools.partial(_scaled_residual, self, other)
+        return self.__class__(_scaled(self.root, other.sqrt()), residual)
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         if diag.dim() == 0 or diag.shape[-1] == 1:

@@ -71,6 +71,13 @@ class FeatureMultitaskKernel(FeatureStructure, MultitaskKernel):
         """The scalar features of the data kernel, (..., N, D)."""
         return self.data_covar_module.active_features(x)
 
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """That of the data kernel times the variances of the tasks, (..., N T)."""
+        residual = self.data_covar_module.active_residual_variance(x)
+        if residual is None:
+            return None
+        return (residual.unsqueeze(-1) * to_dense(self.task_covar_module.covar_matrix).diagonal()).flatten(-2)
+
     def output_factor(self, operator: Operator | None = None) -> OutputFactor:
         """The Cholesky factor of the covariance of the tasks, times the root of the data kernel's output scale."""
         no_operator(operator)

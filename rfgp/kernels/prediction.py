@@ -17,7 +17,7 @@ from torch import Tensor
 from ..features import FeatureMap
 from ..kronecker import KroneckerPosterior
 from ..output_covariance import OutputCovariance
-from ..posterior import WeightPosterior, feature_product
+from ..posterior import WeightPosterior, feature_product, plus_residual
 from .feature_operator import FeatureLinearOperator, FeaturePlusDiagLinearOperator
 from .output_features import OutputFeatures
 from .output_noise import OutputPlusNoiseLinearOperator
@@ -27,9 +27,10 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
     r"""GPyTorch's hook for predictions, by the posterior :math:`N(m, B^{-1})` of the weights at O(N D^2).
 
     It honours ``detach_test_caches``, ``skip_posterior_variances`` and ``observation_nan_policy`` (a missing
-    observation has precision zero), and notices when the weights of the features were drawn anew. Where the covariance
-    has lost its features it falls back on GPyTorch's dense prediction, whose variances count missing observations as
-    seen; so do those under ``lazily_evaluate_kernels(False)``, where GPyTorch does not ask for this strategy.
+    observation has precision zero), and notices when the weights of the features were drawn anew. Features of a
+    truncated series are completed by the variance that they lack. Where the covariance has lost its features it falls
+    back on GPyTorch's dense prediction, whose variances count missing observations as seen and are not completed; so
+    are those under ``lazily_evaluate_kernels(False)``, where GPyTorch does not ask for this strategy.
     """
 
     def __init__(
@@ -117,23 +118,27 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         if isinstance(prior.root, OutputFeatures) and isinstance(
             self.lik_train_train_covar, OutputPlusNoiseLinearOperator
         ):
-            return self._output_prediction(test_mean, prior.root, posterior)
+            return self._output_prediction(test_mean, prior, posterior)
         features = prior.root.to_dense()
         mean = test_mean + feature_product(features, posterior.mean).squeeze(-1).to(test_mean.dtype)
         if settings.skip_posterior_variances.on():
             return mean, ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
-        return mean, FeatureLinearOperator(posterior.covariance_root(features).to(features.dtype))
+        covariance = FeatureLinearOperator(posterior.covariance_root(features).to(features.dtype))
+        residual = prior.residual_variance()
+        return mean, covariance if residual is None else covariance.add_diagonal(residual)
 
     @staticmethod
     def _output_prediction(
-        test_mean: Tensor, features: OutputFeatures, posterior: WeightPosterior | KroneckerPosterior
+        test_mean: Tensor, prior: FeatureLinearOperator, posterior: WeightPosterior | KroneckerPosterior
     ) -> tuple[Tensor, LinearOperator]:
+        features = prior.root
         factor = features.factor.double()
         values = feature_product(features.scalar, factor.scalar_weights(posterior.mean).squeeze(-1))
         mean = test_mean + values.flatten(-2).to(test_mean.dtype)
         if settings.skip_posterior_variances.on():
             return mean, ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
-        return mean, OutputCovariance(features.scalar, posterior, factor, _identity)
+        covariance = OutputCovariance(features.scalar, posterior, factor, _identity)
+        return mean, plus_residual(covariance, prior.residual_variance())
 
     def get_fantasy_strategy(
         self,

@@ -12,6 +12,7 @@ from gpytorch.distributions import MultivariateNormal
 from torch import Generator, Tensor
 
 from .. import _checks
+from ..normal import unclamped
 
 ALPHA_GRID = (1e-4, 1e-3, 1e-2, 1e-1)
 
@@ -106,7 +107,7 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         :param generator: a CPU generator for the draws; PyTorch's default one where it is None.
         :returns: (N, C); rows sum to one.
         """
-        mean, std = latent.mean.mT, latent.variance.clamp_min(0.0).sqrt().mT
+        mean, std = latent.mean.mT, unclamped(latent).stddev.mT
         total = torch.zeros_like(mean)
         for _ in range(num_samples):
             draw = torch.randn(mean.shape, generator=generator, dtype=torch.float32).to(mean)

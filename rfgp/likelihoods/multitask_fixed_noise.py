@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.distributions import Independent
 
 from .. import _checks
+from ..normal import unclamped
 
 
 class MultitaskFixedNoiseGaussianLikelihood(_GaussianLikelihoodBase):
@@ -228,7 +229,8 @@ def _multitask(function: Any) -> MultitaskMultivariateNormal:
 
 def _independent(function: MultitaskMultivariateNormal) -> MultitaskMultivariateNormal:
     """The marginals of a function alone, interleaved: what GPyTorch's densities per observation assume."""
-    return MultitaskMultivariateNormal(function.mean, DiagLinearOperator(function.variance.flatten(-2)))
+    exact = unclamped(function)
+    return exact.__class__(exact.mean, DiagLinearOperator(exact.variance.flatten(-2)))
 
 
 def _variances(noise: Any, num_points: int | None = None, num_tasks: int | None = None) -> Tensor:

@@ -25,14 +25,15 @@ class LocalizedMaclaurinGP(torch.nn.Module):
 
     .. math:: \hat k_c(x, y) = \phi(x - c)\, \phi(y - c)^\top, \qquad
         B_c = I + \Phi_c^\top \Phi_c / \sigma^2, \qquad
-        f(x_*) \sim N\big(\phi_*^\top B_c^{-1} \Phi_c^\top y / \sigma^2,\; \phi_*^\top B_c^{-1} \phi_*\big)
+        f(x_*) \sim N\big(\phi_*^\top B_c^{-1} \Phi_c^\top y / \sigma^2,\; \phi_*^\top B_c^{-1} \phi_* +
+        \max(0, k(x_*, x_*) - \|\phi_*\|^2)\big)
 
     A truncated Maclaurin series of the Gaussian kernel vanishes away from the origin. The kernel is shift-invariant, so
     that the origin may be moved to a centre c close to where the model predicts; there the prior is kept, and the
-    posterior does not collapse. Every input is predicted from its nearest centre, at O(C N D^2) for C centres; inputs
-    far from all of them are centres of their own. The method defines marginals, and no joint posterior. It pays for
-    lengthscales that are short against the data, and noise well above the error of the features; for longer ones a
-    single centre, the mean of the training inputs, is better.
+    posterior does not collapse; what the series lacks of the prior variance is added. Every input is predicted from its
+    nearest centre, at O(C N D^2) for C centres; inputs far from all of them are centres of their own. The method
+    defines marginals, and no joint posterior. It pays for lengthscales that are short against the data, and noise well
+    above the error of the features; for longer ones a single centre, the mean of the training inputs, is better.
 
     :param kernel: an exact RBFKernel, or ScaleKernel around one.
     :param likelihood: a GaussianLikelihood.
@@ -157,6 +158,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
                 padded[index, places] = features[own]
                 white = torch.linalg.solve_triangular(posterior.factor[rows], padded.mT, upper=False)
                 variance[own] = white.square().sum(-2)[index, places]
+            variance += (self._prior_variance() - features.square().sum(-1)).clamp_min(0.0)
             far = (distance > self.threshold).nonzero().squeeze(-1)
             at_center = self._features(feature_map, torch.zeros_like(scaled[:1])).double()
             for part in far.split(max(1, _CHUNK_BYTES // (8 * self.num_features**2))):
@@ -176,6 +178,9 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         base = self.covar_module.base_kernel if isinstance(self.covar_module, ScaleKernel) else self.covar_module
         selected = x if base.active_dims is None else x.index_select(-1, base.active_dims)
         return (selected / base.lengthscale).detach().double()
+
+    def _prior_variance(self) -> float:
+        return float(self.covar_module.outputscale) if isinstance(self.covar_module, ScaleKernel) else 1.0
 
     def _features(self, feature_map: Maclaurin, scaled: Tensor) -> Tensor:
         features = feature_map(scaled)

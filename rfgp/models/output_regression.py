@@ -6,18 +6,18 @@ import functools
 from typing import Any
 
 import torch
-from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.means import Mean, MultitaskMean
 from torch import Tensor
 
 from .. import _checks
 from ..kronecker import KroneckerPosterior
 from ..linalg import log_determinant_and_quadratic, row_chunks
+from ..normal import MultitaskMultivariateNormal, MultivariateNormal
 from ..operators import Operator
 from ..output_covariance import OutputCovariance
 from ..output_factor import OutputFactor
 from ..output_system import OutputSystem
-from ..posterior import WeightPosterior, feature_product
+from ..posterior import WeightPosterior, feature_product, plus_residual
 from ..statistics import GramStatistics
 from .mean_basis import constant_part, output_coefficients
 from .output_observations import OutputObservations, OutputSums
@@ -84,7 +84,8 @@ class OutputRegression:
         factor = self._factor(operator)
         mean = self._values(x, factor, posterior.mean, operator)
         features = functools.partial(scalar_features, self.kernel, torch.is_grad_enabled())
-        covariance = OutputCovariance(x.clone(), posterior, factor, features)
+        residual = self.kernel.residual_variance(x) if operator is None else None
+        covariance = plus_residual(OutputCovariance(x.clone(), posterior, factor, features), residual)
         if factor.num_outputs == 1 and (operator is not None or not self.has_tasks):
             return MultivariateNormal(mean.squeeze(-1), covariance)
         return MultitaskMultivariateNormal(mean, covariance)

@@ -11,11 +11,10 @@ from typing import Any, Self
 
 import gpytorch
 import torch
-from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean, ZeroMean
-from linear_operator.operators import RootLinearOperator
+from linear_operator.operators import LinearOperator, RootLinearOperator
 from torch import Tensor
 
 from .. import _checks, _state
@@ -26,9 +25,10 @@ from ..kernels.feature_kernel import all_or_nothing, no_operator
 from ..kernels.feature_operator import FLOAT32_PRODUCT_NOISE
 from ..kronecker import KroneckerPosterior
 from ..linalg import log_determinant_and_quadratic, row_chunks
+from ..normal import MultivariateNormal
 from ..operators import Operator
 from ..output_factor import OutputFactor
-from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product, precision_matrix
+from ..posterior import WeightPosterior, WeightSpaceCovariance, feature_product, plus_residual, precision_matrix
 from ..statistics import GramStatistics
 from .accumulate import accumulate, merged
 from .impropriety import SomeRows, warn_of_impropriety
@@ -425,7 +425,10 @@ class WeightSpaceGP(torch.nn.Module):
         """The posterior of the function at inputs, without noise: ``likelihood(model.posterior(x))`` adds it.
 
         Means and variances are computed in chunks of rows; the N x N covariance is formed only where it is asked for.
-        The distribution keeps its values, whatever happens to the model or to ``x`` later.
+        Variances are the true diagonal of the covariance, without GPyTorch's smallest one. Where the features are those
+        of a truncated series, the diagonal includes the prior variance that they lack
+        (:meth:`rfgp.kernels.FeatureKernel.residual_variance`), independently between points and outputs. The
+        distribution keeps its values, whatever happens to the model or to ``x`` later.
 
         :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
         :param operator: a linear operator of :mod:`rfgp.operators` on the field of an operator-valued kernel, whose
@@ -450,15 +453,20 @@ class WeightSpaceGP(torch.nn.Module):
         if outputs is not None:
             return outputs.distribution(x, posterior, operator)
         no_operator(operator)
+        kernel = snapshot.kernel
         mean = _values(snapshot, self._observations.is_complex, posterior.mean, x)
+        residual = kernel.residual_variance(x)
         if self._observations.is_complex:
-            return ComplexNormal(mean, covariance_root=posterior.covariance_root(_scaled_features(snapshot.kernel, x)))
-        if self.covar_module.is_complex:
-            root = posterior.covariance_root(_scaled_features(snapshot.kernel, x))
-            return MultivariateNormal(mean, RootLinearOperator(torch.cat([root.real, root.imag], dim=-1).to(x.dtype)))
-        factor = snapshot.kernel.output_factor().double()
-        features = functools.partial(scalar_features, snapshot.kernel, torch.is_grad_enabled())
-        return MultivariateNormal(mean, WeightSpaceCovariance(x.clone(), posterior.factor, factor, features))
+            root = posterior.covariance_root(_scaled_features(kernel, x))
+            return ComplexNormal(mean, covariance_root=root, diagonal=residual)
+        if kernel.is_complex:
+            root = posterior.covariance_root(_scaled_features(kernel, x))
+            covariance: LinearOperator = RootLinearOperator(torch.cat([root.real, root.imag], dim=-1).to(x.dtype))
+        else:
+            factor = kernel.output_factor().double()
+            features = functools.partial(scalar_features, kernel, torch.is_grad_enabled())
+            covariance = WeightSpaceCovariance(x.clone(), posterior.factor, factor, features)
+        return MultivariateNormal(mean, plus_residual(covariance, residual))
 
     def log_marginal_likelihood(self) -> Tensor:
         r"""The log evidence of the training data, summed over classes; differentiable in all parameters.
@@ -496,7 +504,8 @@ class WeightSpaceGP(torch.nn.Module):
     def sample_functions(self, num_functions: int) -> list[Callable[[Tensor], Tensor]]:
         """Draws of functions from the posterior, each of which can be evaluated anywhere.
 
-        They keep their values, whatever happens to the model later.
+        They keep their values, whatever happens to the model later. They are functions of the features: they do not
+        carry the variance that :meth:`posterior` adds where features of a truncated series lack some.
 
         :param num_functions: the number of draws.
         :returns: callables from (..., N, d) to (..., N), or to (..., N, T) for several outputs, or from (N, d) to

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ...features import ComplexToReal, FeatureMap
+from ...features import ComplexToReal, FeatureMap, Maclaurin
 from ..recipe import MapRecipe
 
 
@@ -57,6 +57,10 @@ class Family(abc.ABC):
         """A constant that the features are multiplied by."""
         return 1.0
 
+    def is_truncated(self, feature_map: FeatureMap) -> bool:
+        """Whether a map leaves out terms of the kernel's series, whose prior variance predictions would lack."""
+        return False
+
     def exact_columns(self, recipe: MapRecipe, input_dim: int | None) -> int | None:
         """The number of columns of exact features, or None where the method approximates."""
         return None
@@ -88,6 +92,19 @@ class Family(abc.ABC):
                 f"expected one of the methods {', '.join(self.methods)} for {type(self.kernel).__name__}, got "
                 f"{recipe.method!r}; choose one of these"
             )
+
+
+def leaves_out_terms(feature_map: FeatureMap, coefficients: Tensor) -> bool:
+    """Whether a Maclaurin map has no columns for some degree of a power series.
+
+    :param feature_map: any map; others leave out nothing.
+    :param coefficients: a_0, a_1, ... of the kernel, (..., p + 1).
+    """
+    inner = inside(feature_map)
+    if not isinstance(inner, Maclaurin):
+        return False
+    is_there = (coefficients.detach() > 0).reshape(-1, coefficients.shape[-1]).any(0)
+    return not set(is_there.nonzero().flatten().tolist()) <= set(inner.num_columns)
 
 
 def inside(feature_map: FeatureMap) -> FeatureMap:

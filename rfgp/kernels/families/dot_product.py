@@ -12,7 +12,7 @@ from ..dot_product import DotProductKernel
 from ..exponential import ExponentialDotProductKernel
 from ..optical import OpticalKernel
 from ..recipe import MapRecipe, maclaurin
-from .base import Family, generator
+from .base import Family, generator, leaves_out_terms
 from .stationary import exponential_series
 
 
@@ -30,6 +30,9 @@ class DotProductFamily(Family):
         is_dot_product = isinstance(feature_map, Maclaurin) and not feature_map.is_gaussian
         return "" if is_dot_product else "a Maclaurin map of a dot-product kernel"
 
+    def is_truncated(self, feature_map: FeatureMap) -> bool:
+        return leaves_out_terms(feature_map, self.kernel.coefficients)
+
 
 class ExponentialFamily(DotProductFamily):
     """ExponentialDotProductKernel, by a map for every term of its series up to degree 20."""
@@ -42,6 +45,9 @@ class ExponentialFamily(DotProductFamily):
 
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         return x / self.kernel.lengthscale
+
+    def is_truncated(self, feature_map: FeatureMap) -> bool:
+        return True  # the series does not end
 
 
 class OpticalFamily(Family):

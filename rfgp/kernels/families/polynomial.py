@@ -13,7 +13,7 @@ from ... import _checks
 from ...features import FeatureMap, LinearFeatures, Maclaurin, PolynomialSketch, SphericalFourier, polynomial_sketch
 from ...features.by_name import SKETCHES
 from ..recipe import MapRecipe, maclaurin, orthogonality
-from .base import Family, generator, inside
+from .base import Family, generator, inside, leaves_out_terms
 
 
 class PolynomialFamily(Family):
@@ -84,6 +84,9 @@ class PolynomialFamily(Family):
 
     def law(self, feature_map: FeatureMap) -> dict[str, Tensor]:
         return {"coefficients": self._coefficients()} if isinstance(inside(feature_map), Maclaurin) else {}
+
+    def is_truncated(self, feature_map: FeatureMap) -> bool:
+        return leaves_out_terms(feature_map, self._coefficients())
 
     def extra_columns(self, feature_map: FeatureMap) -> int:
         return int(isinstance(inside(feature_map), PolynomialSketch | LinearFeatures))

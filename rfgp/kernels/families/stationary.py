@@ -103,6 +103,9 @@ class GaussianFamily(FourierFamily):
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         return x / self.kernel.lengthscale
 
+    def is_truncated(self, feature_map: FeatureMap) -> bool:
+        return isinstance(feature_map, Maclaurin)  # the series does not end
+
     def center(self, recipe: MapRecipe, x: Tensor | None) -> Tensor | None:
         return x.mean(-2) if x is not None and recipe.name.endswith("maclaurin") else None
 
