@@ -48,9 +48,9 @@ def approximate(
         exact parts, such as a linear kernel, need fewer, or where the parts of a sum or product leave some over.
     :param input_dim: the number of columns of the inputs; where it is None it is taken from ``train_inputs``,
         ``active_dims`` or ARD, and else from the first inputs the kernel sees.
-    :param method: "auto", the name of a method, or a ready FeatureMap; see :class:`rfgp.kernels.MapRecipe`. "auto"
-        takes the method with the smallest predicted error on ``train_inputs``, see
-        :func:`rfgp.selection.rank_methods`; without them, exact features for linear kernels, orthogonal Fourier
+    :param method: "auto", the name of a method, or a ready FeatureMap of ``num_features`` columns; see
+        :class:`rfgp.kernels.MapRecipe`. "auto" takes the method with the smallest predicted error on ``train_inputs``,
+        see :func:`rfgp.selection.best_method`; without them, exact features for linear kernels, orthogonal Fourier
         features for shift-invariant ones and complex-to-real TensorSRHT for polynomials.
     :param train_inputs: the training inputs (N, d): the number of columns, and what maps are chosen and optimised for.
     :param seed: the seed of the weights; drawn from PyTorch's default generator where it is None.
@@ -67,6 +67,11 @@ def approximate(
     width = _checks.positive_integer("num_features", num_features)
     if not isinstance(kernel, Kernel):
         raise unsupported(kernel)
+    if isinstance(method, FeatureMap) and method.num_features != width:
+        raise ValueError(
+            f"expected num_features={method.num_features}, the columns of the {type(method).__name__} given as method, "
+            f"got {width}; make the two agree"
+        )
     if train_inputs is not None:
         _checks.finite(_checks.inputs(train_inputs, input_dim, "train_inputs"), "train_inputs")
         input_dim = train_inputs.shape[-1]
@@ -160,7 +165,9 @@ def _leaf(kernel: Kernel, wish: _Wish) -> FeatureKernel:
         return FeatureKernel(kernel, recipe)
     like = reference(kernel, wish.like)
     feature_map = known.build(recipe, columns, wish.x).to(dtype=like.dtype, device=like.device)
-    return FeatureKernel(kernel, feature_map, known.center(recipe, wish.x))
+    made = FeatureKernel(kernel, feature_map, known.center(recipe, wish.x))
+    made.recipe = recipe
+    return made
 
 
 def _multitask(kernel: MultitaskKernel, wish: _Wish) -> FeatureMultitaskKernel:

@@ -24,6 +24,8 @@ class Family(abc.ABC):
     """The method where nothing is known about the inputs."""
     in_products: ClassVar[str | None] = None
     """The method whose single columns are without bias, or None where there is none."""
+    truncated: ClassVar[tuple[str, ...]] = ()
+    """Methods that leave out the tail of a series that does not end, so that features cannot follow it off the data."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
