@@ -136,8 +136,7 @@ def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed
     :param seed: as for :func:`rank_methods`.
     """
     _checks.inputs(train_inputs, name="train_inputs")
-    names = [name for name in _applicable(kernel, train_inputs.shape[-1]) if not name.startswith("random_maclaurin")]
-    names = [name for name in names if not _is_truncated(kernel, name)] or names
+    names = _for_auto(kernel, train_inputs.shape[-1])
     ranking = rank_methods(kernel, num_features, train_inputs, methods=names, seed=seed)
     limit = max(_SIMILAR * ranking[0].error.relative_error, _ROUNDING)
     similar = [candidate for candidate in ranking if candidate.error.relative_error <= limit]
@@ -303,6 +302,12 @@ def _applicable(kernel: Kernel, input_dim: int) -> tuple[str, ...]:
     return family(kernel).applicable(input_dim)
 
 
+def _for_auto(kernel: Kernel, input_dim: int) -> list[str]:
+    """The methods among which :func:`best_method` chooses."""
+    names = [name for name in _applicable(kernel, input_dim) if not name.startswith("random_maclaurin")]
+    return [name for name in names if not _is_truncated(kernel, name)] or names
+
+
 def _is_truncated(kernel: Kernel, method: str) -> bool:
     """Whether a method leaves out the tail of the series of a part of the kernel."""
     families = [family(part) for part in kernel.modules() if type(part) in FAMILIES]
@@ -385,6 +390,8 @@ def _blocks(values: Tensor, num_rows: int) -> Tensor:
 
 def _mean(values: Tensor, num_rows: int) -> float:
     """The mean over all pairs of ``num_rows`` inputs, the diagonal included, from the matrix of a sample of them."""
+    if bool(values.isinf().any()):
+        return math.inf
     diagonal = float(values.diagonal(dim1=-1, dim2=-2).mean())
     size = values.shape[-1]
     if size == 1:

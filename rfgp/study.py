@@ -26,7 +26,7 @@ from tqdm.auto import tqdm
 from . import _checks, _files, _report, diagnostics, plots
 from .datasets import Dataset
 from .datasets.base import Scaling
-from .kernels import approximate
+from .kernels import FeatureKernel, approximate
 from .likelihoods import DirichletClassificationLikelihood
 from .models import WeightSpaceGP
 from .training import FitSummary, fit
@@ -78,6 +78,7 @@ class Run:
     :param kernel_error: the relative Frobenius error of the kernel matrix of test points.
     :param fit_seconds: the time for weights, features, statistics and factorisation.
     :param predict_seconds: the time for latent means and variances of all test rows.
+    :param chosen: the method that "auto" took; None for a method that was named.
     """
 
     method: str
@@ -91,6 +92,7 @@ class Run:
     kernel_error: float
     fit_seconds: float
     predict_seconds: float
+    chosen: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -106,6 +108,12 @@ class Summary:
     num_features: int | None
     mean: dict[str, float]
     standard_error: dict[str, float]
+    chosen: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The method, with the one that "auto" took in brackets."""
+        return self.method if self.chosen is None else f"{self.method} ({self.chosen})"
 
 
 @dataclass(frozen=True)
@@ -159,7 +167,7 @@ class StudyResult:
         for row in [*self.summaries(), dataclasses.replace(_summary([self.exact]), method=self.exact_name)]:
             cells = [_report.plus_minus(row.mean[m], row.standard_error[m]) for m in measures]
             width = "" if row.num_features is None else str(row.num_features)
-            blocks.setdefault(row.num_features, []).append([row.method, width, *cells])
+            blocks.setdefault(row.num_features, []).append([row.label, width, *cells])
         table = _report.table(["method", "features", *measures.values()], list(blocks.values()))
         rows, count = self.data["exact_rows"], len(self.settings["seeds"])
         notes = ["± standard error over seeds" if count > 1 else "one seed"]
@@ -466,6 +474,7 @@ class _Bench:
             float(diagnostics.relative_frobenius_error(model.covar_module, self.x_test[self.points])),
             fit_seconds,
             predict_seconds,
+            _methods(model.covar_module) if job[0] == "auto" else None,
         )
 
     def _at_points(self, latent: Normal) -> Normal:
@@ -487,6 +496,12 @@ class _Bench:
             float(diagnostics.error_rate(probabilities, y)),
             float(diagnostics.classification_mnll(probabilities, y)),
         )
+
+
+def _methods(kernel: Kernel) -> str:
+    """The methods by which the features of a kernel were made."""
+    recipes = [part.recipe for part in kernel.modules() if isinstance(part, FeatureKernel)]
+    return ", ".join(dict.fromkeys(recipe.method for recipe in recipes if recipe is not None))
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -530,7 +545,7 @@ def _summary(runs: list[Run]) -> Summary:
         mean[measure] = sum(values) / len(values)
         finite = len(values) > 1 and all(map(math.isfinite, values))
         standard_error[measure] = statistics.stdev(values) / len(values) ** 0.5 if finite else math.nan
-    return Summary(runs[0].method, runs[0].num_features, mean, standard_error)
+    return Summary(runs[0].method, runs[0].num_features, mean, standard_error, runs[0].chosen)
 
 
 def _curve(rows: list[Summary], method: str, measure: str, by_time: bool) -> plots.Curve:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rfgp import _files, _report, study
+from rfgp import _files, _report, selection, study
 from rfgp.__main__ import main
 from rfgp.datasets import read_table
 from rfgp.selection import best_method
@@ -162,6 +162,20 @@ def test_auto_of_a_study_is_the_method_that_is_predicted_to_be_best(regression):
     chosen = best_method(bench.kernel, 16, bench.x)
     kernels = [bench.approximation(method, 16, 0) for method in ("auto", chosen)]
     assert torch.equal(*[kernel(bench.x[:9]).to_dense() for kernel in kernels])
+
+
+def test_tables_and_results_name_the_method_that_auto_took(regression, tmp_path):
+    settings = {"methods": ["auto", "fourier"], "num_features": [8, 16], "num_seeds": 2, "exact_limit": 30}
+    result = run(regression, kernel="rbf", **settings)
+    chosen = {run.num_features: run.chosen for run in result.runs if run.method == "auto"}
+    bench = study._Bench(regression, study.exact_kernel("rbf"), 30, 0.01, "standardize")
+    assert set(chosen) == {8, 16} and set(chosen.values()) <= set(selection._for_auto(bench.kernel, 3))
+    assert all(run.chosen is None for run in result.runs if run.method == "fourier") and result.exact.chosen is None
+    assert all(f"auto ({method})" in result.table() for method in chosen.values())
+    result.save(tmp_path)
+    saved = json.loads((tmp_path / "results.json").read_text())
+    for row in (*saved["runs"], *saved["summaries"]):
+        assert row["chosen"] == (chosen[row["num_features"]] if row["method"] == "auto" else None)
 
 
 def test_error_and_mnll_are_in_units_of_the_target(regression):
