@@ -67,11 +67,6 @@ def approximate(
     width = _checks.positive_integer("num_features", num_features)
     if not isinstance(kernel, Kernel):
         raise unsupported(kernel)
-    if isinstance(method, FeatureMap) and method.num_features != width:
-        raise ValueError(
-            f"expected num_features={method.num_features}, the columns of the {type(method).__name__} given as method, "
-            f"got {width}; make the two agree"
-        )
     if train_inputs is not None:
         _checks.finite(_checks.inputs(train_inputs, input_dim, "train_inputs"), "train_inputs")
         input_dim = train_inputs.shape[-1]
@@ -151,7 +146,7 @@ def _approximate(kernel: Kernel, wish: _Wish) -> Kernel:
 def _leaf(kernel: Kernel, wish: _Wish) -> FeatureKernel:
     known = family(kernel)
     if isinstance(wish.method, FeatureMap):
-        return FeatureKernel(kernel, wish.method)
+        return _with_map(kernel, wish.method, wish.num_features)
     whole, wish = wish, wish.select(kernel)
     columns = _num_columns(kernel, wish.input_dim)
     is_ranked = not isinstance(kernel, OperatorValuedKernel) and _exact_columns(kernel, whole) is None
@@ -167,6 +162,16 @@ def _leaf(kernel: Kernel, wish: _Wish) -> FeatureKernel:
     feature_map = known.build(recipe, columns, wish.x).to(dtype=like.dtype, device=like.device)
     made = FeatureKernel(kernel, feature_map, known.center(recipe, wish.x))
     made.recipe = recipe
+    return made
+
+
+def _with_map(kernel: Kernel, feature_map: FeatureMap, num_features: int) -> FeatureKernel:
+    made = FeatureKernel(kernel, feature_map)  # which raises where the map is another kernel's
+    if feature_map.num_features != num_features:
+        raise ValueError(
+            f"expected num_features={feature_map.num_features}, the columns of the {type(feature_map).__name__} given "
+            f"as method, got {num_features}; make the two agree"
+        )
     return made
 
 
