@@ -78,7 +78,6 @@ class Run:
     :param kernel_error: the relative Frobenius error of the kernel matrix of test points.
     :param fit_seconds: the time for weights, features, statistics and factorisation.
     :param predict_seconds: the time for latent means and variances of all test rows.
-    :param chosen: the method that "auto" took; None for a method that was named.
     """
 
     method: str
@@ -92,7 +91,6 @@ class Run:
     kernel_error: float
     fit_seconds: float
     predict_seconds: float
-    chosen: str | None = None
 
     @property
     def seconds(self) -> float:
@@ -108,19 +106,14 @@ class Summary:
     num_features: int | None
     mean: dict[str, float]
     standard_error: dict[str, float]
-    chosen: str | None = None
-
-    @property
-    def label(self) -> str:
-        """The method, with the one that "auto" took in brackets."""
-        return self.method if self.chosen is None else f"{self.method} ({self.chosen})"
 
 
 @dataclass(frozen=True)
 class StudyResult:
     """All that a study measured, and under which circumstances.
 
-    :param settings: every setting of the study.
+    :param settings: every setting of the study; where "auto" was among the methods, ``settings["auto"]`` has the method
+        that it took, by number of features.
     :param data: the data set, its size, origin and scaling.
     :param training: how the parameters of the exact model were learnt, and their values.
     :param environment: versions and machine.
@@ -167,13 +160,18 @@ class StudyResult:
         for row in [*self.summaries(), dataclasses.replace(_summary([self.exact]), method=self.exact_name)]:
             cells = [_report.plus_minus(row.mean[m], row.standard_error[m]) for m in measures]
             width = "" if row.num_features is None else str(row.num_features)
-            blocks.setdefault(row.num_features, []).append([row.label, width, *cells])
+            blocks.setdefault(row.num_features, []).append([self._label(row), width, *cells])
         table = _report.table(["method", "features", *measures.values()], list(blocks.values()))
         rows, count = self.data["exact_rows"], len(self.settings["seeds"])
         notes = ["± standard error over seeds" if count > 1 else "one seed"]
         if rows < self.data["num_train"]:
             notes.append(f"divergences between fits to {rows:,} rows, the rest for fits to {self.data['num_train']:,}")
         return f"{table}\n{'; '.join(notes)}"
+
+    def _label(self, row: Summary) -> str:
+        """The method of a row, with the one that "auto" took in brackets."""
+        is_auto = row.method == "auto" and row.num_features is not None
+        return f"auto ({self.settings['auto'][row.num_features]})" if is_auto else row.method
 
     def figure(self) -> Figure:
         """KL, error and MNLL against the number of features (top) and against time (bottom).
@@ -297,6 +295,8 @@ def run(
         "kl_rows": len(bench.points),
         "class_probability_draws": _DRAWS if dataset.num_classes else None,
     }
+    if "auto" in names:
+        settings["auto"] = {width: _methods(bench.approximation("auto", width, seed=0)) for width in widths}
     return StudyResult(settings, bench.description(), training, environment(), exact, runs)
 
 
@@ -474,7 +474,6 @@ class _Bench:
             float(diagnostics.relative_frobenius_error(model.covar_module, self.x_test[self.points])),
             fit_seconds,
             predict_seconds,
-            _methods(model.covar_module) if job[0] == "auto" else None,
         )
 
     def _at_points(self, latent: Normal) -> Normal:
@@ -545,7 +544,7 @@ def _summary(runs: list[Run]) -> Summary:
         mean[measure] = sum(values) / len(values)
         finite = len(values) > 1 and all(map(math.isfinite, values))
         standard_error[measure] = statistics.stdev(values) / len(values) ** 0.5 if finite else math.nan
-    return Summary(runs[0].method, runs[0].num_features, mean, standard_error, runs[0].chosen)
+    return Summary(runs[0].method, runs[0].num_features, mean, standard_error)
 
 
 def _curve(rows: list[Summary], method: str, measure: str, by_time: bool) -> plots.Curve:

@@ -167,15 +167,17 @@ def test_auto_of_a_study_is_the_method_that_is_predicted_to_be_best(regression):
 def test_tables_and_results_name_the_method_that_auto_took(regression, tmp_path):
     settings = {"methods": ["auto", "fourier"], "num_features": [8, 16], "num_seeds": 2, "exact_limit": 30}
     result = run(regression, kernel="rbf", **settings)
-    chosen = {run.num_features: run.chosen for run in result.runs if run.method == "auto"}
+    chosen = result.settings["auto"]
     bench = study._Bench(regression, study.exact_kernel("rbf"), 30, 0.01, "standardize")
     assert set(chosen) == {8, 16} and set(chosen.values()) <= set(selection._for_auto(bench.kernel, 3))
-    assert all(run.chosen is None for run in result.runs if run.method == "fourier") and result.exact.chosen is None
-    assert all(f"auto ({method})" in result.table() for method in chosen.values())
+    lines = result.table().splitlines()
+    for width, method in chosen.items():
+        assert any(f"auto ({method})" in line and f" {width} " in line for line in lines)
     result.save(tmp_path)
-    saved = json.loads((tmp_path / "results.json").read_text())
-    for row in (*saved["runs"], *saved["summaries"]):
-        assert row["chosen"] == (chosen[row["num_features"]] if row["method"] == "auto" else None)
+    saved = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert saved["settings"]["auto"] == {str(width): method for width, method in chosen.items()}
+    assert {record["method"] for record in saved["runs"]} == {"auto", "fourier"}
+    assert "auto" not in run(regression, **settings | {"methods": ["tensor_srht"]}).settings
 
 
 def test_error_and_mnll_are_in_units_of_the_target(regression):
