@@ -7,18 +7,21 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 import gpytorch
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, MultitaskKernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, IndexKernel, Kernel, MultitaskKernel, ProductKernel, ScaleKernel
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from . import _checks
 from .features import FeatureMap
 from .kernels.approximate import approximate
-from .kernels.composition import FeatureScaleKernel, FeatureSumKernel
-from .kernels.families import family
+from .kernels.composition import have_same_weights, random_maps
+from .kernels.families import FAMILIES, family
 from .kernels.feature_kernel import FeatureKernel, FeatureStructure
+from .kernels.moments import mean_and_variance
 from .kernels.recipe import MapRecipe
 
 _SAMPLE = 512
@@ -28,15 +31,21 @@ _COLUMNS_DRAWN = 32768
 _SIMILAR = 1.01
 _ROUNDING = 1e-7  # the root of that of a variance
 _MOST_FEATURES = 2**17
+_NEARLY_DIAGONAL = 0.1  # root mean square of correlations
+_FIRST = 64  # features, with which a search begins
+_STEP = 16  # the largest factor between numbers of features in a search
 
 
 @dataclass(frozen=True)
 class PredictedError:
     r"""The error that a kernel's features will have on the kernel matrix of N inputs, over the draw of the weights.
 
-    :param mean_squared_error: :math:`E \|\hat K - K\|_F^2 / N^2`, the diagonal included.
+    :param mean_squared_error: :math:`E \|\hat K - K\|_F^2 / N^2`, the diagonal included; of T outputs, whose matrices
+        have N T rows, it is summed over the blocks (T, T).
     :param relative_error: :math:`(E \|\hat K - K\|_F^2)^{1/2} / \|K\|_F`.
     :param standard_error: the standard error of ``relative_error`` where draws were simulated; 0 for closed forms.
+
+    Both errors are infinite where the variance is: that of derivatives of a rough process by plain frequencies.
     """
 
     mean_squared_error: float
@@ -57,12 +66,16 @@ class Candidate:
     :param num_features: the number of columns that come out.
     :param error: the predicted error.
     :param operations: multiplications for the features of one input, to leading order.
+    :param is_truncated: whether it leaves out the tail of a series that does not end, as Maclaurin features of the
+        Gaussian kernel do. The error on the data may be small; off the data the features vanish, and the posterior
+        variance with them. :func:`best_method` passes over it.
     """
 
     method: str
     num_features: int
     error: PredictedError
     operations: float
+    is_truncated: bool = False
 
 
 def rank_methods(
@@ -76,7 +89,7 @@ def rank_methods(
     """Every method that suits a kernel, the smallest predicted error first.
 
     Errors are means over draws of the weights. For plain sketches of high degree rare draws make up most of that mean:
-    almost every draw is then better than predicted.
+    almost every draw is then better than predicted. They are errors on the inputs: see ``Candidate.is_truncated``.
 
     :param kernel: an exact kernel, with the parameters that count.
     :param num_features: the number of columns that come out.
@@ -114,14 +127,16 @@ def rank_methods(
 def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed: int = 0) -> str:
     """The method with the smallest predicted error, or a cheaper one within one per cent of it.
 
-    Random Maclaurin degrees, which the optimised ones improve on, are left out.
+    Random Maclaurin degrees, which the optimised ones improve on, are left out. So are truncated methods, unless the
+    kernel has no others: trained on [-1, 1], Maclaurin features of a Gaussian kernel claim at 3 to know the function.
 
     :param kernel: an exact kernel, with the parameters that count.
     :param num_features: the number of columns that come out.
     :param train_inputs: (N, d).
     :param seed: as for :func:`rank_methods`.
     """
-    names = [name for name in _applicable(kernel, train_inputs.shape[-1]) if not name.startswith("random_maclaurin")]
+    _checks.inputs(train_inputs, name="train_inputs")
+    names = _for_auto(kernel, train_inputs.shape[-1])
     ranking = rank_methods(kernel, num_features, train_inputs, methods=names, seed=seed)
     limit = max(_SIMILAR * ranking[0].error.relative_error, _ROUNDING)
     similar = [candidate for candidate in ranking if candidate.error.relative_error <= limit]
@@ -129,55 +144,122 @@ def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed
 
 
 def suggest_num_features(
-    kernel: Kernel, train_inputs: Tensor, tolerance: float, *, method: str = "auto", seed: int = 0
+    kernel: Kernel,
+    train_inputs: Tensor,
+    tolerance: float,
+    *,
+    method: str = "auto",
+    seed: int = 0,
+    time_limit: float = 60.0,
+    progress: bool | None = None,
 ) -> int:
     """The smallest even number of features, to about two per cent, whose predicted relative error meets a tolerance.
+
+    Variances fall as 1/D, so that the number is solved for, and then checked.
 
     :param kernel: an exact kernel, with the parameters that count.
     :param train_inputs: (N, d).
     :param tolerance: the relative Frobenius error to be met, a positive number.
     :param method: the name of a method, or "auto".
     :param seed: as for :func:`rank_methods`.
-    :raises ValueError: where 131,072 features do not suffice.
+    :param time_limit: no prediction is begun that would end after so many seconds. A number that meets the tolerance by
+        then is returned with a warning that it is not the smallest.
+    :param progress: whether to show a progress bar; where it is None, on terminals only.
+    :raises ValueError: where the kernel is nearly diagonal on these inputs, so that the exact one costs less; where
+        131,072 features do not suffice, and where the time does not.
 
     >>> x = torch.rand(200, 3)
     >>> suggest_num_features(gpytorch.kernels.RBFKernel(), x, 0.1, method="fourier") % 2
     0
     """
-    if not tolerance > 0:
-        raise ValueError(f"expected a positive tolerance, got {tolerance}; 0.1 is ten per cent")
-    sample = _sample(train_inputs, seed)
+    for name, value, advice in (
+        ("tolerance", tolerance, "0.1 is ten per cent"),
+        ("time_limit", time_limit, "60 is usual"),
+    ):
+        if not value > 0:
+            raise ValueError(f"expected a positive {name}, got {value}; {advice}")
+    sample, num_rows = _sample(train_inputs, seed), _num_rows(train_inputs)
+    _applicable(kernel, sample.shape[-1])  # which raises where there are no features
+    correlation = _correlation(kernel, sample)
+    is_diagonal = correlation < _NEARLY_DIAGONAL
+    most = min(num_rows + num_rows % 2, _MOST_FEATURES) if is_diagonal else _MOST_FEATURES
+    start, low, high, error, seconds = perf_counter(), 0, min(_FIRST, most), math.inf, 0.0
+    with tqdm(desc="suggest", unit="step", disable=None if progress is None else not progress, leave=False) as bar:
 
-    def meets(width: int) -> bool:
-        try:
-            candidate = _candidate(kernel, width, method, sample, _num_rows(train_inputs), seed)
-        except ValueError:
-            if width >= _MOST_FEATURES:
-                raise
-            return False
-        return candidate.error.relative_error <= tolerance
+        def predicted(width: int) -> float:
+            nonlocal seconds
+            begin = perf_counter()
+            try:
+                error = _candidate(kernel, width, method, sample, num_rows, seed).error.relative_error
+            except ValueError:
+                if width >= most:
+                    raise
+                error = math.inf
+            seconds = (perf_counter() - begin) / max(width, _COLUMNS_DRAWN // _DRAWS)
+            bar.update()
+            bar.set_postfix(features=width, error=f"{error:.3g}")
+            return error
 
-    high = 2
-    while not meets(high):
-        high *= 2
-        if high > _MOST_FEATURES:
-            raise ValueError(
-                f"expected a tolerance that {_MOST_FEATURES} features reach, got {tolerance}; use a larger one, or the "
-                "exact kernel"
-            )
-    low = high // 2
-    while high - low > max(2, 0.02 * high):
-        middle = 2 * ((low + high) // 4)
-        low, high = (low, middle) if meets(middle) else (middle, high)
+        def has_time(width: int) -> bool:
+            return perf_counter() - start + seconds * max(width, _COLUMNS_DRAWN // _DRAWS) <= time_limit
+
+        while (now := predicted(high)) > tolerance:
+            needed = high * (now / tolerance) ** 2
+            follows_law = low > 0 and low * error**2 <= 1.05 * high * now**2
+            found = f"with {high:,} features the predicted error is {now:.3g}"
+            if high >= most or (follows_law and needed > 1.5 * most):
+                if is_diagonal:
+                    raise ValueError(
+                        f"expected a tolerance that fewer features than the {num_rows:,} rows reach, got {tolerance}: "
+                        f"this kernel is nearly diagonal on these inputs (correlations of {correlation:.2g} in root "
+                        f"mean square), and {found}; use the exact one, or a larger tolerance"
+                    )
+                raise ValueError(
+                    f"expected a tolerance that {_MOST_FEATURES} features reach, got {tolerance}; use a larger one, or "
+                    f"the exact kernel: {found}"
+                )
+            low, error = high, now
+            high = min(max(2 * math.ceil(min(0.505 * needed, _STEP * high)), high + 2), _STEP * high, most)
+            if not has_time(high):
+                raise ValueError(
+                    f"expected a number of features that is found in {time_limit:g} seconds, got none: {found}, and "
+                    f"about {needed:,.0f} are needed; use a larger tolerance or time_limit, or another method"
+                )
+        guess = high * (now / tolerance) ** 2
+        guesses = [0.99 * guess, 1.01 * guess]
+        while high - low > max(2, 0.02 * high):
+            middle = 2 * round(0.5 * guesses.pop()) if guesses else 2 * ((low + high) // 4)
+            if not low < middle < high:
+                continue
+            if not has_time(middle):
+                warnings.warn(
+                    f"{high} features meet the tolerance, and {low} do not: time_limit={time_limit:g} seconds ended "
+                    "the search in between",
+                    stacklevel=2,
+                )
+                break
+            low, high = (low, middle) if predicted(middle) <= tolerance else (middle, high)
     return high
+
+
+def _correlation(kernel: Kernel, x: Tensor) -> float:
+    """The root mean square of what lies beside the diagonal of a kernel matrix, relative to that of the diagonal."""
+    data = x.double()
+    with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
+        blocks = _blocks(copy.deepcopy(kernel).double()(data, data).to_dense().square(), len(data))
+    diagonal, whole = float(blocks.diagonal(dim1=-1, dim2=-2).mean()), _mean(blocks, len(data))
+    if len(data) == 1 or diagonal == 0.0:
+        return math.inf
+    return math.sqrt(max(whole * len(data) - diagonal, 0.0) / (len(data) - 1) / diagonal)
 
 
 def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedError:
     """The error of the kernel matrix of x that an approximated kernel will have, over the draw of its weights.
 
-    By closed-form variances where every part has them, else by 32 draws of the weights, or more of few columns.
+    By closed-form variances where every part has them, else by 32 draws of the weights, or more of few columns: the
+    standard error tells which. Parts that share weights share their draws.
 
-    :param kernel: a kernel made by :func:`rfgp.approximate`.
+    :param kernel: a kernel made by :func:`rfgp.approximate`, of one or many outputs.
     :param x: inputs (N, d); a sample of 512 of them is looked at.
     :param seed: the seed of the sample and of the draws.
     :raises ValueError: for a kernel without features, or bad inputs.
@@ -204,17 +286,32 @@ def _num_rows(x: Tensor) -> int:
 
 
 def _applicable(kernel: Kernel, input_dim: int) -> tuple[str, ...]:
-    """The methods that suit a kernel, or every part of it that is not exact."""
+    """The methods that suit a kernel, or every part of it that is not exact; none for parts without a choice."""
+    if isinstance(kernel, IndexKernel | FeatureStructure):
+        return ()
+    input_dim = input_dim if kernel.active_dims is None else kernel.active_dims.numel()
     if isinstance(kernel, ScaleKernel):
         return _applicable(kernel.base_kernel, input_dim)
     if isinstance(kernel, MultitaskKernel):
         return _applicable(kernel.data_covar_module, input_dim)
     if isinstance(kernel, AdditiveKernel | ProductKernel):
-        parts = [_applicable(part, input_dim) for part in kernel.kernels]
-        open_ended = [part for part in parts if part[0] not in ("linear", "series")] or parts[:1]
+        parts = [names for part in kernel.kernels if (names := _applicable(part, input_dim))]
+        open_ended = [names for names in parts if names[0] not in ("linear", "series")] or parts[:1] or [()]
         common = [name for name in open_ended[0] if name != "auto" and all(name in other for other in open_ended)]
         return ("auto", *common)
-    return family(kernel).applicable(input_dim if kernel.active_dims is None else kernel.active_dims.numel())
+    return family(kernel).applicable(input_dim)
+
+
+def _for_auto(kernel: Kernel, input_dim: int) -> list[str]:
+    """The methods among which :func:`best_method` chooses."""
+    names = [name for name in _applicable(kernel, input_dim) if not name.startswith("random_maclaurin")]
+    return [name for name in names if not _is_truncated(kernel, name)] or names
+
+
+def _is_truncated(kernel: Kernel, method: str) -> bool:
+    """Whether a method leaves out the tail of the series of a part of the kernel."""
+    families = [family(part) for part in kernel.modules() if type(part) in FAMILIES]
+    return any(method.partition(":")[0] in known.truncated for known in families)
 
 
 def _candidate(kernel: Kernel, num_features: int, method: str, x: Tensor, num_rows: int, seed: int) -> Candidate:
@@ -231,9 +328,9 @@ def _candidate(kernel: Kernel, num_features: int, method: str, x: Tensor, num_ro
         relative = float(squares.mean().sqrt())
         deviation = float(squares.std()) / math.sqrt(len(errors)) / (2.0 * relative) if relative > 0.0 else 0.0
         error = PredictedError(sum(e.mean_squared_error for e in errors) / len(errors), relative, deviation)
-    maps = [part for part in made.modules() if isinstance(part, FeatureKernel) and part.feature_map is not None]
-    operations = sum(part.feature_map.operations for part in maps if isinstance(part.feature_map, FeatureMap))
-    return Candidate(method, num_features, error, operations)
+    maps = {part.feature_map for part in made.modules() if isinstance(part, FeatureKernel)}
+    operations = sum(part.operations for part in maps if part is not None)
+    return Candidate(method, num_features, error, operations, _is_truncated(kernel, method))
 
 
 def _predict(kernel: Kernel, x: Tensor, num_rows: int, seed: int) -> PredictedError:
@@ -241,21 +338,25 @@ def _predict(kernel: Kernel, x: Tensor, num_rows: int, seed: int) -> PredictedEr
     data = x.double()
     with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
         exact = made.exact_kernel(data, data).to_dense()
-        size = _mean(exact.square(), num_rows)
-        closed = _mean_and_variance(made, data)
+        size = _mean(_blocks(exact.square(), len(data)), num_rows)
+        closed = mean_and_variance(made, data, data)
         if closed is not None:
             mean, variance = closed
-            error = _mean(variance + (mean - exact).square(), num_rows)
+            error = _mean(variance + _blocks((mean - exact).square(), len(data)), num_rows)
             return PredictedError(error, _relative(error, size), 0.0)
         generator = torch.Generator().manual_seed(seed)
         width = made.features(data[:1]).shape[-1]
-        draws = min(max(_DRAWS, _COLUMNS_DRAWN // width), _MOST_DRAWS)
-        errors = torch.empty(draws, dtype=torch.float64)
+        draws = min(max(_DRAWS, _COLUMNS_DRAWN * len(data) // (width * len(exact))), _MOST_DRAWS)
+        errors, tied = torch.empty(draws, dtype=torch.float64), _tied(made)
         for i in range(draws):
-            features = made.resample(generator).features(data)
+            for maps in tied:
+                shared = int(torch.randint(2**63 - 1, (), generator=generator))
+                for feature_map in maps:
+                    feature_map.resample(torch.Generator().manual_seed(shared))
+            features = made.features(data)
             estimate = features @ features.mH
             estimate = estimate.real if estimate.is_complex() else estimate
-            errors[i] = _mean((estimate - exact).square(), num_rows)
+            errors[i] = _mean(_blocks((estimate - exact).square(), len(data)), num_rows)
     relative = _relative(float(errors.mean()), size)
     deviation = float(errors.std()) / math.sqrt(draws) / (2.0 * relative * size) if relative * size > 0.0 else 0.0
     return PredictedError(float(errors.mean()), relative, deviation)
@@ -268,40 +369,32 @@ def _relative(error: float, size: float) -> float:
     return math.sqrt(max(error, 0.0) / size)
 
 
+def _tied(kernel: Kernel) -> list[list[FeatureMap]]:
+    """The maps of a kernel that have weights, those with the same ones together."""
+    groups: list[list[FeatureMap]] = []
+    for feature_map in random_maps(kernel):
+        group = next((group for group in groups if have_same_weights(group[0], feature_map)), None)
+        if group is None:
+            groups.append([feature_map])
+        else:
+            group.append(feature_map)
+    return groups
+
+
+def _blocks(values: Tensor, num_rows: int) -> Tensor:
+    """The sums over the outputs of every pair of inputs, (..., N T, N T) to (..., N, N)."""
+    if values.shape[-1] == num_rows:
+        return values
+    return values.unflatten(-1, (num_rows, -1)).unflatten(-3, (num_rows, -1)).sum((-3, -1))
+
+
 def _mean(values: Tensor, num_rows: int) -> float:
     """The mean over all pairs of ``num_rows`` inputs, the diagonal included, from the matrix of a sample of them."""
+    if bool(values.isinf().any()):
+        return math.inf
     diagonal = float(values.diagonal(dim1=-1, dim2=-2).mean())
     size = values.shape[-1]
     if size == 1:
         return diagonal
     others = (float(values.mean()) * size - diagonal) / (size - 1)
     return others + (diagonal - others) / num_rows
-
-
-def _mean_and_variance(kernel: Kernel, x: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Mean and variance of the kernel estimate, (..., N, N), or None where there is no closed form."""
-    if isinstance(kernel, FeatureKernel):
-        feature_map, law = kernel.bound_map(x)
-        inputs = kernel.map_inputs(_selected(kernel, x))
-        moments = feature_map.moments(inputs, inputs, **law)
-        if moments is None:
-            return None
-        variance = 0.5 * (moments.variance + moments.pseudo_variance) if feature_map.is_complex else moments.variance
-        scale = kernel.family.scale(feature_map) ** 2
-        return scale * feature_map.target(inputs, inputs, **law), scale**2 * variance
-    if isinstance(kernel, FeatureScaleKernel):
-        inner_x = x if kernel.base_kernel.active_dims is not None else _selected(kernel, x)
-        inner = _mean_and_variance(kernel.base_kernel, inner_x)
-        scale = kernel.outputscale[..., None, None]
-        return None if inner is None else (scale * inner[0], scale.square() * inner[1])
-    if isinstance(kernel, FeatureSumKernel):
-        parts = [_mean_and_variance(part, x) for part in kernel.kernels]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
-            return None
-        return sum((m for m, _ in known), torch.zeros(())), sum((v for _, v in known), torch.zeros(()))
-    return None
-
-
-def _selected(kernel: Kernel, x: Tensor) -> Tensor:
-    return x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)

@@ -28,7 +28,7 @@ from tqdm.auto import tqdm
 from . import _checks, _files, _report, diagnostics, plots
 from .datasets import Dataset
 from .datasets.base import Scaling
-from .kernels import approximate
+from .kernels import FeatureKernel, approximate
 from .likelihoods import DirichletClassificationLikelihood
 from .models import WeightSpaceGP
 from .training import FitSummary, fit
@@ -118,7 +118,8 @@ class Summary:
 class StudyResult:
     """All that a study measured, and under which circumstances.
 
-    :param settings: every setting of the study.
+    :param settings: every setting of the study; where "auto" was among the methods, ``settings["auto"]`` has the method
+        that it took, by number of features.
     :param data: the data set, its size, origin and scaling.
     :param training: how the parameters of the exact model were learnt, and their values.
     :param environment: versions and machine.
@@ -165,13 +166,18 @@ class StudyResult:
         for row in [*self.summaries(), dataclasses.replace(_summary([self.exact]), method=self.exact_name)]:
             cells = [_report.plus_minus(row.mean[m], row.standard_error[m]) for m in measures]
             width = "" if row.num_features is None else str(row.num_features)
-            blocks.setdefault(row.num_features, []).append([row.method, width, *cells])
+            blocks.setdefault(row.num_features, []).append([self._label(row), width, *cells])
         table = _report.table(["method", "features", *measures.values()], list(blocks.values()))
         rows, count = self.data["exact_rows"], len(self.settings["seeds"])
         notes = ["± standard error over seeds" if count > 1 else "one seed"]
         if rows < self.data["num_train"]:
             notes.append(f"divergences between fits to {rows:,} rows, the rest for fits to {self.data['num_train']:,}")
         return f"{table}\n{'; '.join(notes)}"
+
+    def _label(self, row: Summary) -> str:
+        """The method of a row, with the one that "auto" took in brackets."""
+        is_auto = row.method == "auto" and row.num_features is not None
+        return f"auto ({self.settings['auto'][row.num_features]})" if is_auto else row.method
 
     def figure(self) -> Figure:
         """KL, error and MNLL against the number of features (top) and against time (bottom).
@@ -296,6 +302,8 @@ def run(
         "kl_rows": len(bench.points),
         "class_probability_draws": _DRAWS if dataset.num_classes else None,
     }
+    if "auto" in names:
+        settings["auto"] = {width: _methods(bench.approximation("auto", width, seed=0)) for width in widths}
     return StudyResult(settings, bench.description(), training, environment(), exact, runs)
 
 
@@ -512,6 +520,12 @@ class _Bench:
             float(diagnostics.error_rate(probabilities, y)),
             float(diagnostics.classification_mnll(probabilities, y)),
         )
+
+
+def _methods(kernel: Kernel) -> str:
+    """The methods by which the features of a kernel were made."""
+    recipes = [part.recipe for part in kernel.modules() if isinstance(part, FeatureKernel)]
+    return ", ".join(dict.fromkeys(recipe.method for recipe in recipes if recipe is not None))
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:

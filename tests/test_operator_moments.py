@@ -277,8 +277,8 @@ UNKNOWN = {
     "component under the trace measure": lambda: approximated(
         LinearlyObservedKernel(CurlFreeKernel(RBFKernel()), [Component(0)]), Weighted()
     ),
-    "one measure": lambda: (
-        lambda k: rfgp.approximate(HelmholtzKernel(k, k), 16, input_dim=3, method="fourier", seed=0)
+    "one measure, orthogonal": lambda: (
+        lambda k: rfgp.approximate(HelmholtzKernel(k, k), 16, input_dim=3, method="fourier_orthogonal", seed=0)
     )(RBFKernel()),
     "part of a sum": lambda: rfgp.approximate(HelmholtzKernel(RBFKernel()), 16, input_dim=3, seed=0),
     "spectral density": lambda: rfgp.approximate(

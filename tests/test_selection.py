@@ -21,6 +21,8 @@ from problems import COMPOSITIONS, KERNELS, composition, methods_of, scaled
 
 import rfgp
 from rfgp import selection
+from rfgp.features import Maclaurin
+from rfgp.kernels import ExponentialDotProductKernel
 from rfgp.kernels.families import FAMILIES, family
 from rfgp.selection import Candidate, PredictedError, best_method, predicted_error, rank_methods, suggest_num_features
 
@@ -365,7 +367,8 @@ def test_auto_is_the_first_of_the_ranking_or_as_good(monkeypatch, name, width):
     case = KERNELS[name]
     exact, x = case.make(), 0.5 * case.inputs(70)
     ranking = {candidate.method: candidate for candidate in rank_methods(exact, width, x)}
-    first, best = next(iter(ranking.values())), ranking[best_method(exact, width, x)]
+    lasting = [candidate for candidate in ranking.values() if not candidate.is_truncated] or list(ranking.values())
+    first, best = lasting[0], ranking[best_method(exact, width, x)]
     assert best.error.relative_error <= 1.01 * first.error.relative_error + 1e-7
     assert best.operations <= first.operations or best.method == first.method
     kernels = [approximated(exact, x, method, width, 5) for method in ("auto", best.method)]
@@ -373,11 +376,11 @@ def test_auto_is_the_first_of_the_ranking_or_as_good(monkeypatch, name, width):
 
 
 def test_the_best_method_depends_on_the_data(monkeypatch):
-    """Maclaurin features near the origin, Fourier features far from it."""
+    """Maclaurin features have the smallest error near the origin, Fourier features far from it."""
     monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
-    near, far = 0.2 * points(130), 2.0 * points(130)
-    assert best_method(RBFKernel(), 128, near).startswith("optimized_maclaurin")
-    assert best_method(RBFKernel(), 128, far).startswith("fourier")
+    near, far = (rank_methods(RBFKernel(), 128, factor * points(130)) for factor in (0.2, 2.0))
+    assert near[0].method.startswith("optimized_maclaurin") and near[0].is_truncated
+    assert far[0].method.startswith("fourier") and not far[0].is_truncated
     sphere = torch.nn.functional.normalize(points(70), dim=-1)
     methods = {candidate.method for candidate in rank_methods(PolynomialKernel(power=2), 64, points(70))}
     assert not any(method.startswith("spherical") for method in methods)
@@ -398,3 +401,113 @@ def test_batches_of_inputs_are_one_set_of_rows():
     x = points(200)
     kernel = rfgp.approximate(RBFKernel(), 32, method="fourier", input_dim=3, seed=0)
     assert predicted_error(kernel, x.reshape(2, 100, 3)) == predicted_error(kernel, x)
+
+
+@pytest.mark.parametrize(
+    "exact", [RBFKernel, lambda: scaled(RBFKernel()), lambda: scaled(RBFKernel()) + LinearKernel()]
+)
+def test_auto_leaves_out_series_that_do_not_end(monkeypatch, exact):
+    """Near the origin truncated series have the smallest error on the data, and fail off them."""
+    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    kernel, x = exact(), 0.2 * points(130)
+    names = ["fourier", "fourier_orthogonal", "optimized_maclaurin:real", "optimized_maclaurin"]
+    marks = {c.method: c.is_truncated for c in rank_methods(kernel, 66, x, methods=names)}
+    assert all(marks[name] == name.startswith("optimized") for name in marks) and len(marks) >= 3
+    assert not best_method(kernel, 66, x).startswith("optimized")
+    maps = rfgp.approximate(kernel, 66, train_inputs=x).modules()
+    assert not any(isinstance(part, Maclaurin) for part in maps)
+    asked = rfgp.approximate(kernel, 66, method="optimized_maclaurin:real", train_inputs=x).modules()
+    assert any(isinstance(part, Maclaurin) for part in asked)
+
+
+def test_truncated_series_collapse_off_the_data_and_auto_does_not():
+    x, far = torch.rand(200, 2, generator=torch.Generator().manual_seed(0)) * 2.0 - 1.0, torch.full((1, 2), 3.0)
+    exact = scaled(RBFKernel(), 4.0)
+    exact.base_kernel.lengthscale = 1.0
+    variances = [
+        float(rfgp.approximate(exact, 64, method=method, train_inputs=x, seed=0)(far).to_dense().detach())
+        for method in ("auto", "optimized_maclaurin:real")
+    ]
+    assert variances[0] == pytest.approx(4.0, rel=1e-6) and variances[1] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("exact", "first"), [(ExponentialDotProductKernel, True), (lambda: PolynomialKernel(2), False)]
+)
+def test_series_that_end_and_kernels_without_other_methods_keep_maclaurin_features(exact, first):
+    ranking = rank_methods(exact(), 64, points(70), methods=["optimized_maclaurin:real", "random_maclaurin:real"])
+    assert {candidate.is_truncated for candidate in ranking} == {first}
+    assert any("maclaurin" in name for name in selection._for_auto(exact(), 3))
+
+
+# How many features
+
+
+def uniform(num_rows, columns=8):
+    return 2.0 * torch.rand(num_rows, columns, generator=torch.Generator().manual_seed(0)) - 1.0
+
+
+def counted(monkeypatch, law=None):
+    """The widths that predictions are made for, by the library's predictions or by a law of the error."""
+    widths, original = [], selection._candidate
+
+    def candidate(kernel, width, method, *arguments):
+        widths.append(width)
+        if law is None:
+            return original(kernel, width, method, *arguments)
+        return Candidate(method, width, PredictedError(law(width) ** 2, law(width), 0.0), 1.0)
+
+    monkeypatch.setattr(selection, "_candidate", candidate)
+    return widths
+
+
+def test_kernels_that_are_nearly_diagonal_are_found_early(monkeypatch):
+    widths = counted(monkeypatch)
+    x = uniform(2000)
+    with pytest.raises(
+        ValueError, match=r"nearly diagonal on these inputs .* use the exact one, or a larger tolerance$"
+    ):
+        suggest_num_features(ScaleKernel(RBFKernel()), x, 0.05, method="fourier")
+    assert len(widths) <= 3 and max(widths) <= 2000
+    wide = RBFKernel()
+    wide.lengthscale = 4.0
+    assert suggest_num_features(wide, x, 0.05, method="fourier") < 2000
+
+
+@pytest.mark.parametrize(
+    ("law", "steps"), [(lambda d: 3.0 / math.sqrt(d), 4), (lambda d: 40.0 / d, 14), (lambda d: 2.0 * d**-0.3, 14)]
+)
+@pytest.mark.parametrize("tolerance", [0.4, 0.1])
+def test_numbers_are_solved_for(monkeypatch, law, steps, tolerance):
+    widths = counted(monkeypatch, law)
+    found = suggest_num_features(RBFKernel(), points(20), tolerance)
+    assert found % 2 == 0 and law(found) <= tolerance < law(0.97 * found - 2)
+    assert len(widths) == len(set(widths)) <= steps
+
+
+def test_time_is_bounded(monkeypatch):
+    """A clock that moves on by a second whenever it is looked at."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr(selection, "perf_counter", lambda: float(next(clock)))
+    widths = counted(monkeypatch, lambda d: 30.0 / math.sqrt(d))
+    with pytest.raises(
+        ValueError, match=r"is found in 2 seconds, got none: with 64 features .* about 90,000 are needed"
+    ):
+        suggest_num_features(RBFKernel(), points(20), 0.1, time_limit=2)
+    assert widths == [64]
+    with pytest.warns(UserWarning, match="^64 features meet the tolerance, and 0 do not: time_limit=2 seconds ended"):
+        assert suggest_num_features(RBFKernel(), points(20), 10.0, time_limit=2) == 64
+    assert 89000 < suggest_num_features(RBFKernel(), points(20), 0.1, time_limit=math.inf) < 92000
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, float("nan")])
+def test_bad_time_limits_raise(limit):
+    with pytest.raises(ValueError, match=f"^expected a positive time_limit, got {limit}; 60 is usual$"):
+        suggest_num_features(RBFKernel(), points(20), 0.1, time_limit=limit)
+
+
+def test_searches_show_their_progress(capsys):
+    suggest_num_features(RBFKernel(), points(20), 0.5, method="fourier", progress=True)
+    assert "suggest" in capsys.readouterr().err
+    suggest_num_features(RBFKernel(), points(20), 0.5, method="fourier", progress=False)
+    assert not capsys.readouterr().err

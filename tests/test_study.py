@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rfgp import _files, _report, study
+from rfgp import _files, _report, selection, study
 from rfgp.__main__ import main
 from rfgp.datasets import read_table
 from rfgp.selection import best_method
@@ -162,6 +162,22 @@ def test_auto_of_a_study_is_the_method_that_is_predicted_to_be_best(regression):
     chosen = best_method(bench.kernel, 16, bench.x)
     kernels = [bench.approximation(method, 16, 0) for method in ("auto", chosen)]
     assert torch.equal(*[kernel(bench.x[:9]).to_dense() for kernel in kernels])
+
+
+def test_tables_and_results_name_the_method_that_auto_took(regression, tmp_path):
+    settings = {"methods": ["auto", "fourier"], "num_features": [8, 16], "num_seeds": 2, "exact_limit": 30}
+    result = run(regression, kernel="rbf", **settings)
+    chosen = result.settings["auto"]
+    bench = study._Bench(regression, study.exact_kernel("rbf"), 30, 0.01, "standardize")
+    assert set(chosen) == {8, 16} and set(chosen.values()) <= set(selection._for_auto(bench.kernel, 3))
+    lines = result.table().splitlines()
+    for width, method in chosen.items():
+        assert any(f"auto ({method})" in line and f" {width} " in line for line in lines)
+    result.save(tmp_path)
+    saved = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert saved["settings"]["auto"] == {str(width): method for width, method in chosen.items()}
+    assert {record["method"] for record in saved["runs"]} == {"auto", "fourier"}
+    assert "auto" not in run(regression, **settings | {"methods": ["tensor_srht"]}).settings
 
 
 def test_error_and_mnll_are_in_units_of_the_target(regression):

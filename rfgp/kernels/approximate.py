@@ -48,9 +48,9 @@ def approximate(
         exact parts, such as a linear kernel, need fewer, or where the parts of a sum or product leave some over.
     :param input_dim: the number of columns of the inputs; where it is None it is taken from ``train_inputs``,
         ``active_dims`` or ARD, and else from the first inputs the kernel sees.
-    :param method: "auto", the name of a method, or a ready FeatureMap; see :class:`rfgp.kernels.MapRecipe`. "auto"
-        takes the method with the smallest predicted error on ``train_inputs``, see
-        :func:`rfgp.selection.rank_methods`; without them, exact features for linear kernels, orthogonal Fourier
+    :param method: "auto", the name of a method, or a ready FeatureMap of ``num_features`` columns; see
+        :class:`rfgp.kernels.MapRecipe`. "auto" takes the method with the smallest predicted error on ``train_inputs``,
+        see :func:`rfgp.selection.best_method`; without them, exact features for linear kernels, orthogonal Fourier
         features for shift-invariant ones and complex-to-real TensorSRHT for polynomials.
     :param train_inputs: the training inputs (N, d): the number of columns, and what maps are chosen and optimised for.
     :param seed: the seed of the weights; drawn from PyTorch's default generator where it is None.
@@ -146,7 +146,7 @@ def _approximate(kernel: Kernel, wish: _Wish) -> Kernel:
 def _leaf(kernel: Kernel, wish: _Wish) -> FeatureKernel:
     known = family(kernel)
     if isinstance(wish.method, FeatureMap):
-        return FeatureKernel(kernel, wish.method)
+        return _with_map(kernel, wish.method, wish.num_features)
     whole, wish = wish, wish.select(kernel)
     columns = _num_columns(kernel, wish.input_dim)
     is_ranked = not isinstance(kernel, OperatorValuedKernel) and _exact_columns(kernel, whole) is None
@@ -160,7 +160,19 @@ def _leaf(kernel: Kernel, wish: _Wish) -> FeatureKernel:
         return FeatureKernel(kernel, recipe)
     like = reference(kernel, wish.like)
     feature_map = known.build(recipe, columns, wish.x).to(dtype=like.dtype, device=like.device)
-    return FeatureKernel(kernel, feature_map, known.center(recipe, wish.x))
+    made = FeatureKernel(kernel, feature_map, known.center(recipe, wish.x))
+    made.recipe = recipe
+    return made
+
+
+def _with_map(kernel: Kernel, feature_map: FeatureMap, num_features: int) -> FeatureKernel:
+    made = FeatureKernel(kernel, feature_map)  # which raises where the map is another kernel's
+    if feature_map.num_features != num_features:
+        raise ValueError(
+            f"expected num_features={feature_map.num_features}, the columns of the {type(feature_map).__name__} given "
+            f"as method, got {num_features}; make the two agree"
+        )
+    return made
 
 
 def _multitask(kernel: MultitaskKernel, wish: _Wish) -> FeatureMultitaskKernel:

@@ -196,12 +196,12 @@ class FeatureSumKernel(_Composite, AdditiveKernel):
     def num_scalar_features(self) -> int:
         """The number of columns of all parts, or of the map that they share."""
         widths = [kernel.num_scalar_features for kernel in self.parts]
-        return widths[0] if self._has_one_map else sum(widths)
+        return widths[0] if self.has_one_map else sum(widths)
 
     @property
-    def _has_one_map(self) -> bool:
+    def has_one_map(self) -> bool:
         """Whether operator-valued parts share their scalar features: those of one measure."""
-        leaves = [_unscaled(kernel) for kernel in self.parts]
+        leaves = [unscaled(kernel) for kernel in self.parts]
         if not all(isinstance(leaf, FeatureKernel) and leaf.has_output_factor for leaf in leaves):
             return False
         maps = {id(leaf.feature_map) for leaf in leaves}
@@ -217,7 +217,7 @@ class FeatureSumKernel(_Composite, AdditiveKernel):
 
     def active_features(self, x: Tensor) -> Tensor:
         """The scalar features of all parts side by side, (..., N, D)."""
-        if self._has_one_map:
+        if self.has_one_map:
             return self.parts[0].scalar_features(x)
         if self.has_output_factor:
             return _concatenated([kernel.scalar_features(x) for kernel in self.parts])
@@ -232,7 +232,7 @@ class FeatureSumKernel(_Composite, AdditiveKernel):
         """The factors of operator-valued parts, one after the other; one for scalar parts."""
         if not self.has_output_factor:
             return super().output_factor(operator)
-        return OutputFactor.concatenate([k.output_factor(operator) for k in self.parts], self._has_one_map)
+        return OutputFactor.concatenate([k.output_factor(operator) for k in self.parts], self.has_one_map)
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """All parameters of scalar parts; those of the scalar features of operator-valued ones."""
@@ -327,8 +327,9 @@ class FeatureProductKernel(_Composite, ProductKernel):
         return FeatureProductKernel(*kernels, is_complex=self._is_complex).train(self.training)
 
 
-def _unscaled(kernel: Kernel) -> Kernel:
-    return _unscaled(kernel.base_kernel) if isinstance(kernel, ScaleKernel) else kernel
+def unscaled(kernel: Any) -> Any:
+    """The kernel inside output scales."""
+    return unscaled(kernel.base_kernel) if isinstance(kernel, ScaleKernel) else kernel
 
 
 def _elementwise(left: Tensor, right: Tensor) -> Tensor:
@@ -341,11 +342,17 @@ def _kronecker(left: Tensor, right: Tensor) -> Tensor:
 
 def have_common_weights(left: Kernel, right: Kernel) -> bool:
     """Whether random maps of two kernels have the same weights."""
-    maps = [
-        [m for m in kernel.modules() if isinstance(m, FeatureMap) and not isinstance(m, _WITHOUT_WEIGHTS)]
-        for kernel in (left, right)
-    ]
-    return any(a is b or (type(a) is type(b) and _same_buffers(a, b)) for a in maps[0] for b in maps[1])
+    return any(have_same_weights(a, b) for a in random_maps(left) for b in random_maps(right))
+
+
+def random_maps(kernel: Kernel) -> list[FeatureMap]:
+    """The maps in a kernel that have weights of their own."""
+    return [m for m in kernel.modules() if isinstance(m, FeatureMap) and not isinstance(m, _WITHOUT_WEIGHTS)]
+
+
+def have_same_weights(a: FeatureMap, b: FeatureMap) -> bool:
+    """Whether two maps are one, or have equal weights."""
+    return a is b or (type(a) is type(b) and _same_buffers(a, b))
 
 
 _WITHOUT_WEIGHTS = (LinearFeatures, FourierSeries, Maclaurin, ComplexToReal)  # of their own

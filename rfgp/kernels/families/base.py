@@ -26,6 +26,8 @@ class Family(abc.ABC):
     """The method whose single columns are without bias, or None where there is none."""
     is_shift_invariant: ClassVar[bool] = False
     """Whether the kernel stays the same where a point is subtracted from all inputs."""
+    truncated: ClassVar[tuple[str, ...]] = ()
+    """Methods that leave out the tail of a series that does not end, so that features cannot follow it off the data."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel

@@ -38,6 +38,7 @@ class ExponentialFamily(DotProductFamily):
     """ExponentialDotProductKernel, by a map for every term of its series up to degree 20."""
 
     kernel: ExponentialDotProductKernel
+    truncated = DotProductFamily.methods
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         scaled = None if x is None else (x / self.kernel.lengthscale).detach()

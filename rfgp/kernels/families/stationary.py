@@ -84,6 +84,7 @@ class GaussianFamily(FourierFamily):
     methods: ClassVar = (*_ISOTROPIC, "random_maclaurin", "optimized_maclaurin")
     default = "fourier_orthogonal"
     in_products = "fourier_orthogonal"
+    truncated = ("random_maclaurin", "optimized_maclaurin")
 
     @property
     def spectrum(self) -> Spectrum:
