@@ -10,7 +10,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from . import _files, linalg
+from . import _checks, _files, linalg
 
 _FIELDS = ("_gram", "cross", "outer", "count", "log_noise")
 
@@ -70,6 +70,12 @@ class GramStatistics:
         """The number of rows in all groups."""
         return float(self.count.sum())
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all sums are finite, and with them all rows."""
+        diagonal = self._gram.detach().diagonal(dim1=-2, dim2=-1)
+        return all(bool(torch.isfinite(part.detach()).all()) for part in (diagonal, self.cross, self.outer))
+
     def update(
         self,
         features: Tensor,
@@ -86,8 +92,10 @@ class GramStatistics:
         :param weights: (N,), the precisions of the rows; ones where it is None.
         :param log_noise: (N,), the log noise variances of the rows; zeros where it is None.
         :param groups: (N,), integers that name the group of each row; group 0 where it is None.
-        :param product_dtype: the dtype of the products inside a chunk of rows; sums are in float64.
+        :param product_dtype: the dtype of the products inside a chunk of rows, float32 or float64; sums are in float64.
+        :raises ValueError: for another product_dtype.
         """
+        _checks.product_dtype(product_dtype)
         inputs = (features, targets, weights, self._gram)
         tracks = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
         names = [0] if groups is None else groups.unique().tolist()
@@ -121,6 +129,7 @@ class GramStatistics:
         product_dtype: torch.dtype = torch.float64,
     ) -> GramStatistics:
         """Statistics of one group of rows, with gradients; arguments are those of :meth:`update`."""
+        _checks.product_dtype(product_dtype)
         gram, cross = linalg.gram(features, targets, weights, product_dtype)
         count = torch.full((1,), features.shape[0], dtype=torch.float64, device=features.device)
         noise = torch.zeros_like(count) if log_noise is None else log_noise.double().sum().reshape(1)
