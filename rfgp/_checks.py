@@ -27,6 +27,51 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def product_dtype(value: Any) -> torch.dtype:
+    """Return the dtype of Gram products, or raise where it is neither float32 nor float64."""
+    if value not in (torch.float32, torch.float64):
+        raise ValueError(
+            f"expected torch.float32 or torch.float64 for product_dtype, got {value!r}; others lose the digits of sums"
+        )
+    return value
+
+
+def weight_dtype(value: Any) -> torch.dtype:
+    """Return a real floating-point dtype, the default one for None, or raise."""
+    if value is None:
+        return torch.get_default_dtype()
+    if not isinstance(value, torch.dtype) or not value.is_floating_point:
+        raise ValueError(f"expected a real floating-point dtype, got {value!r}; use torch.float64 or torch.float32")
+    return value
+
+
+def generator(value: Any) -> torch.Generator | None:
+    """Return a CPU generator or None, or raise."""
+    if value is not None and (not isinstance(value, torch.Generator) or value.device.type != "cpu"):
+        got = f"one on {value.device}" if isinstance(value, torch.Generator) else repr(value)
+        raise ValueError(
+            f"expected a CPU torch.Generator or None for generator, got {got}; use torch.Generator().manual_seed(seed)"
+        )
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return ``value``, or raise where it is neither True nor False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"expected True or False for {name}, got {value!r}; choose one")
+    return value
+
+
+def number(name: str, value: Any, above: float = 0.0) -> float:
+    """Return ``value`` as a float, or raise where it is not a finite number above a bound."""
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not above < value < float("inf"):
+        raise ValueError(f"expected a finite number above {above:g} for {name}, got {value!r}; choose another {name}")
+    return float(value)
+
+
 def inputs(x: Any, input_dim: int | None = None, name: str = "x") -> Tensor:
     """Return floating-point inputs of shape (..., N, d) with N > 0, or raise; values are not looked at."""
     if not isinstance(x, Tensor):
@@ -51,6 +96,24 @@ def finite(x: Tensor, name: str = "x") -> Tensor:
         bad = int((~torch.isfinite(x)).sum())
         raise ValueError(f"expected finite values in {name}, got {bad} NaN or infinite ones; remove or impute them")
     return x
+
+
+def no_overflow(values: Tensor, x: Tensor) -> Tensor:
+    """Return what was computed from finite inputs x, or raise where it is not finite."""
+    known = values.detach()
+    if not bool(torch.isfinite(known.sum())) and not bool(torch.isfinite(known).all()):
+        finite(x.detach())
+        raise overflow(x)
+    return values
+
+
+def overflow(x: Tensor) -> ValueError:
+    """What to raise where features of finite inputs are not finite."""
+    largest = float(x.detach().abs().max())
+    return ValueError(
+        f"expected inputs whose features are finite in {x.dtype}, got entries up to {largest:.3g}, with which "
+        "they overflow; rescale the inputs, or use float64"
+    )
 
 
 def same_kind(x: Tensor, reference: Tensor, name: str, reference_name: str) -> Tensor:

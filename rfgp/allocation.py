@@ -85,6 +85,7 @@ def optimized_maclaurin(
     min_degree: int = 1,
     num_pairs: int | None = None,
     generator: Generator | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Maclaurin:
     r"""Maclaurin features whose columns go to the degrees where they lower the mean squared error on x most.
 
@@ -106,6 +107,7 @@ def optimized_maclaurin(
     :param min_degree: the smallest truncation p considered.
     :param num_pairs: take the means over so many random pairs, at a cost linear in N; all pairs where it is None.
     :param generator: a CPU generator for the weights and the choice of rows.
+    :param dtype: the dtype of the weights; the default dtype where it is None.
     :returns: the map; :func:`allocate` returns its numbers of columns and the error that they predict.
     :raises ValueError: for a budget below one feature per degree, or coefficients that are no kernel's.
 
@@ -129,9 +131,9 @@ def optimized_maclaurin(
         generator=generator,
     )
     columns = {n: width for n, width in allocation.num_columns.items() if n > 0}
-    maps = _sketches(columns, x.shape[-1], sketch, form, generator)
+    maps = _sketches(columns, x.shape[-1], sketch, form, generator, dtype)
     constants = allocation.num_columns.get(0, 1)
-    return Maclaurin(maps, _coefficients(coefficients), is_gaussian, constant_columns=constants)
+    return Maclaurin(maps, _coefficients(coefficients), is_gaussian, constant_columns=constants, dtype=dtype)
 
 
 def random_maclaurin(
@@ -144,6 +146,7 @@ def random_maclaurin(
     sketch: str = "rademacher",
     form: str = "real",
     generator: Generator | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Maclaurin:
     r"""Maclaurin features with random degrees, drawn from :math:`\mu(n) \propto c^{-(n + 1)}` where a_n > 0.
 
@@ -161,6 +164,7 @@ def random_maclaurin(
     :param sketch: the name of a polynomial sketch.
     :param form: "real", "complex" or "ctr".
     :param generator: a CPU generator.
+    :param dtype: the dtype of the weights; the default dtype where it is None.
     :raises ValueError: for a ratio of 1 or less, or coefficients that are no kernel's.
 
     Source: T 5.2, Eq. 5.6 to 5.9 (Kar and Karnick, 2012).
@@ -183,9 +187,9 @@ def random_maclaurin(
     expected = draws * law
     expected[0] -= draws * only_constants
     columns = {n: unit * int(counts[n]) for n in range(1, len(values)) if counts[n]}
-    maps = _sketches(columns, input_dim, sketch, form, generator, real_linear=False)
+    maps = _sketches(columns, input_dim, sketch, form, generator, dtype, real_linear=False)
     importance = torch.where(counts > 0, counts * (1.0 - only_constants) / expected, 0.0)
-    return Maclaurin(maps, values, is_gaussian, importance)
+    return Maclaurin(maps, values, is_gaussian, importance, dtype=dtype)
 
 
 def allocate(
@@ -424,13 +428,14 @@ def _sketches(
     sketch: str,
     form: str,
     generator: Generator | None,
+    dtype: torch.dtype | None,
     real_linear: bool = True,
 ) -> dict[int, FeatureMap]:
     def make(degree: int, width: int) -> FeatureMap:
         kind = "real" if real_linear and form == "ctr" and degree == 1 else form
         if real_linear and degree == 1 and kind == "real" and width == input_dim:
             return LinearFeatures(input_dim)
-        return polynomial_sketch(sketch, kind, input_dim, width, degree, generator)
+        return polynomial_sketch(sketch, kind, input_dim, width, degree, generator, dtype)
 
     return {degree: make(degree, width) for degree, width in columns.items()}
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .linalg import check_factor
+from .linalg import check_factor, is_ill_conditioned
 
 
 class _LogDeterminant(torch.autograd.Function):
@@ -77,8 +77,18 @@ class KroneckerPosterior:
     def __init__(self, gram: Tensor, cross: Tensor, outputs: Tensor) -> None:
         (lam, self._u), (gamma, self._v) = _spectrum(gram), _spectrum(outputs)
         self._shrink = 1.0 / (1.0 + lam[:, None] * gamma)
-        weights = self._u @ ((self._u.mT @ cross @ self._v) * self._shrink) @ self._v.mT
-        self.mean = weights.reshape(-1, 1)
+        self.mean = self.solve(cross)
+
+    @torch.no_grad()
+    def solve(self, rhs: Tensor) -> Tensor:
+        """B^-1 times one column (n R, 1)."""
+        columns = rhs.reshape(self._shrink.shape)
+        return (self._u @ ((self._u.mT @ columns @ self._v) * self._shrink) @ self._v.mT).reshape(-1, 1)
+
+    @property
+    def is_ill_conditioned(self) -> bool:
+        """Whether rounding may cost the mean more than half of its digits."""
+        return is_ill_conditioned(1.0 / self._shrink)
 
     @property
     def log_determinant(self) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -114,7 +115,7 @@ def add_gram_(
     :param features: (N, D), real or complex.
     :param targets: (N, K), real or complex.
     :param weights: (N,), real; ones where it is None.
-    :param product_dtype: the dtype of the products inside a chunk of rows.
+    :param product_dtype: the dtype of the products inside a chunk of rows, float32 or float64.
     """
     width = gram.shape[-1]
     product = torch.promote_types(product_dtype, features.dtype) if features.is_complex() else product_dtype
@@ -238,6 +239,50 @@ def cholesky_(matrix: Tensor, out: Tensor) -> Tensor:
     return check_factor(out, info)
 
 
+FLOAT32_NOISE = 1e-2
+"""Gram products are taken in float32 where the noise exceeds this share of the largest variance of the function."""
+_SAMPLE = 64
+
+
+def sample_rows(rows: Tensor) -> Tensor:
+    """At most some hundred evenly spaced rows of (..., N, D), which stand for all of them."""
+    return rows.detach()[..., :: max(1, rows.shape[-2] // _SAMPLE), :]
+
+
+def largest_square(features: Tensor) -> float:
+    """The largest squared norm of the rows of features (..., N, D)."""
+    return float(torch.linalg.vector_norm(features.detach(), dim=-1).max()) ** 2
+
+
+def product_dtype(dtype: torch.dtype, noise: float, variance: Callable[[], float]) -> torch.dtype:
+    r"""The dtype of Gram products: float64, or float32 for float32 features where the noise drowns their rounding.
+
+    .. math:: B = I + \sum_i \overline{\phi_i} \phi_i^\top / s, \qquad s > 10^{-2} \max_i \|\phi_i\|^2
+
+    The smallest eigenvalue of B is one. A row whose products are rounded to float32 changes B by about
+    :math:`\epsilon \|\phi_i\|^2 / s`, with other signs than the next. What decides is therefore the noise relative to
+    the variance of the function, in whatever units.
+
+    :param dtype: the dtype of the features.
+    :param noise: the smallest noise variance s.
+    :param variance: gives the largest variance :math:`\|\phi_i\|^2`, output scale included, of some rows; called for
+        float32 features only.
+
+    >>> product_dtype(torch.float32, 0.1, lambda: 1.0), product_dtype(torch.float32, 0.1, lambda: 20.0)
+    (torch.float32, torch.float64)
+    """
+    is_single = dtype.to_real() == torch.float32
+    return torch.float32 if is_single and noise > FLOAT32_NOISE * variance() else torch.float64
+
+
+def is_ill_conditioned(diagonal: Tensor) -> bool:
+    r"""Whether half of the digits of float64 are lost to a matrix whose smallest eigenvalue is one or more.
+
+    :param diagonal: its diagonal, (..., D), whose largest entry is a lower bound of the condition number.
+    """
+    return float(_real(diagonal.detach()).max()) > torch.finfo(torch.float64).eps ** -0.5
+
+
 def check_factor(factor: Tensor, info: Tensor) -> Tensor:
     """Return a Cholesky factor, or raise a ValueError where LAPACK says that there is none."""
     if bool((info != 0).any()) or not bool(torch.isfinite(_real(factor.diagonal(dim1=-2, dim2=-1))).all()):
@@ -251,6 +296,39 @@ def check_factor(factor: Tensor, info: Tensor) -> Tensor:
 def log_determinant(factor: Tensor) -> Tensor:
     """Logarithm of the determinant of L L^H from the Cholesky factor L, shape (...)."""
     return 2.0 * _real(factor.diagonal(dim1=-2, dim2=-1)).log().sum(-1)
+
+
+def dense_evidence(features: Tensor, noise: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The terms :math:`y^H (\Phi \Phi^H + S)^{-1} y` and :math:`\log|\Phi \Phi^H + S|`, from the N x N matrix.
+
+    The quadratic form is :math:`(y - \Phi m)^H S^{-1} (y - \Phi m) + m^H m` at its minimum in m, which is found by the
+    N x N Cholesky factor and refined: positive terms, stationary in m, also where the features have a low rank.
+
+    :param features: (..., N, D), real or complex, float64 or complex128; with D >= N, since this costs N^2 D.
+    :param noise: the diagonal of S, (..., N).
+    :param values: y, (..., N, K).
+    :returns: (..., K) and (...); differentiable.
+    """
+    factor = cholesky(features @ features.mH + torch.diag_embed(noise).to(features.dtype))
+    dtype, precision = torch.promote_types(features.dtype, values.dtype), 1.0 / noise.unsqueeze(-1)
+    exact = features.to(dtype)
+
+    def weights(rows: Tensor) -> Tensor:
+        return exact.mH @ torch.cholesky_solve(rows, factor.to(dtype))
+
+    with torch.no_grad():
+        mean = weights(values.to(dtype))
+        for _ in range(2):
+            step = exact.mH @ (precision * (values - exact @ mean)) - mean
+            mean = mean + step - weights(exact @ step)
+    residual = values - exact @ mean
+    quadratic = (precision * _square(residual)).sum(-2) + _square(mean).sum(-2)
+    return quadratic, log_determinant(factor)
+
+
+def _square(x: Tensor) -> Tensor:
+    """The squared modulus."""
+    return x.real.square() + x.imag.square() if x.is_complex() else x.square()
 
 
 class _LogDeterminantAndQuadratic(torch.autograd.Function):

@@ -160,6 +160,16 @@ class OutputFactor:
         ]
         return sum(parts[1:], parts[0])
 
+    def largest_square(self, scalar: Tensor) -> float:
+        """The largest squared norm of the features of one output.
+
+        :param scalar: scalar features of some rows, (N, n).
+        """
+        if self.covariance_root is not None:
+            rows, outputs = (part.detach().square().sum(-1).max() for part in (scalar, self.covariance_root))
+            return float(rows) * float(outputs)
+        return float(self.features(scalar.detach()).detach().square().sum(-1).max())
+
     def scalar_weights(self, weights: Tensor) -> Tensor:
         """Weights of the scalar features for every output, so that f_t(x) = psi(x) W_t: (..., K, S) to (..., n, T, S).
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from linear_operator.operators import AddedDiagLinearOperator, DiagLinearOperator, LinearOperator, RootLinearOperator
 from torch import Tensor
 
-from .linalg import accurate_dtype, cholesky, cholesky_, gram, log_determinant, row_chunks
+from .linalg import accurate_dtype, cholesky, cholesky_, gram, is_ill_conditioned, log_determinant, row_chunks
 
 
 class WeightPosterior:
@@ -74,6 +74,15 @@ class WeightPosterior:
     def log_determinant(self) -> Tensor:
         """log|B|, shape (...)."""
         return log_determinant(self.factor)
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        """B^-1 times columns (..., D, K)."""
+        return torch.cholesky_solve(rhs, self.factor.to(rhs.dtype))
+
+    @property
+    def is_ill_conditioned(self) -> bool:
+        """Whether rounding may cost the mean more than half of its digits."""
+        return is_ill_conditioned(torch.linalg.vector_norm(self.factor, dim=-1).square())
 
     def covariance_root(self, features: Tensor) -> Tensor:
         r"""The root :math:`\Phi_* L^{-H}` of the posterior covariance of the function, (..., N, D).
@@ -152,6 +161,30 @@ def feature_product(features: Tensor, weights: Tensor) -> Tensor:
     exact = weights.to(dtype)
     chunks = row_chunks(features.shape[-2], features.shape[-1], dtype.itemsize)
     return torch.cat([features[..., rows, :].to(dtype) @ exact for rows in chunks], dim=-2)
+
+
+def transposed_product(features: Tensor, values: Tensor) -> Tensor:
+    """Product of the adjoint of features with values, as :func:`feature_product` takes it.
+
+    :param features: (..., N, D).
+    :param values: (..., N, K), float64 or complex128.
+    :returns: (..., D, K).
+    """
+    dtype = torch.promote_types(accurate_dtype(features.dtype), values.dtype)
+    chunks = row_chunks(features.shape[-2], features.shape[-1], dtype.itemsize)
+    parts = [features[..., rows, :].mH.to(dtype) @ values[..., rows, :].to(dtype) for rows in chunks]
+    return functools.reduce(torch.add, parts)
+
+
+@torch.no_grad()
+def refined_mean(posterior: Any, gradient: Callable[[Tensor], Tensor]) -> Tensor:
+    r"""The mean m after one step of iterative refinement where B is ill-conditioned.
+
+    :param posterior: a :class:`WeightPosterior`, or a KroneckerPosterior.
+    :param gradient: takes m and returns :math:`\Phi^H S^{-1} (y - \Phi m) - m`, from the rows and not from their sums.
+    """
+    mean: Tensor = posterior.mean.detach()
+    return mean + posterior.solve(gradient(mean)) if posterior.is_ill_conditioned else mean
 
 
 class WeightSpaceCovariance(LinearOperator):

@@ -142,6 +142,12 @@ class GramStatistics:
         """The number of rows in all groups."""
         return float(self.count.sum())
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all sums are finite, and with them all rows."""
+        diagonal = self._gram.detach().diagonal(dim1=-2, dim2=-1)
+        return all(bool(torch.isfinite(part.detach()).all()) for part in (diagonal, self._cross, self._outer))
+
     def update(
         self,
         features: Tensor,
@@ -217,6 +223,7 @@ class GramStatistics:
         :param product_dtype: the dtype of products.
         :param shift: what is subtracted from the targets, (K,); default: zeros.
         """
+        _checks.product_dtype(product_dtype)
         exact = linalg.accurate_dtype(targets.dtype)
         known = targets.new_zeros(targets.shape[-1], dtype=exact) if shift is None else shift.to(exact)
         columns = _with_ones(targets, known)

@@ -80,7 +80,7 @@ def map_examples(condition: Callable[[FeatureMap], bool] = lambda feature_map: T
 
 
 def _arguments(feature_map: FeatureMap) -> dict:
-    names = [name for name in inspect.signature(type(feature_map)).parameters if name != "generator"]
+    names = [name for name in inspect.signature(type(feature_map)).parameters if name not in ("generator", "dtype")]
     missing = [name for name in names if not hasattr(feature_map, name)]
     if missing:
         raise TypeError(f"expected {type(feature_map).__name__} to keep its arguments {missing} as attributes")

@@ -355,4 +355,4 @@ def test_float32_works_in_float64():
     assert total.solve(rhs.float()).dtype == total.logdet().dtype == torch.float32
     assert (total.solve(rhs.float()) - exact).abs().max() <= 1e-4 * exact.abs().max()
     torch.testing.assert_close(total.logdet(), torch.linalg.slogdet(dense)[1].float(), rtol=1e-5, atol=1e-5)
-    assert rfgp.kernels.feature_operator.FLOAT32_PRODUCT_NOISE > 1e-6
+    assert rfgp.linalg.product_dtype(torch.float32, 1e-6, lambda: known.largest_square(scalar)) == torch.float64

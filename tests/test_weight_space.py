@@ -812,7 +812,7 @@ def products_used(model, arguments, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("noise", "dtype", "chosen", "expected"),
+    ("share", "dtype", "chosen", "expected"),
     [
         (0.02, torch.float32, None, torch.float32),
         (0.009, torch.float32, None, torch.float64),
@@ -822,13 +822,14 @@ def products_used(model, arguments, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("kind", ["gaussian", "complex", "fixed"])
-def test_products_are_in_float32_only_where_the_noise_allows_it(kind, noise, dtype, chosen, expected, monkeypatch):
+def test_products_are_in_float32_only_where_the_noise_allows_it(kind, share, dtype, chosen, expected, monkeypatch):
     x, y, _ = rows_for(kind, ROWS)
+    noise = share * float(polynomial().double()(x.double(), diag=True).detach().max())
     x, y = x.to(dtype), y.to(dtype.to_complex() if kind == "complex" else dtype)
     likelihood = likelihood_for(kind)
     variances = None
     if kind == "fixed":
-        variances = torch.ones(ROWS, dtype=dtype)
+        variances = torch.full((ROWS,), 100.0 * noise, dtype=dtype)
         variances[5] = noise
     else:
         likelihood.noise = noise
@@ -839,6 +840,7 @@ def test_products_are_in_float32_only_where_the_noise_allows_it(kind, noise, dty
 @pytest.mark.parametrize(("alpha", "expected"), [(1e-4, torch.float32), (5.0, torch.float32), (200.0, torch.float64)])
 def test_products_for_class_labels(alpha, expected, monkeypatch):
     x, labels, _ = rows_for("dirichlet", ROWS)
+    x = torch.nn.functional.normalize(x, dim=-1)
     likelihood = DirichletClassificationLikelihood(labels, alpha)
     model = WeightSpaceGP(polynomial(), likelihood).float()
     assert products_used(model, (x.float(), labels), monkeypatch) == {expected}

@@ -36,8 +36,9 @@ class FeatureMap(torch.nn.Module, abc.ABC):
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights; PyTorch's default one where it is None.
 
-    Weights are drawn in float64 on the CPU, so that one seed gives the same map on every device; they are stored in the
-    default dtype and follow ``.to()``.
+    Weights are drawn in float64 on the CPU, so that one seed gives the same map on every device. They are rounded once,
+    to the dtype that a map is made with (the default dtype where it is None), and follow ``.to()``: a map for float64
+    inputs is made with ``dtype=torch.float64``, since ``.double()`` does not bring back what was rounded.
     """
 
     is_unbiased: bool = True
@@ -49,7 +50,7 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         super().__init__()
         self.input_dim = _checks.positive_integer("input_dim", input_dim)
         self.num_features = _checks.positive_integer("num_features", num_features)
-        self.is_complex = bool(is_complex)
+        self.is_complex = _checks.flag("is_complex", is_complex)
         self._draws = 0
 
     def forward(self, x: Tensor, **law: Tensor) -> Tensor:
@@ -106,7 +107,7 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         :param generator: a CPU generator; PyTorch's default one where it is None.
         """
         with weights_kept_on_error(self):
-            for name, weight in self._draw(generator).items():
+            for name, weight in self._draw(_checks.generator(generator)).items():
                 getattr(self, name).copy_(weight)
             self._draws += 1
         return self
@@ -120,10 +121,10 @@ class FeatureMap(torch.nn.Module, abc.ABC):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         """New weights by buffer name: float64 (or integer) tensors on the CPU."""
 
-    def _register_weights(self, generator: Generator | None) -> None:
-        for name, weight in self._draw(generator).items():
-            is_index = not weight.is_floating_point()
-            self.register_buffer(name, weight if is_index else weight.to(torch.get_default_dtype()))
+    def _register_weights(self, generator: Generator | None, dtype: torch.dtype | None) -> None:
+        stored = _checks.weight_dtype(dtype)
+        for name, weight in self._draw(_checks.generator(generator)).items():
+            self.register_buffer(name, weight.to(stored) if weight.is_floating_point() else weight)
 
     def _check(self, x: Tensor, name: str = "x") -> Tensor:
         _checks.inputs(x, self.input_dim, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Generator
 
 from .. import _checks
@@ -16,7 +17,13 @@ FORMS = ("real", "complex", "ctr")
 
 
 def polynomial_sketch(
-    name: str, form: str, input_dim: int, num_features: int, degree: int, generator: Generator | None = None
+    name: str,
+    form: str,
+    input_dim: int,
+    num_features: int,
+    degree: int,
+    generator: Generator | None = None,
+    dtype: torch.dtype | None = None,
 ) -> FeatureMap:
     """A sketch of the homogeneous polynomial kernel by its name and form.
 
@@ -26,6 +33,7 @@ def polynomial_sketch(
     :param num_features: the number of columns that come out; even for "ctr".
     :param degree: the degree of the kernel.
     :param generator: a CPU generator for the weights.
+    :param dtype: the dtype of the weights; the default dtype where it is None.
     :raises ValueError: for an unknown name or form, or an odd width for "ctr".
 
     >>> polynomial_sketch("tensor_srht", "ctr", 3, 10, degree=2).num_features
@@ -35,12 +43,12 @@ def polynomial_sketch(
     is_complex = _checks.choice("form", form, FORMS) != "real"
     width = paired_width(num_features, name) if form == "ctr" else num_features
     if name in ("rademacher", "gaussian"):
-        sketch: FeatureMap = ProductSketch(input_dim, width, degree, name, is_complex, generator=generator)
+        sketch: FeatureMap = ProductSketch(input_dim, width, degree, name, is_complex, generator=generator, dtype=dtype)
     elif name == "tensor_sketch":
-        sketch = TensorSketch(input_dim, width, degree, is_complex, generator=generator)
+        sketch = TensorSketch(input_dim, width, degree, is_complex, generator=generator, dtype=dtype)
     else:
         variant = "stacked" if name.endswith("stacked") else "upsampled"
-        sketch = TensorSRHT(input_dim, width, degree, variant, is_complex, generator=generator)
+        sketch = TensorSRHT(input_dim, width, degree, variant, is_complex, generator=generator, dtype=dtype)
     return ComplexToReal(sketch) if form == "ctr" else sketch
 
 

@@ -46,6 +46,7 @@ class RandomFourier(FeatureMap):
         block, which is faster for large d and biased for small d, so that the target is approximate.
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights.
+    :param dtype: the dtype of the weights; the default dtype where it is None.
     :raises ValueError: for an odd width of the real map, or orthogonal frequencies of a law that is not isotropic.
 
     Source: T 2.1, Eq. 2.4 (Rahimi and Recht, 2007); Yu et al. (2016) for orthogonal frequencies.
@@ -64,12 +65,13 @@ class RandomFourier(FeatureMap):
         is_complex: bool = False,
         *,
         generator: Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_dim, num_features, is_complex)
         self.spectrum = Gaussian() if spectrum is None else spectrum
         if not isinstance(self.spectrum, Spectrum):
             raise ValueError(f"expected a Spectrum such as Gaussian(), got {spectrum!r}; see rfgp.features.spectra")
-        if orthogonal not in (False, "dense", "hadamard"):
+        if orthogonal is not False and orthogonal not in ("dense", "hadamard"):
             raise ValueError(f'expected False, "dense" or "hadamard" for orthogonal, got {orthogonal!r}; choose one')
         if orthogonal and not isinstance(self.spectrum, IsotropicSpectrum):
             raise ValueError(
@@ -85,7 +87,7 @@ class RandomFourier(FeatureMap):
         self.is_unbiased = orthogonal != "hadamard"
         self.has_unbiased_columns = self.is_unbiased and self.is_complex
         self.padded_dim = next_power_of_two(self.input_dim)
-        self._register_weights(generator)
+        self._register_weights(generator, dtype)
 
     @property
     def num_frequencies(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Generator, Tensor
@@ -29,6 +29,7 @@ class Maclaurin(FeatureMap):
     :param is_gaussian: whether features are multiplied by w(x) of the Gaussian kernel.
     :param importance: m_n >= 0, (p + 1,), the weights of random degrees; ones where it is None.
     :param constant_columns: the number of equal columns that the constant is spread over, where a_0 > 0.
+    :param dtype: the dtype of the coefficients, which is to be that of the maps; the default dtype where it is None.
     :raises ValueError: where maps and coefficients do not fit together.
 
     Source: T Algorithm 6, Eq. 5.9 and 5.28.
@@ -50,29 +51,31 @@ class Maclaurin(FeatureMap):
         is_gaussian: bool = False,
         importance: Tensor | None = None,
         constant_columns: int = 1,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        values = torch.as_tensor(coefficients)
-        maps = dict(sorted(maps_by_degree.items()))
-        if not maps or min(maps) < 1 or values.dim() != 1 or max(maps) >= len(values):
+        values = _series(coefficients, "coefficients")
+        maps = _maps(maps_by_degree)
+        if not maps or min(maps) < 1 or max(maps) >= len(values):
             raise ValueError(
                 f"expected maps of degrees 1 to {values.numel() - 1}, one per coefficient at most, got {list(maps)}"
             )
-        if bool((values < 0).any()) or not bool(torch.isfinite(values).all()):
-            raise ValueError(f"expected finite non-negative coefficients, got {values.tolist()}; else it is no kernel")
         if len({(m.input_dim, m.is_complex) for m in maps.values()}) > 1:
             raise ValueError("expected maps of one input_dim, all real or all complex, got a mixture; make them alike")
         first = next(iter(maps.values()))
-        weights = torch.ones_like(values) if importance is None else torch.as_tensor(importance)
+        weights = torch.ones_like(values) if importance is None else _series(importance, "importance")
+        if weights.shape != values.shape:
+            raise ValueError(f"expected one importance per coefficient, {len(values)}, got {len(weights)}; correct it")
         constant = int(values[0] * weights[0] > 0)
         repeats = _checks.positive_integer("constant_columns", constant_columns)
         super().__init__(
             first.input_dim, constant * repeats + sum(m.num_features for m in maps.values()), first.is_complex
         )
         self.has_constant, self.constant_columns = bool(constant), repeats
-        self.is_gaussian = is_gaussian
+        self.is_gaussian = _checks.flag("is_gaussian", is_gaussian)
         self.maps = torch.nn.ModuleDict({str(n): m for n, m in maps.items()})
-        self.register_buffer("coefficients", values.to(torch.get_default_dtype()))
-        self.register_buffer("importance", weights.to(torch.get_default_dtype()))
+        stored = _checks.weight_dtype(dtype)
+        self.register_buffer("coefficients", values.to(stored))
+        self.register_buffer("importance", weights.to(stored))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, is_gaussian={self.is_gaussian}, num_columns={self.num_columns}"
@@ -168,3 +171,25 @@ class Maclaurin(FeatureMap):
         without_constant = cls(maps("ctr"), torch.tensor([0.0, 1.0, 0.5, 0.0, 0.2]))
         weighted = cls(maps("real"), coefficients, False, torch.tensor([0.5, 1.5, 2.0, 0.0, 0.7]), constant_columns=2)
         return [*plain, without_constant, weighted]
+
+
+def _series(values: Any, name: str) -> Tensor:
+    """Return finite non-negative numbers as a vector, or raise."""
+    is_list = isinstance(values, list | tuple) and all(isinstance(value, int | float) for value in values)
+    if not isinstance(values, Tensor) and not is_list:
+        raise ValueError(f"expected a vector of numbers for {name}, got {values!r}; use a tensor")
+    series = torch.as_tensor(values)
+    is_vector = series.dim() == 1 and not series.is_complex()
+    if not is_vector or bool((series < 0).any()) or not bool(torch.isfinite(series).all()):
+        raise ValueError(
+            f"expected finite non-negative {name} of shape (p + 1,), got {series.tolist()}; others give no kernel"
+        )
+    return series
+
+
+def _maps(maps_by_degree: Any) -> dict[int, FeatureMap]:
+    """Return the sketches sorted by degree, or raise where they are no feature maps by whole degrees."""
+    is_map = isinstance(maps_by_degree, Mapping)
+    if not is_map or not all(type(n) is int and isinstance(m, FeatureMap) for n, m in maps_by_degree.items()):
+        raise ValueError(f"expected a dict of feature maps by degree, got {maps_by_degree!r}; such as {{2: sketch}}")
+    return dict(sorted(maps_by_degree.items()))

@@ -56,11 +56,12 @@ class Weighted(IsotropicSpectrum):
     powers: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
-        moments = [radial_moment(self.spectrum, power, 1) for power in self.powers]
-        if not self.powers or not all(math.isfinite(moment) for moment in moments):
+        is_tuple = isinstance(self.powers, tuple) and len(self.powers) > 0
+        is_whole = is_tuple and all(type(power) is int and power >= 0 for power in self.powers)
+        if not is_whole or not all(math.isfinite(radial_moment(self.spectrum, power, 1)) for power in self.powers):
             raise ValueError(
-                f"expected powers with a finite moment under {self.spectrum}, got {self.powers}; derivatives of order "
-                "q need nu > q"
+                f"expected a tuple of whole powers with a finite moment under {self.spectrum}, got {self.powers!r}; "
+                "derivatives of order q need nu > q"
             )
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:

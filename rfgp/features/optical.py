@@ -23,6 +23,7 @@ class OpticalFeatures(FeatureMap):
     :param num_features: the number of columns D that come out.
     :param exponent: m, an even number from 2 to 20.
     :param generator: a CPU generator for the weights.
+    :param dtype: the dtype of the weights; the default dtype where it is None.
     :raises ValueError: for an odd exponent.
 
     Source: T 6.2, Eq. 6.1 to 6.4.
@@ -35,11 +36,17 @@ class OpticalFeatures(FeatureMap):
     has_unbiased_columns = True
 
     def __init__(
-        self, input_dim: int, num_features: int, exponent: int = 2, *, generator: Generator | None = None
+        self,
+        input_dim: int,
+        num_features: int,
+        exponent: int = 2,
+        *,
+        generator: Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_dim, num_features)
         self.exponent = even_exponent(exponent)
-        self._register_weights(generator)
+        self._register_weights(generator, dtype)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, exponent={self.exponent}"

@@ -26,6 +26,7 @@ class ProductSketch(PolynomialSketch):
     :param weights: "rademacher" or "gaussian".
     :param is_complex: whether weights and features are complex.
     :param generator: a CPU generator for the weights.
+    :param dtype: the dtype of the weights; the default dtype where it is None.
     :raises ValueError: for a degree, width or law that does not exist.
 
     Source: T Eq. 3.4, 3.10 and Table 4.1 (Kar and Karnick, 2012).
@@ -47,10 +48,11 @@ class ProductSketch(PolynomialSketch):
         is_complex: bool = False,
         *,
         generator: Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_dim, num_features, degree, is_complex)
         self.weights = _checks.choice("weights", weights, ("rademacher", "gaussian"))
-        self._register_weights(generator)
+        self._register_weights(generator, dtype)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, weights={self.weights!r}"

@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
+from .. import _checks
 from .base import FeatureMap, Moments
 
 
@@ -18,7 +19,8 @@ class FourierSeries(FeatureMap):
 
     :param orders: the multi-indices n, (J, d), no two of them opposite; the sine of a zero one is left out.
     :param coefficients: c >= 0, (J,), unless ``law`` has others (..., J).
-    :raises ValueError: for shapes that disagree.
+    :param dtype: the dtype that both are stored in; the default dtype where it is None.
+    :raises ValueError: for shapes that disagree, coefficients below zero, or what is no tensor of finite numbers.
 
     >>> series = FourierSeries(torch.tensor([[0], [1]]), torch.tensor([0.5, 0.5]))
     >>> series(torch.zeros(1, 1))
@@ -28,16 +30,22 @@ class FourierSeries(FeatureMap):
     orders: Tensor
     coefficients: Tensor
 
-    def __init__(self, orders: Tensor, coefficients: Tensor) -> None:
-        if orders.dim() != 2 or coefficients.shape != orders.shape[:1]:
+    def __init__(self, orders: Tensor, coefficients: Tensor, dtype: torch.dtype | None = None) -> None:
+        for name, value in (("orders", orders), ("coefficients", coefficients)):
+            if not isinstance(value, Tensor) or value.is_complex() or not bool(torch.isfinite(value).all()):
+                raise ValueError(f"expected a tensor of finite real numbers for {name}, got {value!r}; correct it")
+        if bool((coefficients < 0).any()):
+            raise ValueError(f"expected non-negative coefficients, got {coefficients.tolist()}; others give no kernel")
+        if orders.dim() != 2 or not len(orders) or coefficients.shape != orders.shape[:1]:
             raise ValueError(
                 f"expected orders (J, d) and coefficients (J,), got {tuple(orders.shape)} and "
                 f"{tuple(coefficients.shape)}; pass one coefficient per multi-index"
             )
         is_wave = (orders != 0).any(-1)
         super().__init__(orders.shape[1], len(orders) + int(is_wave.sum()))
-        self.register_buffer("orders", orders.to(torch.get_default_dtype()))
-        self.register_buffer("coefficients", coefficients.to(torch.get_default_dtype()))
+        stored = _checks.weight_dtype(dtype)
+        self.register_buffer("orders", orders.to(stored))
+        self.register_buffer("coefficients", coefficients.to(stored))
         self.register_buffer("is_wave", is_wave)
 
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:

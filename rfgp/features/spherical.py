@@ -32,6 +32,7 @@ class SphericalFourier(RandomFourier):
     :param orthogonal: False, "dense" or "hadamard", as for :class:`RandomFourier`.
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights.
+    :param dtype: the dtype of the weights; the default dtype where it is None.
     :raises ValueError: for a below 2, and for inputs whose norm differs from 1 by more than 1e-4.
 
     Source: T 2.1.1 and 2.2.4 (Pennington et al., 2015).
@@ -53,10 +54,11 @@ class SphericalFourier(RandomFourier):
         is_complex: bool = False,
         *,
         generator: Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         dim = next_power_of_two(input_dim) if orthogonal == "hadamard" else input_dim
         spectrum = Spherical(degree, a, dim)
-        super().__init__(input_dim, num_features, spectrum, orthogonal, is_complex, generator=generator)
+        super().__init__(input_dim, num_features, spectrum, orthogonal, is_complex, generator=generator, dtype=dtype)
         self.degree, self.a = spectrum.degree, spectrum.a
         self.is_unbiased = False
 

@@ -29,6 +29,7 @@ class TensorSRHT(PolynomialSketch):
         faster one; "stacked" draws new signs for every block of d columns.
     :param is_complex: whether weights and features are complex.
     :param generator: a CPU generator for the weights.
+    :param dtype: the dtype of the weights; the default dtype where it is None.
     :raises ValueError: for a degree, width or variant that does not exist.
 
     Source: T 3.5 (Algorithm 2) and 3.5.1, Table 4.1 with an independent permutation per degree.
@@ -50,11 +51,12 @@ class TensorSRHT(PolynomialSketch):
         is_complex: bool = False,
         *,
         generator: Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_dim, num_features, degree, is_complex)
         self.variant = _checks.choice("variant", variant, ("upsampled", "stacked"))
         self.padded_dim = next_power_of_two(self.input_dim)
-        self._register_weights(generator)
+        self._register_weights(generator, dtype)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, variant={self.variant!r}"

@@ -26,6 +26,7 @@ class TensorSketch(PolynomialSketch):
     :param degree: the degree p of the kernel, 1 to 20.
     :param is_complex: whether signs and features are complex.
     :param generator: a CPU generator for the weights.
+    :param dtype: the dtype of the weights; the default dtype where it is None.
     :raises ValueError: for a degree or width that does not exist.
 
     Its variance has no closed form (``moments`` returns None), but the bound of ``variance_bound``.
@@ -48,9 +49,10 @@ class TensorSketch(PolynomialSketch):
         is_complex: bool = False,
         *,
         generator: Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_dim, num_features, degree, is_complex)
-        self._register_weights(generator)
+        self._register_weights(generator, dtype)
 
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         shape = (self.degree, self.input_dim)

@@ -13,7 +13,7 @@ import scipy.stats
 import torch
 from torch import Generator, Tensor
 
-from .. import sampling
+from .. import _checks, sampling
 from .spectra import Spectrum
 
 _POINTS = 2**14
@@ -47,7 +47,11 @@ class TraceMeasure(Spectrum):
     def __post_init__(self) -> None:
         if not callable(self.density):
             raise ValueError(f"expected a function of frequencies for density, got {type(self.density).__name__}")
+        _checks.positive_integer("dim", self.dim)
+        _checks.number("proposal_scale", self.proposal_scale)
         values = self.density(self._points)
+        if not isinstance(values, Tensor):
+            raise ValueError(f"expected a density that returns a torch.Tensor, got {type(values).__name__}")
         if values.dim() != 3 or values.shape[-1] != values.shape[-2] or len(values) != _POINTS:
             raise ValueError(f"expected a density of shape (m, T, T) for m frequencies, got {tuple(values.shape)}")
         if not bool(torch.isfinite(values).all()) or not torch.allclose(values, values.mH, atol=1e-10):

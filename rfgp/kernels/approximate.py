@@ -158,8 +158,7 @@ def _leaf(kernel: Kernel, wish: _Wish) -> FeatureKernel:
     known.check_method(recipe)
     if columns is None:
         return FeatureKernel(kernel, recipe)
-    like = reference(kernel, wish.like)
-    feature_map = known.build(recipe, columns, wish.x).to(dtype=like.dtype, device=like.device)
+    feature_map = known.make(recipe, columns, wish.x, reference(kernel, wish.like))
     made = FeatureKernel(kernel, feature_map, known.center(recipe, wish.x))
     made.recipe = recipe
     return made
@@ -207,13 +206,13 @@ def _one_measure(kernel: AdditiveKernel, wish: _Wish) -> FeatureSumKernel:
         if columns is None:
             raise ValueError("expected input_dim for a sum of kernels that share one measure, got none; pass it")
         known = OperatorFamily(leaves[0])
-        recipe = MapRecipe(wish.name(known), wish.num_features, next(wish.seeds))
+        like = reference(kernel, wish.like)
+        recipe = MapRecipe(wish.name(known), wish.num_features, next(wish.seeds), like.dtype)
         known.check_method(recipe)
         for leaf in leaves:
             leaf.covariance(columns)  # which raises where there is none
         powers = {power for leaf in leaves for power in leaf.powers(columns)}
-        like = reference(kernel, wish.like)
-        shared = known.weighted_map(recipe, columns, tuple(sorted(powers))).to(dtype=like.dtype, device=like.device)
+        shared = known.weighted_map(recipe, columns, tuple(sorted(powers))).to(like.device)
         wish = replace(wish, method=shared)
     return FeatureSumKernel(*[_approximate(term, wish) for term in terms])
 

@@ -135,9 +135,9 @@ class _Composite(FeatureStructure, Kernel):
         no_operator(operator)
         return reference(self).new_ones(1, 1)
 
-    def features(self, x: Tensor) -> Tensor:
+    def all_features(self, x: Tensor) -> Tensor:
         """The features of the full inputs, (..., N, d) to (..., N, D) or (..., N T, K)."""
-        return super().features(x) if self.has_output_factor else self.scalar_features(x)
+        return super().all_features(x) if self.has_output_factor else self.scalar_features(x)
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """All parameters of the parts."""
@@ -221,7 +221,7 @@ class FeatureSumKernel(_Composite, AdditiveKernel):
             return self.parts[0].scalar_features(x)
         if self.has_output_factor:
             return _concatenated([kernel.scalar_features(x) for kernel in self.parts])
-        return _concatenated([kernel.features(x) for kernel in self.parts])
+        return _concatenated([kernel.all_features(x) for kernel in self.parts])
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
         """The sum of those of the parts."""
@@ -297,7 +297,7 @@ class FeatureProductKernel(_Composite, ProductKernel):
 
     def active_features(self, x: Tensor) -> Tensor:
         """The products of the features of the parts, (..., N, D)."""
-        parts = [kernel.features(x) for kernel in self.parts]
+        parts = [kernel.all_features(x) for kernel in self.parts]
         groups: dict[int, list[Tensor]] = {}
         others = []
         for kernel, features in zip(self.parts, parts, strict=True):

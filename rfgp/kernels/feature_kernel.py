@@ -52,13 +52,21 @@ class FeatureStructure(abc.ABC):
     active_dims: Tensor | None
     modules: Callable[[], Iterator[torch.nn.Module]]
 
+    def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """GPyTorch's lazy kernel matrix; inputs of another dtype or device are refused at once."""
+        for x in (x1, x2):
+            if isinstance(x, Tensor) and x.is_floating_point():
+                _checks.same_kind(x, reference(self, x), "x", "the kernel")
+        kernel: Any = super()
+        return kernel.__call__(x1, x2, *args, **kwargs)
+
     @abc.abstractmethod
     def active_features(self, x: Tensor) -> Tensor:
         """The features (..., N, D) of inputs whose ``active_dims`` have been selected, without the output factor."""
 
     def scalar_features(self, x: Tensor) -> Tensor:
         """The features (..., N, D) of the full inputs (..., N, d), without the output factor."""
-        _checks.inputs(x)
+        _checks.same_kind(_checks.inputs(x), reference(self, x), "x", "the kernel")
         with all_or_nothing(self):
             return self.active_features(self._select(x))
 
@@ -147,8 +155,8 @@ class FeatureStructure(abc.ABC):
         if self.has_output_factor:
             return self._output_covariance(x1, None if same else x2, diag)
         with all_or_nothing(self):
-            left = self._real_features(x1)
-            right = left if same else self._real_features(x2)
+            left = _checks.no_overflow(self._real_features(x1), x1)
+            right = left if same else _checks.no_overflow(self._real_features(x2), x2)
         if diag:
             return (left * right).sum(-1)
         if not same:
@@ -167,7 +175,7 @@ class FeatureStructure(abc.ABC):
 
     def active_output_features(self, x: Tensor) -> OutputFeatures:
         """The features (..., N T, K) of many outputs at selected inputs, as an operator."""
-        scalar = self.active_features(_checks.finite(x))
+        scalar = _checks.no_overflow(self.active_features(_checks.finite(x)), x)
         return OutputFeatures.of(scalar, self._many_outputs())
 
     def _many_outputs(self) -> OutputFactor:
@@ -198,12 +206,17 @@ class FeatureStructure(abc.ABC):
     def features(self, x: Tensor) -> Tensor:
         r"""Features with :math:`\phi(x) \phi(y)^H` = the kernel (its real part for complex maps).
 
-        :param x: the full inputs, (..., N, d); ``active_dims`` are applied here.
+        :param x: the full inputs, (..., N, d), of the dtype of the kernel; ``active_dims`` are applied here.
         :returns: (..., N, D), or (..., N T, K) for T outputs, rows interleaved.
+        :raises ValueError: for inputs of another dtype, or with which the features overflow.
         """
         with all_or_nothing(self):
-            scalar, factor = self.scalar_features(x), self.output_factor()
-            return factor.features(scalar) if isinstance(factor, OutputFactor) else scalar * factor.to(scalar.dtype)
+            return _checks.no_overflow(self.all_features(x), x)
+
+    def all_features(self, x: Tensor) -> Tensor:
+        """What :meth:`features` returns, unchecked."""
+        scalar, factor = self.scalar_features(x), self.output_factor()
+        return factor.features(scalar) if isinstance(factor, OutputFactor) else scalar * factor.to(scalar.dtype)
 
     def feature_operator(self, x: Tensor) -> OutputFeatures:
         """The features of many outputs as a linear operator, for iterative solvers: nothing of its size is formed.
@@ -371,9 +384,9 @@ class FeatureKernel(FeatureStructure, Kernel):
         known.check_operator(operator, columns)
         return known.output_factor(feature_map, operator.symbol(w, outputs))
 
-    def features(self, x: Tensor) -> Tensor:
+    def all_features(self, x: Tensor) -> Tensor:
         """The features of the full inputs, (..., N, d) to (..., N, D) or (..., N T, K)."""
-        return super().features(x) if self.has_output_factor else self.scalar_features(x)
+        return super().all_features(x) if self.has_output_factor else self.scalar_features(x)
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """All parameters of the base kernel."""
@@ -394,16 +407,18 @@ class FeatureKernel(FeatureStructure, Kernel):
         return self.feature_map
 
     def _map(self, x: Tensor) -> FeatureMap:
-        return self._build(_checks.inputs(x).shape[-1], x) if self.feature_map is None else self.feature_map
+        like = reference(self, x)
+        _checks.same_kind(_checks.inputs(x), like, "x", "the kernel")
+        return self._build(x.shape[-1], like) if self.feature_map is None else self.feature_map
 
     def _build(self, input_dim: int, like: Tensor, known: Family | None = None) -> FeatureMap:
         """Make the map from the recipe, with weights of the dtype and on the device of ``like``."""
         if self.recipe is None:
             raise ValueError("expected a recipe for the feature map, got none; pass a FeatureMap or a MapRecipe")
-        feature_map = (known or self.family).build(self.recipe, input_dim, None)
+        feature_map = (known or self.family).make(self.recipe, input_dim, None, like)
         self.family.check_map(feature_map)
-        self.feature_map = feature_map.to(dtype=like.dtype, device=like.device)
-        return self.feature_map
+        self.feature_map = feature_map
+        return feature_map
 
     def _with_base(self, base_kernel: Kernel) -> FeatureKernel:
         base_kernel.active_dims = self.active_dims
@@ -497,7 +512,7 @@ def all_or_nothing(kernel: Any) -> Iterator[None]:
         raise
 
 
-def reference(module: torch.nn.Module, default: Tensor | None = None) -> Tensor:
+def reference(module: Any, default: Tensor | None = None) -> Tensor:
     """A tensor of the dtype and on the device of a module: its first parameter or buffer, else the default one."""
     tensors = [*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())]
     return tensors[0] if tensors else torch.empty(0) if default is None else default

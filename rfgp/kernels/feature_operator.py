@@ -18,19 +18,9 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from .. import linalg
-from ..posterior import WeightPosterior, batched_gram, feature_product
+from ..posterior import WeightPosterior, batched_gram, feature_product, refined_mean, transposed_product
 from .output_features import OutputFeatures
 from .output_noise import OutputPlusNoiseLinearOperator, output_noise
-
-FLOAT32_PRODUCT_NOISE = 1e-2
-"""Smallest noise variance above which Gram products of float32 features are taken in float32 (summed in float64)."""
-
-
-def product_dtype(features: Tensor, noise: Tensor) -> torch.dtype:
-    """The dtype of Gram products: float64, or float32 for float32 features where the noise is large enough for it."""
-    if features.dtype.to_real() == torch.float32 and float(noise.detach().min()) > FLOAT32_PRODUCT_NOISE:
-        return torch.float32
-    return torch.float64
 
 
 def _is_scales(value: Any) -> bool:
@@ -132,18 +122,26 @@ class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):
     def _posterior(self, rhs: Tensor, weights: Tensor | None = None) -> WeightPosterior:
         """Posterior of the weights given observations ``rhs`` (..., N, K) with precisions ``weights`` (..., N)."""
         features, noise = self._features, self._noise_variances
-        dtype = product_dtype(features, noise)
+        dtype = linalg.product_dtype(
+            features.dtype,
+            float(noise.detach().min()),
+            lambda: linalg.largest_square(linalg.sample_rows(features)),
+        )
         if weights is None and noise.shape[-1] == 1:
             product, cross = batched_gram(features, rhs, product_dtype=dtype)
             return WeightPosterior(product / noise[..., None], cross / noise[..., None])
         precision = 1.0 / noise.expand(*noise.shape[:-1], features.shape[-2]) if weights is None else weights
         return WeightPosterior(*batched_gram(features, rhs, precision, dtype))
 
+    @property
+    def _row_noise(self) -> Tensor:
+        """(..., N), in float64."""
+        noise = self._noise_variances
+        return noise.expand(*noise.shape[:-1], self.shape[-1])
+
     def _dense_factor(self) -> Tensor:
         features = self._features.double()
-        covariance = features @ features.mT
-        noise = self._noise_variances.expand(*self._noise_variances.shape[:-1], covariance.shape[-1])
-        return linalg.cholesky(covariance + torch.diag_embed(noise))
+        return linalg.cholesky(features @ features.mT + torch.diag_embed(self._row_noise))
 
     @property
     def _is_wide(self) -> bool:
@@ -173,15 +171,16 @@ class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):
         rhs = self._features.new_zeros(num_rows, 1) if inv_quad_rhs is None else inv_quad_rhs
         exact = (rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs).double()
         if self._is_wide:
-            factor = self._dense_factor()
-            quadratic = torch.linalg.solve_triangular(factor, exact, upper=False).square().sum(-2)
-            log_det = linalg.log_determinant(factor)
+            quadratic, log_det = linalg.dense_evidence(self._features.double(), self._row_noise, exact)
         else:
             posterior = self._posterior(exact.detach())
-            mean = posterior.mean.detach()
-            residual = exact - feature_product(self._features, mean)
-            quadratic = (residual.square() / self._noise_variances[..., None]).sum(-2) + mean.square().sum(-2)
-            noise = self._noise_variances
+            features, noise = self._features, self._noise_variances
+            mean = refined_mean(
+                posterior,
+                lambda m: transposed_product(features, (exact - feature_product(features, m)) / noise[..., None]) - m,
+            )
+            residual = exact - feature_product(features, mean)
+            quadratic = (residual.square() / noise[..., None]).sum(-2) + mean.square().sum(-2)
             log_det = posterior.log_determinant + noise.log().sum(-1) * (num_rows // noise.shape[-1])
         quadratic = quadratic.sum(-1) if reduce_inv_quad else quadratic
         empty = quadratic.new_zeros(())

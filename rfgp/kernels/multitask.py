@@ -151,7 +151,7 @@ class FeatureIndexKernel(FeatureStructure, Kernel):
         no_operator(operator)
         return reference(self).new_ones(1, 1)
 
-    def features(self, x: Tensor) -> Tensor:
+    def all_features(self, x: Tensor) -> Tensor:
         """The features of the full inputs, (..., N, d) to (..., N, T)."""
         return self.scalar_features(x)
 

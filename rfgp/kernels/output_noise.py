@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from .. import linalg
 from ..kronecker import KroneckerPosterior
 from ..output_factor import OutputFactor
 from ..output_system import OutputGroup, OutputSystem
-from ..posterior import WeightPosterior, feature_product
+from ..posterior import WeightPosterior, feature_product, refined_mean
 from .output_features import OutputFeatures
 
 
@@ -138,11 +139,10 @@ class OutputPlusNoiseLinearOperator(SumLinearOperator):
         :param residuals: float64, zero where not observed.
         :param observed: which are, (N, T); all where it is None.
         """
-        from .feature_operator import FLOAT32_PRODUCT_NOISE
-
         noise, scalar = self.noise, self._features.scalar
-        is_single = scalar.dtype == torch.float32 and noise.smallest > FLOAT32_PRODUCT_NOISE
-        dtype = torch.float32 if is_single else torch.float64
+        dtype = linalg.product_dtype(
+            scalar.dtype, noise.smallest, lambda: self._factor.largest_square(linalg.sample_rows(scalar))
+        )
         return OutputSystem(noise.groups(scalar, residuals, observed, dtype), self._factor)
 
     @property
@@ -192,7 +192,9 @@ class OutputPlusNoiseLinearOperator(SumLinearOperator):
         quadratics = []
         for column in columns.unbind(-1) if inv_quad_rhs is not None else ():
             rows = column.reshape(num_rows, outputs)
-            mean = self.system(rows.detach()).posterior().mean.detach()
+            mean = refined_mean(
+                self.system(rows.detach()).posterior(), functools.partial(self._gradient, rows.detach())
+            )
             residual = rows - feature_product(scalar, factor.scalar_weights(mean).squeeze(-1))
             solved = noise.solve(residual.unsqueeze(-1)).squeeze(-1)
             quadratics.append((residual * solved).sum() + mean.square().sum())
@@ -203,6 +205,11 @@ class OutputPlusNoiseLinearOperator(SumLinearOperator):
         nothing = torch.zeros(num_rows, outputs, dtype=torch.float64, device=scalar.device)
         log_det = self.system(nothing).log_determinant() + noise.log_determinant(num_rows)
         return quadratic.to(self.dtype), log_det.to(self.dtype)
+
+    def _gradient(self, rows: Tensor, mean: Tensor) -> Tensor:
+        """Half the derivative in the weights of minus the quadratic form, zero at their posterior mean."""
+        fitted = feature_product(self._features.scalar, self._factor.scalar_weights(mean).squeeze(-1))
+        return self.system(rows - fitted).cross - mean
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         features = self._features

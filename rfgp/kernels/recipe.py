@@ -39,6 +39,7 @@ class MapRecipe:
         where a complex form exists (cosines and sines for Fourier features), and ":real" for tensor_sketch.
     :param num_features: the number of columns that come out.
     :param seed: the seed of the weights.
+    :param dtype: the dtype of the weights; the default dtype where it is None.
     :raises ValueError: for an unknown method or form, or an odd number of features where columns come in pairs.
 
     >>> MapRecipe("rademacher", 10, seed=0).form
@@ -48,6 +49,7 @@ class MapRecipe:
     method: str
     num_features: int
     seed: int
+    dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         form = self.method.partition(":")[2]
@@ -117,6 +119,7 @@ def maclaurin(
             is_gaussian=is_gaussian,
             form=recipe.form,
             generator=generator,
+            dtype=recipe.dtype,
         )
     if x is None:
         raise ValueError(
@@ -131,4 +134,5 @@ def maclaurin(
         is_gaussian=is_gaussian,
         form=recipe.form,
         generator=generator,
+        dtype=recipe.dtype,
     )

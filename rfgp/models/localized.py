@@ -196,7 +196,8 @@ class LocalizedMaclaurinGP(torch.nn.Module):
             is_gaussian=True,
             form="real" if scaled.shape[-1] == 1 else "ctr",
             generator=torch.Generator().manual_seed(self.seed),
-        ).double()
+            dtype=torch.float64,
+        )
 
     def _parts(self, centers: Tensor, num_rows: int) -> Iterator[Tensor]:
         """Centres in chunks whose features of all rows together stay near 64 MiB."""

@@ -93,6 +93,10 @@ class Observations(abc.ABC):
     def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[System]:
         """The systems, one per class; ``coefficients`` are those of the mean, (k,) or (C, k)."""
 
+    def noise(self, rows: Rows) -> Tensor:
+        """The noise variances of rows of one output, (N,), in float64."""
+        raise ValueError("expected one output with one noise variance per row, got several; sum over groups")
+
     @abc.abstractmethod
     def smallest_noise(self, rows: Rows) -> float:
         """The smallest noise variance of the rows."""
@@ -179,6 +183,10 @@ class Homoscedastic(Observations):
         """The noise variance."""
         return float(self.likelihood.noise.detach())
 
+    def noise(self, rows: Rows) -> Tensor:
+        """The noise variance, for every row."""
+        return self.likelihood.noise.double().reshape(1).expand(len(rows.targets))
+
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
         if noise is not None:
             raise ValueError(
@@ -205,6 +213,10 @@ class FixedNoise(Observations):
     def smallest_noise(self, rows: Rows) -> float:
         """The inverse of the largest precision."""
         return float("inf") if rows.weights is None else 1.0 / float(rows.weights.detach().max())
+
+    def noise(self, rows: Rows) -> Tensor:
+        """The inverse precisions."""
+        return super().noise(rows) if rows.weights is None else 1.0 / rows.weights
 
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
         _checks.targets(y, x)

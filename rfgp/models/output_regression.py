@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..kronecker import KroneckerPosterior
-from ..linalg import log_determinant_and_quadratic, row_chunks
+from ..linalg import is_ill_conditioned, log_determinant_and_quadratic, row_chunks
 from ..normal import MultitaskMultivariateNormal, MultivariateNormal
 from ..operators import Operator
 from ..output_covariance import OutputCovariance
@@ -19,8 +19,9 @@ from ..output_factor import OutputFactor
 from ..output_system import OutputSystem
 from ..posterior import WeightPosterior, feature_product, plus_residual
 from ..statistics import GramStatistics
-from .mean_basis import constant_part, output_coefficients
+from .mean_basis import basis, constant_part, output_coefficients
 from .output_observations import OutputObservations, OutputSums
+from .residual_pass import ResidualPass, TrainingRows
 
 
 class OutputRegression:
@@ -52,13 +53,14 @@ class OutputRegression:
         """
         return OutputSystem(self._sums(statistics).groups, self._factor()).posterior(tracks)
 
-    def log_marginal_likelihood(self, statistics: GramStatistics) -> Tensor:
+    def log_marginal_likelihood(self, statistics: GramStatistics, data: TrainingRows | None = None) -> Tensor:
         r"""The log evidence; for separable regressions from two small spectra.
 
         There :math:`h^\top B^{-1} h` is taken as :math:`2 m^\top h - m^\top B m` at the posterior mean m, where the
         derivative in m is zero: its gradient needs no derivative of m, and none of an eigenvector.
 
         :param statistics: the sums over the training data.
+        :param data: the rows, where they are at hand, for a quadratic form that keeps its digits at tiny noise.
 
         Source: errata, identities 2 and 3.
         """
@@ -66,14 +68,35 @@ class OutputRegression:
         system = OutputSystem(sums.groups, self._factor())
         parts = system.separable()
         if parts is None:
-            log_det, explained = log_determinant_and_quadratic(system.matrix, system.cross)
+            matrix = system.matrix
+            log_det, explained = log_determinant_and_quadratic(matrix, system.cross)
+            is_lossy = is_ill_conditioned(matrix.diagonal())
         else:
             gram, outputs, cross = parts
-            mean = system.posterior().mean.reshape(cross.shape)
+            posterior = system.posterior()
+            mean = posterior.mean.reshape(cross.shape)
             explained = 2.0 * (mean * cross).sum() - mean.square().sum() - (mean * (gram @ mean @ outputs)).sum()
             log_det = system.log_determinant()
+            is_lossy = posterior.is_ill_conditioned
+        quadratic = sums.quadratic - explained
+        if data is not None and is_lossy:
+            quadratic = self._from_residuals(statistics, data)
         constant = self.observations.constant * self.observations.num_values(statistics)
-        return -0.5 * (sums.quadratic - explained + log_det + sums.log_noise + constant)
+        return -0.5 * (quadratic + log_det + sums.log_noise + constant)
+
+    def _from_residuals(self, statistics: GramStatistics, data: TrainingRows) -> Tensor:
+        """The quadratic form from one more pass over the rows."""
+        factor, known = self._factor(), self.observations
+        values = output_coefficients(self.mean, known.num_outputs, statistics.count.device)
+        with torch.no_grad():
+            posterior = self.posterior(statistics, tracks=False)
+        return ResidualPass(self.kernel, data, lambda x: basis(self.mean, x).double() @ values).quadratic(
+            statistics,
+            posterior,
+            lambda weights: factor.scalar_weights(weights).squeeze(-1),
+            lambda sums: OutputSystem(known.sums(sums, values).groups, factor).cross,
+            lambda sums: known.sums(sums, values).quadratic,
+        )
 
     def distribution(
         self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None
@@ -99,7 +122,8 @@ class OutputRegression:
         scalar_weights = factor.scalar_weights(weights).squeeze(-1)
         chunks = row_chunks(x.shape[-2], factor.num_scalar)
         parts = [feature_product(self.kernel.scalar_features(x[..., rows, :]), scalar_weights) for rows in chunks]
-        return (torch.cat(parts, dim=-2) + self._mean(x, operator)).to(x.dtype)
+        values = _checks.no_overflow(torch.cat(parts, dim=-2), x)
+        return (values + self._mean(x, operator)).to(x.dtype)
 
     def _mean(self, x: Tensor, operator: Operator | None) -> Tensor:
         if operator is not None:

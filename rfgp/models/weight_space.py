@@ -21,10 +21,18 @@ from .. import _checks, _state
 from ..distributions import ComplexNormal
 from ..kernels import LinearlyObservedKernel
 from ..kernels.approximate import with_features
-from ..kernels.feature_kernel import all_or_nothing, no_operator
-from ..kernels.feature_operator import FLOAT32_PRODUCT_NOISE
+from ..kernels.feature_kernel import all_or_nothing, no_operator, reference
 from ..kronecker import KroneckerPosterior
-from ..linalg import log_determinant_and_quadratic, row_chunks
+from ..linalg import (
+    accurate_dtype,
+    dense_evidence,
+    is_ill_conditioned,
+    largest_square,
+    log_determinant_and_quadratic,
+    product_dtype,
+    row_chunks,
+    sample_rows,
+)
 from ..normal import MultivariateNormal
 from ..operators import Operator
 from ..output_factor import OutputFactor
@@ -36,6 +44,7 @@ from .mean_basis import basis, batch_shape, check_mean, check_output_mean, coeff
 from .observations import Observations, Rows, System, observations
 from .output_observations import OutputObservations, output_observations
 from .output_regression import OutputRegression, check_size, scalar_features
+from .residual_pass import ResidualPass, TrainingRows
 from .snapshot import FrozenFunction, Snapshot, Snapshots
 
 _WEIGHTS = "set of random weights"
@@ -62,10 +71,10 @@ class WeightSpaceGP(torch.nn.Module):
     :param mean: ZeroMean (where it is None), ConstantMean or LinearMean, with a batch shape (C,) for classes if wanted;
         for several outputs a MultitaskMean of these too.
     :param product_dtype: the dtype of Gram products; where it is None, float64, or float32 for float32 features where
-        the smallest noise exceeds 1e-2. Sums are in float64.
+        the smallest noise exceeds 1 % of the largest prior variance. Sums are in float64.
     :param keep_data: whether ``training_data`` keeps the rows of ``fit`` and ``update``, for comparisons with the exact
         posterior. Neither predictions nor training need them. They are not part of the state.
-    :raises ValueError: for a kernel without features, or another likelihood or mean.
+    :raises ValueError: for a kernel without features, or another likelihood, mean or product_dtype.
 
     Source: T Eq. B.13 to B.20.
 
@@ -90,7 +99,7 @@ class WeightSpaceGP(torch.nn.Module):
         self.covar_module = with_features(kernel)
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
-        self.product_dtype = product_dtype
+        self.product_dtype = None if product_dtype is None else _checks.product_dtype(product_dtype)
         self.keep_data = bool(keep_data)
         self._patterns: list[tuple[bool, ...]] = []
         self._known_observations = None if self.covar_module.has_output_factor else observations(likelihood)
@@ -102,6 +111,7 @@ class WeightSpaceGP(torch.nn.Module):
         self._some_rows: SomeRows | None = None
         self.training_data: list[_Batch] = []
         self._draws_since_fit: int | None = None
+        self._rows: TrainingRows | None = None
         self.register_load_state_dict_post_hook(_after_loading)
 
     @property
@@ -199,8 +209,10 @@ class WeightSpaceGP(torch.nn.Module):
             if y is None:
                 raise ValueError("expected targets y beside the inputs, got none; call fit(x, y)")
             with self._all_or_nothing():
-                self._set(self._sums(x, y, noise, is_all=True), [(x, y, noise)])
+                sums, rows = self._sums_and_rows(x, y, noise, is_all=True)
+                self._set(sums, [(x, y, noise)])
                 self._some_rows = self._and_some_of(None, x, y)
+                self._rows = TrainingRows(x, y, rows) if torch.is_grad_enabled() else None
             return self
         if y is not None or noise is not None:
             raise ValueError(
@@ -312,6 +324,7 @@ class WeightSpaceGP(torch.nn.Module):
         self._statistics = sums
         self._fitted_with = {name: value.detach().clone() for name, value in self._feature_state().items()}
         self._posterior = None
+        self._rows = None
         self.training_data = data if self.keep_data else []
 
     @staticmethod
@@ -321,27 +334,41 @@ class WeightSpaceGP(torch.nn.Module):
     def _sums(
         self, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool, sums: GramStatistics | None = None
     ) -> GramStatistics:
+        return self._sums_and_rows(x, y, noise, is_all, sums)[0]
+
+    def _sums_and_rows(
+        self, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool, sums: GramStatistics | None = None
+    ) -> tuple[GramStatistics, Rows]:
         _checks.finite(_checks.inputs(x).detach())
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
-        _checks.same_kind(x, next(self.covar_module.parameters()), "x", "the kernel")
+        _checks.same_kind(x, reference(self.covar_module, x), "x", "the kernel")
         if self.covar_module.has_output_factor:
             with torch.no_grad():
                 self.covar_module.scalar_features(x[:1])
         rows = self._observations.rows(x, y, noise, basis(self.mean_module, x), is_all)
         if self.covar_module.has_output_factor:
             check_size(self.covar_module.output_factor(), rows.num_groups)
-        total = accumulate(self.covar_module, self._observations, x, rows, self._product_dtype(x, rows), sums)
-        _checks.finite(total.sums()["cross"].detach(), "the sums of features times targets")
-        return total
+        dtype = self._product_dtype(x, rows)
+        total = accumulate(self.covar_module, self._observations, x, rows, dtype, sums)
+        if not total.is_finite:
+            raise _checks.overflow(x)
+        return total, rows
 
     def _product_dtype(self, x: Tensor, rows: Rows) -> torch.dtype:
         if self.product_dtype is not None:
             return self.product_dtype
-        if x.dtype != torch.float32:
-            return torch.float64
-        smallest = self._observations.smallest_noise(rows)
-        return torch.float32 if smallest > FLOAT32_PRODUCT_NOISE else torch.float64
+        return product_dtype(x.dtype, self._observations.smallest_noise(rows), lambda: self._largest_variance(x))
+
+    @torch.no_grad()
+    def _largest_variance(self, x: Tensor) -> float:
+        """The largest prior variance at some of the inputs: evenly spaced ones, and the one farthest from zero."""
+        farthest = x[x.square().sum(-1).argmax()]
+        features = self.covar_module.scalar_features(torch.cat([sample_rows(x), farthest.unsqueeze(0)]))
+        factor = self.covar_module.output_factor()
+        if isinstance(factor, OutputFactor):
+            return factor.largest_square(features)
+        return largest_square(features) * float(factor.square().max())
 
     def _feature_state(self) -> dict[str, Tensor]:
         """What the statistics depend on, by name."""
@@ -360,11 +387,11 @@ class WeightSpaceGP(torch.nn.Module):
         kernel, mean = (self.covar_module, self.mean_module) if snapshot is None else snapshot
         return OutputRegression(kernel, mean, observed)
 
-    def _systems(self) -> Iterator[System]:
+    def _systems(self, statistics: GramStatistics) -> Iterator[System]:
         """Systems with the output scale applied."""
         factor = self.covar_module.output_factor().double()[..., 0, 0]
         mean = coefficients(self.mean_module, factor.device)
-        for c, system in enumerate(self._observations.systems(self.statistics, mean)):
+        for c, system in enumerate(self._observations.systems(statistics, mean)):
             scale = factor if factor.dim() == 0 else factor[c]
             grams = [(scale.square() * coefficient, matrix) for coefficient, matrix in system.grams]
             yield system._replace(grams=grams, cross=scale * system.cross)
@@ -416,7 +443,7 @@ class WeightSpaceGP(torch.nn.Module):
         outputs = self._outputs()
         if outputs is not None:
             return outputs.posterior(self.statistics, tracks)
-        pairs = ((system.grams, system.cross) for system in self._systems())
+        pairs = ((system.grams, system.cross) for system in self._systems(self.statistics))
         if self._observations.is_batched:
             return WeightPosterior.stacked(pairs, self._observations.num_systems)
         return WeightPosterior(*next(pairs))
@@ -440,7 +467,7 @@ class WeightSpaceGP(torch.nn.Module):
         """
         self._fitted()
         _checks.finite(_checks.inputs(x).detach())
-        _checks.same_kind(x, next(self.covar_module.parameters()), "x", "the kernel")
+        _checks.same_kind(x, reference(self.covar_module, x), "x", "the kernel")
         if operator is not None and not isinstance(operator, Operator):
             raise ValueError(f"expected an operator of rfgp.operators, got {operator!r}; such as Divergence()")
         if self._observations.is_batched and x.dim() != 2:
@@ -491,15 +518,46 @@ class WeightSpaceGP(torch.nn.Module):
             )
         outputs = self._outputs()
         if outputs is not None:
-            return outputs.log_marginal_likelihood(self.statistics)
-        constant = self._observations.constant
+            return outputs.log_marginal_likelihood(self.statistics, self._rows)
+        statistics, data = self.statistics, None if self._observations.is_batched else self._rows
         factor = 1.0 if self._observations.is_complex else 0.5
-        total = torch.zeros((), dtype=torch.float64, device=self.statistics.count.device)
-        for system in self._systems():
-            log_det, explained = log_determinant_and_quadratic(precision_matrix(system.grams), system.cross)
-            rows = self.statistics.num_rows * constant
-            total = total - factor * (system.quadratic - explained + log_det + system.log_noise + rows)
+        constant = statistics.num_rows * self._observations.constant
+        if data is not None and len(data.x) <= self._num_features(statistics):
+            return -factor * (self._dense_terms(data) + constant)
+        total = torch.zeros((), dtype=torch.float64, device=statistics.count.device)
+        for system in self._systems(statistics):
+            matrix = precision_matrix(system.grams)
+            log_det, explained = log_determinant_and_quadratic(matrix, system.cross)
+            quadratic = system.quadratic - explained
+            if data is not None and is_ill_conditioned(matrix.diagonal()):
+                quadratic = self._quadratic_from_residuals(statistics, data, system)
+            total = total - factor * (quadratic + log_det + system.log_noise + constant)
         return total
+
+    def _mean(self, x: Tensor) -> Tensor:
+        """The mean function of one output at (N, d), (N, 1), in float64."""
+        return (basis(self.mean_module, x).double() @ coefficients(self.mean_module, x.device)).unsqueeze(-1)
+
+    def _dense_terms(self, data: TrainingRows) -> Tensor:
+        """Quadratic form and log determinant of rows that are no more than the features, from their covariance."""
+        features = _scaled_features(self.covar_module, data.x)
+        residual = data.y.to(accurate_dtype(data.y.dtype)).unsqueeze(-1) - self._mean(data.x)
+        exact = features.to(accurate_dtype(features.dtype))
+        quadratic, log_det = dense_evidence(exact, self._observations.noise(data.rows), residual)
+        return quadratic.sum() + log_det
+
+    def _quadratic_from_residuals(self, statistics: GramStatistics, data: TrainingRows, system: System) -> Tensor:
+        """The quadratic form from one more pass over the rows."""
+        scale = self.covar_module.output_factor().double()
+        with torch.no_grad():
+            posterior = WeightPosterior(system.grams, system.cross)
+        return ResidualPass(self.covar_module, data, self._mean).quadratic(
+            statistics,
+            posterior,
+            lambda weights: scale * weights,
+            lambda sums: next(self._systems(sums)).cross,
+            lambda sums: next(self._systems(sums)).quadratic,
+        )
 
     def sample_functions(self, num_functions: int) -> list[Callable[[Tensor], Tensor]]:
         """Draws of functions from the posterior, each of which can be evaluated anywhere.
@@ -534,13 +592,18 @@ class WeightSpaceGP(torch.nn.Module):
         self.covar_module.resample(generator)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: all but the rows, which belong to the graph of the gradients."""
+        return {**self.__dict__, "_rows": None}
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn)
         if self._statistics is not None:
-            device = next(self.covar_module.parameters()).device
+            device = reference(self.covar_module, self._statistics.count).device
             self._statistics.to(device)
             self._fitted_with = {name: value.to(device) for name, value in self._fitted_with.items()}
             self._posterior = None
+        self._rows = None
         return self
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -603,6 +666,7 @@ class WeightSpaceGP(torch.nn.Module):
             self._draws_since_fit = int(own["draws"]) - int(self._fitted_with[_WEIGHTS])
         self._posterior = None
         self._some_rows = None
+        self._rows = None
         self.training_data = []
 
 
@@ -639,7 +703,7 @@ def _values(snapshot: Snapshot, is_complex: bool, weights: Tensor, x: Tensor) ->
     scaled = weights * kernel.output_factor().double()
     chunks = row_chunks(x.shape[-2], scaled.shape[-2])
     parts = [feature_product(kernel.scalar_features(x[..., part, :]), scaled) for part in chunks]
-    values = torch.cat(parts, dim=-2).squeeze(-1)
+    values = _checks.no_overflow(torch.cat(parts, dim=-2).squeeze(-1), x)
     if is_complex:
         values = values.to(torch.complex128)
         dtype = torch.complex64 if x.dtype == torch.float32 else torch.complex128

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from typing import ClassVar
 
 import torch
@@ -38,6 +39,10 @@ class Family(abc.ABC):
 
         :raises ValueError: where the map needs training inputs, or cannot be made with the kernel's parameters.
         """
+
+    def make(self, recipe: MapRecipe, input_dim: int, x: Tensor | None, like: Tensor) -> FeatureMap:
+        """What :meth:`build` makes, with weights of the dtype and on the device of ``like``."""
+        return self.build(dataclasses.replace(recipe, dtype=like.dtype), input_dim, x).to(like.device)
 
     @abc.abstractmethod
     def expected(self, feature_map: FeatureMap) -> str:

@@ -60,7 +60,9 @@ class OpticalFamily(Family):
     in_products = "optical"
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        return OpticalFeatures(input_dim, recipe.num_features, self.kernel.exponent, generator=generator(recipe))
+        return OpticalFeatures(
+            input_dim, recipe.num_features, self.kernel.exponent, generator=generator(recipe), dtype=recipe.dtype
+        )
 
     def expected(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, OpticalFeatures) and feature_map.exponent == self.kernel.exponent:

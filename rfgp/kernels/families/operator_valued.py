@@ -45,7 +45,12 @@ class OperatorFamily(Family):
         """A map whose frequencies are weighted with powers of their norm."""
         measure = Weighted(self.spectrum, powers)
         return RandomFourier(
-            input_dim, recipe.num_features, measure, orthogonality(recipe), generator=generator(recipe)
+            input_dim,
+            recipe.num_features,
+            measure,
+            orthogonality(recipe),
+            generator=generator(recipe),
+            dtype=recipe.dtype,
         )
 
     def expected(self, feature_map: FeatureMap) -> str:
@@ -96,7 +101,9 @@ class SpectralDensityFamily(OperatorFamily):
     default = "fourier"
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        return RandomFourier(input_dim, recipe.num_features, self.kernel.measure, generator=generator(recipe))
+        return RandomFourier(
+            input_dim, recipe.num_features, self.kernel.measure, generator=generator(recipe), dtype=recipe.dtype
+        )
 
     def check_operator(self, operator: Operator, input_dim: int) -> None:
         """Nothing is known about the derivatives of the process."""

@@ -37,12 +37,18 @@ class PeriodicFamily(Family):
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         if recipe.name == "fourier" or input_dim > 1:
             return RandomFourier(
-                input_dim, recipe.num_features, Periodic(), False, recipe.is_complex, generator=generator(recipe)
+                input_dim,
+                recipe.num_features,
+                Periodic(),
+                False,
+                recipe.is_complex,
+                generator=generator(recipe),
+                dtype=recipe.dtype,
             )
         columns = self.exact_columns(recipe, input_dim) or recipe.num_features
         count = (min(columns, recipe.num_features) + 1) // 2
         orders = torch.arange(count)[:, None]
-        return FourierSeries(orders, torch.ones(count))
+        return FourierSeries(orders, torch.ones(count), recipe.dtype)
 
     def applicable(self, input_dim: int) -> tuple[str, ...]:
         return ("series",) if input_dim == 1 else ("fourier",)
@@ -90,7 +96,7 @@ class CosineFamily(Family):
                 f"expected one input column for CosineKernel, got {input_dim}; it is not positive definite in more, so "
                 "sum or multiply kernels over active_dims instead"
             )
-        return FourierSeries(torch.ones(1, 1), torch.ones(1))
+        return FourierSeries(torch.ones(1, 1), torch.ones(1), recipe.dtype)
 
     def expected(self, feature_map: FeatureMap) -> str:
         is_cosine = isinstance(feature_map, FourierSeries) and feature_map.num_features == 2
@@ -111,7 +117,7 @@ class ConstantFamily(Family):
     default = "series"
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        return FourierSeries(torch.zeros(1, input_dim), torch.ones(1))
+        return FourierSeries(torch.zeros(1, input_dim), torch.ones(1), recipe.dtype)
 
     def expected(self, feature_map: FeatureMap) -> str:
         is_constant = isinstance(feature_map, FourierSeries) and feature_map.num_features == 1

@@ -43,7 +43,13 @@ class PolynomialFamily(Family):
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         if recipe.name in SKETCHES:
             return polynomial_sketch(
-                recipe.name, recipe.form, input_dim + 1, recipe.num_features, self.degree, generator(recipe)
+                recipe.name,
+                recipe.form,
+                input_dim + 1,
+                recipe.num_features,
+                self.degree,
+                generator(recipe),
+                recipe.dtype,
             )
         if recipe.name.endswith("maclaurin"):
             return maclaurin(recipe, input_dim, self._coefficients().detach().reshape(-1, self.degree + 1)[0], x)
@@ -59,6 +65,7 @@ class PolynomialFamily(Family):
             orthogonality(recipe),
             recipe.is_complex,
             generator=generator(recipe),
+            dtype=recipe.dtype,
         )
 
     def _coefficients(self) -> Tensor:
@@ -115,7 +122,9 @@ class LinearFamily(Family):
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         if recipe.name == "linear":
             return LinearFeatures(input_dim)
-        return polynomial_sketch(recipe.name, recipe.form, input_dim, recipe.num_features, 1, generator(recipe))
+        return polynomial_sketch(
+            recipe.name, recipe.form, input_dim, recipe.num_features, 1, generator(recipe), recipe.dtype
+        )
 
     def expected(self, feature_map: FeatureMap) -> str:
         is_polynomial = isinstance(feature_map, PolynomialSketch | LinearFeatures)

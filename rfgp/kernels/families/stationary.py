@@ -46,6 +46,7 @@ class FourierFamily(Family):
             orthogonality(recipe),
             recipe.is_complex,
             generator=generator(recipe),
+            dtype=recipe.dtype,
         )
 
     def expected(self, feature_map: FeatureMap) -> str:
