@@ -344,11 +344,12 @@ class GramStatistics:
             raise ValueError(f"expected tensors, got others for {', '.join(strange)}; pass what state_dict() gives")
         gram, outer = state["gram"], state["outer"]
         sizes = {"gram": "gdd", "cross": "gdk", "outer": "gkk", "count": "g", "log_noise": "g", "shift": "t"}
-        length = dict(zip("gdkt", (*gram.shape[:2], *outer.shape[-1:], *state["shift"].shape), strict=False))
+        length = dict(zip("gdk", (*gram.shape[:2], *outer.shape[-1:]), strict=False))
+        length["t"] = length.get("k", 1) - 1
         real = torch.float64, torch.complex128
         for name, letters in sizes.items():
             shape, wanted = tuple(state[name].shape), tuple(length.get(letter) for letter in letters)
-            if shape != wanted or state[name].dtype not in (real if len(letters) > 1 else real[:1]):
+            if shape != wanted or state[name].dtype not in (real[:1] if letters == "g" else real):
                 raise ValueError(
                     f"expected {name} of shape {wanted} in double precision beside the other sums, got {shape} "
                     f"{state[name].dtype}; pass what state_dict() gives"

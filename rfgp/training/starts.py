@@ -163,6 +163,8 @@ def _start_noise(likelihood: Any, moments: Moments) -> set[int]:
     wanted: list[tuple[gpytorch.Module, str, Tensor]] = []
     if isinstance(likelihood, GaussianLikelihood):
         wanted = [(likelihood.noise_covar, "noise", moments.variance)]
+    if getattr(likelihood, "second_noise_covar", None) is not None:
+        wanted = [(likelihood.second_noise_covar, "noise", moments.variance)]
     if isinstance(likelihood, MultitaskGaussianLikelihood):
         wanted = [(likelihood, "task_noises", variances), (likelihood, "noise", smallest)]
         factor = getattr(likelihood, "task_noise_covar_factor", None)
@@ -221,6 +223,10 @@ def _multiply(kernel: Kernel, factor: float) -> bool:
         if isinstance(kernel, kind) and getattr(kernel, f"raw_{name}").requires_grad:
             _set_within(kernel, name, factor * getattr(kernel, name).double())
             return True
+    if isinstance(kernel, IndexKernel) and kernel.covar_factor.requires_grad:
+        kernel.covar_factor.mul_(math.sqrt(factor))
+        _set_within(kernel, "var", factor * kernel.var.double())
+        return True
     if isinstance(kernel, ProductKernel):
         return any(_multiply(part, factor) for part in kernel.kernels)
     return isinstance(kernel, ScaleKernel) and _multiply(kernel.base_kernel, factor)
