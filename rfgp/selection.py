@@ -91,8 +91,11 @@ def rank_methods(
     >>> ranking[0].error.relative_error <= ranking[-1].error.relative_error
     True
     """
+    seed = _checks.seed(seed)
     sample = _sample(train_inputs, seed)
     width = _checks.positive_integer("num_features", num_features)
+    if methods is not None and (not isinstance(methods, Sequence) or isinstance(methods, str) or not len(methods)):
+        raise ValueError(f'expected the names of methods for methods, got {methods!r}; such as ["fourier"]')
     names = _applicable(kernel, sample.shape[-1]) if methods is None else tuple(methods)
     for name in names:
         if name != "auto":
@@ -121,6 +124,8 @@ def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed
     :param train_inputs: (N, d).
     :param seed: as for :func:`rank_methods`.
     """
+    seed = _checks.seed(seed)
+    _checks.inputs(train_inputs, name="train_inputs")
     names = [name for name in _applicable(kernel, train_inputs.shape[-1]) if not name.startswith("random_maclaurin")]
     ranking = rank_methods(kernel, num_features, train_inputs, methods=names, seed=seed)
     limit = max(_SIMILAR * ranking[0].error.relative_error, _ROUNDING)
@@ -144,8 +149,7 @@ def suggest_num_features(
     >>> suggest_num_features(gpytorch.kernels.RBFKernel(), x, 0.1, method="fourier") % 2
     0
     """
-    if not tolerance > 0:
-        raise ValueError(f"expected a positive tolerance, got {tolerance}; 0.1 is ten per cent")
+    tolerance, seed = _checks.positive("tolerance", tolerance), _checks.seed(seed)
     sample = _sample(train_inputs, seed)
 
     def meets(width: int) -> bool:
@@ -188,6 +192,7 @@ def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedErr
         raise ValueError(
             f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}; wrap it with rfgp.approximate"
         )
+    seed = _checks.seed(seed)
     return _predict(kernel, _sample(x, seed), _num_rows(x), seed)
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from . import _files, linalg
+from . import _checks, _files, linalg
 
 _FIELDS = ("_gram", "cross", "outer", "count", "log_noise")
 
@@ -46,6 +46,11 @@ class GramStatistics:
         has_complex_targets: bool = False,
         device: torch.device | None = None,
     ) -> None:
+        num_features = _checks.positive_integer("num_features", num_features)
+        num_targets = _checks.positive_integer("num_targets", num_targets)
+        num_groups = _checks.positive_integer("num_groups", num_groups)
+        _checks.flag("is_complex", is_complex)
+        _checks.flag("has_complex_targets", has_complex_targets)
         feature_dtype = torch.complex128 if is_complex else torch.float64
         target_dtype = torch.complex128 if has_complex_targets else torch.float64
         cross_dtype = torch.promote_types(feature_dtype, target_dtype)
@@ -133,6 +138,10 @@ class GramStatistics:
 
         :param parts: statistics of the same model.
         """
+        if not isinstance(parts, Sequence) or not len(parts):
+            raise ValueError(f"expected a list of GramStatistics, got {parts!r}; such as [first, second]")
+        for part in parts:
+            _checks.instance("every part", part, GramStatistics, "a GramStatistics", "fill it with update(...)")
         every = [part.sums() for part in parts]
         return cls.from_sums({name: torch.cat([sums[name] for sums in every]) for name in every[0]})
 
@@ -151,12 +160,13 @@ class GramStatistics:
         return self._combine(other, torch.sub)
 
     def _combine(self, other: GramStatistics, operation: Callable[[Tensor, Tensor], Tensor]) -> GramStatistics:
+        _checks.instance("other", other, GramStatistics, "a GramStatistics", "fill it with update(...)")
         for name, mine in self.sums().items():
             its = other.sums()[name]
             if mine.shape != its.shape or mine.dtype != its.dtype or mine.device != its.device:
                 raise ValueError(
                     f"expected statistics of the same model, with {name} {tuple(mine.shape)} {mine.dtype} on "
-                    f"{mine.device}, got {tuple(its.shape)} {its.dtype} on {its.device}"
+                    f"{mine.device}, got {tuple(its.shape)} {its.dtype} on {its.device}; combine like with like"
                 )
         theirs = other.sums()
         return self.from_sums({name: operation(mine, theirs[name]) for name, mine in self.sums().items()})

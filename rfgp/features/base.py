@@ -47,7 +47,7 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         super().__init__()
         self.input_dim = _checks.positive_integer("input_dim", input_dim)
         self.num_features = _checks.positive_integer("num_features", num_features)
-        self.is_complex = bool(is_complex)
+        self.is_complex = _checks.flag("is_complex", is_complex)
         self._draws = 0
 
     def forward(self, x: Tensor, **law: Tensor) -> Tensor:
@@ -85,7 +85,9 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         :param x: (..., N, d).
         :param y: (..., M, d).
         :param law: as for ``forward``.
+        :raises ValueError: for bad inputs.
         """
+        self._check_pair(x, y)
         return None
 
     @property
@@ -103,7 +105,7 @@ class FeatureMap(torch.nn.Module, abc.ABC):
 
         :param generator: a CPU generator; PyTorch's default one where it is None.
         """
-        for name, weight in self._draw(generator).items():
+        for name, weight in self._draw(_checks.generator(generator)).items():
             getattr(self, name).copy_(weight)
         self._draws += 1
         return self
@@ -118,7 +120,7 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         """New weights by buffer name: float64 (or integer) tensors on the CPU."""
 
     def _register_weights(self, generator: Generator | None) -> None:
-        for name, weight in self._draw(generator).items():
+        for name, weight in self._draw(_checks.generator(generator)).items():
             is_index = not weight.is_floating_point()
             self.register_buffer(name, weight if is_index else weight.to(torch.get_default_dtype()))
 
@@ -126,6 +128,10 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         _checks.inputs(x, self.input_dim, name)
         reference = next((b for b in self.buffers() if b.is_floating_point()), None)
         return x if reference is None else _checks.same_kind(x, reference, name, "the feature map")
+
+    def _check_pair(self, x: Tensor, y: Tensor) -> None:
+        self._check(x)
+        self._check(y, "y")
 
     @abc.abstractmethod
     def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
@@ -188,8 +194,12 @@ class PolynomialSketch(FeatureMap):
                 f"expected {self.degree} inputs, one per degree of the sketch, got {len(factors)}; "
                 f"make a sketch of degree {len(factors)}"
             )
+        for x in factors:
+            self._check(x)
         if len({x.shape for x in factors}) > 1:
-            raise ValueError(f"expected inputs of one shape, got {[tuple(x.shape) for x in factors]}")
+            raise ValueError(
+                f"expected inputs of one shape, got {[tuple(x.shape) for x in factors]}; pair them row by row"
+            )
         rows = self._rows(*factors)
         return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 

@@ -51,25 +51,33 @@ class Maclaurin(FeatureMap):
         importance: Tensor | None = None,
         constant_columns: int = 1,
     ) -> None:
-        values = torch.as_tensor(coefficients)
+        values = _checks.real_tensor(coefficients, "coefficients")
+        if not isinstance(maps_by_degree, Mapping) or not all(_is_entry(*entry) for entry in maps_by_degree.items()):
+            raise ValueError(f"expected feature maps by their degrees, got {maps_by_degree!r}; pass {{1: a_map}}")
         maps = dict(sorted(maps_by_degree.items()))
         if not maps or min(maps) < 1 or values.dim() != 1 or max(maps) >= len(values):
             raise ValueError(
-                f"expected maps of degrees 1 to {values.numel() - 1}, one per coefficient at most, got {list(maps)}"
+                f"expected maps of degrees 1 to {values.numel() - 1}, one per coefficient at most, got {list(maps)}; "
+                "correct the degrees"
             )
         if bool((values < 0).any()) or not bool(torch.isfinite(values).all()):
             raise ValueError(f"expected finite non-negative coefficients, got {values.tolist()}; else it is no kernel")
         if len({(m.input_dim, m.is_complex) for m in maps.values()}) > 1:
             raise ValueError("expected maps of one input_dim, all real or all complex, got a mixture; make them alike")
         first = next(iter(maps.values()))
-        weights = torch.ones_like(values) if importance is None else torch.as_tensor(importance)
+        weights = torch.ones_like(values) if importance is None else _checks.real_tensor(importance, "importance")
+        if weights.shape != values.shape or not bool((weights >= 0).all() & torch.isfinite(weights).all()):
+            raise ValueError(
+                f"expected {len(values)} finite non-negative numbers for importance, got {weights.tolist()}; "
+                "pass one per coefficient"
+            )
         constant = int(values[0] * weights[0] > 0)
         repeats = _checks.positive_integer("constant_columns", constant_columns)
         super().__init__(
             first.input_dim, constant * repeats + sum(m.num_features for m in maps.values()), first.is_complex
         )
         self.has_constant, self.constant_columns = bool(constant), repeats
-        self.is_gaussian = is_gaussian
+        self.is_gaussian = _checks.flag("is_gaussian", is_gaussian)
         self.maps = torch.nn.ModuleDict({str(n): m for n, m in maps.items()})
         self.register_buffer("coefficients", values.to(torch.get_default_dtype()))
         self.register_buffer("importance", weights.to(torch.get_default_dtype()))
@@ -132,6 +140,7 @@ class Maclaurin(FeatureMap):
 
     def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
         """Those of the sketches, times the squared coefficients, summed; None where a sketch has none; (..., N, M)."""
+        self._check_pair(x, y)
         weighted = self._weighted(law).square()[..., None, None, :]
         parts = {n: sketch.moments(x, y) for n, sketch in self.maps_by_degree.items()}
         known = {n: part for n, part in parts.items() if part is not None}
@@ -164,3 +173,7 @@ class Maclaurin(FeatureMap):
         without_constant = cls(maps("ctr"), torch.tensor([0.0, 1.0, 0.5, 0.0, 0.2]))
         weighted = cls(maps("real"), coefficients, False, torch.tensor([0.5, 1.5, 2.0, 0.0, 0.7]), constant_columns=2)
         return [*plain, without_constant, weighted]
+
+
+def _is_entry(degree: object, feature_map: object) -> bool:
+    return isinstance(degree, int) and isinstance(feature_map, FeatureMap)

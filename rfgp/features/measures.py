@@ -56,6 +56,10 @@ class Weighted(IsotropicSpectrum):
     powers: tuple[int, ...] = (1,)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.powers, tuple) or not all(isinstance(q, int) and q >= 0 for q in self.powers):
+            raise ValueError(
+                f"expected a tuple of integers of at least 0 for powers, got {self.powers!r}; such as (1,)"
+            )
         moments = [radial_moment(self.spectrum, power, 1) for power in self.powers]
         if not self.powers or not all(math.isfinite(moment) for moment in moments):
             raise ValueError(

@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
+from .. import _checks
 from .base import FeatureMap, Moments
 
 
@@ -29,6 +30,10 @@ class FourierSeries(FeatureMap):
     coefficients: Tensor
 
     def __init__(self, orders: Tensor, coefficients: Tensor) -> None:
+        _checks.tensor(orders, "orders")
+        _checks.tensor(coefficients, "coefficients")
+        if orders.is_complex() or coefficients.is_complex() or not bool((coefficients >= 0).all()):
+            raise ValueError(f"expected real orders and coefficients of at least 0, got {coefficients}; correct them")
         if orders.dim() != 2 or coefficients.shape != orders.shape[:1]:
             raise ValueError(
                 f"expected orders (J, d) and coefficients (J,), got {tuple(orders.shape)} and "
@@ -60,6 +65,7 @@ class FourierSeries(FeatureMap):
 
     def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
         """Zeros: the features of the series are exact."""
+        self._check_pair(x, y)
         zero = torch.zeros_like(x @ y.mT)
         return Moments(zero, zero)
 

@@ -97,7 +97,7 @@ class Matern(IsotropicSpectrum):
     nu: float = 2.5
 
     def __post_init__(self) -> None:
-        if self.nu not in (0.5, 1.5, 2.5):
+        if _checks.number(self.nu) not in (0.5, 1.5, 2.5):
             raise ValueError(f"expected nu 0.5, 1.5 or 2.5, got {self.nu}; choose one of these")
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
@@ -118,6 +118,9 @@ class RationalQuadratic(IsotropicSpectrum):
     """
 
     alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        _checks.positive("alpha", self.alpha)
 
     def with_directions(self, directions: Tensor, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         base = super().with_directions(directions, dim, generator)
@@ -193,6 +196,9 @@ class SpectralMixture(Spectrum):
     """
 
     num_mixtures: int = 1
+
+    def __post_init__(self) -> None:
+        _checks.positive_integer("num_mixtures", self.num_mixtures)
 
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {
@@ -300,7 +306,7 @@ class Spherical(IsotropicSpectrum):
 
     def __post_init__(self) -> None:
         _checks.positive_integer("degree", self.degree)
-        if not self.a >= 2.0:
+        if not 2.0 <= _checks.number(self.a) < math.inf:
             raise ValueError(f"expected a of at least 2, got {self.a}; a polynomial with a smaller one has no such law")
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from .. import _checks
 from ..features import FeatureMap
 from ..operators import Operator
 from ..output_factor import OutputFactor
+from .checked import CheckedKernel
 from .families import Family, family
 from .families.operator_valued import OperatorFamily
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
@@ -27,7 +28,7 @@ from .prediction import FeaturePredictionStrategy
 from .recipe import MapRecipe
 
 
-class FeatureStructure(abc.ABC):
+class FeatureStructure(CheckedKernel, abc.ABC):
     """What every kernel returned by :func:`rfgp.approximate` has beside being a GPyTorch kernel."""
 
     @property
@@ -212,6 +213,11 @@ class FeatureKernel(FeatureStructure, Kernel):
     center: Tensor | None
 
     def __init__(self, base_kernel: Kernel, feature_map: FeatureMap | MapRecipe, center: Tensor | None = None) -> None:
+        _checks.instance("base_kernel", base_kernel, Kernel, "an exact GPyTorch kernel", "such as an RBFKernel()")
+        wanted = (FeatureMap, MapRecipe)
+        _checks.instance("feature_map", feature_map, wanted, "a FeatureMap or a MapRecipe", "see rfgp.features")
+        if center is not None and _checks.finite(_checks.floating(center, "center"), "center").dim() != 1:
+            raise ValueError(f"expected a center of shape (d,), got {tuple(center.shape)}; pass one point")
         super().__init__(active_dims=base_kernel.active_dims)
         self.base_kernel = base_kernel
         self.recipe = feature_map if isinstance(feature_map, MapRecipe) else None
@@ -294,6 +300,7 @@ class FeatureKernel(FeatureStructure, Kernel):
         feature_map = self._made_map()
         if operator is None:
             return known.output_factor(feature_map)
+        _checks.instance("operator", operator, Operator, "an operator of rfgp.operators", "such as Divergence()")
         w, columns = known.frequencies(feature_map), feature_map.input_dim
         outputs = known.kernel.num_outputs(columns)
         known.check_operator(operator, columns)
@@ -370,6 +377,15 @@ class FeatureKernel(FeatureStructure, Kernel):
 
     def set_extra_state(self, state: dict[str, int]) -> None:
         """The dimension is used in ``_load_from_state_dict``, before the weights are loaded."""
+
+
+def check_parts(kernels: Iterable[Any]) -> None:
+    """Raise a ValueError where the parts of a composition are not kernels with features, or there are none."""
+    parts = list(kernels)
+    for part in parts or [None]:
+        _checks.instance(
+            "every part", part, FeatureStructure, "a kernel with features", "wrap it with rfgp.approximate"
+        )
 
 
 def no_operator(operator: Operator | None) -> None:

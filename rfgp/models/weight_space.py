@@ -193,6 +193,8 @@ class WeightSpaceGP(torch.nn.Module):
                 f"expected a torch.Tensor for x beside y, got {type(x).__name__}; use torch.as_tensor, or give batches "
                 "(x, y) or (x, y, noise) from a loader alone"
             )
+        if not isinstance(x, Iterable):
+            raise ValueError(f"expected inputs x, or batches from a loader, got {type(x).__name__}; call fit(x, y)")
         total = None
         with self._all_or_nothing():
             for batch in x:
@@ -375,6 +377,7 @@ class WeightSpaceGP(torch.nn.Module):
 
     def _function(self, x: Tensor, weights: Tensor) -> Tensor:
         """The function of weights (..., D, 1) at x (..., N, d): values (..., N) or (..., N, T), of the dtype of x."""
+        _checks.finite(_checks.inputs(x).detach())
         outputs = self._outputs()
         if outputs is not None:
             return outputs.function(x, weights)
@@ -503,6 +506,8 @@ def _same(a: Tensor, b: Tensor | None) -> bool:
 
 def _unpack(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
     if not isinstance(batch, list | tuple) or len(batch) not in (2, 3):
-        raise ValueError(f"expected batches (x, y) or (x, y, noise) from the loader, got {type(batch).__name__}")
+        raise ValueError(
+            f"expected batches (x, y) or (x, y, noise) from the loader, got {type(batch).__name__}; yield pairs"
+        )
     x, y, *noise = batch
     return x, y, noise[0] if noise else None
