@@ -322,6 +322,6 @@ def log_determinant_and_quadratic(matrix: Tensor, cross: Tensor) -> tuple[Tensor
     """
     if _numbers(cross, "cross").shape != (len(_square(matrix)), 1):
         raise ValueError(
-            f"expected cross of shape ({len(matrix)}, 1), one row per row of matrix, got {tuple(cross.shape)}; reshape"
+            f"expected cross of shape ({len(matrix)}, 1), a row per row of matrix, got {tuple(cross.shape)}; reshape it"
         )
     return _LogDeterminantAndQuadratic.apply(matrix, cross)

@@ -106,7 +106,7 @@ def comparison(
     _checks.instance("curves", curves, Mapping, "curves by name", "pass {name: Curve(x, y)}")
     for name, value in (("exact", exact), ("exact_x", exact_x)):
         if value is not None:
-            _checks.instance(name, value, numbers.Real, "a number", "or None")
+            _checks.instance(name, value, numbers.Real, "a number", "or pass None")
     for i, (name, curve) in enumerate(curves.items()):
         _checks.instance(f"{name}", curve, Curve, "a Curve", "pass Curve(x, y)")
         x, y = _array(curve.x, f"x of {name}"), _array(curve.y, f"y of {name}")
