@@ -113,7 +113,9 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         :raises ValueError: for another distribution, or a number of draws below one.
         """
         draws, generator = _checks.positive_integer("num_samples", num_samples), _checks.generator(generator)
-        _checks.instance("latent", latent, Distribution, "the posterior of the latent functions", "pass model.posterior(x)")
+        _checks.instance(
+            "latent", latent, Distribution, "the posterior of the latent functions", "pass model.posterior(x)"
+        )
         if latent.mean.dim() != 2 or len(latent.mean) != self.num_classes:
             raise ValueError(
                 f"expected latent functions of shape ({self.num_classes}, N), one per class, got "

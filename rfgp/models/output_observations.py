@@ -257,7 +257,9 @@ def output_observations(
     """
     tasks = getattr(likelihood, "num_tasks", num_outputs)
     if tasks != num_outputs:
-        raise ValueError(f"expected a likelihood of {num_outputs} outputs as the kernel has, got one of {tasks}; correct it")
+        raise ValueError(
+            f"expected a likelihood of {num_outputs} outputs as the kernel has, got one of {tasks}; correct it"
+        )
     _check_no_batch(likelihood)
     if isinstance(likelihood, MultitaskFixedNoiseGaussianLikelihood):
         return FixedOutputNoise(likelihood, num_outputs)
