@@ -44,11 +44,11 @@ def generator(value: Any, name: str = "generator") -> Generator | None:
     return value
 
 
-def positive(name: str, value: Any) -> float:
+def positive(name: str, value: Any, advice: str = "choose a finite number above 0") -> float:
     """Return ``value`` as a float, or raise where it is not a positive finite number."""
     result = number(value)
     if not 0.0 < result < math.inf:
-        raise ValueError(f"expected a positive finite number for {name}, got {value!r}; choose another {name}")
+        raise ValueError(f"expected a positive {name}, got {value!r}; {advice}")
     return result
 
 
@@ -226,10 +226,11 @@ def fits_in_memory(num_bytes: float, what: str, advice: str) -> None:
 
 
 def real_tensor(values: Any, name: str) -> Tensor:
-    """Return a tensor, or a list of numbers as one, or raise where they are not real numbers."""
+    """Return a tensor, or other numbers as one in their full precision, or raise where they are not real numbers."""
     if not isinstance(values, Tensor):
         try:
-            values = torch.as_tensor(values)
+            found = torch.as_tensor(values)
+            values = torch.as_tensor(values, dtype=torch.float64) if found.is_floating_point() else found
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(f"expected numbers for {name}, got {type(values).__name__}; pass a tensor") from None
     if tensor(values, name).is_complex() or values.dtype == torch.bool:

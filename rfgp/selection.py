@@ -149,7 +149,7 @@ def suggest_num_features(
     >>> suggest_num_features(gpytorch.kernels.RBFKernel(), x, 0.1, method="fourier") % 2
     0
     """
-    tolerance, seed = _checks.positive("tolerance", tolerance), _checks.seed(seed)
+    tolerance, seed = _checks.positive("tolerance", tolerance, "0.1 is ten per cent"), _checks.seed(seed)
     sample = _sample(train_inputs, seed)
 
     def meets(width: int) -> bool:

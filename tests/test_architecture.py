@@ -35,7 +35,7 @@ ABOVE_KERNELS = {"rfgp.models", "rfgp.training", "rfgp.mlls", "rfgp.diagnostics"
 ALLOWED = {
     "rfgp._checks": (set(), {"torch"}),
     "rfgp._files": (set(), set()),
-    "rfgp.linalg": (set(), {"torch"}),
+    "rfgp.linalg": ({"rfgp._checks"}, {"torch"}),
     "rfgp.sampling": ({"rfgp._checks"}, {"torch", "numpy", "scipy"}),
     "rfgp.features": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy", "scipy"}),
     "rfgp.statistics": (TENSORS, {"torch"}),
@@ -45,7 +45,7 @@ ALLOWED = {
     "rfgp.output_system": (TENSORS, {"torch"}),
     "rfgp.output_covariance": (TENSORS, {"torch", "linear_operator"}),
     "rfgp.kronecker": (TENSORS, {"torch"}),
-    "rfgp.operators": (set(), {"torch"}),
+    "rfgp.operators": ({"rfgp._checks"}, {"torch"}),
     "rfgp.simplex": ({"rfgp._checks"}, {"torch"}),
     "rfgp.allocation": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy"}),
     "rfgp.bounds": ({"rfgp._checks", "rfgp.bounds"}, {"torch", "scipy", "math"}),

@@ -30,7 +30,7 @@ class SkewedChiSquaredKernel(ParameterFreeKernel):
 
     def __init__(self, skewness: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.skewness = _checks.positive("skewness", skewness)
+        self.skewness = _checks.positive("skewness", skewness, "inputs have to exceed its negative")
 
     def log_inputs(self, x: Tensor) -> Tensor:
         """The logarithms log(x + c), in whose differences the kernel is shift-invariant."""

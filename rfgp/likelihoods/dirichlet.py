@@ -191,4 +191,4 @@ def dirichlet_targets(alpha_epsilon: float) -> DirichletTargets:
 
 
 def _positive(alpha_epsilon: float) -> float:
-    return _checks.positive("alpha_epsilon", alpha_epsilon)
+    return _checks.positive("alpha_epsilon", alpha_epsilon, "values around 0.01 are usual")

@@ -82,7 +82,7 @@ class VectorLeastSquares:
         self.manifold_regularization = _checked_penalty(name, manifold_regularization, is_zero_allowed=True)
         self.output_operator = None if output_operator is None else _checked_operator(output_operator)
         self.solver = _checks.choice("solver", solver, SOLVERS)
-        self.tolerance = _checks.positive("tolerance", tolerance)
+        self.tolerance = _checks.positive("tolerance", tolerance, "1e-8 is usual")
         self.max_iterations = _checks.positive_integer("max_iterations", max_iterations)
         self.num_iterations: int | None = None
         """Iterations of the last fit by "lbfgs"."""
@@ -373,7 +373,7 @@ def _checked_penalty(name: str, value: float, is_zero_allowed: bool = False) -> 
     penalty = _checks.number(value)
     if not 0.0 <= penalty < float("inf") or (penalty == 0.0 and not is_zero_allowed):
         wanted = "at least 0" if is_zero_allowed else "positive"
-        raise ValueError(f"expected a finite {name} that is {wanted}, got {value!r}; try 1e-6")
+        raise ValueError(f"expected a finite {name} that is {wanted}, got {value}; try 1e-6")
     return penalty
 
 
@@ -385,7 +385,8 @@ def _checked_operator(operator: Tensor) -> Tensor:
 
 def _checked_targets(y: Tensor, x: Tensor, columns: int) -> Tensor:
     """Targets (l, T') in float64."""
-    _checks.floating(y, "y")
+    if not _checks.tensor(y, "y").is_floating_point():
+        raise ValueError(f"expected floating-point y, got {y.dtype}; convert it, or encode class labels")
     two_dimensional = y.unsqueeze(-1) if y.dim() == 1 and columns == 1 else y
     if two_dimensional.shape != (len(x), columns):
         raise ValueError(

@@ -73,7 +73,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         self.covar_module = kernel
         self.likelihood = likelihood
         self.num_features = _checks.positive_integer("num_features", num_features)
-        self.threshold = _checks.positive("threshold", threshold)
+        self.threshold = _checks.positive("threshold", threshold, "2 is usual")
         self.seed = _checks.seed(seed)
         if centers is not None:
             _checks.finite(_checks.inputs(centers, name="centers"), "centers")

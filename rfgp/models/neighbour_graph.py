@@ -40,7 +40,7 @@ def knn_laplacian(
     _checks.positive_integer("neighbours", neighbours, len(x) - 1)
     _checks.flag("is_normalized", is_normalized)
     if lengthscale is not None:
-        lengthscale = _checks.positive("lengthscale", lengthscale)
+        lengthscale = _checks.positive("lengthscale", lengthscale, "a typical distance of neighbours is usual")
     try:
         found = importlib.import_module("sklearn.neighbors")
     except ImportError:

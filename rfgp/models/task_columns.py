@@ -27,11 +27,10 @@ def task_columns(y: Tensor, tasks: Tensor, num_tasks: int) -> Tensor:
     if _checks.floating(y, "y").dim() != 1:
         raise ValueError(f"expected floating-point targets (N,), got {y.dtype} {tuple(y.shape)}; flatten them")
     count = _checks.positive_integer("num_tasks", num_tasks)
-    _checks.integers(tasks, "tasks")
+    _checks.integers(tasks, "tasks", "tasks")
     if tasks.shape != y.shape or (len(y) and not 0 <= int(tasks.min()) <= int(tasks.max()) < count):
-        raise ValueError(
-            f"expected tasks of shape {tuple(y.shape)} from 0 to {count - 1}, got {_found(tasks)}; number them so"
-        )
+        wanted = f"{tuple(y.shape)} from 0 to {count - 1}"
+        raise ValueError(f"expected integer tasks of shape {wanted}, got {_found(tasks)}; renumber them")
     columns = y.new_full((len(y), num_tasks), torch.nan)
     return columns.scatter(1, tasks.long().unsqueeze(-1), y.unsqueeze(-1))
 
