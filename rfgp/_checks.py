@@ -2,16 +2,66 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
+
+_LARGEST_SEED = 2**63 - 1
+
+
+def instance(name: str, value: Any, kinds: type | tuple[type, ...], what: str, advice: str) -> None:
+    """Raise where ``value`` is not of one of the kinds; ``what`` and ``advice`` say in words what it has to be."""
+    if not isinstance(value, kinds):
+        got = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise ValueError(f"expected {what} for {name}, got {got}; {advice}")
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return ``value``, or raise where it is neither True nor False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"expected True or False for {name}, got {value!r}; choose one of the two")
+    return value
+
+
+def seed(value: Any, name: str = "seed") -> int:
+    """Return ``value`` as an int, or raise where it is not an integer from 0 to 2^63 - 1."""
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_whole or not 0 <= value <= _LARGEST_SEED:
+        raise ValueError(f"expected an integer from 0 to 2^63 - 1 for {name}, got {value!r}; choose one such as 0")
+    return int(value)
+
+
+def generator(value: Any, name: str = "generator") -> Generator | None:
+    """Return ``value``, or raise where it is neither a CPU generator nor None."""
+    if value is not None and not (isinstance(value, Generator) and value.device.type == "cpu"):
+        got = f"one on {value.device}" if isinstance(value, Generator) else repr(value)
+        raise ValueError(f"expected a CPU generator for {name}, got {got}; use torch.Generator().manual_seed(0)")
+    return value
+
+
+def positive(name: str, value: Any, advice: str = "choose a finite number above 0") -> float:
+    """Return ``value`` as a float, or raise where it is not a positive finite number."""
+    result = number(value)
+    if not 0.0 < result < math.inf:
+        raise ValueError(f"expected a positive {name}, got {value!r}; {advice}")
+    return result
+
+
+def number(value: Any) -> float:
+    """``value`` as a float, and NaN where it is no number."""
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta:
+        value = value.item()
+    return math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
 
 
 def positive_integer(name: str, value: Any, largest: int | None = None) -> int:
     """Return ``value`` as an int, or raise where it is not an integer in 1..largest."""
-    if isinstance(value, Tensor) and value.numel() == 1:
+    if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta:
         value = value.item()
     whole = not isinstance(value, bool) and isinstance(value, int | float) and float(value).is_integer()
     if not whole or value < 1 or (largest is not None and value > largest):
@@ -22,8 +72,46 @@ def positive_integer(name: str, value: Any, largest: int | None = None) -> int:
 
 def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     """Return ``value``, or raise where it is not one of the allowed strings."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"expected one of {', '.join(allowed)} for {name}, got {value!r}; choose one of these")
+    return value
+
+
+def path(name: str, value: Any) -> None:
+    """Raise where ``value`` is neither None nor the name of a file or directory."""
+    if value is not None:
+        instance(name, value, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
+
+
+def shape(value: Any, name: str = "shape") -> tuple[int, ...]:
+    """Return ``value`` as a tuple, or raise where it is not a sequence of integers of at least 0."""
+    if not isinstance(value, Sequence) or not all(type(n) is int and n >= 0 for n in value):
+        raise ValueError(f"expected a sequence of integers of at least 0 for {name}, got {value!r}; such as (3,)")
+    return tuple(value)
+
+
+def floating_dtype(name: str, value: Any) -> torch.dtype:
+    """Return ``value``, or raise where it is not a real floating-point dtype."""
+    if not isinstance(value, torch.dtype) or not value.is_floating_point:
+        raise ValueError(f"expected a floating-point dtype for {name}, got {value!r}; use torch.float64")
+    return value
+
+
+def tensor(value: Any, name: str) -> Tensor:
+    """Return ``value``, or raise where it is not a dense tensor that holds numbers."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"expected a torch.Tensor for {name}, got {type(value).__name__}; use torch.as_tensor")
+    if value.layout is not torch.strided:
+        raise ValueError(f"expected a dense {name}, got one of layout {value.layout}; use {name}.to_dense()")
+    if value.is_meta:
+        raise ValueError(f"expected {name} with numbers, got a tensor on the meta device, which has none; pass data")
+    return value
+
+
+def floating(value: Any, name: str) -> Tensor:
+    """Return ``value``, or raise where it is not a dense tensor of real floating-point numbers."""
+    if not tensor(value, name).is_floating_point():
+        raise ValueError(f"expected floating-point {name}, got {value.dtype}; convert with {name}.double() or .float()")
     return value
 
 
@@ -38,55 +126,24 @@ def product_dtype(value: Any) -> torch.dtype:
 
 def weight_dtype(value: Any) -> torch.dtype:
     """Return a real floating-point dtype, the default one for None, or raise."""
-    if value is None:
-        return torch.get_default_dtype()
-    if not isinstance(value, torch.dtype) or not value.is_floating_point:
-        raise ValueError(f"expected a real floating-point dtype, got {value!r}; use torch.float64 or torch.float32")
-    return value
-
-
-def generator(value: Any) -> torch.Generator | None:
-    """Return a CPU generator or None, or raise."""
-    if value is not None and (not isinstance(value, torch.Generator) or value.device.type != "cpu"):
-        got = f"one on {value.device}" if isinstance(value, torch.Generator) else repr(value)
-        raise ValueError(
-            f"expected a CPU torch.Generator or None for generator, got {got}; use torch.Generator().manual_seed(seed)"
-        )
-    return value
-
-
-def flag(name: str, value: Any) -> bool:
-    """Return ``value``, or raise where it is neither True nor False."""
-    if not isinstance(value, bool):
-        raise ValueError(f"expected True or False for {name}, got {value!r}; choose one")
-    return value
-
-
-def number(name: str, value: Any, above: float = 0.0) -> float:
-    """Return ``value`` as a float, or raise where it is not a finite number above a bound."""
-    if isinstance(value, Tensor) and value.numel() == 1:
-        value = value.item()
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not above < value < float("inf"):
-        raise ValueError(f"expected a finite number above {above:g} for {name}, got {value!r}; choose another {name}")
-    return float(value)
+    return torch.get_default_dtype() if value is None else floating_dtype("dtype", value)
 
 
 def inputs(x: Any, input_dim: int | None = None, name: str = "x") -> Tensor:
     """Return floating-point inputs of shape (..., N, d) with N > 0, or raise; values are not looked at."""
-    if not isinstance(x, Tensor):
-        raise ValueError(f"expected a torch.Tensor for {name}, got {type(x).__name__}; use torch.as_tensor")
-    if not x.is_floating_point():
-        raise ValueError(f"expected floating-point {name}, got {x.dtype}; convert with {name}.double() or .float()")
+    floating(x, name)
     if x.dim() < 2:
-        raise ValueError(f"expected {name} of shape (..., N, d), got {tuple(x.shape)}; use {name}.unsqueeze(-1)")
+        row, column = f"{name}.unsqueeze(0) for a single row", f"{name}.unsqueeze(-1) for a single column"
+        advice = row if input_dim not in (None, 1) else f"{row}, or {column}"
+        raise ValueError(f"expected {name} of shape (..., N, d), got {tuple(x.shape)}; use {advice}")
     if x.shape[-2] == 0:
         raise ValueError(f"expected at least one row in {name}, got shape {tuple(x.shape)}; pass non-empty data")
     if input_dim is not None and x.shape[-1] != input_dim:
-        raise ValueError(
-            f"expected {name} with {input_dim} columns, got {x.shape[-1]}; pass the inputs that the features were "
-            "made for, or make new ones"
-        )
+        if x.shape[-2:] == (input_dim, 1):
+            advice = f"use {name}.unsqueeze(0) for a single row of {input_dim} numbers, before it is a column"
+        else:
+            advice = "pass the inputs that the features were made for, or make new ones"
+        raise ValueError(f"expected {name} with {input_dim} columns, got {x.shape[-1]}; {advice}")
     return x
 
 
@@ -131,25 +188,41 @@ def same_kind(x: Tensor, reference: Tensor, name: str, reference_name: str) -> T
     return x
 
 
+def one_per_row(values: Tensor, x: Tensor, name: str) -> Tensor:
+    """Return ``values``, or raise where they are not one per row of x."""
+    if values.shape != x.shape[:-1]:
+        raise ValueError(
+            f"expected {name} of shape {tuple(x.shape[:-1])}, one per row of x, got {tuple(values.shape)}; "
+            "pass as many, in one dimension"
+        )
+    return values
+
+
 def targets(y: Any, x: Tensor, name: str = "y") -> Tensor:
     """Return finite real or complex targets of shape (N,) for inputs of shape (N, d), or raise."""
-    if not isinstance(y, Tensor):
-        raise ValueError(f"expected a torch.Tensor for {name}, got {type(y).__name__}; use torch.as_tensor")
+    tensor(y, name)
     if not (y.is_floating_point() or y.is_complex()):
         raise ValueError(f"expected floating-point or complex {name}, got {y.dtype}; convert with {name}.double()")
-    if y.shape != x.shape[:-1]:
-        raise ValueError(f"expected {name} of shape {tuple(x.shape[:-1])}, one per row of x, got {tuple(y.shape)}")
+    one_per_row(y, x, name)
     same_kind(y, x, name, "x")
     return finite(y, name)
 
 
+def integers(value: Any, name: str, what: str = "values") -> Tensor:
+    """Return ``value``, or raise where it is not a dense tensor of integers."""
+    is_other = isinstance(value, Tensor) and (
+        value.is_floating_point() or value.is_complex() or value.dtype == torch.bool
+    )
+    if not isinstance(value, Tensor) or is_other:
+        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"expected integer {what} for {name}, got {got}; convert with torch.as_tensor and .long()")
+    return tensor(value, name)
+
+
 def labels(y: Any, x: Tensor, num_classes: int, name: str = "y") -> Tensor:
     """Return integer class labels of shape (N,) in 0..num_classes - 1, or raise."""
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        got = y.dtype if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f"expected integer class labels for {name}, got {got}; convert with {name}.long()")
-    if y.shape != x.shape[:-1]:
-        raise ValueError(f"expected {name} of shape {tuple(x.shape[:-1])}, one per row of x, got {tuple(y.shape)}")
+    integers(y, name, "class labels")
+    one_per_row(y, x, name)
     if y.device != x.device:
         raise ValueError(f"expected {name} on {x.device}, where x is, got {y.device}; move it with .to({x.device!s})")
     if y.numel() and (int(y.min()) < 0 or int(y.max()) >= num_classes):
@@ -162,15 +235,14 @@ def labels(y: Any, x: Tensor, num_classes: int, name: str = "y") -> Tensor:
 
 def noise(value: Any, x: Tensor, name: str = "noise") -> Tensor:
     """Return positive finite noise variances of shape (N,), or raise."""
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(f"expected a floating-point tensor for {name}, got {got}; pass one variance per row")
-    if value.shape != x.shape[:-1]:
-        raise ValueError(f"expected {name} of shape {tuple(x.shape[:-1])}, one per row of x, got {tuple(value.shape)}")
+    floating(value, name)
+    one_per_row(value, x, name)
     same_kind(value, x, name, "x")
     finite(value.detach(), name)
     if bool((value <= 0).any()):
-        raise ValueError(f"expected positive {name} variances, got a smallest one of {float(value.min()):g}")
+        raise ValueError(
+            f"expected positive {name} variances, got a smallest one of {float(value.min()):g}; correct it"
+        )
     return value
 
 
@@ -185,9 +257,22 @@ def fits_in_memory(num_bytes: float, what: str, advice: str) -> None:
         )
 
 
+def real_tensor(values: Any, name: str) -> Tensor:
+    """Return a tensor, or other numbers as one in their full precision, or raise where they are not real numbers."""
+    if not isinstance(values, Tensor):
+        try:
+            found = torch.as_tensor(values)
+            values = torch.as_tensor(values, dtype=torch.float64) if found.is_floating_point() else found
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(f"expected numbers for {name}, got {type(values).__name__}; pass a tensor") from None
+    if tensor(values, name).is_complex() or values.dtype == torch.bool:
+        raise ValueError(f"expected real numbers for {name}, got {values.dtype}; convert them")
+    return values
+
+
 def series(coefficients: Any) -> Tensor:
     """Return the coefficients a_0, a_1, ... of a dot-product kernel, or raise where they are not those of one."""
-    values = torch.as_tensor(coefficients)
+    values = real_tensor(coefficients, "coefficients")
     is_finite = values.dim() == 1 and len(values) > 1 and bool(torch.isfinite(values).all())
     if not is_finite or bool((values < 0).any()) or not bool((values[1:] > 0).any()):
         raise ValueError(

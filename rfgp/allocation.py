@@ -170,8 +170,9 @@ def random_maclaurin(
     Source: T 5.2, Eq. 5.6 to 5.9 (Kar and Karnick, 2012).
     """
     values = _coefficients(coefficients)
-    if not ratio > 1.0:
-        raise ValueError(f"expected a ratio above 1, got {ratio}; 2 is usual")
+    if not 1.0 < _checks.number(ratio) < math.inf:
+        raise ValueError(f"expected a finite ratio above 1, got {ratio!r}; 2 is usual")
+    _checks.generator(generator)
     _checks.choice("form", form, FORMS)
     unit = 2 if form == "ctr" else 1
     draws = _checks.positive_integer("num_features", num_features) // unit
@@ -210,6 +211,11 @@ def allocate(
     budget = _checks.positive_integer("num_features", num_features)
     _checks.choice("sketch", sketch, CONVEX_SKETCHES)
     _checks.choice("form", form, FORMS)
+    _checks.flag("is_gaussian", is_gaussian)
+    _checks.positive_integer("min_degree", min_degree)
+    _checks.generator(generator)
+    if function is not None and (not callable(function) or isinstance(function, torch.nn.Module | type)):
+        raise ValueError(f"expected a function of inner products, got {type(function).__name__}; such as torch.exp")
     left, right, weights, rows = _pairs(_checks.finite(_checks.inputs(x)), num_pairs, generator)
     block = next_power_of_two(x.shape[-1]) if sketch.startswith("tensor") else 1
     degrees = [n for n in range(1, len(values)) if values[n] > 0]

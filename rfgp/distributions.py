@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
+from . import _checks
 from .linalg import cholesky, log_determinant
 
 
@@ -43,10 +44,19 @@ class ComplexNormal(Distribution):
         covariance_root: Tensor | None = None,
         diagonal: Tensor | None = None,
     ) -> None:
-        if not loc.is_complex():
-            raise ValueError(f"expected a complex mean, got {loc.dtype}; use a real normal distribution")
+        if not _checks.tensor(loc, "loc").is_complex() or loc.dim() == 0:
+            raise ValueError(
+                f"expected a complex mean (..., N), got {loc.dtype} {tuple(loc.shape)}; use a real normal distribution"
+            )
         if (covariance_matrix is None) == (covariance_root is None):
-            raise ValueError("expected one of covariance_matrix and covariance_root, got both or neither")
+            raise ValueError("expected one of covariance_matrix and covariance_root, got both or neither; pass one")
+        size = loc.shape[-1]
+        if covariance_matrix is not None:
+            _check_numbers("covariance_matrix", covariance_matrix, (size, size), 2)
+        if covariance_root is not None:
+            _check_numbers("covariance_root", covariance_root, (size,), 2)
+        if diagonal is not None:
+            _check_variances(diagonal, size)
         self.loc = loc
         self._dense = loc.new_zeros(0) if covariance_matrix is None else covariance_matrix.to(loc.dtype)
         self.covariance_root = None if covariance_root is None else covariance_root.to(loc.dtype)
@@ -81,12 +91,14 @@ class ComplexNormal(Distribution):
 
         :param noise: its variances, (..., N) or (..., 1).
         """
+        _checks.floating(noise, "noise")
         total = noise if self.diagonal is None else self.diagonal + noise
         dense = self._dense if self.covariance_root is None else None
         return ComplexNormal(self.loc, dense, covariance_root=self.covariance_root, diagonal=total)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The log density at ``value`` (..., N), of shape (...)."""
+        _check_numbers("value", value, (self.loc.shape[-1],), 1)
         factor = cholesky(self.covariance_matrix)
         white = torch.linalg.solve_triangular(factor, (value - self.loc).unsqueeze(-1), upper=False).squeeze(-1)
         quadratic = (white.real**2 + white.imag**2).sum(-1)
@@ -95,11 +107,28 @@ class ComplexNormal(Distribution):
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Reparametrised draws, ``(*sample_shape, ..., N)``."""
         root = cholesky(self._dense) if self.covariance_root is None else self.covariance_root
-        shape = (*sample_shape, *self.loc.shape[:-1], root.shape[-1], 1)
+        shape = (*_checks.shape(sample_shape, "sample_shape"), *self.loc.shape[:-1], root.shape[-1], 1)
         draws = self.loc + (root @ torch.randn(shape, dtype=root.dtype, device=root.device)).squeeze(-1)
         if self.diagonal is None:
             return draws
         return draws + self.diagonal.sqrt() * torch.randn_like(draws)
+
+
+def _check_variances(diagonal: Any, size: int) -> None:
+    """Raise where variances are not a real tensor of shape (..., size) or (..., 1), or some are negative."""
+    if _checks.floating(diagonal, "diagonal").dim() == 0 or diagonal.shape[-1] not in (1, size):
+        raise ValueError(f"expected diagonal of shape (..., {size}), got {tuple(diagonal.shape)}; pass variances")
+    if bool((diagonal < 0).any()):
+        raise ValueError(f"expected variances of at least 0, got {float(diagonal.min()):g}; square standard deviations")
+
+
+def _check_numbers(name: str, value: Any, sizes: tuple[int, ...], dims: int) -> None:
+    """Raise where ``value`` is not a tensor of numbers of at least ``dims`` dimensions, whose last begin with sizes."""
+    if not _checks.tensor(value, name).is_complex():
+        _checks.floating(value, name)
+    if value.dim() < dims or value.shape[-dims:][: len(sizes)] != sizes:
+        wanted = ", ".join(["...", *map(str, sizes), *["D"] * (dims - len(sizes))])
+        raise ValueError(f"expected {name} of shape ({wanted}), got {tuple(value.shape)}; reshape it")
 
 
 @register_kl(ComplexNormal, ComplexNormal)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from . import _checks
+
 _TRANSFORM_BLOCK = 32
 _GRAM_COLUMNS = 512
 _CHUNK_BYTES = 24 * 2**20
@@ -38,9 +40,10 @@ def hadamard(order: int, dtype: torch.dtype | None = None, device: torch.device 
     tensor([[ 1.,  1.],
             [ 1., -1.]])
     """
-    if order < 1 or order & (order - 1):
-        raise ValueError(f"expected a power of two as the order of a Hadamard matrix, got {order}; pad the input")
-    return _cached_hadamard(order, dtype or torch.get_default_dtype(), device or torch.device("cpu")).clone()
+    if not isinstance(order, int) or isinstance(order, bool) or order < 1 or order & (order - 1):
+        raise ValueError(f"expected a power of two as the order of a Hadamard matrix, got {order!r}; pad the input")
+    dtype = torch.get_default_dtype() if dtype is None else _checks.floating_dtype("dtype", dtype)
+    return _cached_hadamard(order, dtype, device or torch.device("cpu")).clone()
 
 
 def fwht(x: Tensor, dim: int = -1) -> Tensor:
@@ -57,7 +60,10 @@ def fwht(x: Tensor, dim: int = -1) -> Tensor:
     >>> fwht(torch.tensor([1.0, 0.0, 0.0, 2.0]))
     tensor([ 3., -1., -1.,  3.])
     """
-    dim = dim % x.dim()
+    size = _checks.floating(x, "x").dim()
+    if not isinstance(dim, int) or not -size <= dim < size:
+        raise ValueError(f"expected a dimension from {-size} to {size - 1} for dim, got {dim!r}; choose one of these")
+    dim = dim % size
     order = x.shape[dim]
     if order < 1 or order & (order - 1):
         raise ValueError(f"expected a power of two along dimension {dim}, got {order}; pad the input with zeros")
@@ -78,10 +84,13 @@ def fwht(x: Tensor, dim: int = -1) -> Tensor:
 def next_power_of_two(n: int) -> int:
     """The smallest power of two that is at least ``n``.
 
+    :param n: a positive integer.
+    :raises ValueError: where it is not.
+
     >>> next_power_of_two(5)
     8
     """
-    return 1 << max(n - 1, 0).bit_length()
+    return 1 << (_checks.positive_integer("n", n) - 1).bit_length()
 
 
 def accurate_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -207,13 +216,36 @@ def gram(
     :param weights: (N,), real; ones where it is None.
     :param product_dtype: the dtype of the products inside a chunk of rows; their sum is in float64 all the same.
     :returns: the (D, D) Gram matrix and the (D, K) cross products; differentiable once in all three tensors.
+    :raises ValueError: for other tensors.
 
     >>> g, h = gram(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.tensor([[1.0], [1.0]]))
     >>> g
     tensor([[1., 2.],
             [2., 5.]], dtype=torch.float64)
     """
-    return _Gram.apply(features, targets, weights, product_dtype)
+    for name, value in (("features", features), ("targets", targets)):
+        if _numbers(value, name).dim() != 2 or len(value) != len(features):
+            raise ValueError(
+                f"expected features (N, D) and targets (N, K), got {name} of shape {tuple(value.shape)}; "
+                "pass a row of each per row of the data"
+            )
+    if weights is not None:
+        _checks.one_per_row(_checks.floating(weights, "weights"), features, "weights")
+    return _Gram.apply(features, targets, weights, _checks.floating_dtype("product_dtype", product_dtype))
+
+
+def _numbers(value: Any, name: str) -> Tensor:
+    """Return ``value``, or raise where it is not a dense tensor of floating-point or complex numbers."""
+    if not _checks.tensor(value, name).is_complex():
+        _checks.floating(value, name)
+    return value
+
+
+def _square(matrix: Any, name: str = "matrix") -> Tensor:
+    """Return ``matrix``, or raise where it is not a dense tensor (..., D, D) of numbers."""
+    if _numbers(matrix, name).dim() < 2 or matrix.shape[-1] != matrix.shape[-2]:
+        raise ValueError(f"expected {name} of shape (..., D, D), got {tuple(matrix.shape)}; pass square matrices")
+    return matrix
 
 
 def cholesky(matrix: Tensor) -> Tensor:
@@ -223,7 +255,7 @@ def cholesky(matrix: Tensor) -> Tensor:
     :returns: the (..., D, D) lower triangular factor.
     :raises ValueError: where a matrix is not positive definite to working precision.
     """
-    factor, info = torch.linalg.cholesky_ex(matrix)
+    factor, info = torch.linalg.cholesky_ex(_square(matrix))
     return check_factor(factor, info)
 
 
@@ -295,7 +327,7 @@ def check_factor(factor: Tensor, info: Tensor) -> Tensor:
 
 def log_determinant(factor: Tensor) -> Tensor:
     """Logarithm of the determinant of L L^H from the Cholesky factor L, shape (...)."""
-    return 2.0 * _real(factor.diagonal(dim1=-2, dim2=-1)).log().sum(-1)
+    return 2.0 * _real(_square(factor, "factor").diagonal(dim1=-2, dim2=-1)).log().sum(-1)
 
 
 def dense_evidence(features: Tensor, noise: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -322,11 +354,11 @@ def dense_evidence(features: Tensor, noise: Tensor, values: Tensor) -> tuple[Ten
             step = exact.mH @ (precision * (values - exact @ mean)) - mean
             mean = mean + step - weights(exact @ step)
     residual = values - exact @ mean
-    quadratic = (precision * _square(residual)).sum(-2) + _square(mean).sum(-2)
+    quadratic = (precision * _squared_modulus(residual)).sum(-2) + _squared_modulus(mean).sum(-2)
     return quadratic, log_determinant(factor)
 
 
-def _square(x: Tensor) -> Tensor:
+def _squared_modulus(x: Tensor) -> Tensor:
     """The squared modulus."""
     return x.real.square() + x.imag.square() if x.is_complex() else x.square()
 
@@ -366,4 +398,8 @@ def log_determinant_and_quadratic(matrix: Tensor, cross: Tensor) -> tuple[Tensor
     >>> round(float(log_determinant_and_quadratic(b, h)[1]), 6)
     1.0
     """
+    if _numbers(cross, "cross").shape != (len(_square(matrix)), 1):
+        raise ValueError(
+            f"expected cross of shape ({len(matrix)}, 1), a row per row of matrix, got {tuple(cross.shape)}; reshape it"
+        )
     return _LogDeterminantAndQuadratic.apply(matrix, cross)

@@ -8,11 +8,15 @@ the parts of a Helmholtz decomposition have quotients of polynomials, and act on
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from . import _checks
 
 __all__ = [
     "Component",
@@ -140,29 +144,66 @@ class Operator(abc.ABC):
         :param constants: the field.
         :param input_dim: d.
         """
-        rows = self.matrix(input_dim, len(constants))
+        rows = self.matrix(input_dim, _num_constants(constants))
         zero = (0,) * input_dim
         return constants.new_tensor([[entry.get(zero, 0.0) for entry in row] for row in rows]) @ constants
 
     def __add__(self, other: Operator) -> Operator:
-        return _Sum(self, other)
+        return _Sum(self, _operator(other))
 
     def __sub__(self, other: Operator) -> Operator:
-        return _Sum(self, -1.0 * other)
+        return _Sum(self, -1.0 * _operator(other))
 
     def __mul__(self, number: float) -> Operator:
-        return _Multiple(self, float(number))
+        return _Multiple(self, _factor(number))
 
     __rmul__ = __mul__
 
     def __truediv__(self, number: float) -> Operator:
-        return _Multiple(self, 1.0 / float(number))
+        if _factor(number) == 0.0:
+            raise ValueError("expected a number other than 0 to divide an operator by, got 0; use another")
+        return _Multiple(self, 1.0 / _factor(number))
 
     def __neg__(self) -> Operator:
         return -1.0 * self
 
     def __matmul__(self, other: Operator) -> Operator:
-        return _Composition(self, other)
+        return _Composition(self, _operator(other))
+
+    def __radd__(self, other: object) -> Operator:
+        """What stands on the left of +, -, @ or / is no operator here, or Python would have asked that."""
+        return _operator(other)
+
+    __rsub__ = __rmatmul__ = __rtruediv__ = __radd__
+
+
+def _operator(value: Any) -> Operator:
+    _checks.instance("both sides of +, - and @", value, Operator, "an operator of rfgp.operators", "such as Value()")
+    return value
+
+
+def _factor(value: Any) -> float:
+    """A finite number as a float, or raise."""
+    number = _checks.number(value)
+    if not math.isfinite(number):
+        raise ValueError(
+            f"expected a finite number to multiply an operator by, or divide, got {value!r}; use @ to compose"
+        )
+    return number
+
+
+def _columns(w: Any) -> int:
+    """The number of coordinates of frequencies (..., d), or raise."""
+    if _checks.floating(w, "w").dim() == 0:
+        raise ValueError("expected frequencies w of shape (..., d), got a single number; use w.reshape(1, 1)")
+    return w.shape[-1]
+
+
+def _num_constants(constants: Any) -> int:
+    """The number of components of a constant field (T,), or raise."""
+    if _checks.floating(constants, "constants").dim() != 1:
+        raise ValueError(f"expected constants of shape (T,), got {tuple(constants.shape)}; pass one per component")
+    return len(_checks.finite(constants, "constants"))
 
 
 class DifferentialOperator(Operator):
@@ -172,22 +213,25 @@ class DifferentialOperator(Operator):
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix: ...
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
-        rows = self.matrix(w.shape[-1], components)
+        rows = self.matrix(_columns(w), components)
         return torch.stack([torch.stack([evaluate(entry, w) for entry in row], dim=-1) for row in rows], dim=-2)
 
 
 def _unit(input_dim: int, *coordinates: int) -> Polynomial:
     """The polynomial of the partial derivative in the given coordinates, each as often as it is named."""
+    input_dim = _checks.positive_integer("input_dim", input_dim)
     if any(not 0 <= k < input_dim for k in coordinates):
         raise ValueError(f"expected coordinates below {input_dim}, got {coordinates}; correct the operator")
     return {tuple(coordinates.count(k) for k in range(input_dim)): 1.0}
 
 
 def _diagonal(polynomial: Polynomial, components: int) -> PolynomialMatrix:
+    components = _checks.positive_integer("components", components)
     return [[polynomial if s == t else {} for t in range(components)] for s in range(components)]
 
 
 def _check_field(name: str, input_dim: int, components: int, dims: Sequence[int] | None = None) -> None:
+    components = _checks.positive_integer("components", components)
     if input_dim != components or (dims is not None and input_dim not in dims):
         space = f"R^{input_dim}" if dims is None else " or ".join(f"R^{d}" for d in dims)
         raise ValueError(
@@ -213,7 +257,12 @@ class Component(DifferentialOperator):
 
     index: int
 
+    def __post_init__(self) -> None:
+        if type(self.index) is not int or self.index < 0:
+            raise ValueError(f"expected an integer of at least 0 for index, got {self.index!r}; the first one is 0")
+
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
+        components = _checks.positive_integer("components", components)
         if not 0 <= self.index < components:
             raise ValueError(f"expected a component below {components}, got {self.index}; correct the operator")
         return _diagonal(_unit(input_dim), components)[self.index : self.index + 1]
@@ -229,8 +278,10 @@ class Partial(DifferentialOperator):
     """
 
     def __init__(self, *coordinates: int) -> None:
-        if not all(isinstance(k, int) for k in coordinates):
-            raise ValueError(f"expected integers for the coordinates, got {coordinates}; write Partial(0, 0, 1)")
+        if not all(type(k) is int and k >= 0 for k in coordinates):
+            raise ValueError(
+                f"expected integers of at least 0 for the coordinates, got {coordinates}; write Partial(0, 0, 1)"
+            )
         self.coordinates = coordinates
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
@@ -245,6 +296,8 @@ class Gradient(DifferentialOperator):
     """All first derivatives, d for each component: those of the first component first."""
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
+        components = _checks.positive_integer("components", components)
+        input_dim = _checks.positive_integer("input_dim", input_dim)
         return [
             [_unit(input_dim, k) if s == t else {} for t in range(components)]
             for s in range(components)
@@ -258,7 +311,7 @@ class Laplacian(DifferentialOperator):
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         total: Polynomial = {}
-        for k in range(input_dim):
+        for k in range(_checks.positive_integer("input_dim", input_dim)):
             total = add(total, _unit(input_dim, k, k))
         return _diagonal(total, components)
 
@@ -312,7 +365,9 @@ class _UpToConstant(Operator):
         return False
 
     def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
-        return constants.new_zeros(self.symbol(constants.new_ones(1, input_dim), len(constants)).shape[-2])
+        components = _num_constants(constants)
+        ones = constants.new_ones(1, _checks.positive_integer("input_dim", input_dim))
+        return constants.new_zeros(self.symbol(ones, components).shape[-2])
 
 
 @dataclass(frozen=True)
@@ -323,7 +378,7 @@ class Potential(_UpToConstant):
     """
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
-        _check_field("the potential", w.shape[-1], components)
+        _check_field("the potential", _columns(w), components)
         return (-1j * w / w.square().sum(-1, keepdim=True)).unsqueeze(-2)
 
 
@@ -335,7 +390,7 @@ class Streamfunction(_UpToConstant):
     """
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
-        _check_field("the streamfunction", w.shape[-1], components, (2,))
+        _check_field("the streamfunction", _columns(w), components, (2,))
         rotated = torch.stack([w[..., 1], -w[..., 0]], dim=-1)
         return (-1j * rotated / w.square().sum(-1, keepdim=True)).unsqueeze(-2)
 
@@ -345,7 +400,7 @@ class CurlFreePart(_UpToConstant):
     r"""The part of a field that is a gradient: :math:`S(w) = w w^\top / \|w\|^2`."""
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
-        _check_field("the curl-free part", w.shape[-1], components)
+        _check_field("the curl-free part", _columns(w), components)
         unit = torch.nn.functional.normalize(w, dim=-1)
         return (unit.unsqueeze(-1) * unit.unsqueeze(-2)).to(w.dtype.to_complex())
 
@@ -355,7 +410,7 @@ class DivergenceFreePart(_UpToConstant):
     r"""The part of a field without divergence: :math:`S(w) = I - w w^\top / \|w\|^2`."""
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
-        _check_field("the divergence-free part", w.shape[-1], components)
+        _check_field("the divergence-free part", _columns(w), components)
         identity = torch.eye(components, dtype=w.dtype, device=w.device)
         return identity - CurlFreePart().symbol(w, components)
 

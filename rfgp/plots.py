@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from . import _checks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +53,8 @@ def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> 
     :param height: the height of a panel in inches.
     :raises ImportError: without matplotlib.
     """
+    rows, columns = _checks.positive_integer("rows", rows), _checks.positive_integer("columns", columns)
+    width, height = _checks.positive("width", width), _checks.positive("height", height)
     check_installed()
     from matplotlib.figure import Figure
 
@@ -97,12 +103,21 @@ def comparison(
     :returns: the axes.
     :raises ValueError: where the arrays of a method have different lengths.
     """
-    ax = figure(1, 1)[1][0, 0] if ax is None else ax
+    ax = _axes(ax)
+    if log_x is not None and not 1.0 < _checks.number(log_x) < np.inf:
+        raise ValueError(f"expected a base above 1 for log_x, got {log_x!r}; None is for a linear abscissa")
+    _checks.instance("curves", curves, Mapping, "curves by name", "pass {name: Curve(x, y)}")
+    for name, value in (("exact", exact), ("exact_x", exact_x)):
+        if value is not None:
+            _checks.instance(name, value, numbers.Real, "a number", "or pass None")
     for i, (name, curve) in enumerate(curves.items()):
-        x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
-        error = np.full(y.shape, np.nan) if curve.error is None else np.asarray(curve.error, dtype=float)
+        _checks.instance(f"{name}", curve, Curve, "a Curve", "pass Curve(x, y)")
+        x, y = _array(curve.x, f"x of {name}"), _array(curve.y, f"y of {name}")
+        error = np.full(y.shape, np.nan) if curve.error is None else _array(curve.error, f"error of {name}")
         if not x.shape == y.shape == error.shape or x.ndim != 1:
-            raise ValueError(f"expected arrays of one length for {name}, got {x.shape}, {y.shape} and {error.shape}")
+            raise ValueError(
+                f"expected arrays of one length for {name}, got {x.shape}, {y.shape} and {error.shape}; correct it"
+            )
         drawn = np.isfinite(x) & np.isfinite(y) & ((y > 0) | (not log_y))
         ax.errorbar(
             x * 2.0 ** (_APART * (i - (len(curves) - 1) / 2)) if log_x == 2 else x,
@@ -182,16 +197,21 @@ def vector_field(
     :returns: the axes.
     :raises ValueError: where shapes disagree, or the points are not those of a grid.
     """
-    place, arrows = _array(points), _array(velocity)
+    place, arrows = _array(points, "points"), _array(velocity, "velocity")
+    _checks.positive("density", density)
+    _check_limits(limits)
     if place.shape != arrows.shape or place.shape[-1:] != (2,):
         raise ValueError(
-            f"expected points and velocity of one shape, (R, C, 2) or (N, 2), got {place.shape} and {arrows.shape}"
+            f"expected points and velocity of one shape, (R, C, 2) or (N, 2), got {place.shape} and {arrows.shape}; "
+            "put the coordinates last"
         )
-    ax = figure(1, 1)[1][0, 0] if ax is None else ax
+    ax = _axes(ax)
     if variance is not None:
-        spread = _array(variance)
+        spread = _array(variance, "variance")
         spread = np.sqrt(spread.sum(-1) if spread.shape == place.shape else spread)
-        scalar_field(place, spread, label=label, limits=limits or (spread.min(), spread.max()), colours="YlGnBu", ax=ax)
+        scalar_field(
+            place, spread, label=label, limits=limits or (np.nanmin(spread), np.nanmax(spread)), colours="YlGnBu", ax=ax
+        )
     speed = np.hypot(arrows[..., 0], arrows[..., 1])
     if place.ndim == 2:
         ax.quiver(*place.T, *arrows.T, color=colour, angles="xy", pivot="mid", width=0.003, zorder=2)
@@ -227,12 +247,17 @@ def scalar_field(
     :returns: the axes.
     :raises ValueError: where shapes disagree, or the points are not those of a grid.
     """
-    place, z = _array(points), _array(values)
+    place, z = _array(points, "points"), _array(values, "values")
+    _check_colours(colours)
+    _check_limits(limits)
+    if isinstance(levels, str) or not isinstance(levels, Sequence | np.ndarray | None):
+        _checks.positive_integer("levels", levels)
     if place.shape[:-1] != z.shape or place.shape[-1:] != (2,) or z.ndim not in (1, 2):
         raise ValueError(
-            f"expected points (R, C, 2) and values (R, C), or (N, 2) and (N,), got {place.shape} and {z.shape}"
+            f"expected points (R, C, 2) and values (R, C), or (N, 2) and (N,), got {place.shape} and {z.shape}; "
+            "pass a value per point"
         )
-    ax = figure(1, 1)[1][0, 0] if ax is None else ax
+    ax = _axes(ax)
     largest = float(np.nanmax(np.abs(z)))
     low, high = (-largest, largest) if limits is None else limits
     options: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high, "zorder": 0, "rasterized": True}
@@ -240,7 +265,7 @@ def scalar_field(
     if z.ndim == 2:
         x, y = _axes_of(place)
         shading: Any = "gouraud" if np.isfinite(z).all() else "nearest"
-        drawn = ax.pcolormesh(x, y, z, shading=shading, **options)
+        drawn: Any = ax.pcolormesh(x, y, z, shading=shading, **options)
         if levels is not None:
             ax.contour(x, y, z, **lines)
     else:
@@ -252,9 +277,42 @@ def scalar_field(
     return _map_axes(ax, place)
 
 
-def _array(values: Any) -> np.ndarray:
-    """An array of floats, also of a tensor that requires gradients."""
-    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=float)
+def _array(values: Any, name: str) -> np.ndarray:
+    """An array of floats, also of a tensor that requires gradients, or a ValueError where there are no such numbers."""
+    if hasattr(values, "detach"):
+        values = _checks.tensor(values, name).detach().cpu().numpy()
+    if not np.iscomplexobj(values):
+        with contextlib.suppress(TypeError, ValueError):
+            return np.asarray(values, dtype=float)
+    raise ValueError(f"expected real numbers for {name}, got {type(values).__name__}; pass an array")
+
+
+def _check_limits(limits: Any) -> None:
+    """Raise where limits are neither None nor two numbers in order."""
+    if limits is None:
+        return
+    is_pair = isinstance(limits, list | tuple) and len(limits) == 2
+    if not is_pair or not -np.inf < _checks.number(limits[0]) <= _checks.number(limits[1]) < np.inf:
+        raise ValueError(f"expected two numbers in order for limits, got {limits!r}; such as (0.0, 1.0)")
+
+
+def _axes(ax: Any) -> Axes:
+    """The axes, or new ones where it is None."""
+    if ax is None:
+        return figure(1, 1)[1][0, 0]
+    check_installed()
+    from matplotlib.axes import Axes
+
+    _checks.instance("ax", ax, Axes, "matplotlib Axes", "such as rfgp.plots.figure(1, 1)[1][0, 0]")
+    return ax
+
+
+def _check_colours(name: Any) -> None:
+    check_installed()
+    import matplotlib
+
+    if name not in list(matplotlib.colormaps):
+        raise ValueError(f'expected the name of a colour map of matplotlib, got {name!r}; such as "viridis"')
 
 
 def _axes_of(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,8 @@ import scipy.special
 import torch
 from torch import Generator, Tensor
 
+from . import _checks
+
 
 def rademacher(shape: Sequence[int], generator: Generator | None = None) -> Tensor:
     """Independent signs, +1 or -1 with equal probability.
@@ -21,7 +23,7 @@ def rademacher(shape: Sequence[int], generator: Generator | None = None) -> Tens
     >>> rademacher((3,), torch.Generator().manual_seed(0))
     tensor([-1.,  1.,  1.], dtype=torch.float64)
     """
-    return torch.randint(0, 2, tuple(shape), generator=generator, device="cpu").to(torch.float64).mul_(2.0).sub_(1.0)
+    return _integers(2, shape, generator).to(torch.float64).mul_(2.0).sub_(1.0)
 
 
 def fourth_roots(shape: Sequence[int], generator: Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -35,7 +37,7 @@ def fourth_roots(shape: Sequence[int], generator: Generator | None = None) -> tu
     >>> bool((real.abs() + imaginary.abs() == 1).all())
     True
     """
-    quarter = torch.randint(0, 4, tuple(shape), generator=generator, device="cpu")
+    quarter = _integers(4, shape, generator)
     sign = (1 - 2 * (quarter // 2)).to(torch.float64)
     is_real = (quarter % 2 == 0).to(torch.float64)
     return sign * is_real, sign * (1.0 - is_real)
@@ -48,7 +50,8 @@ def gaussian(shape: Sequence[int], generator: Generator | None = None) -> Tensor
     :param generator: a CPU generator; PyTorch's default one where it is None.
     :returns: a float64 tensor.
     """
-    return torch.randn(tuple(shape), generator=generator, dtype=torch.float64, device="cpu")
+    shape, generator = _checks.shape(shape), _checks.generator(generator)
+    return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
 
 
 def complex_gaussian(shape: Sequence[int], generator: Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -58,7 +61,7 @@ def complex_gaussian(shape: Sequence[int], generator: Generator | None = None) -
     :param generator: a CPU generator; PyTorch's default one where it is None.
     :returns: the real and the imaginary part, float64 tensors.
     """
-    planes = gaussian((2, *shape), generator) / math.sqrt(2.0)
+    planes = gaussian((2, *_checks.shape(shape)), generator) / math.sqrt(2.0)
     return planes[0], planes[1]
 
 
@@ -69,8 +72,7 @@ def uniform(shape: Sequence[int], generator: Generator | None = None) -> Tensor:
     :param generator: a CPU generator; PyTorch's default one where it is None.
     :returns: a float64 tensor.
     """
-    cells = torch.randint(0, 2**52, tuple(shape), generator=generator, device="cpu")
-    return (cells.to(torch.float64) + 0.5) / 2.0**52
+    return (_integers(2**52, shape, generator).to(torch.float64) + 0.5) / 2.0**52
 
 
 def chi(degrees: float, shape: Sequence[int], generator: Generator | None = None) -> Tensor:
@@ -81,7 +83,7 @@ def chi(degrees: float, shape: Sequence[int], generator: Generator | None = None
     :param generator: a CPU generator; PyTorch's default one where it is None.
     :returns: a float64 tensor.
     """
-    quantile = scipy.special.gammaincinv(0.5 * degrees, uniform(shape, generator).numpy())
+    quantile = scipy.special.gammaincinv(0.5 * _checks.positive("degrees", degrees), uniform(shape, generator).numpy())
     return torch.as_tensor(np.sqrt(2.0 * quantile), device="cpu")
 
 
@@ -93,6 +95,7 @@ def orthogonal_directions(size: int, dim: int, generator: Generator | None = Non
     :param generator: a CPU generator; PyTorch's default one where it is None.
     :returns: a float64 tensor of shape (size, d).
     """
+    size, dim = _checks.positive_integer("size", size), _checks.positive_integer("dim", dim)
     blocks = gaussian((-(-size // dim), dim, dim), generator)
     orthogonal, triangular = torch.linalg.qr(blocks)
     signs = triangular.diagonal(dim1=-2, dim2=-1).sign()
@@ -110,8 +113,9 @@ def shuffled_copies(size: int, length: int, generator: Generator | None = None) 
     >>> shuffled_copies(4, 4, torch.Generator().manual_seed(0)).sort().values
     tensor([0, 1, 2, 3])
     """
+    size, length = _checks.positive_integer("size", size), _checks.positive_integer("length", length)
     copies = -(-length // size)
-    return torch.randperm(copies * size, generator=generator, device="cpu")[:length] % size
+    return torch.randperm(copies * size, generator=_checks.generator(generator), device="cpu")[:length] % size
 
 
 def stacked_permutations(size: int, length: int, generator: Generator | None = None) -> Tensor:
@@ -126,5 +130,11 @@ def stacked_permutations(size: int, length: int, generator: Generator | None = N
     >>> stacked_permutations(2, 4, torch.Generator().manual_seed(0)) // 2
     tensor([0, 0, 1, 1])
     """
-    blocks = range(-(-length // size))
+    size, length = _checks.positive_integer("size", size), _checks.positive_integer("length", length)
+    blocks, generator = range(-(-length // size)), _checks.generator(generator)
     return torch.cat([b * size + torch.randperm(size, generator=generator, device="cpu") for b in blocks])[:length]
+
+
+def _integers(high: int, shape: Sequence[int], generator: Generator | None) -> Tensor:
+    """Independent integers from 0 to ``high - 1``."""
+    return torch.randint(0, high, _checks.shape(shape), generator=_checks.generator(generator), device="cpu")

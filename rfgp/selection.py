@@ -104,8 +104,11 @@ def rank_methods(
     >>> ranking[0].error.relative_error <= ranking[-1].error.relative_error
     True
     """
+    seed = _checks.seed(seed)
     sample = _sample(train_inputs, seed)
     width = _checks.positive_integer("num_features", num_features)
+    if methods is not None and (not isinstance(methods, Sequence) or isinstance(methods, str) or not len(methods)):
+        raise ValueError(f'expected the names of methods for methods, got {methods!r}; such as ["fourier"]')
     names = _applicable(kernel, sample.shape[-1]) if methods is None else tuple(methods)
     for name in names:
         if name != "auto":
@@ -135,6 +138,7 @@ def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed
     :param train_inputs: (N, d).
     :param seed: as for :func:`rank_methods`.
     """
+    seed = _checks.seed(seed)
     _checks.inputs(train_inputs, name="train_inputs")
     names = _for_auto(kernel, train_inputs.shape[-1])
     ranking = rank_methods(kernel, num_features, train_inputs, methods=names, seed=seed)
@@ -172,12 +176,8 @@ def suggest_num_features(
     >>> suggest_num_features(gpytorch.kernels.RBFKernel(), x, 0.1, method="fourier") % 2
     0
     """
-    for name, value, advice in (
-        ("tolerance", tolerance, "0.1 is ten per cent"),
-        ("time_limit", time_limit, "60 is usual"),
-    ):
-        if not value > 0:
-            raise ValueError(f"expected a positive {name}, got {value}; {advice}")
+    tolerance, seed = _checks.positive("tolerance", tolerance, "0.1 is ten per cent"), _checks.seed(seed)
+    time_limit = _checks.positive("time_limit", time_limit, "60 is usual")
     sample, num_rows = _sample(train_inputs, seed), _num_rows(train_inputs)
     _applicable(kernel, sample.shape[-1])  # which raises where there are no features
     correlation = _correlation(kernel, sample)
@@ -270,6 +270,7 @@ def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedErr
         raise ValueError(
             f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}; wrap it with rfgp.approximate"
         )
+    seed = _checks.seed(seed)
     return _predict(kernel, _sample(x, seed), _num_rows(x), seed)
 
 

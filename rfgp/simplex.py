@@ -32,13 +32,14 @@ def simplex_code(num_classes: int, dtype: torch.dtype | None = None, device: tor
         raise ValueError(
             f"expected at least two classes, got num_classes={num_classes}; there is nothing to tell apart"
         )
+    dtype = torch.get_default_dtype() if dtype is None else _checks.floating_dtype("dtype", dtype)
     code = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
     for p in range(2, int(num_classes)):
         larger = code.new_zeros(p, p + 1)
         larger[0, 0], larger[0, 1:] = 1.0, -1.0 / p
         larger[1:, 1:] = math.sqrt(1.0 - p**-2) * code
         code = larger
-    return code.to(dtype=dtype or torch.get_default_dtype(), device=device)
+    return code.to(dtype=dtype, device=device)
 
 
 def encode(labels: Tensor, num_classes: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -74,5 +75,5 @@ def decode(values: Any) -> Tensor:
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.dim() == 0 or values.shape[-1] == 0:
         got = f"{values.dtype} of shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(f"expected floating-point values of shape (..., p), got {got}; pass those of a regression")
-    _checks.finite(values, "values")
+    _checks.finite(_checks.tensor(values, "values"), "values")
     return (values @ simplex_code(values.shape[-1] + 1, values.dtype, values.device)).argmax(-1)

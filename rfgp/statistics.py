@@ -56,6 +56,11 @@ class GramStatistics:
         device: torch.device | None = None,
         shift: Tensor | None = None,
     ) -> None:
+        num_features = _checks.positive_integer("num_features", num_features)
+        num_targets = _checks.positive_integer("num_targets", num_targets)
+        num_groups = _checks.positive_integer("num_groups", num_groups)
+        _checks.flag("is_complex", is_complex)
+        _checks.flag("has_complex_targets", has_complex_targets)
         feature_dtype = torch.complex128 if is_complex else torch.float64
         target_dtype = torch.complex128 if has_complex_targets else torch.float64
         cross_dtype = torch.promote_types(feature_dtype, target_dtype)
@@ -239,6 +244,10 @@ class GramStatistics:
 
         :param parts: statistics of the same model; the result has the shift of the first.
         """
+        if not isinstance(parts, Sequence) or not len(parts):
+            raise ValueError(f"expected a list of GramStatistics, got {parts!r}; such as [first, second]")
+        for part in parts:
+            _checks.instance("every part", part, GramStatistics, "a GramStatistics", "fill it with update(...)")
         shift = parts[0].shift
         every = [part.shifted(shift).sums() for part in parts]
         return cls.from_sums({name: torch.cat([sums[name] for sums in every]) for name in every[0]}, shift)
@@ -271,14 +280,13 @@ class GramStatistics:
         return result
 
     def _combine(self, other: GramStatistics, operation: Callable[[Tensor, Tensor], Tensor]) -> GramStatistics:
-        if not isinstance(other, GramStatistics):
-            raise ValueError(f"expected GramStatistics, got {type(other).__name__}; make them by update(features, y)")
+        _checks.instance("other", other, GramStatistics, "a GramStatistics", "fill it with update(...)")
         for name, mine in self.sums().items():
             its = other.sums()[name]
             if mine.shape != its.shape or mine.dtype != its.dtype or mine.device != its.device:
                 raise ValueError(
                     f"expected statistics of the same model, with {name} {tuple(mine.shape)} {mine.dtype} on "
-                    f"{mine.device}, got {tuple(its.shape)} {its.dtype} on {its.device}"
+                    f"{mine.device}, got {tuple(its.shape)} {its.dtype} on {its.device}; combine like with like"
                 )
         shift = self.shift if self.num_rows else other.shift
         theirs = other.shifted(shift).sums()

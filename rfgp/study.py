@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import gpytorch
 import torch
@@ -270,11 +270,16 @@ def run(
     :returns: the measurements.
     :raises ValueError: for settings or data that do not fit together, before anything long has begun.
     """
+    _checks.instance("dataset", dataset, Dataset, "a Dataset", "such as rfgp.datasets.load(...)")
     if dataset.num_outputs > 1:
         raise ValueError(f"expected a data set of one output, got {dataset.num_outputs}; load one of them by output=")
     base = exact_kernel(kernel)
     widths = [_checks.positive_integer("num_features", width) for width in _unique("num_features", num_features)]
     names = _unique("methods", default_methods(kernel) if methods is None else methods)
+    if scaling is not None:
+        _checks.choice("scaling", scaling, get_args(Scaling))
+    if progress is not None:
+        _checks.flag("progress", progress)
     seeds = range(_checks.positive_integer("num_seeds", num_seeds, largest=_MOST_SEEDS))
     _checks.positive_integer("exact_limit", exact_limit)
     bench = _Bench(dataset, base, exact_limit, alpha_epsilon, scaling or dataset.scaling)
@@ -317,6 +322,7 @@ def exact_kernel(name: str) -> Kernel:
     >>> exact_kernel("polynomial:3").base_kernel.power
     3
     """
+    _checks.instance("kernel", name, str, "the name of a kernel", 'such as "polynomial:3"')
     family, _, argument = name.partition(":")
     if family == "polynomial" and re.fullmatch("[1-9][0-9]{0,9}", argument):
         return ScaleKernel(PolynomialKernel(power=int(argument))).double()
@@ -336,7 +342,9 @@ def default_methods(kernel: str) -> tuple[str, ...]:
     """The methods that a study of a kernel compares where none are named.
 
     :param kernel: the name of a kernel, see :func:`exact_kernel`.
+    :raises ValueError: for another name.
     """
+    exact_kernel(kernel)
     if kernel.startswith(("polynomial", "linear")):
         return METHODS
     return FOURIER_METHODS + (("optimized_maclaurin:real", "optimized_maclaurin:ctr") if kernel == "rbf" else ())
@@ -351,7 +359,9 @@ def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor,
         "unit": rows of unit norm; "none".
     :raises ValueError: for another scaling.
     """
-    _checks.choice("scaling", scaling, ("standardize", "unit", "none"))
+    _checks.choice("scaling", scaling, get_args(Scaling))
+    _checks.finite(_checks.inputs(train, name="train"), "train")
+    _checks.finite(_checks.inputs(test, train.shape[-1], "test"), "test")
     if scaling == "none":
         return train, test, "inputs as they are"
     if scaling == "unit":
@@ -563,6 +573,8 @@ def _divisor(scale: Tensor, varies: Tensor, name: str) -> Tensor:
 
 
 def _unique(name: str, values: Iterable[Any]) -> list[Any]:
+    if not isinstance(values, Iterable) or isinstance(values, str | Tensor):
+        raise ValueError(f"expected a list of values for {name}, got {values!r}; put it in brackets")
     result = list(dict.fromkeys(values))
     if not result:
         raise ValueError(f"expected at least one value for {name}, got none; name one")

@@ -286,7 +286,7 @@ def set_noise():
 
 
 BAD = {
-    "a number": (lambda: MultitaskFixedNoiseGaussianLikelihood(0.1), "floating-point tensor .* got float"),
+    "a number": (lambda: MultitaskFixedNoiseGaussianLikelihood(0.1), "a torch.Tensor for noise, got float"),
     "integers": (lambda: MultitaskFixedNoiseGaussianLikelihood(torch.ones(5, 3).long()), "got torch.int64"),
     "a vector": (lambda: MultitaskFixedNoiseGaussianLikelihood(torch.ones(5)), r"\(\.\.\., N, T\), got \(5,\)"),
     "no tasks": (lambda: MultitaskFixedNoiseGaussianLikelihood(torch.ones(5, 0)), r"got \(5, 0\)"),

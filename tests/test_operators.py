@@ -274,9 +274,7 @@ def test_gradient_orders_derivatives_by_component():
 
 ERRORS = [
     (Component(2), (3, 2), "expected a component below 2, got 2"),
-    (Component(-1), (3, 2), "expected a component below 2, got -1"),
     (Partial(2), (2, 1), r"expected coordinates below 2, got \(2,\)"),
-    (Partial(0, -1), (2, 1), "expected coordinates below 2"),
     (Divergence(), (2, 3), r"expected a vector field on R\^2 for the divergence, got 3 components of 2 coordinates"),
     (Vorticity(), (3, 3), r"expected a vector field on R\^2 for the vorticity"),
     (Curl(), (2, 2), r"expected a vector field on R\^3 for the curl"),

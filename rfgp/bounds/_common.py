@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .. import _checks
@@ -13,32 +12,20 @@ from .. import _checks
 _MOST_FEATURES = 2**53  # beyond, float64 does not know every integer
 
 
-def positive(name: str, value: Any) -> float:
-    """Return ``value`` as a float, or raise where it is not a positive finite number."""
-    number = _number(value)
-    if not 0.0 < number < math.inf:
-        raise ValueError(f"expected a positive finite number for {name}, got {value!r}; choose another {name}")
-    return number
+positive = _checks.positive
 
 
 def probability(name: str, value: Any) -> float:
     """Return ``value`` as a float, or raise where it is not between 0 and 1."""
-    number = _number(value)
+    number = _checks.number(value)
     if not 0.0 < number < 1.0:
         raise ValueError(f"expected a number between 0 and 1 for {name}, got {value!r}; choose another {name}")
     return number
 
 
-def _number(value: Any) -> float:
-    """``value`` as a float, and NaN where it is no number."""
-    if isinstance(value, Tensor) and value.numel() == 1:
-        value = value.item()
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-
-
 def within(name: str, value: Any, smallest: float) -> Tensor:
     """Return ``value`` as a float64 tensor, or raise where it has entries outside of [smallest, 1]."""
-    tensor = torch.as_tensor(value, dtype=torch.float64)
+    tensor = _checks.real_tensor(value, name).double()
     rounding = 1e-6  # of kernel values in single precision
     if not bool(((tensor >= smallest - rounding) & (tensor <= 1.0 + rounding)).all()):
         raise ValueError(

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
+from .. import _checks
 from . import _common
 
 
@@ -203,7 +203,7 @@ def _gaussian_moments(orders: list[int], lengthscale: Any) -> tuple[float, float
             f"expected derivatives of total order 2 at most, got p + q = {orders}; the moments of products of three or "
             "more Gaussian frequencies grow faster than n! K^n, which the bound does not allow"
         )
-    values = torch.as_tensor(lengthscale, dtype=torch.float64).flatten().tolist()
+    values = _checks.real_tensor(lengthscale, "lengthscale").double().flatten().tolist()
     scales = [_common.positive("lengthscale", value) for value in values]
     if len(scales) not in (1, len(orders)):
         raise ValueError(f"expected 1 or {len(orders)} lengthscales, got {len(scales)}; pass one per column of x")

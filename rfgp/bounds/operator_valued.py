@@ -454,7 +454,7 @@ def curl_free_constants(input_dim: int, lengthscale: float, bounded: bool = True
     {'slope': 6.383..., 'variance': 2.0, 'largest_error': 4.0, 'intrinsic_dim': 3}
     """
     d, precision, slope = _gaussian(input_dim, lengthscale)
-    if bounded:
+    if _checks.flag("bounded", bounded):
         return _bounded(d, slope, max(d - 1.0, d / 2.0) * precision**2, (d + 1) * precision)
     return _unbounded(d, slope, (d + 1) * precision**2, precision, precision)
 
@@ -493,7 +493,7 @@ def divergence_free_constants(input_dim: int, lengthscale: float, bounded: bool 
         raise ValueError(
             "expected an input_dim of at least 2, got 1; fields of one dimension have no divergence-free part"
         )
-    if bounded:
+    if _checks.flag("bounded", bounded):
         return _bounded(d, slope, d * (d - 1) / 2.0 * precision**2, (2 * d - 1) * precision)
     return _unbounded(d, slope, (d - 1) * max(3.0, (d + 3) / 2.0) * precision**2, precision, (d - 1) * precision)
 
@@ -602,5 +602,5 @@ def _matrix(coregionalization: Any) -> Tensor:
     is_symmetric = float((gamma - gamma.mT).abs().max()) <= tolerance
     gamma = 0.5 * (gamma + gamma.mT)
     if not is_symmetric or float(torch.linalg.eigvalsh(gamma)[0]) < -tolerance * gamma.shape[0]:
-        raise ValueError(f"expected a symmetric positive semi-definite {name} matrix; pass one, as B B^T")
+        raise ValueError(f"expected a symmetric positive semi-definite {name}, got another matrix; pass one, as B B^T")
     return gamma

@@ -98,7 +98,7 @@ def _rademacher_variance(x: Tensor, y: Tensor, degree: int, is_complex: bool) ->
     inner = (x @ y.mT).square()
     norms = x.square().sum(-1)[..., :, None] * y.square().sum(-1)[..., None, :]
     mixed = inner - x.square() @ y.square().mT
-    second_moment = (norms + (1.0 if is_complex else 2.0) * mixed) ** degree
+    second_moment = (norms + (1.0 if _checks.flag("is_complex", is_complex) else 2.0) * mixed) ** degree
     return (second_moment - inner**degree).clamp_min(0.0), norms == 0.0
 
 

@@ -169,7 +169,7 @@ def _sutherland_schneider(
     cover is needed, as the error is zero in the middle of the ball.
     """
     d, epsilon = _checks.positive_integer("input_dim", input_dim), _common.positive("epsilon", epsilon)
-    scale = min(1.0, float(_common.within("variance", float(variance), 0.0)) + epsilon / 3.0)
+    scale = min(1.0, float(_common.within("variance", _checks.number(variance), 0.0)) + epsilon / 3.0)
     half = d / 2.0
     beta = (half ** (-d / (d + 2)) + half ** (2.0 / (d + 2))) * 2.0 ** ((6 * d + 2) / (d + 2))
     factor = math.log(beta) + 2.0 * d / (d + 2) * _log_size(diameter, second_moment, epsilon)

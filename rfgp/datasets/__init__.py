@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .. import _checks
 from . import (
     concrete,
     diabetes,
@@ -59,10 +60,11 @@ def load(name: str, data_dir: str | Path | None = None, output: str | int | None
     >>> dataset.x_train.shape, dataset.task
     (torch.Size([354, 10]), 'regression')
     """
-    if name not in LOADERS:
+    if not isinstance(name, str) or name not in LOADERS:
         raise ValueError(
             f"expected one of {', '.join(LOADERS)}, or a .csv or .npz file, got {name!r}; choose one of these"
         )
+    _checks.path("data_dir", data_dir)
     return LOADERS[name](data_dir, output)
 
 

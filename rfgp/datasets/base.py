@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -54,6 +54,20 @@ class Dataset:
     outputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        _checks.instance("name", self.name, str, "a name", 'such as "houses"')
+        _checks.choice("task", self.task, get_args(Task))
+        _checks.choice("scaling", self.scaling, get_args(Scaling))
+        if not isinstance(self.outputs, tuple) or not all(isinstance(name, str) for name in self.outputs):
+            raise ValueError(
+                f'expected a tuple of names for outputs, got {self.outputs!r}; such as ("height", "width")'
+            )
+        if self.task == "regression" and self.num_classes is not None:
+            raise ValueError(f"expected no num_classes for regression, got {self.num_classes!r}; leave it None")
+        if self.task == "classification":
+            _checks.positive_integer("num_classes", self.num_classes)
+        for part in ("train", "test"):
+            _checks.inputs(getattr(self, f"x_{part}"), name=f"x_{part}")
+            _checks.tensor(getattr(self, f"y_{part}"), f"y_{part}")
         for x, y, part in ((self.x_train, self.y_train, "train"), (self.x_test, self.y_test, "test")):
             _checks.finite(_checks.inputs(x, self.x_train.shape[-1], f"x_{part}"), f"x_{part}")
             for column in y.unbind(-1) if y.dim() == 2 else (y,):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -211,6 +212,7 @@ def load_wind(data_dir: str | Path | None = None) -> WindField:
     >>> load_wind().window((20, 65), (-90, 10), "mercator").shape
     (19, 41)
     """
+    _checks.path("data_dir", data_dir)
     is_bundled = not (data_dir or os.environ.get(DATA_DIR_VARIABLE))
     arrays = read_arrays(BUNDLED) if is_bundled else read_archive("wind", data_dir)
     missing = [name for name in ("lat", "lon", *FIELDS) if name not in arrays]
@@ -224,7 +226,9 @@ def load_wind(data_dir: str | Path | None = None) -> WindField:
 
 def _borders(name: str, borders: Any) -> tuple[float, float]:
     """Return two finite increasing numbers, or raise."""
-    low, high = (float(border) for border in borders)
+    if not isinstance(borders, Sequence) or len(borders) != 2 or isinstance(borders, str):
+        raise ValueError(f"expected two borders for {name}, got {borders!r}; such as (20.0, 50.0)")
+    low, high = (_checks.number(border) for border in borders)
     if not -math.inf < low < high < math.inf:
         raise ValueError(f"expected two increasing borders for {name}, got {low:g} and {high:g}; swap them")
     return low, high

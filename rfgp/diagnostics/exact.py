@@ -44,8 +44,15 @@ def exact_posterior(
         for several outputs; complex normal ones for complex targets.
     :raises ValueError: where the matrices would not fit in memory, or inputs or targets are bad.
     """
+    _checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as ScaleKernel(RBFKernel())")
+    _checks.instance("likelihood", likelihood, Likelihood, "a GPyTorch likelihood", "such as GaussianLikelihood()")
+    if mean is not None:
+        _checks.instance("mean", mean, gpytorch.means.Mean, "a GPyTorch mean", "such as ConstantMean()")
     _checks.finite(_checks.inputs(train_inputs, name="train_inputs"), "train_inputs")
     _checks.finite(_checks.inputs(x, train_inputs.shape[-1]))
+    _checks.tensor(train_targets, "train_targets")
+    if noise is not None:
+        _checks.floating(noise, "noise")
     exact = copy.deepcopy(getattr(kernel, "exact_kernel", kernel)).double()
     outputs = exact.num_outputs_per_input(train_inputs, x)
     num_rows, num_test = len(train_inputs) * outputs, len(x) * outputs
@@ -97,7 +104,9 @@ def _output_marginals(
     if y.dim() == 1 and outputs == 1:
         y = y.unsqueeze(-1)
     if y.shape != (len(x), outputs):
-        raise ValueError(f"expected train_targets of shape {(len(x), outputs)}, got {tuple(y.shape)}")
+        raise ValueError(
+            f"expected train_targets of shape {(len(x), outputs)}, got {tuple(y.shape)}; pass a column per output"
+        )
     offset, at_points = (_output_mean(mean, part, outputs) for part in (x, points))
     residual = (y.double() - offset).flatten()
     observed = ~torch.isnan(residual)

@@ -26,7 +26,9 @@ def relative_frobenius_error(kernel: Any, x: Tensor, y: Tensor | None = None) ->
     The exact kernel is evaluated in float64, in blocks of rows.
     """
     if not hasattr(kernel, "features"):
-        raise ValueError(f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}")
+        raise ValueError(
+            f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}; wrap it with rfgp.approximate"
+        )
     _checks.finite(_checks.inputs(x))
     other = x if y is None else _checks.finite(_checks.inputs(y, x.shape[-1], "y"), "y")
     exact = copy.deepcopy(kernel.exact_kernel).double()

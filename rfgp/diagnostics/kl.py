@@ -17,6 +17,7 @@ from ..linalg import cholesky, log_determinant
 from ..normal import unclamped
 from .exact import exact_posterior, independent_normal, noise_covariance
 
+_NORMAL = (Normal, torch.distributions.MultivariateNormal, ComplexNormal)
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
 
 
@@ -47,8 +48,14 @@ def kl_divergence(
     >>> kl_divergence(p, q)
     tensor(0.5000, dtype=torch.float64)
     """
+    _checks.flag("joint", joint)
+    for name, distribution in (("p", p), ("q", q)):
+        _checks.instance(name, distribution, _NORMAL, "a normal distribution", "such as model.posterior(x)")
     if p.mean.shape != q.mean.shape:
-        raise ValueError(f"expected distributions of one shape, got {tuple(p.mean.shape)} and {tuple(q.mean.shape)}")
+        raise ValueError(
+            f"expected distributions of one shape, got {tuple(p.mean.shape)} and {tuple(q.mean.shape)}; "
+            "compare them at the same points"
+        )
     if p.mean.is_complex() != q.mean.is_complex():
         kinds = ["complex" if d.mean.is_complex() else "real" for d in (p, q)]
         raise ValueError(
@@ -101,6 +108,10 @@ def kl_to_exact(
     Source: T B.3.5 with the errata.
     """
     _checks.choice("direction", direction, ("approximate_from_exact", "exact_from_approximate"))
+    _checks.flag("noisy", noisy)
+    if not hasattr(model, "covar_module") or not hasattr(model, "likelihood") or isinstance(model, type):
+        got = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise ValueError(f"expected a WeightSpaceGP or an ExactGP for model, got {got}; pass a fitted model")
     train_inputs, train_targets, noise = _training_data(model, train_inputs, train_targets, train_noise)
     likelihood, mean = model.likelihood, getattr(model, "mean_module", None)
     with torch.no_grad():
@@ -131,8 +142,10 @@ def _training_data(
     model: Any, x: Tensor | None, y: Tensor | None, noise: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     if (x is None) != (y is None):
-        raise ValueError("expected train_inputs and train_targets together, got one of them; pass both")
+        given, missing = ("train_inputs", "train_targets") if y is None else ("train_targets", "train_inputs")
+        raise ValueError(f"expected both train_inputs and train_targets, got {given} alone; pass {missing} too")
     if x is not None and y is not None:
+        _checks.tensor(y, "train_targets")
         if noise is None and _is_fixed(model.likelihood) and not _knows_noise(model, y):
             raise ValueError(f"expected the noise of the {len(y)} training rows, got none; pass train_noise=")
         return x, y, noise

@@ -6,35 +6,44 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
+from .. import _checks
 from ..normal import unclamped
+
+_ROUNDING = 1e-5  # of probabilities in single precision
 
 
 def error_rate(probabilities: Tensor, labels: Tensor) -> Tensor:
     """The share of rows whose most probable class is not their label.
 
-    :param probabilities: (N, C).
-    :param labels: (N,), integers.
+    :param probabilities: (N, C), or other scores of the classes.
+    :param labels: (N,), integers from 0 to C - 1.
     :returns: a float64 scalar.
-    :raises ValueError: where shapes disagree.
+    :raises ValueError: where shapes disagree, scores are not finite, or labels are out of range.
 
     >>> error_rate(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]))
     tensor(0.5000, dtype=torch.float64)
     """
-    _check_classes(probabilities, labels)
-    return (probabilities.argmax(-1) != labels).double().mean()
+    known = _checked_labels(probabilities, labels)
+    return (probabilities.argmax(-1) != known).double().mean()
 
 
 def classification_mnll(probabilities: Tensor, labels: Tensor) -> Tensor:
     """The mean negative log likelihood of labels under class probabilities.
 
-    :param probabilities: (N, C).
-    :param labels: (N,), integers.
+    :param probabilities: (N, C), from 0 to 1.
+    :param labels: (N,), integers from 0 to C - 1.
     :returns: a float64 scalar; probabilities of zero count as the smallest positive number.
-    :raises ValueError: where shapes disagree.
+    :raises ValueError: where shapes disagree, or values are out of range.
     """
-    _check_classes(probabilities, labels)
-    chosen = probabilities.gather(-1, labels.long().unsqueeze(-1)).double()
+    known = _checked_labels(probabilities, labels)
+    if bool(((probabilities < 0) | (probabilities > 1 + _ROUNDING)).any()):
+        raise ValueError(
+            f"expected probabilities from 0 to 1, got {float(probabilities.min()):g} to {float(probabilities.max()):g}"
+            "; use likelihood.class_probabilities"
+        )
+    chosen = probabilities.gather(-1, known.unsqueeze(-1)).double()
     return -chosen.clamp_min(torch.finfo(probabilities.dtype).tiny).log().mean()
 
 
@@ -44,11 +53,10 @@ def rmse(mean: Tensor, y: Tensor) -> Tensor:
     :param mean: (N,).
     :param y: (N,).
     :returns: a float64 scalar.
-    :raises ValueError: where shapes disagree.
+    :raises ValueError: where shapes disagree, or values are not finite.
     """
-    if mean.shape != y.shape:
-        raise ValueError(f"expected means of shape {tuple(y.shape)}, got {tuple(mean.shape)}")
-    return (mean - y).double().square().mean().sqrt()
+    _check_shape(_numbers(mean, "mean"), _numbers(y, "y"))
+    return (mean - y).abs().double().square().mean().sqrt()
 
 
 def regression_mnll(predictive: Any, y: Tensor) -> Tensor:
@@ -57,16 +65,39 @@ def regression_mnll(predictive: Any, y: Tensor) -> Tensor:
     :param predictive: a normal distribution with ``mean`` and ``variance`` of shape (N,).
     :param y: (N,).
     :returns: a float64 scalar.
-    :raises ValueError: where shapes disagree.
+    :raises ValueError: where shapes disagree, values are not finite, or variances are not positive.
     """
-    if predictive.mean.shape != y.shape:
-        raise ValueError(f"expected predictions of shape {tuple(y.shape)}, got {tuple(predictive.mean.shape)}")
-    mean, std = predictive.mean.double(), unclamped(predictive).variance.double().sqrt()
+    _checks.instance("predictive", predictive, Distribution, "a normal distribution", "such as likelihood(posterior)")
+    if _numbers(y, "y").is_complex() or predictive.mean.is_complex():
+        raise ValueError("expected real predictions and targets, got complex ones; use log_prob of the distribution")
+    _check_shape(predictive.mean, y)
+    variance = unclamped(predictive).variance.double()
+    if not bool((variance > 0).all()):
+        raise ValueError(
+            f"expected positive variances, got a smallest one of {float(variance.min()):g}; score noisy predictions, "
+            "by likelihood(posterior)"
+        )
+    mean, std = predictive.mean.double(), variance.sqrt()
     return -torch.distributions.Normal(mean, std).log_prob(y.double()).mean()
 
 
-def _check_classes(probabilities: Tensor, labels: Tensor) -> None:
-    if probabilities.dim() != 2 or labels.shape != probabilities.shape[:1]:
+def _checked_labels(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Labels as int64, or raise where they or the scores (N, C) are not what they have to be."""
+    if _checks.finite(_checks.floating(probabilities, "probabilities"), "probabilities").dim() != 2:
         raise ValueError(
-            f"expected probabilities (N, C) and labels (N,), got {tuple(probabilities.shape)} and {tuple(labels.shape)}"
+            f"expected probabilities (N, C), a column per class, got {tuple(probabilities.shape)}; stack them"
+        )
+    return _checks.labels(labels, probabilities, probabilities.shape[-1], "labels")
+
+
+def _numbers(values: Tensor, name: str) -> Tensor:
+    if _checks.tensor(values, name).dtype == torch.bool or values.numel() == 0:
+        raise ValueError(f"expected numbers for {name}, got {values.numel()} of {values.dtype}; pass predictions")
+    return _checks.finite(values, name)
+
+
+def _check_shape(mean: Tensor, y: Tensor) -> None:
+    if mean.shape != y.shape:
+        raise ValueError(
+            f"expected predictions of shape {tuple(y.shape)}, as y has, got {tuple(mean.shape)}; reshape one of the two"
         )

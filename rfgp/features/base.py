@@ -88,7 +88,9 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         :param x: (..., N, d).
         :param y: (..., M, d).
         :param law: as for ``forward``.
+        :raises ValueError: for bad inputs.
         """
+        self._check_pair(x, y)
         return None
 
     @property
@@ -130,6 +132,10 @@ class FeatureMap(torch.nn.Module, abc.ABC):
         _checks.inputs(x, self.input_dim, name)
         reference = next((b for b in self.buffers() if b.is_floating_point()), None)
         return x if reference is None else _checks.same_kind(x, reference, name, "the feature map")
+
+    def _check_pair(self, x: Tensor, y: Tensor) -> None:
+        self._check(x)
+        self._check(y, "y")
 
     @abc.abstractmethod
     def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
@@ -244,8 +250,12 @@ class PolynomialSketch(FeatureMap):
                 f"expected {self.degree} inputs, one per degree of the sketch, got {len(factors)}; "
                 f"make a sketch of degree {len(factors)}"
             )
+        for x in factors:
+            self._check(x)
         if len({x.shape for x in factors}) > 1:
-            raise ValueError(f"expected inputs of one shape, got {[tuple(x.shape) for x in factors]}")
+            raise ValueError(
+                f"expected inputs of one shape, got {[tuple(x.shape) for x in factors]}; pair them row by row"
+            )
         rows = self._rows(*factors)
         return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 

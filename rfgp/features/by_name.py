@@ -54,9 +54,9 @@ def polynomial_sketch(
 
 def paired_width(num_features: int, name: str) -> int:
     """Half of an even number of columns that come in pairs, or raise."""
-    if num_features % 2:
+    if _checks.positive_integer("num_features", num_features) % 2:
         raise ValueError(
             f"expected an even num_features for {name}:ctr, whose columns come in pairs, got {num_features}; "
             f"use {num_features + 1}, or {name}:real"
         )
-    return num_features // 2
+    return int(num_features) // 2

@@ -71,7 +71,7 @@ class RandomFourier(FeatureMap):
         self.spectrum = Gaussian() if spectrum is None else spectrum
         if not isinstance(self.spectrum, Spectrum):
             raise ValueError(f"expected a Spectrum such as Gaussian(), got {spectrum!r}; see rfgp.features.spectra")
-        if orthogonal is not False and orthogonal not in ("dense", "hadamard"):
+        if orthogonal is not False and (not isinstance(orthogonal, str) or orthogonal not in ("dense", "hadamard")):
             raise ValueError(f'expected False, "dense" or "hadamard" for orthogonal, got {orthogonal!r}; choose one')
         if orthogonal and not isinstance(self.spectrum, IsotropicSpectrum):
             raise ValueError(
@@ -171,6 +171,7 @@ class RandomFourier(FeatureMap):
 
         Source: T 2.1.
         """
+        self._check_pair(x, y)
         if not self.spectrum.has_moments:
             return None
         if self.orthogonal and (self.orthogonal == "hadamard" or not isinstance(self.spectrum, Gaussian)):

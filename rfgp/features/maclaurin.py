@@ -57,7 +57,8 @@ class Maclaurin(FeatureMap):
         maps = _maps(maps_by_degree)
         if not maps or min(maps) < 1 or max(maps) >= len(values):
             raise ValueError(
-                f"expected maps of degrees 1 to {values.numel() - 1}, one per coefficient at most, got {list(maps)}"
+                f"expected maps of degrees 1 to {values.numel() - 1}, one per coefficient at most, got {list(maps)}; "
+                "correct the degrees"
             )
         if len({(m.input_dim, m.is_complex) for m in maps.values()}) > 1:
             raise ValueError("expected maps of one input_dim, all real or all complex, got a mixture; make them alike")
@@ -139,6 +140,7 @@ class Maclaurin(FeatureMap):
 
     def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
         """Those of the sketches, times the squared coefficients, summed; None where a sketch has none; (..., N, M)."""
+        self._check_pair(x, y)
         weighted = self._weighted(law).square()[..., None, None, :]
         parts = {n: sketch.moments(x, y) for n, sketch in self.maps_by_degree.items()}
         known = {n: part for n, part in parts.items() if part is not None}

@@ -65,6 +65,7 @@ class OpticalFeatures(FeatureMap):
 
     def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
         """Variance :math:`(k_{2 m} - k_m^2)/D`, with the square that the text leaves out; (..., N, M)."""
+        self._check_pair(x, y)
         mean = optical_kernel(x, y, self.exponent)
         variance = (optical_kernel(x, y, 2 * self.exponent) - mean.square()) / self.num_features
         return Moments(variance, variance)

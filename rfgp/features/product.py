@@ -82,6 +82,7 @@ class ProductSketch(PolynomialSketch):
         :param y: (..., M, d).
         :returns: two (..., N, M) tensors.
         """
+        self._check_pair(x, y)
         single = single_feature_moments(x, y, self.degree, self.weights, self.is_complex)
         return Moments(single.variance / self.num_features, single.pseudo_variance / self.num_features)
 

@@ -68,6 +68,7 @@ class FourierSeries(FeatureMap):
 
     def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
         """Zeros: the features of the series are exact."""
+        self._check_pair(x, y)
         zero = torch.zeros_like(x @ y.mT)
         return Moments(zero, zero)
 

@@ -97,8 +97,8 @@ class Matern(IsotropicSpectrum):
     nu: float = 2.5
 
     def __post_init__(self) -> None:
-        if not isinstance(self.nu, float) or self.nu not in (0.5, 1.5, 2.5):
-            raise ValueError(f"expected nu 0.5, 1.5 or 2.5, got {self.nu!r}; choose one of these")
+        if _checks.number(self.nu) not in (0.5, 1.5, 2.5):
+            raise ValueError(f"expected nu 0.5, 1.5 or 2.5, got {self.nu}; choose one of these")
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         chi = sampling.chi(dim, (width,), generator)
@@ -120,7 +120,7 @@ class RationalQuadratic(IsotropicSpectrum):
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        _checks.number("alpha", self.alpha)
+        _checks.positive("alpha", self.alpha)
 
     def with_directions(self, directions: Tensor, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         base = super().with_directions(directions, dim, generator)
@@ -307,7 +307,7 @@ class Spherical(IsotropicSpectrum):
     def __post_init__(self) -> None:
         _checks.positive_integer("degree", self.degree)
         _checks.positive_integer("dim", self.dim)
-        if _checks.number("a", self.a) < 2.0:
+        if not 2.0 <= _checks.number(self.a) < math.inf:
             raise ValueError(f"expected a of at least 2, got {self.a}; a polynomial with a smaller one has no such law")
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:

@@ -96,6 +96,7 @@ class TensorSRHT(PolynomialSketch):
         :param y: (..., M, d).
         :returns: two (..., N, M) tensors.
         """
+        self._check_pair(x, y)
         pool, pairs = self._pool_and_pairs()
         single = single_feature_moments(x, y, self.degree, "rademacher", self.is_complex)
         if pool == 1:

@@ -46,20 +46,21 @@ class TraceMeasure(Spectrum):
 
     def __post_init__(self) -> None:
         if not callable(self.density):
-            raise ValueError(f"expected a function of frequencies for density, got {type(self.density).__name__}")
+            raise ValueError(f"expected a function of frequencies for density, got {self.density!r}; return mu(w)")
         _checks.positive_integer("dim", self.dim)
-        _checks.number("proposal_scale", self.proposal_scale)
-        values = self.density(self._points)
-        if not isinstance(values, Tensor):
-            raise ValueError(f"expected a density that returns a torch.Tensor, got {type(values).__name__}")
+        _checks.positive("proposal_scale", self.proposal_scale)
+        values = _checks.tensor(self.density(self._points), "density(w)")
         if values.dim() != 3 or values.shape[-1] != values.shape[-2] or len(values) != _POINTS:
-            raise ValueError(f"expected a density of shape (m, T, T) for m frequencies, got {tuple(values.shape)}")
+            raise ValueError(
+                f"expected a density of shape (m, T, T) for m frequencies, got {tuple(values.shape)}; correct it"
+            )
         if not bool(torch.isfinite(values).all()) or not torch.allclose(values, values.mH, atol=1e-10):
             raise ValueError("expected a finite Hermitian density, got another; correct it")
         spectrum = torch.linalg.eigvalsh(values)
         if float(spectrum.min()) < -1e-8 * float(spectrum.max()) or not float(spectrum.max()) > 0:
             raise ValueError(
-                f"expected a positive semidefinite density, got an eigenvalue of {float(spectrum.min()):.3g}"
+                f"expected a positive semidefinite density that is not zero, got eigenvalues from "
+                f"{float(spectrum.min()):.3g} to {float(spectrum.max()):.3g}; correct it"
             )
         if not self._acceptance > 0.01:
             raise ValueError(

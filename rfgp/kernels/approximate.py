@@ -77,8 +77,7 @@ def approximate(
             )
     elif input_dim is not None:
         input_dim = _checks.positive_integer("input_dim", input_dim)
-    if seed is None:
-        seed = int(torch.randint(0, 2**31 - 1, ()))
+    seed = int(torch.randint(0, 2**31 - 1, ())) if seed is None else _checks.seed(seed)
     like = reference(kernel, train_inputs)
     return _approximate(kernel, _Wish(width, input_dim, method, train_inputs, like, itertools.count(seed)))
 

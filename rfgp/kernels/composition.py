@@ -12,11 +12,12 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from torch import Tensor
 
+from .. import _checks
 from ..features import ComplexToReal, FeatureMap, FourierSeries, LinearFeatures, Maclaurin
 from ..features.base import weights_kept_on_error
 from ..operators import Operator
 from ..output_factor import OutputFactor
-from .feature_kernel import FeatureKernel, FeatureStructure, no_operator, reference
+from .feature_kernel import FeatureKernel, FeatureStructure, check_parts, no_operator, reference
 from .scale import share_scale
 
 
@@ -36,6 +37,8 @@ class FeatureScaleKernel(FeatureStructure, ScaleKernel):
     """
 
     def __init__(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> None:
+        check_parts([base_kernel])
+        _checks.instance("scale_kernel", scale_kernel, ScaleKernel, "a ScaleKernel", "whose output scale is shared")
         ScaleKernel.__init__(self, base_kernel, batch_shape=scale_kernel._batch_shape)
         self.active_dims = scale_kernel.active_dims
         share_scale(scale_kernel, self)
@@ -175,6 +178,7 @@ class FeatureSumKernel(_Composite, AdditiveKernel):
     """
 
     def __init__(self, *kernels: Any) -> None:
+        check_parts(kernels)
         if len({kernel.has_output_factor for kernel in kernels}) > 1:
             raise ValueError(
                 "expected a sum of scalar kernels or one of kernels of several outputs, got both; give the scalar ones "
@@ -264,6 +268,7 @@ class FeatureProductKernel(_Composite, ProductKernel):
     """
 
     def __init__(self, *kernels: Any, is_complex: bool = False) -> None:
+        check_parts(kernels)
         if any(kernel.has_output_factor for kernel in kernels):
             raise ValueError(
                 "expected scalar kernels in a product, got one of several outputs; multiply inside MultitaskKernel"
@@ -275,7 +280,7 @@ class FeatureProductKernel(_Composite, ProductKernel):
                     "product; make one of them with another seed"
                 )
         ProductKernel.__init__(self, *kernels)
-        self._is_complex = is_complex
+        self._is_complex = _checks.flag("is_complex", is_complex)
 
     @property
     def exact_kernel(self) -> ProductKernel:

@@ -6,8 +6,11 @@ from typing import Any
 
 from gpytorch.kernels import Kernel, MultitaskKernel
 
+from .. import _checks
+from .checked import CheckedKernel
 
-class DecomposableKernel(MultitaskKernel):
+
+class DecomposableKernel(CheckedKernel, MultitaskKernel):
     r"""A MultitaskKernel with any covariance of the outputs in place of an IndexKernel.
 
     .. math:: K(x, y) = k(x, y)\, \Gamma
@@ -26,6 +29,9 @@ class DecomposableKernel(MultitaskKernel):
     """
 
     def __init__(self, data_covar_module: Kernel, task_covar_module: Any, **kwargs: Any) -> None:
+        _checks.instance(
+            "data_covar_module", data_covar_module, Kernel, "a scalar GPyTorch kernel", "such as RBFKernel()"
+        )
         if getattr(task_covar_module, "covar_matrix", None) is None:
             raise ValueError(
                 f"expected a module with a covar_matrix, got {type(task_covar_module).__name__}; use a "

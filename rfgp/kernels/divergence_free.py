@@ -39,7 +39,9 @@ class DivergenceFreeKernel(OperatorValuedKernel):
 
     def num_outputs(self, input_dim: int) -> int:
         if input_dim < 2:
-            raise ValueError("expected inputs of at least two columns for a divergence-free field, got one")
+            raise ValueError(
+                "expected inputs of at least two columns for a divergence-free field, got one; add a column"
+            )
         return input_dim
 
     def covariance(self, input_dim: int) -> PolynomialMatrix:

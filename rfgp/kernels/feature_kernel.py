@@ -6,7 +6,7 @@ import abc
 import copy
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -22,6 +22,7 @@ from ..features import FeatureMap
 from ..linalg import row_chunks
 from ..operators import Operator
 from ..output_factor import OutputFactor
+from .checked import CheckedKernel
 from .families import Family, family
 from .families.operator_valued import OperatorFamily
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
@@ -31,7 +32,7 @@ from .prediction import FeaturePredictionStrategy
 from .recipe import MapRecipe
 
 
-class FeatureStructure(abc.ABC):
+class FeatureStructure(CheckedKernel, abc.ABC):
     """What every kernel returned by :func:`rfgp.approximate` has beside being a GPyTorch kernel."""
 
     @property
@@ -262,7 +263,7 @@ class FeatureStructure(abc.ABC):
         """A code of what a state has to agree in."""
         return torch.tensor([_state.code(self.description)])
 
-    def set_extra_state(self, state: Tensor) -> None:  # noqa: B027 (nothing is left to do for any kernel)
+    def set_extra_state(self, state: Tensor) -> None:
         """Nothing is left to do where ``prepare_for`` has found the same."""
 
 
@@ -290,6 +291,11 @@ class FeatureKernel(FeatureStructure, Kernel):
     center: Tensor | None
 
     def __init__(self, base_kernel: Kernel, feature_map: FeatureMap | MapRecipe, center: Tensor | None = None) -> None:
+        _checks.instance("base_kernel", base_kernel, Kernel, "an exact GPyTorch kernel", "such as an RBFKernel()")
+        wanted = (FeatureMap, MapRecipe)
+        _checks.instance("feature_map", feature_map, wanted, "a FeatureMap or a MapRecipe", "see rfgp.features")
+        if center is not None and _checks.finite(_checks.floating(center, "center"), "center").dim() != 1:
+            raise ValueError(f"expected a center of shape (d,), got {tuple(center.shape)}; pass one point")
         super().__init__(active_dims=base_kernel.active_dims)
         self.base_kernel = base_kernel
         self.recipe = feature_map if isinstance(feature_map, MapRecipe) else None
@@ -379,6 +385,7 @@ class FeatureKernel(FeatureStructure, Kernel):
         feature_map = self._made_map()
         if operator is None:
             return known.output_factor(feature_map)
+        _checks.instance("operator", operator, Operator, "an operator of rfgp.operators", "such as Divergence()")
         w, columns = known.frequencies(feature_map), feature_map.input_dim
         outputs = known.kernel.num_outputs(columns)
         known.check_operator(operator, columns)
@@ -488,6 +495,15 @@ def _described(kernel: Kernel) -> str:
     known = {name: vars(kernel)[name] for name in _SETTINGS if name in vars(kernel)}
     texts = [f"{k}={float(v) if isinstance(v, int) else v!r}" for k, v in known.items()]
     return re.sub(r" at 0x[0-9a-f]+", "", f"{type(kernel).__name__}({', '.join(texts)})")
+
+
+def check_parts(kernels: Iterable[Any]) -> None:
+    """Raise a ValueError where the parts of a composition are not kernels with features, or there are none."""
+    parts = list(kernels)
+    for part in parts or [None]:
+        _checks.instance(
+            "every part", part, FeatureStructure, "a kernel with features", "wrap it with rfgp.approximate"
+        )
 
 
 def no_operator(operator: Operator | None) -> None:

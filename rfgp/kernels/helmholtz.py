@@ -7,11 +7,12 @@ from typing import Any, Self
 
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 
+from .checked import CheckedKernel
 from .curl_free import CurlFreeKernel
 from .divergence_free import DivergenceFreeKernel
 
 
-class HelmholtzKernel(AdditiveKernel):
+class HelmholtzKernel(CheckedKernel, AdditiveKernel):
     r"""The sum of a curl-free and a divergence-free kernel, each with its own output scale and lengthscale.
 
     .. math:: K = s_1 K_{\text{curl-free}} + s_2 K_{\text{divergence-free}}

@@ -10,11 +10,12 @@ from gpytorch.kernels import IndexKernel, Kernel, MultitaskKernel
 from linear_operator import to_dense
 from torch import Tensor
 
+from .. import _checks
 from ..linalg import cholesky
 from ..operators import Operator
 from ..output_factor import OutputFactor
 from .decomposable import DecomposableKernel
-from .feature_kernel import FeatureStructure, no_operator, reference
+from .feature_kernel import FeatureStructure, check_parts, no_operator, reference
 
 
 class FeatureMultitaskKernel(FeatureStructure, MultitaskKernel):
@@ -33,8 +34,12 @@ class FeatureMultitaskKernel(FeatureStructure, MultitaskKernel):
     """
 
     def __init__(self, data_covar_module: Any, kernel: MultitaskKernel) -> None:
+        check_parts([data_covar_module])
+        _checks.instance("kernel", kernel, MultitaskKernel, "a MultitaskKernel", "whose tasks are shared")
         if data_covar_module.has_output_factor or data_covar_module.is_complex:
-            raise ValueError("expected a scalar kernel with real features for several tasks; use a real or :ctr form")
+            raise ValueError(
+                "expected a scalar kernel with real features for several tasks, got another; use a real or :ctr form"
+            )
         Kernel.__init__(self, active_dims=kernel.active_dims)
         self.data_covar_module = data_covar_module
         self.task_covar_module = kernel.task_covar_module
@@ -115,6 +120,7 @@ class FeatureIndexKernel(FeatureStructure, Kernel):
     """
 
     def __init__(self, base_kernel: IndexKernel) -> None:
+        _checks.instance("base_kernel", base_kernel, IndexKernel, "an IndexKernel", "such as IndexKernel(num_tasks=2)")
         super().__init__(active_dims=base_kernel.active_dims)
         self.base_kernel = base_kernel
 

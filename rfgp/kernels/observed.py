@@ -39,7 +39,7 @@ class LinearlyObservedKernel(OperatorValuedKernel):
     """
 
     def __init__(self, base_kernel: Kernel, operators: Sequence[Operator], **kwargs: Any) -> None:
-        known = () if isinstance(operators, Operator) else tuple(operators)
+        known = tuple(operators) if isinstance(operators, Sequence) else ()
         if not known or not all(isinstance(operator, Operator) for operator in known):
             raise ValueError(f"expected a list of rfgp.operators, got {operators!r}; such as [Value(), Gradient()]")
         _check_parts(_leaves(base_kernel))

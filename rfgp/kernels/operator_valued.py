@@ -13,10 +13,11 @@ from torch import Tensor
 
 from .. import _checks
 from ..operators import Polynomial, PolynomialMatrix
+from .checked import CheckedKernel
 from .derivatives import partial_derivatives
 
 
-class OperatorValuedKernel(Kernel, abc.ABC):
+class OperatorValuedKernel(CheckedKernel, Kernel, abc.ABC):
     r"""A kernel of functions with T outputs whose spectral density is that of a scalar kernel times a matrix.
 
     .. math:: K(x, y) = P(\partial)\, k(\tau)\big|_{\tau = x - y} = E_{w \sim \rho}\big[e^{i w^\top (x - y)}\,

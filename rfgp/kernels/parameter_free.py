@@ -10,8 +10,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from .checked import CheckedKernel
 
-class ParameterFreeKernel(Kernel, abc.ABC):
+
+class ParameterFreeKernel(CheckedKernel, Kernel, abc.ABC):
     """A kernel without parameters, whose ``batch_shape`` repeats it; buffers belong to all of the batch."""
 
     @abc.abstractmethod

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .. import _checks
 from ..allocation import optimized_maclaurin, random_maclaurin
 from ..features import Maclaurin
 from ..features.by_name import FORMS, SKETCHES
@@ -52,6 +53,9 @@ class MapRecipe:
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
+        _checks.instance("method", self.method, str, "the name of a method", f"one of {', '.join(METHODS)}")
+        _checks.positive_integer("num_features", self.num_features)
+        _checks.seed(self.seed)
         form = self.method.partition(":")[2]
         if self.name not in METHODS or form not in ("", *FORMS):
             raise ValueError(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import _checks
 from ..features import HyperbolicSecant
 from .parameter_free import ParameterFreeKernel
 
@@ -29,9 +30,7 @@ class SkewedChiSquaredKernel(ParameterFreeKernel):
 
     def __init__(self, skewness: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not skewness > 0:
-            raise ValueError(f"expected a positive skewness, got {skewness}; inputs have to exceed its negative")
-        self.skewness = float(skewness)
+        self.skewness = _checks.positive("skewness", skewness, "inputs have to exceed its negative")
 
     def log_inputs(self, x: Tensor) -> Tensor:
         """The logarithms log(x + c), in whose differences the kernel is shift-invariant."""

@@ -60,7 +60,9 @@ class SpectralDensityKernel(OperatorValuedKernel):
 
     def num_outputs(self, input_dim: int) -> int:
         if input_dim != self.measure.dim:
-            raise ValueError(f"expected inputs of {self.measure.dim} columns as the density has, got {input_dim}")
+            raise ValueError(
+                f"expected inputs of {self.measure.dim} columns as the density has, got {input_dim}; pass these columns"
+            )
         return self._outputs
 
     def covariance(self, input_dim: int) -> PolynomialMatrix:

@@ -7,6 +7,8 @@ import torch
 from gpytorch.constraints import Positive
 from torch import Tensor
 
+from .. import _checks
+
 
 class ConstantCovariance(gpytorch.Module):
     r"""A known covariance of the outputs.
@@ -24,7 +26,9 @@ class ConstantCovariance(gpytorch.Module):
         super().__init__()
         _check_symmetric("matrix", matrix)
         if bool(torch.linalg.cholesky_ex(matrix.double())[1]):
-            raise ValueError("expected a positive definite covariance of the outputs, got one that is not")
+            raise ValueError(
+                "expected a positive definite covariance of the outputs, got one that is not; add to its diagonal"
+            )
         self.register_buffer("covar_matrix", matrix.detach().clone())
 
 
@@ -77,7 +81,6 @@ class GraphLaplacianCovariance(gpytorch.Module):
 
 
 def _check_symmetric(name: str, matrix: Tensor) -> None:
-    if not isinstance(matrix, Tensor) or not bool(torch.isfinite(matrix).all()):
-        raise ValueError(f"expected a finite tensor for {name}, got {type(matrix).__name__}; correct it")
+    _checks.finite(_checks.floating(matrix, name), name)
     if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1] or not torch.allclose(matrix, matrix.mT):
         raise ValueError(f"expected a symmetric {name} (T, T), got shape {tuple(matrix.shape)}; correct it")

@@ -10,6 +10,7 @@ import gpytorch
 import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Generator, Tensor
+from torch.distributions import Distribution
 
 from .. import _checks
 from ..normal import unclamped
@@ -61,6 +62,8 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
             if num_classes is None:
                 raise ValueError("expected targets or num_classes, got neither; pass the training labels")
             targets = torch.zeros(0, dtype=torch.long)
+        if _checks.integers(targets, "targets", "class labels").dim() != 1:
+            raise ValueError(f"expected targets of shape (N,), got {tuple(targets.shape)}; flatten them")
         if num_classes is None:
             known = _checks.labels(targets, targets.unsqueeze(-1), torch.iinfo(torch.int64).max, "targets")
             num_classes = int(known.max()) + 1 if known.numel() else 0
@@ -70,8 +73,8 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         super().__init__(
             targets,
             alpha_epsilon=_positive(alpha_epsilon),
-            learn_additional_noise=learn_additional_noise,
-            dtype=dtype or torch.get_default_dtype(),
+            learn_additional_noise=_checks.flag("learn_additional_noise", learn_additional_noise),
+            dtype=torch.get_default_dtype() if dtype is None else _checks.floating_dtype("dtype", dtype),
             **kwargs,
         )
 
@@ -106,13 +109,23 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         :param num_samples: the number of draws of the Monte Carlo average.
         :param generator: a CPU generator for the draws; PyTorch's default one where it is None.
         :returns: (N, C); rows sum to one.
+        :raises ValueError: for another distribution, or a number of draws below one.
         """
+        draws, generator = _checks.positive_integer("num_samples", num_samples), _checks.generator(generator)
+        _checks.instance(
+            "latent", latent, Distribution, "the posterior of the latent functions", "pass model.posterior(x)"
+        )
+        if latent.mean.dim() != 2 or len(latent.mean) != self.num_classes:
+            raise ValueError(
+                f"expected latent functions of shape ({self.num_classes}, N), one per class, got "
+                f"{tuple(latent.mean.shape)}; pass the posterior of a model with this likelihood"
+            )
         mean, std = latent.mean.mT, unclamped(latent).stddev.mT
         total = torch.zeros_like(mean)
-        for _ in range(num_samples):
+        for _ in range(draws):
             draw = torch.randn(mean.shape, generator=generator, dtype=torch.float32).to(mean)
             total += torch.softmax(mean + std * draw, dim=-1)
-        return total / num_samples
+        return total / draws
 
     def select_alpha_epsilon(
         self,
@@ -136,8 +149,11 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         :returns: the mean negative log likelihood for each value of the grid.
         :raises ValueError: for an empty grid, or where the model has another likelihood.
         """
-        if not len(grid):
-            raise ValueError("expected a non-empty grid of alpha_epsilon, got an empty one")
+        if not isinstance(grid, list | tuple) or not grid:
+            raise ValueError(f"expected values of alpha_epsilon for grid, got {grid!r}; such as (0.01, 0.1)")
+        seed = _checks.seed(seed)
+        values = [_positive(alpha) for alpha in grid]
+        _checks.finite(_checks.inputs(x))
         if getattr(model, "likelihood", None) is not self:
             raise ValueError("expected a model with this very likelihood, got another; call model.likelihood")
         known = _checks.labels(labels, x, self.num_classes, "labels")
@@ -145,7 +161,7 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         best = self.alpha_epsilon
         try:
             with torch.no_grad():
-                for alpha in grid:
+                for alpha in values:
                     self.set_alpha_epsilon(alpha)
                     generator = torch.Generator().manual_seed(seed)
                     probabilities = self.class_probabilities(model.posterior(x), num_samples, generator)
@@ -174,6 +190,4 @@ def dirichlet_targets(alpha_epsilon: float) -> DirichletTargets:
 
 
 def _positive(alpha_epsilon: float) -> float:
-    if not math.isfinite(alpha_epsilon) or alpha_epsilon <= 0:
-        raise ValueError(f"expected a positive alpha_epsilon, got {alpha_epsilon!r}; values around 0.01 are usual")
-    return float(alpha_epsilon)
+    return _checks.positive("alpha_epsilon", alpha_epsilon, "values around 0.01 are usual")

@@ -62,7 +62,7 @@ class MultitaskFixedNoiseGaussianLikelihood(_GaussianLikelihoodBase):
         super().__init__(noise_covar=FixedGaussianNoise(_variances(noise)))
         self.num_tasks: int = noise.shape[-1]
         self.second_noise_covar: MultitaskHomoskedasticNoise | None = None
-        if learn_additional_noise:
+        if _checks.flag("learn_additional_noise", learn_additional_noise):
             self.second_noise_covar = MultitaskHomoskedasticNoise(
                 self.num_tasks,
                 noise_prior=noise_prior,
@@ -235,9 +235,7 @@ def _independent(function: MultitaskMultivariateNormal) -> MultitaskMultivariate
 
 def _variances(noise: Any, num_points: int | None = None, num_tasks: int | None = None) -> Tensor:
     """Return noise variances (..., N, T), or raise."""
-    if not isinstance(noise, Tensor) or not noise.is_floating_point():
-        got = noise.dtype if isinstance(noise, Tensor) else type(noise).__name__
-        raise ValueError(f"expected a floating-point tensor for noise, got {got}; pass a variance per point and task")
+    _checks.floating(noise, "noise")
     points, tasks = num_points or "N", num_tasks or "T"
     is_fitting = noise.dim() >= 2 and num_points in (None, noise.shape[-2]) and num_tasks in (None, noise.shape[-1])
     if not is_fitting or noise.shape[-1] == 0:

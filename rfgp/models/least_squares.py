@@ -77,14 +77,12 @@ class VectorLeastSquares:
         self.covar_module = with_features(kernel)
         if self.covar_module.is_complex:
             raise ValueError("expected a kernel with real features, got complex ones; use the real or :ctr form")
-        if not tolerance > 0.0:
-            raise ValueError(f"expected a positive tolerance, got {tolerance}; 1e-8 is usual")
         self.regularization = _checked_penalty("regularization", regularization)
         name = "manifold_regularization"
         self.manifold_regularization = _checked_penalty(name, manifold_regularization, is_zero_allowed=True)
         self.output_operator = None if output_operator is None else _checked_operator(output_operator)
         self.solver = _checks.choice("solver", solver, SOLVERS)
-        self.tolerance = float(tolerance)
+        self.tolerance = _checks.positive("tolerance", tolerance, "1e-8 is usual")
         self.max_iterations = _checks.positive_integer("max_iterations", max_iterations)
         self.num_iterations: int | None = None
         """Iterations of the last fit by "lbfgs"."""
@@ -138,7 +136,9 @@ class VectorLeastSquares:
             self._check_inputs(unlabelled, "unlabelled")
             _checks.same_kind(unlabelled, x, "unlabelled", "x")
             if unlabelled.shape[-1] != x.shape[-1]:
-                raise ValueError(f"expected {x.shape[-1]} columns in unlabelled as in x, got {unlabelled.shape[-1]}")
+                raise ValueError(
+                    f"expected {x.shape[-1]} columns in unlabelled as in x, got {unlabelled.shape[-1]}; cut it"
+                )
             every = torch.cat([x, unlabelled])
         if has_graph and laplacian is None:
             raise ValueError(
@@ -378,28 +378,28 @@ def _output_factor(kernel: FeatureStructure, operator: Operator | None = None) -
 
 
 def _checked_penalty(name: str, value: float, is_zero_allowed: bool = False) -> float:
-    is_number = isinstance(value, int | float)
-    if not is_number or not 0.0 <= value < float("inf") or (value == 0.0 and not is_zero_allowed):
+    penalty = _checks.number(value)
+    if not 0.0 <= penalty < float("inf") or (penalty == 0.0 and not is_zero_allowed):
         wanted = "at least 0" if is_zero_allowed else "positive"
         raise ValueError(f"expected a finite {name} that is {wanted}, got {value}; try 1e-6")
-    return float(value)
+    return penalty
 
 
 def _checked_operator(operator: Tensor) -> Tensor:
-    if not isinstance(operator, Tensor) or not operator.is_floating_point() or operator.dim() != 2:
-        got = tuple(operator.shape) if isinstance(operator, Tensor) else type(operator).__name__
-        raise ValueError(f"expected a floating-point output_operator of shape (T', T), got {got}; pass a matrix")
+    if _checks.floating(operator, "output_operator").dim() != 2 or 0 in operator.shape:
+        raise ValueError(f"expected an output_operator of shape (T', T), got {tuple(operator.shape)}; pass a matrix")
     return _checks.finite(operator.detach().double(), "output_operator")
 
 
 def _checked_targets(y: Tensor, x: Tensor, columns: int) -> Tensor:
     """Targets (l, T') in float64."""
-    if not isinstance(y, Tensor) or not y.is_floating_point():
-        got = y.dtype if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f"expected a floating-point tensor for y, got {got}; convert it, or encode class labels")
+    if not _checks.tensor(y, "y").is_floating_point():
+        raise ValueError(f"expected floating-point y, got {y.dtype}; convert it, or encode class labels")
     two_dimensional = y.unsqueeze(-1) if y.dim() == 1 and columns == 1 else y
     if two_dimensional.shape != (len(x), columns):
-        raise ValueError(f"expected y of shape {(len(x), columns)}, one row per row of x, got {tuple(y.shape)}")
+        raise ValueError(
+            f"expected y of shape {(len(x), columns)}, one row per row of x, got {tuple(y.shape)}; reshape it"
+        )
     _checks.same_kind(y, x, "y", "x")
     return _checks.finite(two_dimensional.detach(), "y").double()
 
@@ -409,7 +409,8 @@ def _checked_laplacian(laplacian: Tensor, x: Tensor) -> Tensor:
     if not isinstance(laplacian, Tensor) or laplacian.shape != (len(x), len(x)):
         got = tuple(laplacian.shape) if isinstance(laplacian, Tensor) else type(laplacian).__name__
         raise ValueError(
-            f"expected a laplacian of shape {(len(x), len(x))} for labelled and unlabelled inputs together, got {got}"
+            f"expected a laplacian of shape {(len(x), len(x))} for labelled and unlabelled inputs together, got {got}; "
+            "use rfgp.models.knn_laplacian"
         )
     if laplacian.device != x.device:
         raise ValueError(f"expected a laplacian on {x.device}, where x is, got {laplacian.device}; move it")

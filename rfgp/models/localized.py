@@ -71,14 +71,14 @@ class LocalizedMaclaurinGP(torch.nn.Module):
             )
         if type(likelihood) is not GaussianLikelihood:
             raise ValueError(f"expected a GaussianLikelihood, got {type(likelihood).__name__}; use WeightSpaceGP")
-        if not threshold > 0:
-            raise ValueError(f"expected a positive threshold, got {threshold}; 2 is usual")
         self.covar_module = kernel
         self.likelihood = likelihood
         self.num_features = _checks.positive_integer("num_features", num_features)
-        self.threshold = threshold
-        self.seed = seed
-        self._given_centers = centers.clone() if isinstance(centers, Tensor) else centers
+        self.threshold = _checks.positive("threshold", threshold, "2 is usual")
+        self.seed = _checks.seed(seed)
+        if centers is not None:
+            _checks.finite(_checks.inputs(centers, name="centers"), "centers")
+        self._given_centers = None if centers is None else centers.clone()
         self._fitted: _Fitted | None = None
         self.training_data: list[tuple[Tensor, Tensor, None]] = []
 
@@ -117,7 +117,8 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         _checks.finite(_checks.inputs(x))
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
-        _checks.targets(y, x)
+        if _checks.targets(y, x).is_complex():
+            raise ValueError(f"expected real targets, got {y.dtype}; use WeightSpaceGP with ComplexGaussianLikelihood")
         with torch.no_grad():
             scaled = self._scaled(x)
             if self._given_centers is None:

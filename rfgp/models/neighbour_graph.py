@@ -38,10 +38,9 @@ def knn_laplacian(
     if x.dim() != 2 or len(x) < 2:
         raise ValueError(f"expected at least two inputs of shape (N, d), got {tuple(x.shape)}; pass all inputs at once")
     _checks.positive_integer("neighbours", neighbours, len(x) - 1)
-    if lengthscale is not None and not 0.0 < lengthscale < float("inf"):
-        raise ValueError(
-            f"expected a positive lengthscale, got {lengthscale}; a typical distance of neighbours is usual"
-        )
+    _checks.flag("is_normalized", is_normalized)
+    if lengthscale is not None:
+        lengthscale = _checks.positive("lengthscale", lengthscale, "a typical distance of neighbours is usual")
     try:
         found = importlib.import_module("sklearn.neighbors")
     except ImportError:

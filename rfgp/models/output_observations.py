@@ -54,8 +54,7 @@ class OutputObservations(Observations):
 
     def _targets(self, x: Tensor, y: Tensor, basis: Tensor) -> tuple[Tensor, Tensor]:
         """Columns [y, basis] with the mean of y for what is missing, and where y is observed, (N, T)."""
-        if not isinstance(y, Tensor):
-            raise ValueError(f"expected a torch.Tensor for y, got {type(y).__name__}; use torch.as_tensor")
+        _checks.tensor(y, "y")
         values = y.unsqueeze(-1) if y.dim() == 1 and self.num_outputs == 1 else y
         if not y.is_floating_point() or values.shape != (len(x), self.num_outputs):
             wanted = f"({len(x)}, {self.num_outputs})"
@@ -68,7 +67,7 @@ class OutputObservations(Observations):
         if bool(torch.isinf(values).any()):
             raise ValueError("expected finite targets, or NaN for missing ones, got infinite ones; correct them")
         if not bool(observed.any()):
-            raise ValueError("expected at least one observed target, got NaN only")
+            raise ValueError("expected at least one observed target, got NaN only; leave these rows out")
         known = torch.where(observed, values, values.nanmean(0).nan_to_num(0.0))
         return torch.cat([known, basis], dim=-1), observed
 
@@ -280,7 +279,9 @@ def output_observations(
     """
     tasks = getattr(likelihood, "num_tasks", num_outputs)
     if tasks != num_outputs:
-        raise ValueError(f"expected a likelihood of {num_outputs} outputs as the kernel has, got one of {tasks}")
+        raise ValueError(
+            f"expected a likelihood of {num_outputs} outputs as the kernel has, got one of {tasks}; correct it"
+        )
     _check_no_batch(likelihood)
     if isinstance(likelihood, MultitaskFixedNoiseGaussianLikelihood):
         return FixedOutputNoise(likelihood, num_outputs)

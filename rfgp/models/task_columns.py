@@ -24,17 +24,16 @@ def task_columns(y: Tensor, tasks: Tensor, num_tasks: int) -> Tensor:
     tensor([[nan, 1.],
             [2., nan]])
     """
-    if y.dim() != 1 or not y.is_floating_point():
+    if _checks.floating(y, "y").dim() != 1:
         raise ValueError(f"expected floating-point targets (N,), got {y.dtype} {tuple(y.shape)}; flatten them")
     count = _checks.positive_integer("num_tasks", num_tasks)
-    is_integer = isinstance(tasks, Tensor) and not tasks.is_floating_point() and tasks.dtype != torch.bool
-    if not is_integer or tasks.shape != y.shape or (len(y) and not 0 <= int(tasks.min()) <= int(tasks.max()) < count):
-        raise ValueError(f"expected integer tasks of shape {tuple(y.shape)} from 0 to {count - 1}, got {_found(tasks)}")
+    _checks.integers(tasks, "tasks", "tasks")
+    if tasks.shape != y.shape or (len(y) and not 0 <= int(tasks.min()) <= int(tasks.max()) < count):
+        wanted = f"{tuple(y.shape)} from 0 to {count - 1}"
+        raise ValueError(f"expected integer tasks of shape {wanted}, got {_found(tasks)}; renumber them")
     columns = y.new_full((len(y), num_tasks), torch.nan)
     return columns.scatter(1, tasks.long().unsqueeze(-1), y.unsqueeze(-1))
 
 
-def _found(tasks: object) -> str:
-    if not isinstance(tasks, Tensor):
-        return type(tasks).__name__
-    return f"{tasks.dtype} {tuple(tasks.shape)}" + (f" up to {float(tasks.max()):g}" if tasks.numel() else "")
+def _found(tasks: Tensor) -> str:
+    return f"{tuple(tasks.shape)}" + (f" from {int(tasks.min())} to {int(tasks.max())}" if tasks.numel() else "")

@@ -219,6 +219,8 @@ class WeightSpaceGP(torch.nn.Module):
                 f"expected a torch.Tensor for x beside y, got {type(x).__name__}; use torch.as_tensor, or give batches "
                 "(x, y) or (x, y, noise) from a loader alone"
             )
+        if not isinstance(x, Iterable):
+            raise ValueError(f"expected inputs x, or batches from a loader, got {type(x).__name__}; call fit(x, y)")
         total: GramStatistics | None = None
         data: list[_Batch] = []
         some: SomeRows | None = None
@@ -699,6 +701,7 @@ def _scaled_features(kernel: Any, x: Tensor) -> Tensor:
 
 def _values(snapshot: Snapshot, is_complex: bool, weights: Tensor, x: Tensor) -> Tensor:
     """The function of weights (..., D, 1) at x (..., N, d): (..., N), of the dtype of x, or complex."""
+    _checks.finite(_checks.inputs(x).detach())
     kernel, mean = snapshot
     scaled = weights * kernel.output_factor().double()
     chunks = row_chunks(x.shape[-2], scaled.shape[-2])
@@ -719,6 +722,8 @@ def _same(a: Tensor, b: Tensor | None) -> bool:
 
 def _unpack(batch: Any) -> _Batch:
     if not isinstance(batch, list | tuple) or len(batch) not in (2, 3):
-        raise ValueError(f"expected batches (x, y) or (x, y, noise) from the loader, got {type(batch).__name__}")
+        raise ValueError(
+            f"expected batches (x, y) or (x, y, noise) from the loader, got {type(batch).__name__}; yield pairs"
+        )
     x, y, *noise = batch
     return x, y, noise[0] if noise else None

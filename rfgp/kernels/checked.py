@@ -1,0 +1,32 @@
+"""Kernels that say what is wrong with their inputs before GPyTorch trips over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from .. import _checks
+
+
+class CheckedKernel:
+    """What comes before GPyTorch's Kernel among the bases of a kernel, so that calls are checked first."""
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """The kernel of x1 (..., N, d) and x2 (..., M, d), as GPyTorch gives it; (N,) stands for a single column.
+
+        :raises ValueError: for inputs that are not dense floating-point tensors, or differ in their columns.
+        """
+        shapes = [_shape(x, name) for name, x in (("x1", x1), ("x2", x2)) if x is not None or name == "x1"]
+        if shapes[0][-1] != shapes[-1][-1]:
+            raise ValueError(
+                f"expected x1 and x2 with equally many columns, got {shapes[0][-1]} and {shapes[-1][-1]}; use "
+                "unsqueeze(0) for a single row"
+            )
+        return super().__call__(x1, x2, *args, **kwargs)  # type: ignore[misc]
+
+
+def _shape(x: Any, name: str) -> tuple[int, ...]:
+    if _checks.floating(x, name).dim() == 0:
+        raise ValueError(f"expected {name} of shape (..., N, d), got a single number; use {name}.reshape(1, 1)")
+    return (*x.shape, 1) if x.dim() == 1 else tuple(x.shape)
