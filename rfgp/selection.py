@@ -139,6 +139,7 @@ def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed
     :param seed: as for :func:`rank_methods`.
     """
     seed = _checks.seed(seed)
+    _check_kernel(kernel)
     _checks.inputs(train_inputs, name="train_inputs")
     names = _for_auto(kernel, train_inputs.shape[-1])
     ranking = rank_methods(kernel, num_features, train_inputs, methods=names, seed=seed)
@@ -178,6 +179,7 @@ def suggest_num_features(
     """
     tolerance, seed = _checks.positive("tolerance", tolerance, "0.1 is ten per cent"), _checks.seed(seed)
     time_limit = _checks.positive("time_limit", time_limit, "60 is usual")
+    _check_kernel(kernel)
     sample, num_rows = _sample(train_inputs, seed), _num_rows(train_inputs)
     _applicable(kernel, sample.shape[-1])  # which raises where there are no features
     correlation = _correlation(kernel, sample)
@@ -272,6 +274,10 @@ def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedErr
         )
     seed = _checks.seed(seed)
     return _predict(kernel, _sample(x, seed), _num_rows(x), seed)
+
+
+def _check_kernel(kernel: Kernel) -> None:
+    _checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as gpytorch.kernels.RBFKernel()")
 
 
 def _sample(x: Tensor, seed: int) -> Tensor:

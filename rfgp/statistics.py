@@ -392,6 +392,11 @@ class GramStatistics:
         :param path: the file to read.
         :raises ValueError: for a file that :meth:`save` has not written, or that has changed since.
         """
+        _checks.instance("path", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
+        if os.path.isdir(path):
+            raise ValueError(
+                f"expected a file that GramStatistics.save wrote, got the folder {os.fspath(path)!r}; name it"
+            )
         with open(path, "rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise ValueError(
@@ -418,8 +423,7 @@ class GramStatistics:
         product_dtype: torch.dtype,
     ) -> None:
         """Raise a ValueError where :meth:`update` cannot add rows."""
-        if product_dtype not in (torch.float32, torch.float64):
-            raise ValueError(f"expected torch.float32 or torch.float64 for product_dtype, got {product_dtype}")
+        _checks.product_dtype(product_dtype)
         _check_part("features", features, (None, self.num_features), self._gram, self._gram.is_complex())
         rows = len(features)
         _check_part("targets", targets, (rows, len(self.shift)), self._gram, self.shift.is_complex())
@@ -431,7 +435,7 @@ class GramStatistics:
             _check_part("log_noise", log_noise, (rows,), self._gram)
         if groups is None:
             return
-        kind = groups.dtype if isinstance(groups, Tensor) else type(groups).__name__
+        kind = _checks.tensor(groups, "groups").dtype
         if kind not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
             raise ValueError(f"expected a tensor of integers for groups, got {kind}; number the groups from 0")
         known = len(self.count)

@@ -227,22 +227,22 @@ def test_a_state_dict_carries_no_graph():
 WIDE = 600
 
 
-def wide(kind, rows_of_all):
+def wide(kind, rows_of_all, shift=0.0):
     features, targets = DTYPES[kind]
     generator = torch.Generator().manual_seed(0)
     phi = torch.randn(ROWS, WIDE, dtype=features, generator=generator)[rows_of_all]
     t = torch.randn(ROWS, TARGETS, dtype=targets, generator=generator)[rows_of_all]
     noise, groups = torch.arange(1.0, ROWS + 1)[rows_of_all], (torch.arange(ROWS) % GROUPS)[rows_of_all]
-    return GramStatistics(WIDE, TARGETS, GROUPS, features.is_complex, targets.is_complex).update(
-        phi, t, 1.0 / noise, noise.log(), groups
-    )
+    center = torch.full((TARGETS,), shift, dtype=targets)
+    empty = GramStatistics(WIDE, TARGETS, GROUPS, features.is_complex, targets.is_complex, shift=center)
+    return empty.update(phi, t, 1.0 / noise, noise.log(), groups)
 
 
 def _reduce_in_process(rank, kinds, folder):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/init", rank=rank, world_size=2)
     for kind in kinds:
-        statistics = wide(kind, slice(0, 25) if rank == 0 else slice(25, ROWS))
+        statistics = wide(kind, slice(0, 25) if rank == 0 else slice(25, ROWS), shift=1.0 + rank)
         if rank == 0:
             assert_hermitian(statistics)
         statistics.all_reduce().save(f"{folder}/{kind}-{rank}.pt")
@@ -258,3 +258,30 @@ def test_all_reduce_over_two_processes_that_looked_at_the_sums_or_not(tmp_path):
             reduced = GramStatistics.load(tmp_path / f"{kind}-{rank}.pt")
             assert_hermitian(reduced)
             assert_same(reduced, whole)
+
+
+@pytest.mark.parametrize("kind", ["real", "complex"])
+def test_a_shift_changes_no_sum(kind):
+    plain, other = wide(kind, slice(0, 25)), wide(kind, slice(25, ROWS))
+    for one, two in ((3.0, 3.0), (3.0, -7.0), (0.0, 2.0)):
+        first, second = wide(kind, slice(0, 25), one), wide(kind, slice(25, ROWS), two)
+        assert_same(first, plain)
+        assert_same(first.merge(second), plain.merge(other))
+        assert_same(first.merge(second).subtract(second), plain)
+        assert_same(first.shifted(second.shift), plain)
+        assert_same(GramStatistics.concatenate([first, second]), GramStatistics.concatenate([plain, other]))
+        assert_same(GramStatistics.from_state_dict(first.state_dict()), plain)
+        assert_same(first.pooled(), plain.pooled())
+        assert_same(first.of_group(1), plain.of_group(1))
+
+
+def test_targets_far_from_zero_keep_their_digits():
+    generator = torch.Generator().manual_seed(0)
+    features, small = torch.randn(50, 3, generator=generator).double(), torch.randn(50, 1, generator=generator).double()
+    far = small + 1e8
+    shifted = GramStatistics(3, 1, shift=far.mean(0)).update(features, far)
+    deviation = far - far.mean(0)
+    torch.testing.assert_close(shifted.target_variances, deviation.square().mean(0, keepdim=True), rtol=1e-12, atol=0.0)
+    first = GramStatistics(3, 1, shift=far[:1].mean(0)).update(features[:20], far[:20])
+    second = GramStatistics(3, 1, shift=far[20:].mean(0)).update(features[20:], far[20:])
+    torch.testing.assert_close(first.merge(second).target_variances, shifted.target_variances, rtol=1e-10, atol=0.0)

@@ -175,6 +175,12 @@ class Coordinates:
         """The tensors that are set."""
         return [parameter for member in self.members for parameter in member.parameters]
 
+    @property
+    def has_defaults(self) -> bool:
+        """Whether a positive parameter has the value that GPyTorch gives it."""
+        positive = [member.parameters[0] for member in self.members if isinstance(member, Logarithmic)]
+        return any(bool((parameter == 0).all()) for parameter in positive)
+
     def values(self) -> np.ndarray:
         """The coordinates of the present parameters."""
         return np.concatenate([member.values().cpu().numpy() for member in self.members])

@@ -10,6 +10,7 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
@@ -25,8 +26,9 @@ from .starts import center_inputs, sample_rows, start_from_data
 
 _TRIALS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (3.0, 0.1))
 """By what lengthscales and noise are multiplied for the starts that are tried."""
-_TRIAL_EVALUATIONS = 25
-_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+_TRIAL_EVALUATIONS, _SHARE = 25, 12
+"""Evaluations of one trial: at most so many, and at most this fraction of all that are allowed."""
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Gradients per row and e-fold of a parameter that count as zero."""
 _PRECISION = {torch.float64: 1e-12, torch.float32: 1e-7}
 
@@ -38,7 +40,7 @@ class FitSummary:
     :param log_marginal_likelihood: the value reached, summed over rows and classes, without priors, for the targets in
         their own units.
     :param initial_log_marginal_likelihood: the value at the start.
-    :param evaluations: how many times evidence and gradient of all rows were evaluated.
+    :param evaluations: how many times evidence and gradient of all rows were evaluated, to compare starts included.
     :param converged: whether the gradient is zero to tolerance, but for parameters at a bound.
     :param message: what ended the training, in plain words.
     :param seconds: wall-clock time.
@@ -88,7 +90,7 @@ def fit(
         those of the ExactGP.
     :param noise: noise variances of the shape of y, for a WeightSpaceGP with fixed noise.
     :param max_evaluations: a limit on evaluations of evidence and gradient of all rows. Starts are compared before, on
-        at most 1,000 rows.
+        1,000 rows where there are more, and not where the limit is below 12.
     :param initialize: whether to start output scale, noise and mean from the moments of the targets, and lengthscales,
         periods and offsets that have GPyTorch's default values from distances between inputs, at several scales; else
         training starts from the present values.
@@ -109,6 +111,9 @@ def fit(
     if not isinstance(model, WeightSpaceGP | ExactGP):
         raise ValueError(f"expected a WeightSpaceGP or a GPyTorch ExactGP, got {type(model).__name__}; pass a model")
     limit = _checks.positive_integer("max_evaluations", max_evaluations)
+    _checks.flag("initialize", initialize)
+    if progress is not None:
+        _checks.flag("progress", progress)
     before = Rollback(model)
     run = None
     try:
@@ -154,17 +159,19 @@ class _Run:
         lengths: set[int] = set()
         noises: set[int] = set()
         center_inputs(self.model, objective.x)
+        present = Coordinates(_parts(self.model), moments)
+        self.trained = None if present.has_defaults else present
+        self.incoming = present.values()
         known = objective.kernel_and_inputs()
         if initialize and known is not None:
             lengths, noises = start_from_data(self.model, *known, moments)
         self.coordinates = Coordinates(_parts(self.model), moments)
         self.lengths, self.noises = self.coordinates.mask(lengths), self.coordinates.mask(noises)
-        self.maximizer: Maximizer | None = None
+        self.maximizers: list[Maximizer] = []
         self.initial: float | None = None
 
     def summary(self) -> FitSummary:
         """Train, and say what was done."""
-        starts = self._starts()
         bar = tqdm(
             total=self.limit,
             desc="fit",
@@ -181,25 +188,29 @@ class _Run:
             return value, gradient
 
         with bar:
-            self.maximizer = self._maximizer(evaluate, self.limit)
-            ascent = self.maximizer.run(*starts)
+            starts, used = self._starts(evaluate)
+            self.maximizers.append(self._maximizer(evaluate, self.limit - used))
+            ascent = self.maximizers[-1].run(*starts)
         final = self._finish(ascent)
         self._warn_at_bounds(ascent)
+        message = ascent.message.replace(f"limit of {self.limit - used} eval", f"limit of {self.limit} eval")
         return FitSummary(
             final,
             final if self.initial is None else self.initial,
-            ascent.evaluations,
+            ascent.evaluations + used,
             ascent.converged,
-            ascent.message,
+            message,
             time.perf_counter() - self.began,
             _constrained(self.model),
         )
 
     def keep_best(self) -> bool:
         """Leave the model with the best parameters seen so far; whether there are any."""
-        if self.maximizer is None or self.maximizer.best is None:
+        found = [maximizer.best for maximizer in self.maximizers[::-1] if maximizer.best is not None]
+        if not found:
             return False
-        self._finish(self.maximizer.best)
+        is_last = self.maximizers[-1].best is not None
+        self._finish(found[0] if is_last else max(found, key=lambda ascent: ascent.value))
         return True
 
     def _finish(self, ascent: Ascent) -> float:
@@ -232,40 +243,78 @@ class _Run:
             raise NoValueError
         return value / count, gradient / count, float(evidence.detach())
 
-    def _starts(self) -> list[np.ndarray]:
-        """The present point, and where it is a guess the best of several after a few evaluations on some rows."""
+    def _starts(self, evaluate: Any) -> tuple[list[np.ndarray], int]:
+        """Points to start from, and how many evaluations of all rows it took to find them.
+
+        The present point; where it is a guess the best of several after a few evaluations, on some of the rows where
+        there are many; and what the model came with, where that was no default.
+        """
         present = self.coordinates.values()
-        if not self.lengths.any():
-            return [present]
+        points = [present] if self.trained is None else [present, self._incoming_point()]
+        size = min(_TRIAL_EVALUATIONS, self.limit // _SHARE)
+        if not self.lengths.any() or not size:
+            return points, 0
         is_small = self.objective.num_rows <= 1000 or not self.objective.can_take_rows
         rows = None if is_small else sample_rows(self.objective.num_rows).to(self.objective.x.device)
 
-        def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
+        def evaluate_some(point: np.ndarray) -> tuple[float, np.ndarray]:
             return self._evaluate(point, rows)[:2]
 
         found: list[Ascent] = []
         for length, noise in _TRIALS:
-            trial = self._maximizer(evaluate, min(self.limit, _TRIAL_EVALUATIONS))
+            trial = self._maximizer(evaluate if rows is None else evaluate_some, size)
+            self.maximizers.append(trial)
             try:
                 found.append(trial.run(present + np.log(length) * self.lengths + np.log(noise) * self.noises))
             except NoValueError:
                 continue
-        return [present, *[ascent.point for ascent in sorted(found, key=lambda ascent: -ascent.value)[:1]]]
+        used = sum(trial.evaluations for trial in self.maximizers) if rows is None else 0
+        return [*points, *[ascent.point for ascent in sorted(found, key=lambda ascent: -ascent.value)[:1]]], used
+
+    def _incoming_point(self) -> np.ndarray:
+        """What the model came with, in the coordinates of the present start."""
+        present = self.coordinates.values()
+        if self.trained is None:
+            return present
+        self.trained.assign(self.incoming)
+        point = self.coordinates.values()
+        self.coordinates.assign(present)
+        return point
 
     def _warn_at_bounds(self, ascent: Ascent) -> None:
         for member, side, bound in self.coordinates.at_bounds(ascent.point):
             name = member.name.rpartition(".")[2]
-            variance = float(self.objective.moments.variance)
+            if "second_noise" in member.name:
+                continue
             remedy = f"give {name} a constraint with another bound"
             if "noise" in name:
+                variances = self.objective.moments.output_variances
+                known = " and ".join(f"{v:.3g}" for v in sorted({float(variances.min()), float(variances.max())}))
+                spread = "a variance of" if len(variances) == 1 else "variances between"
                 remedy = (
-                    f"the targets have a variance of {variance:.3g}: rescale them, or construct the likelihood with "
+                    f"the targets have {spread} {known}: rescale them, or construct the likelihood with "
                     "noise_constraint=gpytorch.constraints.Positive()"
                 )
             warnings.warn(
                 f"{member.name} ends at the {side} bound {bound:.3g} of its constraint, which keeps it from a better "
                 f"value; {remedy}",
                 stacklevel=4,
+            )
+        self._warn_of_raised_noise()
+
+    def _warn_of_raised_noise(self) -> None:
+        """Say where GPyTorch has raised known noise to its smallest value, which matters in small units."""
+        likelihood, variance = self.model.likelihood, float(self.objective.moments.variance)
+        if not isinstance(self.model, ExactGP) or not isinstance(likelihood, FixedNoiseGaussianLikelihood):
+            return
+        noise = likelihood.noise_covar.noise
+        smallest = gpytorch.settings.min_fixed_noise.value(noise.dtype)
+        if float(noise.min()) <= smallest * (1.0 + 1e-6) and smallest > 1e-4 * variance:
+            warnings.warn(
+                f"known noise variances stand at {smallest:.3g}, to which GPyTorch raises smaller ones, and the "
+                f"targets have a variance of {variance:.3g}; rescale the targets, or make the likelihood inside "
+                "gpytorch.settings.min_fixed_noise(0.0, 0.0, 0.0)",
+                stacklevel=5,
             )
 
 

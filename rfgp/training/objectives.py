@@ -126,10 +126,12 @@ class ExactObjective(Objective):
         else:
             inputs, targets = (x,), y
         self.is_masked = gpytorch.settings.observation_nan_policy.value() == "mask"
+        self.model = model
         self._check(inputs[0], targets)
-        self.model, self.x, self.inputs, self.targets = model, inputs[0], inputs, targets
+        self.inputs = tuple(part.unsqueeze(-1) if part.dim() == 1 else part for part in inputs)
+        self.x, self.targets = self.inputs[0], targets
         if x is not None:
-            model.set_train_data(x, y, strict=False)
+            model.set_train_data(self.inputs, y, strict=False)
         self.likelihood = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
         model.train()
 
@@ -145,9 +147,20 @@ class ExactObjective(Objective):
             )
         if not self.is_masked:
             _checks.finite(y, "y")
-        if inputs.shape[-2] not in y.shape:
+        rows, likelihood = inputs.shape[-2], self.model.likelihood
+        tasks = getattr(likelihood, "num_tasks", None)
+        if y.shape[-1:] != (rows,) and (tasks is None or y.shape[-2:] != (rows, tasks)):
+            wanted = f"({rows},)" if tasks is None else f"({rows}, {tasks})"
+            raise ValueError(f"expected y of shape {wanted}, or a batch of it, got {tuple(y.shape)}; correct it")
+        known = self.model.train_inputs
+        if known is not None and known[0].shape[-1] != inputs.shape[-1]:
             raise ValueError(
-                f"expected y with a target for each of {inputs.shape[-2]} rows, got shape {tuple(y.shape)}; correct it"
+                f"expected x with {known[0].shape[-1]} columns as the model has, got {inputs.shape[-1]}; make another"
+            )
+        if isinstance(likelihood, FixedNoiseGaussianLikelihood) and likelihood.noise_covar.noise.shape[-1] != rows:
+            raise ValueError(
+                f"expected a likelihood that knows the noise of {rows} rows, got one of "
+                f"{likelihood.noise_covar.noise.shape[-1]}; make the model with the noise of the new data"
             )
 
     @property

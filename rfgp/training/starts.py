@@ -27,6 +27,7 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
+from ..features import FourierSeries, RandomFourier
 from ..kernels import DecomposableKernel, FeatureKernel
 from .moments import Moments
 
@@ -83,7 +84,9 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: Moments) -> 
 
 
 def center_inputs(model: torch.nn.Module, x: Tensor) -> None:
-    """Let the shift-invariant kernels with features in a model subtract the mean of the inputs, if they have no center.
+    """Let the shift-invariant kernels with features in a model subtract the mean of the inputs.
+
+    Maclaurin features keep the center that they were made with: they are best around it.
 
     :param model: a model with a ``covar_module``.
     :param x: its inputs, (..., N, d).
@@ -92,7 +95,9 @@ def center_inputs(model: torch.nn.Module, x: Tensor) -> None:
     if not isinstance(kernel, Kernel):
         return
     for part, columns in leaves(kernel, x):
-        if isinstance(part, FeatureKernel) and part.center is None and part.family.is_shift_invariant:
+        if not isinstance(part, FeatureKernel) or not part.family.is_shift_invariant:
+            continue
+        if part.center is None or isinstance(part.feature_map, RandomFourier | FourierSeries):
             part.center = columns.detach().reshape(-1, columns.shape[-1]).mean(0)
 
 
