@@ -149,7 +149,7 @@ class ExactObjective(Objective):
             _checks.finite(y, "y")
         rows, likelihood = inputs.shape[-2], self.model.likelihood
         tasks = getattr(likelihood, "num_tasks", None)
-        if y.shape[-1:] != (rows,) and (tasks is None or y.shape[-2:] != (rows, tasks)):
+        if y.shape[-1:] != (rows,) if tasks is None else y.shape[-2:] != (rows, tasks):
             wanted = f"({rows},)" if tasks is None else f"({rows}, {tasks})"
             raise ValueError(f"expected y of shape {wanted}, or a batch of it, got {tuple(y.shape)}; correct it")
         known = self.model.train_inputs
