@@ -178,7 +178,8 @@ def suggest_num_features(
     0
     """
     tolerance, seed = _checks.positive("tolerance", tolerance, "0.1 is ten per cent"), _checks.seed(seed)
-    time_limit = _checks.positive("time_limit", time_limit, "60 is usual")
+    if not _checks.number(time_limit) > 0.0:
+        raise ValueError(f"expected a positive time_limit, got {time_limit!r}; 60 is usual")
     _check_kernel(kernel)
     sample, num_rows = _sample(train_inputs, seed), _num_rows(train_inputs)
     _applicable(kernel, sample.shape[-1])  # which raises where there are no features

@@ -95,6 +95,9 @@ def dirichlet():
 
 # Private attributes of foreign objects that rfgp reads, each with such an object.
 ATTRIBUTES = {
+    "_buffers": lambda: torch.nn.Linear(1, 1),
+    "_get_observed": lambda: gpytorch.settings.observation_nan_policy,
+    "_version": lambda: torch.ones(1),
     "_batch_shape": scale_kernel,
     "_constant": lambda: operators.ConstantMulLinearOperator(diagonal(), torch.tensor(2.0)),
     "_diag": diagonal,

@@ -492,6 +492,7 @@ def test_copies_of_every_family(name, method):
 
 @pytest.mark.parametrize("place", ["alone", "scale outside", "scale with active_dims"])
 @every_family
+@pytest.mark.usefixtures("float64_default")
 def test_active_dims_of_every_family(name, place):
     case = KERNELS[name]
     dims = [5, 1, 3, 0][: case.columns]
@@ -537,7 +538,9 @@ def test_batches_of_every_family(name, method):
             mine.data.copy_(theirs.data[i, j])
         scaled_single = ScaleKernel(single).double()
         scaled_single.outputscale = exact.outputscale[i, j].detach()
-        alone = rfgp.approximate(scaled_single, WIDTH, method=kernel.base_kernel.feature_map)
+        alone = rfgp.approximate(
+            scaled_single, kernel.base_kernel.feature_map.num_features, method=kernel.base_kernel.feature_map
+        )
         alone.base_kernel.center = kernel.base_kernel.center
         assert_close(whole[i, j], dense(alone, x, y))
         assert_close(features[i, j], alone.features(x).detach())
@@ -620,7 +623,7 @@ def bad_inputs(name, dtype=torch.float64):
         bad[key] = good.clone()
         bad[key][2, 0] = value
     messages = dict.fromkeys(bad, r"^expected finite values in x, got 1 NaN or infinite ones; remove or impute them$")
-    bad["integers"], messages["integers"] = good.long(), r"^expected floating-point x, got torch.int64; convert with"
+    bad["integers"], messages["integers"] = good.long(), r"^expected floating-point x1?, got torch.int64; convert with"
     bad["no rows"], messages["no rows"] = (
         good[:0],
         r"^expected at least one row in x, got shape \(0, \d\); pass non-empty",

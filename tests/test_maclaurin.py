@@ -400,7 +400,7 @@ def test_a_sketch_without_moments_leaves_none():
         ({}, [1.0, 1.0], "expected maps of degrees 1 to 1"),
         ({0: ProductSketch(3, 4, 1)}, [1.0, 1.0], "expected maps of degrees 1 to 1"),
         (maps(), [1.0, 1.0, 1.0], "expected maps of degrees 1 to 2"),
-        (maps(), [[1.0, 1.0, 1.0, 1.0]], "expected maps of degrees"),
+        (maps(), [[1.0, 1.0, 1.0, 1.0]], "expected a vector of numbers"),
         (maps(), [1.0, 1.0, -1.0, 1.0], "expected finite non-negative coefficients"),
         (maps(), [1.0, 1.0, math.inf, 1.0], "expected finite non-negative coefficients"),
         (maps(), [1.0, 1.0, math.nan, 1.0], "expected finite non-negative coefficients"),
@@ -482,8 +482,8 @@ def test_random_sketches_have_the_form_asked_for():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"ratio": 1.0}, "expected a ratio above 1"),
-        ({"ratio": math.nan}, "expected a ratio above 1"),
+        ({"ratio": 1.0}, "expected a finite ratio above 1"),
+        ({"ratio": math.nan}, "expected a finite ratio above 1"),
         ({"form": "imaginary"}, "expected one of real, complex, ctr"),
         ({"sketch": "cauchy"}, "expected one of"),
         ({"num_features": 0}, "expected a positive integer"),

@@ -1000,7 +1000,7 @@ def test_feature_operators_need_several_outputs():
 
 def test_weighted_measures_need_finite_moments():
     for spectrum, powers in [(Matern(1.5), (2,)), (Matern(0.5), (1,)), (Matern(2.5), (0, 3)), (Gaussian(), ())]:
-        with pytest.raises(ValueError, match="expected powers with a finite moment"):
+        with pytest.raises(ValueError, match="whole powers with a finite moment"):
             Weighted(spectrum, powers)
     with pytest.raises(ValueError, match="expected a Gaussian or Matern spectrum"):
         Weighted(rfgp.features.Laplace(), (1,))

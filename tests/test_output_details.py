@@ -21,7 +21,7 @@ from rfgp.kernels import (
 from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import VectorLeastSquares, WeightSpaceGP, task_columns
 from rfgp.operators import Component, CurlFreePart, Gradient, Laplacian, Partial, Stacked, Value, Vorticity
-from rfgp.training import _log_prior
+from rfgp.training.evidence import _log_prior
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -151,7 +151,7 @@ def test_features_of_the_whole_kernel_have_none(name):
 def weight_space(kernel, likelihood=None, y=None):
     x = inputs(60, seed=1, size=0.5)
     likelihood = GaussianLikelihood() if likelihood is None else likelihood
-    return WeightSpaceGP(kernel, likelihood).fit(x, x.sum(-1).sin() if y is None else y(x))
+    return WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, x.sum(-1).sin() if y is None else y(x))
 
 
 def of_features(model, x, scale=1.0):

@@ -42,7 +42,7 @@ def scalar(method, unit, dtype):
     x, likelihood = inputs(200, dtype), GaussianLikelihood(noise_constraint=Positive())
     likelihood.noise = 1e-2 * unit**2
     kernel = rfgp.approximate(scaled(PolynomialKernel(power=2), unit), 20, input_dim=2, method=method).to(dtype)
-    return WeightSpaceGP(kernel, likelihood.to(dtype)).fit(x, unit * x.sum(-1))
+    return WeightSpaceGP(kernel, likelihood.to(dtype), keep_data=True).fit(x, unit * x.sum(-1))
 
 
 def of_classes(unit, dtype):
@@ -55,7 +55,7 @@ def of_outputs(kernel, unit, dtype):
     x, likelihood = inputs(200, dtype), MultitaskGaussianLikelihood(2, noise_constraint=Positive())
     likelihood.noise, likelihood.task_noises = torch.tensor([1e-2 * unit**2]), torch.full((2,), 1e-2 * unit**2)
     kernel = rfgp.approximate(scaled(kernel, unit), 20, input_dim=2).to(dtype)
-    return WeightSpaceGP(kernel, likelihood.to(dtype)).fit(x, unit * x)
+    return WeightSpaceGP(kernel, likelihood.to(dtype), keep_data=True).fit(x, unit * x)
 
 
 MODELS = {
@@ -263,7 +263,7 @@ def test_exact_features_have_no_divergence_in_any_units(direction, is_exact_gp, 
     kernel = rfgp.approximate(scaled(LinearKernel(), unit), 2, input_dim=2).to(dtype)
     y = unit * (x.sum(-1) + inputs(100, dtype, seed=2)[:, 0])
     with torch.no_grad():
-        model = WeightSpaceGP(kernel, likelihood).fit(x, y)
+        model = WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, y)
         if is_exact_gp:
             model = ExactModel(x, y, likelihood, kernel, gpytorch.means.ZeroMean())
         divergence = kl_to_exact(model, inputs(20, dtype, seed=1), direction=direction)

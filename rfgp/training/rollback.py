@@ -16,7 +16,6 @@ class Rollback:
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self._model = model
         self._values = [(p, p.detach().clone()) for p in model.parameters()]
         self._modules = [(module, dict(vars(module)), _tables(module)) for module in model.modules()]
         self._lists = [(v, list(v)) for _, own, _ in self._modules for v in own.values() if isinstance(v, list)]
