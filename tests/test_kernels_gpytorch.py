@@ -643,6 +643,7 @@ def bad_inputs(name, dtype=torch.float64):
 
 @pytest.mark.parametrize("waits", [False, True])
 @every_family
+@pytest.mark.usefixtures("float64_default")
 def test_bad_inputs_raise_and_leave_the_kernel_as_it_was(name, waits):
     case = KERNELS[name]
     method = case.methods[0]
