@@ -258,8 +258,8 @@ class WeightSpaceGP(torch.nn.Module):
 
         They count as computed with the present parameters of the kernel and, for fixed noise, of the likelihood, and
         with the present random weights: equal seeds and parameters are up to the caller, and so is the center of the
-        inputs that :func:`rfgp.fit` stores in the kernel. Loading the ``state_dict`` of one model into the others, before
-        these are fitted to their shards, makes all of these equal.
+        inputs that :func:`rfgp.fit` stores in the kernel. Loading the ``state_dict`` of one model into the others makes
+        all of these equal; do it before these are fitted to their shards.
 
         :param statistics: those of models with the same kernel, likelihood and mean; they are copied.
         :returns: the model.
