@@ -11,18 +11,15 @@ from time import perf_counter
 
 import gpytorch
 import torch
-from gpytorch.kernels import AdditiveKernel, IndexKernel, Kernel, MultitaskKernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from . import _checks
-from .features import FeatureMap
-from .kernels.approximate import approximate
-from .kernels.composition import have_same_weights, random_maps
-from .kernels.families import FAMILIES, family
-from .kernels.feature_kernel import FeatureKernel, FeatureStructure
-from .kernels.moments import mean_and_variance
-from .kernels.recipe import MapRecipe
+from .kernels import Method, RandomFeatureKernel, family
+from .kernels.approximated import approximated
+from .kernels.map_holder import map_holders
+from .kernels.shared_weights import tied_maps
 
 _SAMPLE = 512
 _DRAWS = 32
@@ -112,7 +109,7 @@ def rank_methods(
     names = _applicable(kernel, sample.shape[-1]) if methods is None else tuple(methods)
     for name in names:
         if name != "auto":
-            MapRecipe(name, 2, seed)
+            Method.parse(name)
     found, reasons = [], []
     for name in names:
         try:
@@ -269,7 +266,7 @@ def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedErr
 
     Source: T 2.1, Table 4.1, 5.3 and 6.2, with the diagonal.
     """
-    if not isinstance(kernel, FeatureStructure):
+    if not isinstance(kernel, RandomFeatureKernel):
         raise ValueError(
             f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}; wrap it with rfgp.approximate"
         )
@@ -294,20 +291,10 @@ def _num_rows(x: Tensor) -> int:
 
 
 def _applicable(kernel: Kernel, input_dim: int) -> tuple[str, ...]:
-    """The methods that suit a kernel, or every part of it that is not exact; none for parts without a choice."""
-    if isinstance(kernel, IndexKernel | FeatureStructure):
-        return ()
-    input_dim = input_dim if kernel.active_dims is None else kernel.active_dims.numel()
-    if isinstance(kernel, ScaleKernel):
-        return _applicable(kernel.base_kernel, input_dim)
-    if isinstance(kernel, MultitaskKernel):
-        return _applicable(kernel.data_covar_module, input_dim)
-    if isinstance(kernel, AdditiveKernel | ProductKernel):
-        parts = [names for part in kernel.kernels if (names := _applicable(part, input_dim))]
-        open_ended = [names for names in parts if names[0] not in ("linear", "series")] or parts[:1] or [()]
-        common = [name for name in open_ended[0] if name != "auto" and all(name in other for other in open_ended)]
-        return ("auto", *common)
-    return family(kernel).applicable(input_dim)
+    """The names of the methods that suit a kernel; "auto", where its parts may have methods of their own, is one."""
+    known = family(kernel)
+    mixed = ("auto",) if known.mixes_methods else ()
+    return (*mixed, *(str(method) for method in known.applicable(input_dim) or ()))
 
 
 def _for_auto(kernel: Kernel, input_dim: int) -> list[str]:
@@ -318,15 +305,14 @@ def _for_auto(kernel: Kernel, input_dim: int) -> list[str]:
 
 def _is_truncated(kernel: Kernel, method: str) -> bool:
     """Whether a method leaves out the tail of the series of a part of the kernel."""
-    families = [family(part) for part in kernel.modules() if type(part) in FAMILIES]
-    return any(method.partition(":")[0] in known.truncated for known in families)
+    return method != "auto" and family(kernel).truncates(Method.parse(method))
 
 
 def _candidate(kernel: Kernel, num_features: int, method: str, x: Tensor, num_rows: int, seed: int) -> Candidate:
     def make(seed: int) -> Kernel:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return approximate(kernel, num_features, method=method, train_inputs=x, seed=seed)
+            return approximated(kernel, num_features, method=method, train_inputs=x, seed=seed, choose=best_method)
 
     made = make(seed)
     error = _predict(made, x, num_rows, seed)
@@ -336,7 +322,7 @@ def _candidate(kernel: Kernel, num_features: int, method: str, x: Tensor, num_ro
         relative = float(squares.mean().sqrt())
         deviation = float(squares.std()) / math.sqrt(len(errors)) / (2.0 * relative) if relative > 0.0 else 0.0
         error = PredictedError(sum(e.mean_squared_error for e in errors) / len(errors), relative, deviation)
-    maps = {part.feature_map for part in made.modules() if isinstance(part, FeatureKernel)}
+    maps = {part.feature_map for part in map_holders(made)}
     operations = sum(part.operations for part in maps if part is not None)
     return Candidate(method, num_features, error, operations, _is_truncated(kernel, method))
 
@@ -347,7 +333,7 @@ def _predict(kernel: Kernel, x: Tensor, num_rows: int, seed: int) -> PredictedEr
     with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
         exact = made.exact_kernel(data, data).to_dense()
         size = _mean(_blocks(exact.square(), len(data)), num_rows)
-        closed = mean_and_variance(made, data, data)
+        closed = made.moments(data, data)
         if closed is not None:
             mean, variance = closed
             error = _mean(variance + _blocks((mean - exact).square(), len(data)), num_rows)
@@ -355,7 +341,7 @@ def _predict(kernel: Kernel, x: Tensor, num_rows: int, seed: int) -> PredictedEr
         generator = torch.Generator().manual_seed(seed)
         width = made.features(data[:1]).shape[-1]
         draws = min(max(_DRAWS, _COLUMNS_DRAWN * len(data) // (width * len(exact))), _MOST_DRAWS)
-        errors, tied = torch.empty(draws, dtype=torch.float64), _tied(made)
+        errors, tied = torch.empty(draws, dtype=torch.float64), tied_maps(made)
         for i in range(draws):
             for maps in tied:
                 shared = int(torch.randint(2**63 - 1, (), generator=generator))
@@ -375,18 +361,6 @@ def _relative(error: float, size: float) -> float:
     if size == 0.0:
         return math.inf if error > 0.0 else 0.0
     return math.sqrt(max(error, 0.0) / size)
-
-
-def _tied(kernel: Kernel) -> list[list[FeatureMap]]:
-    """The maps of a kernel that have weights, those with the same ones together."""
-    groups: list[list[FeatureMap]] = []
-    for feature_map in random_maps(kernel):
-        group = next((group for group in groups if have_same_weights(group[0], feature_map)), None)
-        if group is None:
-            groups.append([feature_map])
-        else:
-            group.append(feature_map)
-    return groups
 
 
 def _blocks(values: Tensor, num_rows: int) -> Tensor:

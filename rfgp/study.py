@@ -26,9 +26,10 @@ from torch.distributions import Normal
 from tqdm.auto import tqdm
 
 from . import _checks, _files, _report, diagnostics, plots
+from .approximation import approximate
 from .datasets import Dataset
 from .datasets.base import Scaling
-from .kernels import FeatureKernel, approximate
+from .kernels import FeatureKernel
 from .likelihoods import DirichletClassificationLikelihood
 from .models import WeightSpaceGP
 from .training import FitSummary, fit
@@ -535,7 +536,7 @@ class _Bench:
 def _methods(kernel: Kernel) -> str:
     """The methods by which the features of a kernel were made."""
     recipes = [part.recipe for part in kernel.modules() if isinstance(part, FeatureKernel)]
-    return ", ".join(dict.fromkeys(recipe.method for recipe in recipes if recipe is not None))
+    return ", ".join(dict.fromkeys(str(recipe.method) for recipe in recipes if recipe is not None))
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:

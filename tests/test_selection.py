@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 
 import gpytorch
@@ -147,7 +148,7 @@ def test_rankings_are_sorted_and_can_be_used(monkeypatch, name):
     assert errors == sorted(errors) and all(math.isfinite(error) for error in errors)
     names = [candidate.method for candidate in ranking]
     assert len(set(names)) == len(names)
-    suits = set(family(exact).applicable(case.columns))
+    suits = set(map(str, family(exact).applicable(case.columns)))
     assert set(names) <= suits
     if name != "polynomial":  # whose spherical features are for the sphere, and an offset above 1
         assert set(names) == suits
@@ -179,9 +180,9 @@ def test_rankings_of_random_degrees_are_over_degrees():
         ("sum", {"auto", "fourier", "fourier_orthogonal", "fourier_hadamard"}),
         ("sum of many", {"auto"}),
         ("product", {"auto", "fourier"}),
-        ("scaled sum", {"auto", *family(RBFKernel()).applicable(3)}),
+        ("scaled sum", {"auto", *map(str, family(RBFKernel()).applicable(3))}),
         ("scaled sum in a product", {"auto", "fourier", "fourier_orthogonal", "fourier_hadamard"}),
-        ("product of exact parts", {"auto", *family(LinearKernel()).applicable(3)}),
+        ("product of exact parts", {"auto", *map(str, family(LinearKernel()).applicable(3))}),
     ],
 )
 def test_rankings_of_compositions(monkeypatch, name, expected):
@@ -217,7 +218,7 @@ def test_predictions_are_repeatable_and_leave_everything_as_it_was(monkeypatch):
     assert (
         predicted_error(kernel, x, seed=3) == predicted_error(kernel, x, seed=3) != predicted_error(kernel, x, seed=4)
     )
-    assert torch.equal(kernel.base_kernel.feature_map.get_buffer("weight"), weights) and kernel.draws == 0
+    assert torch.equal(kernel.base_kernel.feature_map.get_buffer("weight"), weights) and kernel.version == 0
     sizes = {suggest_num_features(exact, x[:40], 0.4, method="fourier_hadamard") for _ in range(2)}
     assert len(sizes) == 1
 
@@ -321,7 +322,8 @@ def test_unsupported_kernels_raise_and_list_the_supported_ones(exact):
     for use in uses:
         with pytest.raises(ValueError, match="expected a kernel with random features") as caught:
             use()
-        assert all(kernel.__name__ in str(caught.value) for kernel in FAMILIES)
+        names = [kernel.__name__ for kernel in FAMILIES if not inspect.isabstract(kernel)]
+        assert all(name in str(caught.value) for name in names)
 
 
 BAD = [

@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .. import _checks
-from ..kernels import FeatureStructure
+from ..kernels import RandomFeatureKernel
 from ..linalg import row_chunks
 from ..statistics import GramStatistics
 from .observations import Observations, Rows
 
 
 def accumulate(
-    kernel: FeatureStructure,
+    kernel: RandomFeatureKernel,
     observations: Observations,
     x: Tensor,
     rows: Rows,
@@ -80,7 +80,7 @@ def _add(sums: GramStatistics, features: Tensor, rows: Rows, product_dtype: torc
 
 
 def _tracked(
-    kernel: FeatureStructure, x: Tensor, rows: Rows, product_dtype: torch.dtype, itemsize: int, empty: GramStatistics
+    kernel: RandomFeatureKernel, x: Tensor, rows: Rows, product_dtype: torch.dtype, itemsize: int, empty: GramStatistics
 ) -> GramStatistics:
     """Statistics of one group of rows with gradients, each chunk checkpointed; ``empty`` where there are no rows."""
 
@@ -103,7 +103,7 @@ def _tracked(
 
 
 def _empty(
-    kernel: FeatureStructure, width: int, rows: Rows, groups: int, known: GramStatistics | None
+    kernel: RandomFeatureKernel, width: int, rows: Rows, groups: int, known: GramStatistics | None
 ) -> GramStatistics:
     """Statistics without rows, with the shift of those known, if there are any."""
     needed = 2.0 * rows.num_groups * width**2 * (16 if kernel.is_complex else 8)

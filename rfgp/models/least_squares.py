@@ -12,8 +12,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .. import _checks
-from ..kernels.approximate import with_features
-from ..kernels.feature_kernel import FeatureStructure, all_or_nothing
+from ..kernels import RandomFeatureKernel, with_features
+from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.output_features import OutputFeatures
 from ..linalg import add_gram_, cholesky, mirror_, row_chunks
 from ..operators import Operator
@@ -121,7 +121,7 @@ class VectorLeastSquares:
         :returns: the model.
         :raises ValueError: for bad or missing values, or a system that is not positive definite to working precision.
         """
-        with all_or_nothing(self.covar_module):
+        with maps_kept_on_error(self.covar_module):
             self._fitted, self.num_iterations = self._fit(x, y, unlabelled, laplacian)
         return self
 
@@ -219,13 +219,13 @@ class VectorLeastSquares:
     def _state(self) -> dict[str, Tensor]:
         """What the weights depend on, by name."""
         state = {name: value.detach() for name, value in self.covar_module.named_parameters()}
-        return state | {"set of random weights": torch.tensor(self.covar_module.draws)}
+        return state | {"set of random weights": torch.tensor(self.covar_module.version)}
 
 
 class _Problem(NamedTuple):
     """Data in the form that all solvers take; the first ``len(targets)`` inputs are labelled."""
 
-    kernel: FeatureStructure
+    kernel: RandomFeatureKernel
     factor: OutputFactor
     x: Tensor
     targets: Tensor
@@ -363,7 +363,7 @@ def _by_lbfgs(
     return weights.unsqueeze(-1), done
 
 
-def _output_factor(kernel: FeatureStructure, operator: Operator | None = None) -> OutputFactor:
+def _output_factor(kernel: RandomFeatureKernel, operator: Operator | None = None) -> OutputFactor:
     """The output factor in float64; for scalar kernels the root of their scale, as one of a single output."""
     factor = kernel.output_factor(operator)
     if isinstance(factor, Tensor):

@@ -14,7 +14,7 @@ from torch.distributions import Normal
 from .. import _checks
 from ..allocation import optimized_maclaurin
 from ..features import Maclaurin
-from ..kernels.families.stationary import exponential_series
+from ..kernels.power_series import exponential_series
 from ..posterior import WeightPosterior
 
 _CHUNK_BYTES = 64 * 2**20

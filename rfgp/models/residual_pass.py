@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..kernels import FeatureStructure
+from ..kernels import RandomFeatureKernel
 from ..kronecker import KroneckerPosterior
 from ..linalg import row_chunks
 from ..posterior import WeightPosterior, feature_product, refined_mean, transposed_product
@@ -38,7 +38,7 @@ class ResidualPass:
     :param mean: the mean function at (n, d), (n, T) in float64.
     """
 
-    def __init__(self, kernel: FeatureStructure, data: TrainingRows, mean: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, kernel: RandomFeatureKernel, data: TrainingRows, mean: Callable[[Tensor], Tensor]) -> None:
         self.kernel, self.mean = kernel, mean
         self.x, y, self.rows = data
         self.y = y if y.is_complex() else y.nan_to_num(0.0)

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from .. import _checks, _state
 from ..distributions import ComplexNormal
-from ..kernels import LinearlyObservedKernel
-from ..kernels.approximate import with_features
-from ..kernels.feature_kernel import all_or_nothing, no_operator, reference
+from ..kernels import LinearlyObservedKernel, with_features
+from ..kernels.like import like_tensor
+from ..kernels.map_holder import maps_kept_on_error
+from ..kernels.random_feature_kernel import check_no_operator
 from ..kronecker import KroneckerPosterior
 from ..linalg import (
     accurate_dtype,
@@ -310,7 +311,7 @@ class WeightSpaceGP(torch.nn.Module):
         """Where anything is raised, forget the map, the outputs and the patterns that were made on the way."""
         observed, patterns = self._known_observations, list(self._patterns)
         try:
-            with all_or_nothing(self.covar_module):
+            with maps_kept_on_error(self.covar_module):
                 yield
         except BaseException:
             self._known_observations, self._patterns[:] = observed, patterns
@@ -346,7 +347,7 @@ class WeightSpaceGP(torch.nn.Module):
         _checks.finite(_checks.inputs(x).detach())
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
-        _checks.same_kind(x, reference(self.covar_module, x), "x", "the kernel")
+        _checks.same_kind(x, like_tensor(self.covar_module, x), "x", "the kernel")
         if self.covar_module.has_output_factor:
             with torch.no_grad():
                 self.covar_module.scalar_features(x[:1])
@@ -380,7 +381,7 @@ class WeightSpaceGP(torch.nn.Module):
         state = {names[id(p)]: p.detach() for p in self.covar_module.feature_parameters()}
         state |= {name: value.detach() for name, value in self._observations.parameters().items()}
         state |= {name: b for name, b in self.covar_module.named_buffers() if name.rpartition(".")[2] == "center"}
-        state[_WEIGHTS] = torch.tensor(self.covar_module.draws)
+        state[_WEIGHTS] = torch.tensor(self.covar_module.version)
         return state
 
     def _outputs(self, snapshot: Snapshot | None = None) -> OutputRegression | None:
@@ -471,7 +472,7 @@ class WeightSpaceGP(torch.nn.Module):
         """
         self._fitted()
         _checks.finite(_checks.inputs(x).detach())
-        _checks.same_kind(x, reference(self.covar_module, x), "x", "the kernel")
+        _checks.same_kind(x, like_tensor(self.covar_module, x), "x", "the kernel")
         if operator is not None and not isinstance(operator, Operator):
             raise ValueError(f"expected an operator of rfgp.operators, got {operator!r}; such as Divergence()")
         if self._observations.is_batched and x.dim() != 2:
@@ -483,7 +484,7 @@ class WeightSpaceGP(torch.nn.Module):
         outputs = self._outputs(snapshot)
         if outputs is not None:
             return outputs.distribution(x, posterior, operator)
-        no_operator(operator)
+        check_no_operator(operator)
         kernel = snapshot.kernel
         mean = _values(snapshot, self._observations.is_complex, posterior.mean, x)
         residual = kernel.residual_variance(x)
@@ -603,7 +604,7 @@ class WeightSpaceGP(torch.nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn)
         if self._statistics is not None:
-            device = reference(self.covar_module, self._statistics.count).device
+            device = like_tensor(self.covar_module, self._statistics.count).device
             self._statistics.to(device)
             self._fitted_with = {name: value.to(device) for name, value in self._fitted_with.items()}
             self._posterior = None
@@ -627,7 +628,7 @@ class WeightSpaceGP(torch.nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         alpha = getattr(self.likelihood, "alpha_epsilon", None)
         own = {
-            "draws": torch.tensor(self.covar_module.draws),
+            "draws": torch.tensor(self.covar_module.version),
             "num_classes": torch.tensor(getattr(self.likelihood, "num_classes", 0)),
             "alpha_epsilon": torch.tensor(math.nan if alpha is None else float(alpha), dtype=torch.float64),
             "patterns": torch.tensor(self._patterns, dtype=torch.bool),
@@ -692,7 +693,7 @@ def _split(state: Mapping[str, Any], prefix: str) -> tuple[dict[str, Tensor], di
 def _after_loading(model: WeightSpaceGP, _: Any) -> None:
     """Weights that were loaded with their statistics count as the draw that the statistics were computed with."""
     if model._draws_since_fit is not None:
-        model._fitted_with[_WEIGHTS] = torch.tensor(model.covar_module.draws - model._draws_since_fit)
+        model._fitted_with[_WEIGHTS] = torch.tensor(model.covar_module.version - model._draws_since_fit)
         model._draws_since_fit = None
 
 
