@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 
-import gpytorch
 import pytest
 import scipy.linalg
 import scipy.special
@@ -23,7 +22,8 @@ from rfgp.features import (
     SpectralMixture,
 )
 from rfgp.features.fourier import _orthogonal_pair
-from rfgp.features.spectra import IsotropicSpectrum, _lambda
+from rfgp.features.spectra import IsotropicSpectrum
+from rfgp.features.spectra.sphere_mixture import sphere_mean
 
 STANDARD_ERRORS = 5.0
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -44,39 +44,7 @@ def mixture(dim, *batch):
     return {"weights": 0.2 + weights[..., 0], "means": 0.3 * means, "scales": 0.1 + 0.2 * scales}
 
 
-def gpytorch_cases(dim):
-    """By name: a spectrum, its parameters, a GPyTorch kernel in float64, and the factor that scales its inputs."""
-    kernels = gpytorch.kernels
-    rational = kernels.RQKernel()
-    rational.alpha = 2.3
-    spectral = kernels.SpectralMixtureKernel(num_mixtures=3, ard_num_dims=dim).double()
-    law = mixture(dim)
-    spectral.mixture_weights, spectral.mixture_means = law["weights"], law["means"].unsqueeze(-2)
-    spectral.mixture_scales = law["scales"].unsqueeze(-2)
-    periodic = kernels.PeriodicKernel(ard_num_dims=dim).double()
-    periodic.lengthscale = 0.5 + torch.rand(1, dim, generator=seeded(2), dtype=torch.float64)
-    periodic.period_length = 1.7
-    cases = {"gaussian": (Gaussian(), {}, kernels.RBFKernel(), None)}
-    cases |= {f"matern {nu}": (Matern(nu), {}, kernels.MaternKernel(nu), None) for nu in MATERN}
-    cases["rational quadratic"] = (RationalQuadratic(), {"alpha": rational.alpha[0].detach().double()}, rational, None)
-    cases["spectral mixture"] = (SpectralMixture(3), law, spectral, 1.0)
-    concentration = 1.0 / periodic.lengthscale[0].detach()
-    cases["periodic"] = (Periodic(), {"concentration": concentration}, periodic, 2.0 * math.pi / 1.7)
-    return cases
-
-
 every_dimension = pytest.mark.parametrize("dim", [1, 3])
-
-
-@every_dimension
-@pytest.mark.parametrize("name", gpytorch_cases(1))
-def test_kernel_equals_that_of_gpytorch(name, dim):
-    spectrum, law, exact, factor = gpytorch_cases(dim)[name]
-    if factor is None:
-        exact.lengthscale, factor = 0.8, 1.0 / 0.8
-    x, y = points(6, dim), torch.cat([points(1, dim), points(4, dim, seed=1)])
-    expected = exact.double()(x, y).to_dense().detach()
-    torch.testing.assert_close(spectrum.kernel(factor * x, factor * y, **law), expected, rtol=0.0, atol=1e-6)
 
 
 @every_dimension
@@ -365,7 +333,7 @@ def pair_by_quadrature(dim, distance):
     """The mean of Lambda_d(R tau) over R with the chi law of 2 d degrees: orthogonal w and v, and R = |w - v|."""
     levels = (torch.arange(20000, dtype=torch.float64) + 0.5) / 20000.0
     radii = (2.0 * scipy.special.gammaincinv(dim, levels.numpy())) ** 0.5
-    return float(_lambda(dim, radii * distance).mean())
+    return float(sphere_mean(dim, radii * distance).mean())
 
 
 @pytest.mark.parametrize("dim", [2, 3, 8, 64, 128, 784])

@@ -23,7 +23,7 @@ from problems import randomised
 
 import rfgp
 from rfgp.features import Gaussian, Matern, RandomFourier, Weighted, Widened
-from rfgp.features.measures import radial_moment
+from rfgp.features.spectra import radial_moment
 from rfgp.kernels import (
     ConstantCovariance,
     CurlFreeKernel,

@@ -24,9 +24,15 @@ from rfgp.features import (
     TensorSketch,
     TensorSRHT,
 )
-from rfgp.features.measures import Weighted
-from rfgp.features.spectra import Gaussian, Matern, RationalQuadratic, SpectralMixture, Spherical
-from rfgp.features.trace_measure import TraceMeasure
+from rfgp.features.spectra import (
+    Gaussian,
+    Matern,
+    RationalQuadratic,
+    SpectralMixture,
+    Spherical,
+    TraceMeasure,
+    Weighted,
+)
 from rfgp.kernels import CurlFreeKernel, OpticalKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP

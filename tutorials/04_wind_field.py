@@ -19,8 +19,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import rfgp
 from rfgp.features import RandomFourier
-from rfgp.features.measures import Weighted
-from rfgp.features.spectra import Gaussian
+from rfgp.features.spectra import Gaussian, Weighted
 from rfgp.kernels import HelmholtzKernel
 from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import WeightSpaceGP

@@ -6,7 +6,6 @@ from .ctr import ComplexToReal
 from .fourier import RandomFourier
 from .linear import LinearFeatures
 from .maclaurin import Maclaurin
-from .measures import Weighted, Widened
 from .optical import OpticalFeatures
 from .product import ProductSketch
 from .series import FourierSeries
@@ -19,11 +18,13 @@ from .spectra import (
     RationalQuadratic,
     SpectralMixture,
     Spectrum,
+    TraceMeasure,
+    Weighted,
+    Widened,
 )
 from .spherical import SphericalFourier
 from .srht import TensorSRHT
 from .tensor_sketch import TensorSketch
-from .trace_measure import TraceMeasure
 
 __all__ = [
     "ComplexToReal",

@@ -12,7 +12,6 @@ from torch import Generator, Tensor
 from .. import sampling
 from ..linalg import fwht, next_power_of_two
 from .base import FeatureMap, Moments
-from .measures import Weighted, Widened
 from .spectra import (
     Gaussian,
     HyperbolicSecant,
@@ -23,6 +22,8 @@ from .spectra import (
     RationalQuadratic,
     SpectralMixture,
     Spectrum,
+    Weighted,
+    Widened,
 )
 
 _BLOCK_BYTES = 2 * 2**20
@@ -39,8 +40,8 @@ class RandomFourier(FeatureMap):
     :param input_dim: the number of columns d of the inputs.
     :param num_features: the number of columns D that come out; even for the real map.
     :param spectrum: the law of the frequencies: Gaussian() where it is None, Matern(nu), RationalQuadratic(),
-        Laplace(), HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`; or a change of
-        measure, Weighted() or Widened() of :mod:`rfgp.features.measures`.
+        Laplace(), HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of
+        measure, Weighted() or Widened().
     :param orthogonal: False for independent frequencies; "dense" for orthogonal ones in blocks of d, with independent
         norms of the right law (isotropic spectra only); "hadamard" for three Hadamard transforms with random signs per
         block, which is faster for large d and biased for small d, so that the target is approximate.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..features import FeatureMap, Gaussian, Matern, RandomFourier, Weighted, Widened
-from ..features.measures import radial_moment
+from ..features.spectra import radial_moment
 from ..operators import Polynomial, add, adjoint, degree, multiply
 from .composition import FeatureScaleKernel, FeatureSumKernel, have_common_weights, unscaled
 from .derivatives import partial_derivatives, smoothness

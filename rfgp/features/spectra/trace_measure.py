@@ -13,8 +13,8 @@ import scipy.stats
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks, sampling
-from .spectra import Spectrum
+from ... import _checks, sampling
+from .base import Spectrum
 
 _POINTS = 2**14
 
@@ -39,6 +39,7 @@ class TraceMeasure(Spectrum):
     Source: M Theorem 9, Corollary 10.
     """
 
+    exact_kernel = "rfgp.kernels.SpectralDensityKernel"
     has_moments: ClassVar = False
     density: Callable[[Tensor], Tensor]
     dim: int
