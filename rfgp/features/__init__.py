@@ -1,12 +1,13 @@
 """Random feature maps: one class per file, all with the contract of :class:`FeatureMap`."""
 
-from .base import FeatureMap, Moments, PolynomialSketch
+from .base import FeatureMap, Moments
 from .by_name import polynomial_sketch
 from .ctr import ComplexToReal
 from .fourier import RandomFourier
 from .linear import LinearFeatures
 from .maclaurin import Maclaurin
 from .optical import OpticalFeatures
+from .polynomial_sketch import PolynomialSketch
 from .product import ProductSketch
 from .series import FourierSeries
 from .spectra import (

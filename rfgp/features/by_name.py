@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
 import torch
 from torch import Generator
 
 from .. import _checks
 from .base import FeatureMap
 from .ctr import ComplexToReal
-from .product import ProductSketch
-from .srht import TensorSRHT
-from .tensor_sketch import TensorSketch
+from .polynomial_sketch import PolynomialSketch
 
-SKETCHES = ("rademacher", "gaussian", "tensor_srht", "tensor_srht_stacked", "tensor_sketch")
 FORMS = ("real", "complex", "ctr")
+_Sketch = TypeVar("_Sketch", bound=PolynomialSketch)
+
+
+class NamedSketch(NamedTuple):
+    """What a name stands for: how a sketch is made, and its form where none is named."""
+
+    make: Callable[..., PolynomialSketch]
+    default_form: str
+
+
+SKETCHES: dict[str, NamedSketch] = {}
+"""Every sketch by its name; :func:`named` adds one."""
+
+
+def named(name: str, default_form: str = "ctr", **options: Any) -> Callable[[type[_Sketch]], type[_Sketch]]:
+    """A class decorator that names a sketch, as :func:`rfgp.approximate` and :func:`rfgp.selection.rank_methods` do.
+
+    :param name: the name of the method, of polynomial and linear kernels.
+    :param default_form: the form where none is named; "real" for sketches that gain nothing by complex weights.
+    :param options: arguments of the constructor beside ``input_dim``, ``num_features``, ``degree``, ``is_complex``,
+        ``generator`` and ``dtype``.
+    :raises ValueError: for a name that is taken, or an unknown form.
+    """
+    _checks.choice("default_form", default_form, FORMS)
+    if name in SKETCHES:
+        raise ValueError(f"expected a name other than {', '.join(SKETCHES)}, got {name!r}; choose another")
+
+    def register(cls: type[_Sketch]) -> type[_Sketch]:
+        SKETCHES[name] = NamedSketch(functools.partial(cls, **options), default_form)
+        return cls
+
+    return register
 
 
 def polynomial_sketch(
@@ -39,16 +72,10 @@ def polynomial_sketch(
     >>> polynomial_sketch("tensor_srht", "ctr", 3, 10, degree=2).num_features
     10
     """
-    _checks.choice("name", name, SKETCHES)
+    known = SKETCHES[_checks.choice("name", name, tuple(SKETCHES))]
     is_complex = _checks.choice("form", form, FORMS) != "real"
     width = paired_width(num_features, name) if form == "ctr" else num_features
-    if name in ("rademacher", "gaussian"):
-        sketch: FeatureMap = ProductSketch(input_dim, width, degree, name, is_complex, generator=generator, dtype=dtype)
-    elif name == "tensor_sketch":
-        sketch = TensorSketch(input_dim, width, degree, is_complex, generator=generator, dtype=dtype)
-    else:
-        variant = "stacked" if name.endswith("stacked") else "upsampled"
-        sketch = TensorSRHT(input_dim, width, degree, variant, is_complex, generator=generator, dtype=dtype)
+    sketch = known.make(input_dim, width, degree, is_complex=is_complex, generator=generator, dtype=dtype)
     return ComplexToReal(sketch) if form == "ctr" else sketch
 
 

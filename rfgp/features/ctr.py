@@ -7,7 +7,8 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .base import FeatureMap, Moments, PolynomialSketch
+from .base import FeatureMap, Moments
+from .polynomial_sketch import PolynomialSketch
 
 
 class ComplexToReal(FeatureMap):

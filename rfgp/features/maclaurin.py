@@ -9,8 +9,9 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks
-from .base import FeatureMap, Moments, weights_kept_on_error
+from .base import FeatureMap, Moments
 from .by_name import polynomial_sketch
+from .random_weights import weights_kept_on_error
 
 
 class Maclaurin(FeatureMap):

@@ -8,9 +8,13 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks, sampling
-from .base import Moments, PolynomialSketch
+from .base import Moments
+from .by_name import named
+from .polynomial_sketch import PolynomialSketch
 
 
+@named("gaussian", weights="gaussian")
+@named("rademacher", weights="rademacher")
 class ProductSketch(PolynomialSketch):
     r"""Polynomial sketch with independent weights, real or complex.
 

@@ -1,4 +1,4 @@
-"""Polynomial sketches with structured weights: subsampled randomised Hadamard transforms (TensorSRHT)."""
+"""Polynomial sketches with structured weights: subsampled randomized Hadamard transforms (TensorSRHT)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from torch import Generator, Tensor
 
 from .. import _checks, sampling
 from ..linalg import fwht, next_power_of_two
-from .base import Moments, PolynomialSketch
+from .base import Moments
+from .by_name import named
+from .polynomial_sketch import PolynomialSketch
 from .product import single_feature_moments
 
 
+@named("tensor_srht_stacked", variant="stacked")
+@named("tensor_srht", variant="upsampled")
 class TensorSRHT(PolynomialSketch):
     r"""Polynomial sketch whose weights are rows of a randomly signed Hadamard matrix: O(p (d log d + D)) per input.
 

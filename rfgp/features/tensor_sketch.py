@@ -9,9 +9,11 @@ import torch
 from torch import Generator, Tensor
 
 from .. import sampling
-from .base import PolynomialSketch
+from .by_name import named
+from .polynomial_sketch import PolynomialSketch
 
 
+@named("tensor_sketch", default_form="real")
 class TensorSketch(PolynomialSketch):
     r"""Count sketch of :math:`x^{\otimes p}`, the circular convolution of p count sketches of x.
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..features import ComplexToReal, FeatureMap, FourierSeries, LinearFeatures, Maclaurin
-from ..features.base import weights_kept_on_error
+from ..features.random_weights import weights_kept_on_error
 from ..operators import Operator
 from ..output_factor import OutputFactor
 from .feature_kernel import FeatureKernel, FeatureStructure, check_parts, no_operator, reference
