@@ -295,7 +295,7 @@ def standard_error(samples):
 
 
 def expects_its_target(feature_map):
-    return getattr(inner_map(feature_map), "orthogonal", False) != "hadamard"
+    return getattr(inner_map(feature_map), "structure", "") != "hadamard"
 
 
 @pytest.mark.parametrize("example", map_examples(expects_its_target))

@@ -125,7 +125,7 @@ def exact_leaf(leaf, name="rbf", seed=0, **options):
     return randomised(LEAVES[leaf][0](BASES[name](**options)), seed)
 
 
-def mapped(exact, name, measure, num_features, dim, orthogonal=False, seed=0):
+def mapped(exact, name, measure, num_features, dim, structure="independent", seed=0):
     """An approximated kernel under a measure."""
     spectrum = SPECTRA[name]
     spectrum = {
@@ -133,7 +133,7 @@ def mapped(exact, name, measure, num_features, dim, orthogonal=False, seed=0):
         "trace": Weighted(spectrum, exact.powers(dim)),
         "widened": Widened(),
     }[measure]
-    feature_map = RandomFourier(dim, num_features, spectrum, orthogonal, generator=seeded(seed))
+    feature_map = RandomFourier(dim, num_features, spectrum, structure, generator=seeded(seed))
     return rfgp.approximate(exact, num_features, method=feature_map)
 
 
@@ -155,13 +155,13 @@ def is_mean(samples, target):
 
 
 @every_combination
-@pytest.mark.parametrize("orthogonal", [False, "dense"])
-def test_means_are_the_exact_kernels(leaf, name, measure, orthogonal):
+@pytest.mark.parametrize("structure", ["independent", "orthogonal"])
+def test_means_are_the_exact_kernels(leaf, name, measure, structure):
     dim = 2 if leaf in ("vorticity", "laplacian") else 3
     exact = exact_leaf(leaf, name)
-    kernel = mapped(exact, name, measure, 6000, dim, orthogonal)
+    kernel = mapped(exact, name, measure, 6000, dim, structure)
     x, y = points(2, dim), torch.cat([points(1, dim), points(1, dim, seed=1)])
-    samples, target = estimates(kernel, x, y, dim if orthogonal else 1), dense(exact, x, y)
+    samples, target = estimates(kernel, x, y, dim if structure == "orthogonal" else 1), dense(exact, x, y)
     assert is_mean(samples, target)
     assert not is_mean(samples, 1.25 * target)
 
@@ -445,10 +445,11 @@ def test_the_default_is_the_trace_measure_with_orthogonal_frequencies():
         (LinearlyObservedKernel(CurlFreeKernel(RBFKernel()), [Value(), Divergence()]), Gaussian(), (1, 2)),
         (LinearlyObservedKernel(RBFKernel(), [Laplacian()]), Gaussian(), (2,)),
     ]:
-        for method, orthogonal in (("auto", "dense"), ("fourier_orthogonal", "dense"), ("fourier", False)):
+        structures = {"auto": "orthogonal", "fourier_orthogonal": "orthogonal", "fourier": "independent"}
+        for method, structure in structures.items():
             kernel = rfgp.approximate(exact, 16, input_dim=3, method=method, seed=0)
             assert kernel.feature_map.spectrum == Weighted(spectrum, powers)
-            assert kernel.feature_map.orthogonal == orthogonal and kernel.feature_map.num_features == 16
+            assert kernel.feature_map.structure == structure and kernel.feature_map.num_features == 16
 
 
 # Sums
@@ -767,7 +768,7 @@ def test_batches_of_lengthscales(leaf):
 def test_training_inputs_give_the_columns_and_rank_no_methods():
     x = points(40, 3)
     kernel = rfgp.approximate(CurlFreeKernel(RBFKernel()), 16, train_inputs=x, seed=0)
-    assert kernel.feature_map.input_dim == 3 and kernel.feature_map.orthogonal == "dense"
+    assert kernel.feature_map.input_dim == 3 and kernel.feature_map.structure == "orthogonal"
     assert rfgp.approximate(HelmholtzKernel(RBFKernel()), 16, train_inputs=x, seed=0).features(x).shape == (120, 24)
 
 

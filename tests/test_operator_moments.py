@@ -42,8 +42,8 @@ def matern(nu=2.5, **options):
     return MaternKernel(nu=nu, **options)
 
 
-def approximated(exact, spectrum=None, dim=3, width=8, orthogonal=False, seed=0):
-    feature_map = RandomFourier(dim, width, spectrum, orthogonal, generator=seeded(seed))
+def approximated(exact, spectrum=None, dim=3, width=8, structure="independent", seed=0):
+    feature_map = RandomFourier(dim, width, spectrum, structure, generator=seeded(seed))
     return rfgp.approximate(exact, width, method=feature_map)
 
 
@@ -267,7 +267,7 @@ def gaussian_density(w):
 
 
 UNKNOWN = {
-    "orthogonal": lambda: approximated(CurlFreeKernel(RBFKernel()), None, orthogonal="dense"),
+    "orthogonal": lambda: approximated(CurlFreeKernel(RBFKernel()), None, structure="orthogonal"),
     "infinite": lambda: approximated(CurlFreeKernel(matern(1.5)), Matern(1.5)),
     "infinite, second derivatives": lambda: approximated(LinearlyObservedKernel(matern(), [Laplacian()]), Matern(2.5)),
     "several orders": lambda: approximated(

@@ -554,7 +554,7 @@ def test_finite_inputs_that_overflow_are_refused(name):
         lambda: TraceMeasure(lambda w: w.new_ones(len(w), 1, 1), 0),
         lambda: TraceMeasure(lambda w: w.new_ones(len(w), 1, 1), 1, -1.0),
         lambda: TraceMeasure(lambda w: None, 1),
-        lambda: RandomFourier(3, 8, orthogonal=0),
+        lambda: RandomFourier(3, 8, structure=0),
         lambda: RandomFourier(3, 8, is_complex="no"),
         lambda: RandomFourier(3, 8, generator=0),
         lambda: RandomFourier(3, 8, dtype=torch.int64),

@@ -90,10 +90,10 @@ def test_radii_are_drawn_with_their_shares():
         assert abs(float((draws == radius).double().mean()) - share) <= STANDARD_ERRORS * standard_error + 1e-4
 
 
-@pytest.mark.parametrize("orthogonal", [False, "dense", "hadamard"])
+@pytest.mark.parametrize("structure", ["independent", "orthogonal", "hadamard"])
 @pytest.mark.parametrize(("degree", "a", "dim"), [(3, 2.0, 5), (10, 4.0, 5), (20, 2.0, 16), (3, 4.0, 130)])
-def test_target_is_within_the_fit_error_of_the_polynomial(degree, a, dim, orthogonal):
-    features = SphericalFourier(dim, 8, degree, a, orthogonal, generator=seeded(0)).double()
+def test_target_is_within_the_fit_error_of_the_polynomial(degree, a, dim, structure):
+    features = SphericalFourier(dim, 8, degree, a, structure, generator=seeded(0)).double()
     x = on_sphere(20, dim)
     x = torch.cat([x, -x])
     polynomial = features.polynomial(x, x)
@@ -101,13 +101,13 @@ def test_target_is_within_the_fit_error_of_the_polynomial(degree, a, dim, orthog
     torch.testing.assert_close(polynomial, (nu + gamma * x @ x.mT) ** degree, rtol=0.0, atol=1e-7)
     assert (features.target(x, x) - polynomial).abs().max() <= 1.05 * features.fit_error + 1e-7
     assert not features.is_unbiased and features.spectrum.dim == (
-        features.padded_dim if orthogonal == "hadamard" else dim
+        features.padded_dim if structure == "hadamard" else dim
     )
 
 
-@pytest.mark.parametrize("orthogonal", [False, "dense"])
-def test_many_features_approach_the_polynomial(orthogonal):
-    features = SphericalFourier(6, 40000, 10, 2.0, orthogonal, generator=seeded(1)).double()
+@pytest.mark.parametrize("structure", ["independent", "orthogonal"])
+def test_many_features_approach_the_polynomial(structure):
+    features = SphericalFourier(6, 40000, 10, 2.0, structure, generator=seeded(1)).double()
     x = on_sphere(8, 6)
     rows = features(x)
     bound = features.fit_error + STANDARD_ERRORS * math.sqrt(2.0 / 40000)

@@ -164,7 +164,7 @@ def _covariance_of_fields(left: FeatureKernel, right: FeatureKernel, x: Tensor, 
         factor = moment * scalar.lengthscale[..., 0, 0] ** (-2 * power)
     if max(degree(modulus), degree(square)) > 2 * smoothness(scalar):
         return torch.full_like(x[..., :, :1] @ y[..., :, :1].mT, math.inf)
-    if feature_map.orthogonal:
+    if feature_map.structure != "independent":
         return None
     zero = torch.zeros_like(x[..., :1, :])
     at_zero = _derivative(modulus, scalar, zero, zero, shrink)

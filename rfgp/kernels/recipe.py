@@ -107,9 +107,9 @@ class MapRecipe:
         return (self.is_fourier and not self.is_complex) or (self.form == "ctr" and self.name in SKETCHES)
 
 
-def orthogonality(recipe: MapRecipe) -> bool | str:
-    """What RandomFourier calls the kind of frequencies that the method's name ends with."""
-    return {"orthogonal": "dense", "hadamard": "hadamard"}.get(recipe.name.partition("_")[2], False)
+def orthogonality(recipe: MapRecipe) -> str:
+    """The structure of the frequencies of Fourier features, which the name of the method ends with."""
+    return recipe.name.partition("_")[2] or "independent"
 
 
 def maclaurin(
