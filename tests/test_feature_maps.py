@@ -136,7 +136,7 @@ def test_copies_are_equal_and_independent(example, clone):
 
 
 @every_example
-def test_weights_are_buffers_and_nothing_is_learnt(example):
+def test_weights_are_buffers_and_nothing_is_learned(example):
     feature_map = example()
     assert not list(feature_map.parameters())
     assert not any(buffer.is_complex() for buffer in feature_map.buffers())
@@ -375,8 +375,8 @@ def test_error_falls_with_the_root_of_the_width(form, weights):
             squares.append((features @ features.mH - target).abs().square().mean())
         log_errors.append(0.5 * torch.stack(squares).mean().log())
     log_widths = torch.tensor(widths, dtype=torch.float64).log()
-    centred = log_widths - log_widths.mean()
-    slope = float((centred * torch.stack(log_errors)).sum() / centred.square().sum())
+    centered = log_widths - log_widths.mean()
+    slope = float((centered * torch.stack(log_errors)).sum() / centered.square().sum())
     assert abs(slope + 0.5) <= 0.1
 
 

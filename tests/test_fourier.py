@@ -286,8 +286,8 @@ def test_error_falls_with_the_root_of_the_width(structure, is_complex):
             squares.append((rows @ rows.mH - target).abs().square().mean())
         log_errors.append(0.5 * torch.stack(squares).mean().log())
     log_widths = torch.tensor(widths, dtype=torch.float64).log()
-    centred = log_widths - log_widths.mean()
-    slope = float((centred * torch.stack(log_errors)).sum() / centred.square().sum())
+    centered = log_widths - log_widths.mean()
+    slope = float((centered * torch.stack(log_errors)).sum() / centered.square().sum())
     assert abs(slope + 0.5) <= 0.1
 
 

@@ -30,10 +30,10 @@ class FeatureMap(RandomWeights):
     :param input_dim: the number of columns d of the inputs.
     :param num_features: the number of columns D that come out; complex columns for complex maps.
     :param is_complex: whether the features are complex.
-    :param generator: a CPU generator for the weights; PyTorch's default one where it is None.
+    :param generator: a CPU generator for the weights; default: PyTorch's own.
 
     Weights are drawn in float64 on the CPU, so that one seed gives the same map on every device. They are rounded once,
-    to the dtype that a map is made with (the default dtype where it is None), and follow ``.to()``: a map for float64
+    to the dtype that a map is made with (default: PyTorch's default dtype), and follow ``.to()``: a map for float64
     inputs is made with ``dtype=torch.float64``, since ``.double()`` does not bring back what was rounded.
     """
 
@@ -48,41 +48,41 @@ class FeatureMap(RandomWeights):
         self.num_features = _checks.positive_integer("num_features", num_features)
         self.is_complex = _checks.flag("is_complex", is_complex)
 
-    def forward(self, x: Tensor, **law: Tensor) -> Tensor:
+    def forward(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         r"""Features of x, scaled so that :math:`\phi(x) \phi(y)^H` estimates the kernel.
 
         :param x: (..., N, d), of the dtype of the weights.
-        :param law: kernel parameters that do not act through the inputs, for maps that have some; differentiable.
+        :param hyperparameters: those that do not act through the inputs, for maps that have some; differentiable.
         :returns: (..., N, D); complex64 or complex128 for complex maps.
         :raises ValueError: where x has the wrong dtype, device or number of columns, or no rows.
         """
         if self.is_complex:
-            return torch.complex(*self.planes(x, **law))
-        return self._rows(x, **law)
+            return torch.complex(*self.planes(x, **hyperparameters))
+        return self._rows(x, **hyperparameters)
 
-    def planes(self, x: Tensor, **law: Tensor) -> tuple[Tensor, Tensor]:
+    def planes(self, x: Tensor, **hyperparameters: Tensor) -> tuple[Tensor, Tensor]:
         """Real and imaginary part of the features of a complex map, without a complex tensor of their size.
 
         :param x: (..., N, d).
-        :param law: as for ``forward``.
+        :param hyperparameters: as for ``forward``.
         :returns: two (..., N, D) tensors: the left and the right half of one (..., N, 2 D) tensor.
         :raises ValueError: where the map is real.
         """
         if not self.is_complex:
             raise ValueError("expected a complex map for planes(), got a real one; call the map itself")
-        real, imaginary = self._rows(x, **law).chunk(2, dim=-1)
+        real, imaginary = self._rows(x, **hyperparameters).chunk(2, dim=-1)
         return real, imaginary
 
     @abc.abstractmethod
-    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The exact kernel that the map approximates, (..., N, d) and (..., M, d) to (..., N, M)."""
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
         """Variance and pseudo-variance of the kernel estimate in closed form, or None where there is none.
 
         :param x: (..., N, d).
         :param y: (..., M, d).
-        :param law: as for ``forward``.
+        :param hyperparameters: as for ``forward``.
         :raises ValueError: for bad inputs.
         """
         self._check_pair(x, y)
@@ -108,7 +108,7 @@ class FeatureMap(RandomWeights):
         self._check(y, "y")
 
     @abc.abstractmethod
-    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         """Features (..., N, D) of inputs that are checked here; [real, imaginary] side by side for complex maps."""
 
     def extra_repr(self) -> str:

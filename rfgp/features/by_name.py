@@ -66,7 +66,7 @@ def polynomial_sketch(
     :param num_features: the number of columns that come out; even for "ctr".
     :param degree: the degree of the kernel.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for an unknown name or form, or an odd width for "ctr".
 
     >>> polynomial_sketch("tensor_srht", "ctr", 3, 10, degree=2).num_features

@@ -41,15 +41,15 @@ class RandomFourier(FeatureMap):
 
     :param input_dim: the number of columns d of the inputs.
     :param num_features: the number of columns D that come out; even for the real map.
-    :param spectrum: the law of the frequencies: Gaussian() where it is None, Matern(nu), RationalQuadratic(),
-        Laplace(), HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of
-        measure, Weighted() or Widened().
+    :param spectrum: the law of the frequencies: Matern(nu), RationalQuadratic(), Laplace(), HyperbolicSecant(),
+        SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of measure, Weighted() or
+        Widened(); default: Gaussian().
     :param structure: "independent" frequencies; "orthogonal" ones in blocks of d, with independent norms of the right
         law (isotropic spectra only); or "hadamard": three Hadamard transforms with random signs per block, which is
         faster for large d and biased for small d, so that the target is approximate.
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for an odd width of the real map, another structure, or one for a law that is not isotropic.
 
     Source: T 2.1, Eq. 2.4 (Rahimi and Recht, 2007); Yu et al. (2016) for orthogonal frequencies.
@@ -110,13 +110,16 @@ class RandomFourier(FeatureMap):
         )
         return radii | {"signs": sampling.rademacher((3, self.padded_dim, blocks), generator)}
 
-    def frequencies(self, **law: Tensor) -> Tensor:
+    @property
+    def _base_draws(self) -> dict[str, Tensor]:
+        return {name: buffer for name, buffer in self.named_buffers() if name != "signs"}
+
+    def frequencies(self, **hyperparameters: Tensor) -> Tensor:
         """The frequencies (..., m, d) of scaled inputs, whatever structure they have.
 
-        :param law: parameters of the spectrum.
+        :param hyperparameters: parameters of the spectrum.
         """
-        draws = {name: buffer for name, buffer in self.named_buffers() if name != "signs"}
-        frequencies, _ = self.spectrum.frequencies(draws, **law)
+        frequencies, _ = self.spectrum.frequencies(self._base_draws, **hyperparameters)
         if self.structure != "hadamard":
             return frequencies
         identity = torch.eye(self.input_dim, dtype=frequencies.dtype, device=frequencies.device)
@@ -132,10 +135,9 @@ class RandomFourier(FeatureMap):
             block = fwht(sign * block, dim=-2) / math.sqrt(self.padded_dim)
         return block.mT.flatten(-2)[..., : self.num_frequencies] * frequencies[..., 0].unsqueeze(-2)
 
-    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         self._check(x)
-        draws = {name: buffer for name, buffer in self.named_buffers() if name != "signs"}
-        frequencies, amplitude = self.spectrum.frequencies(draws, **law)
+        frequencies, amplitude = self.spectrum.frequencies(self._base_draws, **hyperparameters)
         scale: Tensor | float = 1.0 / math.sqrt(self.num_frequencies)
         if amplitude is not None:
             scale = scale * amplitude.unsqueeze(-2)
@@ -153,11 +155,11 @@ class RandomFourier(FeatureMap):
             out.unflatten(-1, (2, width)).mul_(scale)
         return rows.reshape(*x.shape[:-1], 2 * width)
 
-    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The kernel of the spectrum at scaled inputs, (..., N, d) and (..., M, d) to (..., N, M)."""
-        return self.spectrum.kernel(self._check(x), self._check(y, "y"), 1.0, **law)
+        return self.spectrum.kernel(self._check(x), self._check(y, "y"), 1.0, **hyperparameters)
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
         r"""Variance and pseudo-variance of the kernel estimate from D frequencies.
 
         .. math:: V = \frac{k(0)^2 - k(\tau)^2}{D} + \frac{c}{D^2} C, \quad
@@ -169,7 +171,7 @@ class RandomFourier(FeatureMap):
 
         :param x: (..., N, d).
         :param y: (..., M, d).
-        :param law: parameters of the spectrum.
+        :param hyperparameters: parameters of the spectrum.
         :returns: two (..., N, M) tensors.
 
         Source: T 2.1.
@@ -181,8 +183,8 @@ class RandomFourier(FeatureMap):
             return None
         if self.structure == "orthogonal" and not isinstance(self.spectrum, Gaussian):
             return None
-        kernel, twice = (self.spectrum.kernel(x, y, factor, **law) for factor in (1.0, 2.0))
-        zero, width, square = self.spectrum.at_zero(**law), self.num_frequencies, kernel.square()
+        kernel, twice = (self.spectrum.kernel(x, y, factor, **hyperparameters) for factor in (1.0, 2.0))
+        zero, width, square = self.spectrum.at_zero(**hyperparameters), self.num_frequencies, kernel.square()
         covariance = torch.zeros_like(kernel)
         if self.structure == "orthogonal":
             full, rest = divmod(width, self.input_dim)

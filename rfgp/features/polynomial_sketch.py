@@ -36,7 +36,7 @@ class PolynomialSketch(FeatureMap):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, degree={self.degree}"
 
-    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         r"""The polynomial kernel :math:`(x^\top y)^p`, (..., N, d) and (..., M, d) to (..., N, M)."""
         return (self._check(x) @ self._check(y, "y").mT) ** self.degree
 
@@ -75,7 +75,7 @@ class PolynomialSketch(FeatureMap):
         rows = self._rows(*factors)
         return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 
-    def _rows(self, *factors: Tensor, **law: Tensor) -> Tensor:
+    def _rows(self, *factors: Tensor, **hyperparameters: Tensor) -> Tensor:
         for x in factors:
             self._check(x)
         batch, num_rows = factors[0].shape[:-2], factors[0].shape[-2]

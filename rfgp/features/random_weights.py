@@ -32,7 +32,7 @@ class RandomWeights(torch.nn.Module, abc.ABC):
     def resample(self, generator: Generator | None = None) -> Self:
         """Draw new weights in place, and return the map.
 
-        :param generator: a CPU generator; PyTorch's default one where it is None.
+        :param generator: a CPU generator; default: PyTorch's own.
         """
         with weights_kept_on_error(self):
             for name, weight in self._draw(_checks.generator(generator)).items():
@@ -98,8 +98,8 @@ def weights_kept_on_error(module: torch.nn.Module) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for part, draws, weights in before:
-            part._draws = draws
+        for part, version, weights in before:
+            part._draws = version
             for name, weight in weights.items():
                 getattr(part, name).copy_(weight)
         raise

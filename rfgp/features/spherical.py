@@ -32,7 +32,7 @@ class SphericalFourier(RandomFourier):
     :param structure: "independent", "orthogonal" or "hadamard", as for :class:`RandomFourier`.
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for a below 2, and for inputs whose norm differs from 1 by more than 1e-4.
 
     Source: T 2.1.1 and 2.2.4 (Pennington et al., 2015).
@@ -72,9 +72,9 @@ class SphericalFourier(RandomFourier):
         distance = torch.cdist(self._check(x), self._check(y, "y"))
         return (1.0 - distance.square() / self.a**2) ** self.degree
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
         """Those of Fourier features of the isotropic kernel around it; None for orthogonal frequencies."""
-        return super().moments(x, y, **law)
+        return super().moments(x, y, **hyperparameters)
 
     def _check(self, x: Any, name: str = "x") -> Tensor:
         super()._check(x, name)

@@ -28,7 +28,7 @@ class TensorSketch(PolynomialSketch):
     :param degree: the degree p of the kernel, 1 to 20.
     :param is_complex: whether signs and features are complex.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for a degree or width that does not exist.
 
     Its variance has no closed form (``moments`` returns None), but the bound of ``variance_bound``.

@@ -29,7 +29,7 @@ def add_gram_(
     :param cross: (D, K), float64 or complex128.
     :param features: (N, D), real or complex.
     :param targets: (N, K), real or complex.
-    :param weights: (N,), real; ones where it is None.
+    :param weights: (N,), real; default: ones.
     :param product_dtype: the dtype of the products inside a chunk of rows, float32 or float64.
     """
     width = gram.shape[-1]
@@ -115,7 +115,7 @@ def gram(
 
     :param features: (N, D), real or complex.
     :param targets: (N, K), real or complex.
-    :param weights: (N,), real; ones where it is None.
+    :param weights: (N,), real; default: ones.
     :param product_dtype: the dtype of the products inside a chunk of rows; their sum is in float64 all the same.
     :returns: the (D, D) Gram matrix and the (D, K) cross products; differentiable once in all three tensors.
     :raises ValueError: for other tensors.

@@ -26,8 +26,8 @@ def hadamard(order: int, dtype: torch.dtype | None = None, device: torch.device 
     r"""Sylvester's Hadamard matrix :math:`H_n`, with entries :math:`\pm 1` and :math:`H_n H_n^\top = n I`.
 
     :param order: the number of rows n, a power of two.
-    :param dtype: the dtype of the result; the default dtype where it is None.
-    :param device: the device of the result; the CPU where it is None.
+    :param dtype: the dtype of the result; default: PyTorch's default dtype.
+    :param device: the device of the result; default: the CPU.
     :returns: an (n, n) tensor.
     :raises ValueError: where the order is not a power of two.
 

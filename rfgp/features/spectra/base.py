@@ -17,7 +17,7 @@ class Spectrum(abc.ABC):
     .. math:: k(x - y) = E[a^2 \exp(\mathrm{i} w^\top (x - y))]
 
     The amplitude a is 1 for most kernels. What depends on kernel parameters beside a lengthscale is a differentiable
-    function of those (``law``) and of fixed base draws.
+    function of those hyperparameters and of fixed base draws.
     """
 
     is_isotropic: ClassVar[bool] = False
@@ -37,14 +37,14 @@ class Spectrum(abc.ABC):
         """Base draws for ``width`` independent frequencies of ``dim`` entries, by name: float64, on the CPU."""
 
     @abc.abstractmethod
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         """Frequencies (..., D, d), and amplitudes (..., D) where they are not 1, from base draws and parameters."""
 
     @abc.abstractmethod
-    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **law: Tensor) -> Tensor:
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
         """The kernel of ``factor`` times the difference, (..., N, d) and (..., M, d) to (..., N, M)."""
 
-    def at_zero(self, **law: Tensor) -> Tensor | float:
+    def at_zero(self, **hyperparameters: Tensor) -> Tensor | float:
         """The kernel of a point with itself."""
         return 1.0
 
@@ -66,13 +66,13 @@ class IsotropicSpectrum(Spectrum):
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         """Independent radii (D,) of frequencies in ``dim`` dimensions."""
 
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
-        return draws["weight"], None
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        return base_draws["weight"], None
 
-    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **law: Tensor) -> Tensor:
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
         distance = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-        return self.of_distance(factor * distance, **law)
+        return self.of_distance(factor * distance, **hyperparameters)
 
     @abc.abstractmethod
-    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The kernel as a function of the distance of scaled inputs."""

@@ -20,5 +20,5 @@ class Gaussian(IsotropicSpectrum):
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         return sampling.chi(dim, (width,), generator)
 
-    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
         return torch.exp(-0.5 * distance.square())

@@ -26,10 +26,10 @@ class HyperbolicSecant(Spectrum):
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {"weight": torch.log(torch.tan(0.5 * math.pi * sampling.uniform((width, dim), generator))) / math.pi}
 
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
-        return draws["weight"], None
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        return base_draws["weight"], None
 
-    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **law: Tensor) -> Tensor:
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
         log_cosh = x.new_zeros(*torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-2])
         for k in range(x.shape[-1]):
             half = 0.5 * factor * (x[..., :, None, k] - y[..., None, :, k]).abs()

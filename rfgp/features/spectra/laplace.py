@@ -24,8 +24,8 @@ class Laplace(Spectrum):
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {"weight": torch.tan(math.pi * (sampling.uniform((width, dim), generator) - 0.5))}
 
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
-        return draws["weight"], None
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        return base_draws["weight"], None
 
-    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **law: Tensor) -> Tensor:
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
         return torch.exp(-factor * torch.cdist(x, y, p=1.0))

@@ -30,7 +30,7 @@ class Matern(IsotropicSpectrum):
         chi = sampling.chi(dim, (width,), generator)
         return chi * math.sqrt(2.0 * self.nu) / sampling.chi(2.0 * self.nu, (width,), generator)
 
-    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
         r = math.sqrt(2.0 * self.nu) * distance
         polynomial = {0.5: torch.ones_like(r), 1.5: 1.0 + r, 2.5: 1.0 + r + r.square() / 3.0}[self.nu]
         return polynomial * torch.exp(-r)

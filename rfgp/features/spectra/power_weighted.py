@@ -84,11 +84,11 @@ class Weighted(IsotropicSpectrum):
         nu = self.spectrum.nu
         return chi * math.sqrt(2.0 * nu) / sampling.chi(2.0 * (nu - power), (width,), generator)
 
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
-        frequencies = draws["weight"]
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        frequencies = base_draws["weight"]
         square, dim = frequencies.square().sum(-1), frequencies.shape[-1]
         ratio = sum(square**power / radial_moment(self.spectrum, power, dim) for power in self.powers)
         return frequencies, (ratio / len(self.powers)) ** -0.5
 
-    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
         return self.spectrum.of_distance(distance)

@@ -15,7 +15,7 @@ from .gamma_root import GammaRoot
 class RationalQuadratic(IsotropicSpectrum):
     r"""Normal frequencies times the root of a gamma variable, of :math:`k = (1 + \|x - y\|^2/(2 \alpha))^{-\alpha}`.
 
-    :param alpha: the shape, unless ``law`` has another one (...,), which gradients flow through.
+    :param alpha: the shape, unless the hyperparameters have another one (...,), which gradients flow through.
     """
 
     exact_kernel = "gpytorch.kernels.RQKernel"
@@ -31,14 +31,14 @@ class RationalQuadratic(IsotropicSpectrum):
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         return sampling.chi(dim, (width,), generator)
 
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
-        alpha = self._alpha(draws["weight"], law)
-        root = GammaRoot.apply(alpha[..., None], draws["uniform"])
-        return (root / alpha[..., None].sqrt())[..., None] * draws["weight"], None
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        alpha = self._alpha(base_draws["weight"], hyperparameters)
+        root = GammaRoot.apply(alpha[..., None], base_draws["uniform"])
+        return (root / alpha[..., None].sqrt())[..., None] * base_draws["weight"], None
 
-    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
-        alpha = self._alpha(distance, law)[..., None, None]
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
+        alpha = self._alpha(distance, hyperparameters)[..., None, None]
         return (1.0 + distance.square() / (2.0 * alpha)) ** -alpha
 
-    def _alpha(self, like: Tensor, law: dict[str, Tensor]) -> Tensor:
-        return law["alpha"] if "alpha" in law else like.new_tensor(self.alpha)
+    def _alpha(self, like: Tensor, hyperparameters: dict[str, Tensor]) -> Tensor:
+        return hyperparameters["alpha"] if "alpha" in hyperparameters else like.new_tensor(self.alpha)

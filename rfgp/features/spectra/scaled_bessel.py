@@ -18,8 +18,8 @@ class ScaledBessel(torch.autograd.Function):
     def forward(ctx: Any, z: Tensor, orders: Tensor) -> Tensor:
         value, n = (t.detach().to("cpu", torch.float64).numpy() for t in (z, orders))
         scaled = scipy.special.ive(np.abs(n), value)
-        neighbours = scipy.special.ive(np.abs(n - 1.0), value) + scipy.special.ive(np.abs(n + 1.0), value)
-        ctx.save_for_backward(torch.as_tensor(0.5 * neighbours - scaled).to(z))
+        neighbors = scipy.special.ive(np.abs(n - 1.0), value) + scipy.special.ive(np.abs(n + 1.0), value)
+        ctx.save_for_backward(torch.as_tensor(0.5 * neighbors - scaled).to(z))
         ctx.shape = z.shape
         return torch.as_tensor(scaled).to(z)
 

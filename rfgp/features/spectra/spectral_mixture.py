@@ -18,11 +18,11 @@ class SpectralMixture(Spectrum):
 
     .. math:: k(\tau) = \prod_k \sum_q c_q \exp(-2 \pi^2 \tau_k^2 v_{qk}^2) \cos(2 \pi \mu_{qk} \tau_k)
 
-    The parameters come with ``law``: weights (..., Q), means and scales (..., Q, d). A component is chosen with
-    probability c_q / sum c, independently in every coordinate; gradients in the weights take the logarithm of that
-    probability as importance weight.
+    The hyperparameters are weights (..., Q), means and scales (..., Q, d). A component is chosen with probability
+    c_q / sum c, independently in every coordinate; gradients in the weights take the logarithm of that probability as
+    importance weight.
 
-    :param num_mixtures: Q, the number of components, all of weight 1/Q, mean 1 and scale 1/(2 pi) without ``law``.
+    :param num_mixtures: Q, the number of components, all of weight 1/Q, mean 1 and scale 1/(2 pi) by default.
     """
 
     exact_kernel = "gpytorch.kernels.SpectralMixtureKernel"
@@ -38,24 +38,24 @@ class SpectralMixture(Spectrum):
             "uniform": sampling.uniform((width, dim), generator),
         }
 
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
-        weights, means, scales = self._parameters(draws["normal"], law)
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        weights, means, scales = self._parameters(base_draws["normal"], hyperparameters)
         share = weights / weights.sum(-1, keepdim=True)
-        width, dim = draws["uniform"].shape
+        width, dim = base_draws["uniform"].shape
         edges = share.detach().cumsum(-1)[..., :-1].contiguous()
-        uniform = draws["uniform"].flatten().expand(*edges.shape[:-1], width * dim).contiguous()
+        uniform = base_draws["uniform"].flatten().expand(*edges.shape[:-1], width * dim).contiguous()
         chosen = torch.searchsorted(edges, uniform, right=True).unflatten(-1, (width, dim))
 
         def pick(values: Tensor) -> Tensor:
             return values.expand(*values.shape[:-1], dim).gather(-2, chosen)
 
-        frequencies = 2.0 * math.pi * (draws["sign"] * pick(means) + pick(scales) * draws["normal"])
+        frequencies = 2.0 * math.pi * (base_draws["sign"] * pick(means) + pick(scales) * base_draws["normal"])
         probability = pick(share[..., None])
         importance = (probability / probability.detach()).prod(-1)
         return frequencies, (weights.sum(-1, keepdim=True) ** dim * importance).sqrt()
 
-    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **law: Tensor) -> Tensor:
-        weights, means, scales = self._parameters(x, law)
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
+        weights, means, scales = self._parameters(x, hyperparameters)
         result = None
         for k in range(x.shape[-1]):
             difference = factor * (x[..., None, :, None, k] - y[..., None, None, :, k])
@@ -67,13 +67,13 @@ class SpectralMixture(Spectrum):
             raise ValueError("expected inputs with at least one column, got none; pass non-empty data")
         return result
 
-    def at_zero(self, **law: Tensor) -> Tensor | float:
-        if "weights" not in law:
+    def at_zero(self, **hyperparameters: Tensor) -> Tensor | float:
+        if "weights" not in hyperparameters:
             return 1.0
-        return (law["weights"].sum(-1) ** law["means"].shape[-1])[..., None, None]
+        return (hyperparameters["weights"].sum(-1) ** hyperparameters["means"].shape[-1])[..., None, None]
 
-    def _parameters(self, like: Tensor, law: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        if "weights" in law:
-            return law["weights"], law["means"], law["scales"]
+    def _parameters(self, like: Tensor, hyperparameters: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        if "weights" in hyperparameters:
+            return hyperparameters["weights"], hyperparameters["means"], hyperparameters["scales"]
         ones = like.new_ones(self.num_mixtures, like.shape[-1])
         return ones[:, 0] / self.num_mixtures, ones, ones / (2.0 * math.pi)

@@ -46,7 +46,7 @@ class Spherical(IsotropicSpectrum):
         )
         return torch.as_tensor(radii, device="cpu")[index]
 
-    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
         values = distance.detach().to("cpu", torch.float64).numpy()
         radii, shares, _ = self._fit()
         total = sum(c * sphere_mean(self.dim, r * values) for r, c in zip(radii, shares, strict=True))

@@ -29,9 +29,9 @@ class Widened(IsotropicSpectrum):
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         return math.sqrt(2.0) * sampling.chi(dim, (width,), generator)
 
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
-        frequencies = draws["weight"]
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        frequencies = base_draws["weight"]
         return frequencies, 2.0 ** (0.25 * frequencies.shape[-1]) * torch.exp(-0.125 * frequencies.square().sum(-1))
 
-    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
         return Gaussian().of_distance(distance)
