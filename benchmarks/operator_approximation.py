@@ -38,14 +38,14 @@ from tqdm import tqdm
 
 import rfgp
 from rfgp import plots
-from rfgp.features import Gaussian, RandomFourier, Weighted, Widened
+from rfgp.features import Gaussian, PowerWeighted, RandomFourier, WidenedGaussian
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel
 from rfgp.models import VectorLeastSquares
 
 KERNELS = {"curl-free": CurlFreeKernel, "divergence-free": DivergenceFreeKernel}
-TRACE = Weighted(Gaussian(), (1,))
+TRACE = PowerWeighted(Gaussian(), (1,))
 MEASURES: dict[str, tuple[Any, str]] = {
-    "bounded": (Widened(), "independent"),
+    "bounded": (WidenedGaussian(), "independent"),
     "unbounded": (Gaussian(), "independent"),
     "trace": (TRACE, "independent"),
     "trace, orthogonal": (TRACE, "orthogonal"),

@@ -27,11 +27,11 @@ from rfgp.features import (
 from rfgp.features.spectra import (
     Gaussian,
     Matern,
+    PowerWeighted,
     RationalQuadratic,
     SpectralMixture,
     Spherical,
     TraceMeasure,
-    Weighted,
 )
 from rfgp.kernels import CurlFreeKernel, OpticalKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
@@ -546,11 +546,11 @@ def test_finite_inputs_that_overflow_are_refused(name):
         lambda: Spherical(3, math.inf, 3),
         lambda: Spherical(3, "a", 3),
         lambda: Spherical(3, 2.0, 0),
-        lambda: Weighted(Gaussian(), (-1,)),
-        lambda: Weighted(Gaussian(), (0.5,)),
-        lambda: Weighted(Gaussian(), 1),
-        lambda: Weighted(Gaussian(), ()),
-        lambda: Weighted(RationalQuadratic(), (1,)),
+        lambda: PowerWeighted(Gaussian(), (-1,)),
+        lambda: PowerWeighted(Gaussian(), (0.5,)),
+        lambda: PowerWeighted(Gaussian(), 1),
+        lambda: PowerWeighted(Gaussian(), ()),
+        lambda: PowerWeighted(RationalQuadratic(), (1,)),
         lambda: TraceMeasure(lambda w: w.new_ones(len(w), 1, 1), 0),
         lambda: TraceMeasure(lambda w: w.new_ones(len(w), 1, 1), 1, -1.0),
         lambda: TraceMeasure(lambda w: None, 1),

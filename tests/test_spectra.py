@@ -21,13 +21,13 @@ from rfgp.features import (
     Laplace,
     Matern,
     Periodic,
+    PowerWeighted,
     RandomFourier,
     RationalQuadratic,
     SpectralMixture,
     Spectrum,
     TraceMeasure,
-    Weighted,
-    Widened,
+    WidenedGaussian,
 )
 from rfgp.features.spectra import Spherical
 from rfgp.kernels import LaplaceKernel, SkewedChiSquaredKernel, SpectralDensityKernel
@@ -120,9 +120,9 @@ CASES = {
     "SpectralMixture": spectral_mixture,
     "Periodic": periodic,
     "Spherical": spherical,
-    "Weighted": lambda: Case(Weighted(), rbf()),
-    "Weighted, Matern": lambda: Case(Weighted(Matern(2.5), (0, 1)), matern(2.5)),
-    "Widened": lambda: Case(Widened(), rbf()),
+    "PowerWeighted": lambda: Case(PowerWeighted(), rbf()),
+    "PowerWeighted, Matern": lambda: Case(PowerWeighted(Matern(2.5), (0, 1)), matern(2.5)),
+    "WidenedGaussian": lambda: Case(WidenedGaussian(), rbf()),
     "TraceMeasure": trace_measure,
 }
 every_case = pytest.mark.parametrize("name", CASES)

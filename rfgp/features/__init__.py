@@ -16,12 +16,12 @@ from .spectra import (
     Laplace,
     Matern,
     Periodic,
+    PowerWeighted,
     RationalQuadratic,
     SpectralMixture,
     Spectrum,
     TraceMeasure,
-    Weighted,
-    Widened,
+    WidenedGaussian,
 )
 from .spherical import SphericalFourier
 from .srht import TensorSRHT
@@ -41,6 +41,7 @@ __all__ = [
     "OpticalFeatures",
     "Periodic",
     "PolynomialSketch",
+    "PowerWeighted",
     "ProductSketch",
     "RandomFourier",
     "RationalQuadratic",
@@ -50,7 +51,6 @@ __all__ = [
     "TensorSRHT",
     "TensorSketch",
     "TraceMeasure",
-    "Weighted",
-    "Widened",
+    "WidenedGaussian",
     "polynomial_sketch",
 ]

@@ -19,11 +19,11 @@ from .spectra import (
     Laplace,
     Matern,
     Periodic,
+    PowerWeighted,
     RationalQuadratic,
     SpectralMixture,
     Spectrum,
-    Weighted,
-    Widened,
+    WidenedGaussian,
 )
 
 STRUCTURES = ("independent", "orthogonal", "hadamard")
@@ -42,8 +42,8 @@ class RandomFourier(FeatureMap):
     :param input_dim: the number of columns d of the inputs.
     :param num_features: the number of columns D that come out; even for the real map.
     :param spectrum: the law of the frequencies: Matern(nu), RationalQuadratic(), Laplace(), HyperbolicSecant(),
-        SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of measure, Weighted() or
-        Widened(); default: Gaussian().
+        SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of measure, PowerWeighted() or
+        WidenedGaussian(); default: Gaussian().
     :param structure: "independent" frequencies; "orthogonal" ones in blocks of d, with independent norms of the right
         law (isotropic spectra only); or "hadamard": three Hadamard transforms with random signs per block, which is
         faster for large d and biased for small d, so that the target is approximate.
@@ -213,7 +213,7 @@ class RandomFourier(FeatureMap):
     def examples(cls) -> list[Self]:
         spectra: list[Spectrum] = [Gaussian(), Matern(0.5), Matern(1.5), Matern(2.5), RationalQuadratic(1.3)]
         others: list[Spectrum] = [Laplace(), HyperbolicSecant(), SpectralMixture(2), Periodic()]
-        others += [Weighted(), Weighted(Matern(2.5), (0, 1)), Widened()]
+        others += [PowerWeighted(), PowerWeighted(Matern(2.5), (0, 1)), WidenedGaussian()]
         cases = [(3, 8, s, "independent") for s in spectra + others]
         cases += [(3, 16, s, structure) for s in spectra for structure in ("orthogonal", "hadamard")]
         cases += [(dim, width, Gaussian(), "orthogonal") for dim, width in ((4, 4), (1, 6), (5, 8))]

@@ -11,7 +11,7 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from .. import _checks
-from ..features import FeatureMap, Gaussian, Matern, RandomFourier, Weighted, Widened
+from ..features import FeatureMap, Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
 from ..features.spectra import radial_moment
 from ..operators import Polynomial, add, adjoint, degree, multiply
 from .composition import FeatureScaleKernel, FeatureSumKernel, have_common_weights, unscaled
@@ -141,7 +141,8 @@ def _covariance_of_fields(left: FeatureKernel, right: FeatureKernel, x: Tensor, 
     """The sum of covariances of the entries of two fields that share map and scalar kernel; of one, its variance."""
     feature_map, _ = left.bound_map(x)
     spectrum = feature_map.spectrum if isinstance(feature_map, RandomFourier) else None
-    if not isinstance(feature_map, RandomFourier) or not isinstance(spectrum, Gaussian | Matern | Weighted | Widened):
+    known = Gaussian | Matern | PowerWeighted | WidenedGaussian
+    if not isinstance(feature_map, RandomFourier) or not isinstance(spectrum, known):
         return None
     exact: list[Any] = [left.base_kernel, right.base_kernel]
     rows, others = (kernel.covariance(x.shape[-1]) for kernel in exact)
@@ -150,9 +151,9 @@ def _covariance_of_fields(left: FeatureKernel, right: FeatureKernel, x: Tensor, 
     modulus = _sum([multiply(entry, adjoint(other)) for entry, other in pairs])
     square = _sum([multiply(entry, other) for entry, other in pairs])
     factor, shrink = torch.ones_like(scalar.lengthscale[..., 0, 0]), 1.0
-    if isinstance(spectrum, Widened):
+    if isinstance(spectrum, WidenedGaussian):
         factor, shrink = factor * (4.0 / 3.0) ** (0.5 * x.shape[-1]), math.sqrt(2.0 / 3.0)
-    elif isinstance(spectrum, Weighted):
+    elif isinstance(spectrum, PowerWeighted):
         if len(set(spectrum.powers)) > 1 or scalar.lengthscale.shape[-1] > 1:
             return None
         power = spectrum.powers[0]

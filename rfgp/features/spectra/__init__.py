@@ -6,13 +6,13 @@ from .hyperbolic_secant import HyperbolicSecant
 from .laplace import Laplace
 from .matern import Matern
 from .periodic import Periodic
-from .power_weighted import Weighted, radial_moment
+from .power_weighted import PowerWeighted, radial_moment
 from .rational_quadratic import RationalQuadratic
 from .scaled_bessel import ScaledBessel
 from .spectral_mixture import SpectralMixture
 from .spherical import Spherical
 from .trace_measure import TraceMeasure
-from .widened_gaussian import Widened
+from .widened_gaussian import WidenedGaussian
 
 __all__ = [
     "Gaussian",
@@ -21,13 +21,13 @@ __all__ = [
     "Laplace",
     "Matern",
     "Periodic",
+    "PowerWeighted",
     "RationalQuadratic",
     "ScaledBessel",
     "SpectralMixture",
     "Spectrum",
     "Spherical",
     "TraceMeasure",
-    "Weighted",
-    "Widened",
+    "WidenedGaussian",
     "radial_moment",
 ]

@@ -38,7 +38,7 @@ def radial_moment(spectrum: IsotropicSpectrum, power: int, dim: int) -> float:
 
 
 @dataclass(frozen=True)
-class Weighted(IsotropicSpectrum):
+class PowerWeighted(IsotropicSpectrum):
     r"""A Gaussian or Matern law weighted with powers of the norm of the frequencies.
 
     .. math:: \mu(w) = \frac1{|P|} \sum_{q \in P} \frac{\|w\|^{2 q}}{M_q} \rho(w), \qquad

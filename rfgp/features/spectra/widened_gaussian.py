@@ -15,7 +15,7 @@ from .gaussian import Gaussian
 
 
 @dataclass(frozen=True)
-class Widened(IsotropicSpectrum):
+class WidenedGaussian(IsotropicSpectrum):
     r"""Normal frequencies of twice the variance, whose amplitudes make derivative features of the Gaussian bounded.
 
     .. math:: w \sim N(0, 2 I), \qquad a(w) = 2^{d/4} \exp(-\|w\|^2/8)
