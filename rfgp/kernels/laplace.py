@@ -14,6 +14,8 @@ from ..features import Laplace
 class LaplaceKernel(Kernel):
     r"""The kernel :math:`k(x, y) = \exp(-\sum_k |x_k - y_k| / \ell_k)`, a product of Matern-1/2 kernels of one column.
 
+    The gradient of its features in the lengthscale does not converge: their frequencies are Cauchy variables.
+
     :param kwargs: as for GPyTorch kernels: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
         ``lengthscale_constraint``.
 
