@@ -8,8 +8,8 @@ from gpytorch.kernels import LinearKernel, PolynomialKernel, ScaleKernel
 
 import rfgp
 from rfgp import sampling
-from rfgp.features import ComplexToReal, PolynomialSketch, polynomial_sketch
-from rfgp.features.by_name import SKETCHES, named
+from rfgp.features import ComplexToReal, PolynomialSketch, polynomial_sketch, register_sketch
+from rfgp.features.by_name import SKETCHES
 from rfgp.selection import rank_methods
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -20,7 +20,7 @@ def laplace_sketch():
     """A sketch with Laplace weights, named for as long as a test runs."""
     before = dict(SKETCHES)
 
-    @named("laplace")
+    @register_sketch("laplace")
     class LaplaceSketch(PolynomialSketch):
         """A product sketch with independent Laplace weights of variance one, real or complex."""
 
@@ -87,9 +87,9 @@ def test_a_product_takes_its_columns(laplace_sketch):
 
 def test_names_are_taken_once(laplace_sketch):
     with pytest.raises(ValueError, match=r"^expected a name other than rademacher, .*laplace, got 'laplace'"):
-        named("laplace")
+        register_sketch("laplace")
     with pytest.raises(ValueError, match="expected one of real, complex, ctr for default_form"):
-        named("another", default_form="imaginary")
+        register_sketch("another", default_form="imaginary")
 
 
 def test_without_the_class_the_name_is_unknown():

@@ -10,6 +10,7 @@ from .optical import OpticalFeatures
 from .polynomial_sketch import PolynomialSketch
 from .product import ProductSketch
 from .series import FourierSeries
+from .sketch_registry import register_sketch
 from .spectra import (
     Gaussian,
     HyperbolicSecant,
@@ -53,4 +54,5 @@ __all__ = [
     "TraceMeasure",
     "WidenedGaussian",
     "polynomial_sketch",
+    "register_sketch",
 ]

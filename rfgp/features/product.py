@@ -9,12 +9,12 @@ from torch import Generator, Tensor
 
 from .. import _checks, sampling
 from .base import Moments
-from .by_name import named
 from .polynomial_sketch import PolynomialSketch
+from .sketch_registry import register_sketch
 
 
-@named("gaussian", weights="gaussian")
-@named("rademacher", weights="rademacher")
+@register_sketch("gaussian", weights="gaussian")
+@register_sketch("rademacher", weights="rademacher")
 class ProductSketch(PolynomialSketch):
     r"""Polynomial sketch with independent weights, real or complex.
 

@@ -11,13 +11,13 @@ from torch import Generator, Tensor
 from .. import _checks, sampling
 from ..linalg import fwht, next_power_of_two
 from .base import Moments
-from .by_name import named
 from .polynomial_sketch import PolynomialSketch
 from .product import single_feature_moments
+from .sketch_registry import register_sketch
 
 
-@named("tensor_srht_stacked", variant="stacked")
-@named("tensor_srht", variant="upsampled")
+@register_sketch("tensor_srht_stacked", variant="stacked")
+@register_sketch("tensor_srht", variant="upsampled")
 class TensorSRHT(PolynomialSketch):
     r"""Polynomial sketch whose weights are rows of a randomly signed Hadamard matrix: O(p (d log d + D)) per input.
 

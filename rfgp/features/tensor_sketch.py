@@ -9,11 +9,11 @@ import torch
 from torch import Generator, Tensor
 
 from .. import sampling
-from .by_name import named
 from .polynomial_sketch import PolynomialSketch
+from .sketch_registry import register_sketch
 
 
-@named("tensor_sketch", default_form="real")
+@register_sketch("tensor_sketch", default_form="real")
 class TensorSketch(PolynomialSketch):
     r"""Count sketch of :math:`x^{\otimes p}`, the circular convolution of p count sketches of x.
 
