@@ -130,7 +130,7 @@ def test_copies_are_equal_and_independent(example, clone):
     before = feature_map(x)
     other = clone(feature_map)
     assert torch.equal(other(x), before)
-    assert other.draws == feature_map.draws
+    assert other.version == feature_map.version
     other.resample(seeded(11))
     assert torch.equal(feature_map(x), before)
 
@@ -165,10 +165,10 @@ def test_draws_do_not_depend_on_the_default_device(example):
 def test_resample_repeats_the_constructor(example):
     feature_map = example().to(torch.float32)
     wanted = rebuilt(feature_map, seeded(7)).to(torch.float32)
-    draws = feature_map.draws
+    version = feature_map.version
     assert feature_map.resample(seeded(7)) is feature_map
     assert same_state(feature_map, wanted)
-    assert feature_map.draws > draws
+    assert feature_map.version > version
 
 
 @every_example

@@ -907,9 +907,9 @@ def test_resample_draws_a_new_kernel(method):
     with pytest.raises(ValueError, match="waits for its first inputs"):
         kernel.resample()
     x = inputs(5)
-    before, draws = kernel(x).to_dense(), kernel.draws
+    before, version = kernel(x).to_dense(), kernel.version
     assert kernel.resample(torch.Generator().manual_seed(1)) is kernel
-    assert kernel.draws == draws + 1
+    assert kernel.version == version + 1
     after = kernel(x).to_dense()
     assert not torch.allclose(before, after)
     kernel.resample(torch.Generator().manual_seed(1))

@@ -689,9 +689,9 @@ def test_state_dicts_pickles_and_copies(key):
     buffer = io.BytesIO()
     torch.save(kernel.state_dict(), buffer)
     buffer.seek(0)
-    draws = other.draws
+    version = other.version
     other.load_state_dict(torch.load(buffer))
-    assert other.draws > draws
+    assert other.version > version
     for twin in (other, pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel)):
         torch.testing.assert_close(dense(twin, x), dense(kernel, x), **CLOSE)
         torch.testing.assert_close(twin.features(x), kernel.features(x), **CLOSE)
@@ -700,9 +700,9 @@ def test_state_dicts_pickles_and_copies(key):
 @every_composition
 def test_resampling(key):
     _, kernel = composed(key)
-    x, draws = inputs_of(key, 3), kernel.draws
+    x, version = inputs_of(key, 3), kernel.version
     before = dense(kernel, x)
-    assert kernel.resample(seeded(7)) is kernel and kernel.draws > draws
+    assert kernel.resample(seeded(7)) is kernel and kernel.version > version
     after = dense(kernel, x)
     assert not torch.allclose(before, after)
     torch.testing.assert_close(dense(kernel.resample(seeded(7)), x), after, **CLOSE)
@@ -886,7 +886,7 @@ def test_features_of_tasks_are_exact():
     tasks = randomised(IndexKernel(3, rank=2))
     kernel, x = rfgp.approximate(tasks, 8, input_dim=1), torch.tensor([[2.0], [0.0], [1.0], [2.0]])
     torch.testing.assert_close(dense(kernel, x), dense(tasks, x.long()), rtol=1e-6, atol=1e-6)
-    assert kernel.num_scalar_features == 3 and not kernel.has_output_factor and kernel.draws == 0
+    assert kernel.num_scalar_features == 3 and not kernel.has_output_factor and kernel.version == 0
 
 
 def test_products_with_tasks_are_products_of_features():

@@ -22,12 +22,12 @@ class RandomWeights(torch.nn.Module, abc.ABC):
 
     def __init__(self) -> None:
         super().__init__()
-        self._draws = 0
+        self._own_version = 0
 
     @property
-    def draws(self) -> int:
+    def version(self) -> int:
         """How many times the weights have been replaced, by ``resample`` or ``load_state_dict``; caches compare it."""
-        return sum(part._draws for part in self.modules() if isinstance(part, RandomWeights))
+        return sum(part._own_version for part in self.modules() if isinstance(part, RandomWeights))
 
     def resample(self, generator: Generator | None = None) -> Self:
         """Draw new weights in place, and return the map.
@@ -37,7 +37,7 @@ class RandomWeights(torch.nn.Module, abc.ABC):
         with weights_kept_on_error(self):
             for name, weight in self._draw(_checks.generator(generator)).items():
                 getattr(self, name).copy_(weight)
-            self._draws += 1
+            self._own_version += 1
         return self
 
     @abc.abstractmethod
@@ -69,7 +69,7 @@ class RandomWeights(torch.nn.Module, abc.ABC):
         before = [buffer.clone() for buffer in self.buffers(recurse=False)]
         super()._load_from_state_dict(state_dict, prefix, *args)
         pairs = zip(before, self.buffers(recurse=False), strict=True)
-        self._draws += any(not torch.equal(old, new) for old, new in pairs)
+        self._own_version += any(not torch.equal(old, new) for old, new in pairs)
 
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
         """Raise a ValueError where a state, whose names begin with ``prefix``, is that of another map."""
@@ -94,12 +94,12 @@ class RandomWeights(torch.nn.Module, abc.ABC):
 def weights_kept_on_error(module: torch.nn.Module) -> Iterator[None]:
     """Where anything is raised, also an interrupt, give all maps inside a module back the weights that they had."""
     maps = [part for part in module.modules() if isinstance(part, RandomWeights)]
-    before = [(part, part._draws, {n: b.clone() for n, b in part.named_buffers(recurse=False)}) for part in maps]
+    before = [(part, part._own_version, {n: b.clone() for n, b in part.named_buffers(recurse=False)}) for part in maps]
     try:
         yield
     except BaseException:
         for part, version, weights in before:
-            part._draws = version
+            part._own_version = version
             for name, weight in weights.items():
                 getattr(part, name).copy_(weight)
         raise

@@ -219,7 +219,7 @@ class VectorLeastSquares:
     def _state(self) -> dict[str, Tensor]:
         """What the weights depend on, by name."""
         state = {name: value.detach() for name, value in self.covar_module.named_parameters()}
-        return state | {"set of random weights": torch.tensor(self.covar_module.draws)}
+        return state | {"set of random weights": torch.tensor(self.covar_module.version)}
 
 
 class _Problem(NamedTuple):

@@ -380,7 +380,7 @@ class WeightSpaceGP(torch.nn.Module):
         state = {names[id(p)]: p.detach() for p in self.covar_module.feature_parameters()}
         state |= {name: value.detach() for name, value in self._observations.parameters().items()}
         state |= {name: b for name, b in self.covar_module.named_buffers() if name.rpartition(".")[2] == "center"}
-        state[_WEIGHTS] = torch.tensor(self.covar_module.draws)
+        state[_WEIGHTS] = torch.tensor(self.covar_module.version)
         return state
 
     def _outputs(self, snapshot: Snapshot | None = None) -> OutputRegression | None:
@@ -627,7 +627,7 @@ class WeightSpaceGP(torch.nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         alpha = getattr(self.likelihood, "alpha_epsilon", None)
         own = {
-            "draws": torch.tensor(self.covar_module.draws),
+            "draws": torch.tensor(self.covar_module.version),
             "num_classes": torch.tensor(getattr(self.likelihood, "num_classes", 0)),
             "alpha_epsilon": torch.tensor(math.nan if alpha is None else float(alpha), dtype=torch.float64),
             "patterns": torch.tensor(self._patterns, dtype=torch.bool),
@@ -692,7 +692,7 @@ def _split(state: Mapping[str, Any], prefix: str) -> tuple[dict[str, Tensor], di
 def _after_loading(model: WeightSpaceGP, _: Any) -> None:
     """Weights that were loaded with their statistics count as the draw that the statistics were computed with."""
     if model._draws_since_fit is not None:
-        model._fitted_with[_WEIGHTS] = torch.tensor(model.covar_module.draws - model._draws_since_fit)
+        model._fitted_with[_WEIGHTS] = torch.tensor(model.covar_module.version - model._draws_since_fit)
         model._draws_since_fit = None
 
 
