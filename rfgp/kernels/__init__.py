@@ -17,6 +17,7 @@ from .feature_kernel import FeatureKernel
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, FeaturePlusDiagLinearOperator
 from .helmholtz import HelmholtzKernel
 from .hilbert_schmidt import hilbert_schmidt_variance
+from .laplace import LaplaceKernel
 from .method import METHODS, Method
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
@@ -51,6 +52,7 @@ __all__ = [
     "GraphLaplacianCovariance",
     "HelmholtzKernel",
     "KernelMoments",
+    "LaplaceKernel",
     "LinearlyObservedKernel",
     "MapRecipe",
     "Method",

@@ -9,8 +9,8 @@ import torch
 from linear_operator import to_dense
 from torch import Tensor
 
-from ..features import FeatureMap, Gaussian, Matern, RandomFourier, Weighted, Widened
-from ..features.measures import radial_moment
+from ..features import FeatureMap, Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
+from ..features.spectra import radial_moment
 from ..operators import Polynomial, add, adjoint, degree, multiply
 from .derivatives import partial_derivatives, smoothness
 
@@ -30,7 +30,9 @@ def covariance_of_fields(feature_map: FeatureMap, left: Any, right: Any, x: Tens
     Source: errata, from B 4.4 (whose Proposition 33 lacks a factor).
     """
     spectrum = feature_map.spectrum if isinstance(feature_map, RandomFourier) else None
-    if not isinstance(feature_map, RandomFourier) or not isinstance(spectrum, Gaussian | Matern | Weighted | Widened):
+    if not isinstance(feature_map, RandomFourier) or not isinstance(
+        spectrum, Gaussian | Matern | PowerWeighted | WidenedGaussian
+    ):
         return None
     rows, others = (kernel.covariance(x.shape[-1]) for kernel in (left, right))
     scalar = left.scalar_kernel
@@ -38,9 +40,9 @@ def covariance_of_fields(feature_map: FeatureMap, left: Any, right: Any, x: Tens
     modulus = _total([multiply(entry, adjoint(other)) for entry, other in pairs])
     square = _total([multiply(entry, other) for entry, other in pairs])
     factor, shrink = torch.ones_like(scalar.lengthscale[..., 0, 0]), 1.0
-    if isinstance(spectrum, Widened):
+    if isinstance(spectrum, WidenedGaussian):
         factor, shrink = factor * (4.0 / 3.0) ** (0.5 * x.shape[-1]), math.sqrt(2.0 / 3.0)
-    elif isinstance(spectrum, Weighted):
+    elif isinstance(spectrum, PowerWeighted):
         if len(set(spectrum.powers)) > 1 or scalar.lengthscale.shape[-1] > 1:
             return None
         power = spectrum.powers[0]
@@ -52,7 +54,7 @@ def covariance_of_fields(feature_map: FeatureMap, left: Any, right: Any, x: Tens
         factor = moment * scalar.lengthscale[..., 0, 0] ** (-2 * power)
     if max(degree(modulus), degree(square)) > 2 * smoothness(scalar):
         return torch.full_like(x[..., :, :1] @ y[..., :, :1].mT, math.inf)
-    if feature_map.orthogonal:
+    if feature_map.structure != "independent":
         return None
     zero = torch.zeros_like(x[..., :1, :])
     at_zero = _derivative(modulus, scalar, zero, zero, shrink)

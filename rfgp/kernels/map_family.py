@@ -21,8 +21,6 @@ from .request import Request
 class MapFamily(Family):
     """A family of kernels with feature maps of their own: which there are, how they are made and what they are fed."""
 
-    methods: ClassVar[tuple[str, ...]]
-    """The names of the methods."""
     default: ClassVar[str]
     """The method where nothing is known about the inputs."""
     in_products: ClassVar[str | None] = None
@@ -35,6 +33,11 @@ class MapFamily(Family):
     """Whether the method is chosen by predicted errors where training inputs are known."""
     has_output_factor: ClassVar[bool] = False
     """Whether the kernel is operator-valued."""
+
+    @property
+    @abc.abstractmethod
+    def methods(self) -> tuple[str, ...]:
+        """The names of the methods."""
 
     @abc.abstractmethod
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from .. import _checks
 from ..features.by_name import FORMS, SKETCHES
 
-METHODS = (
-    *SKETCHES,
+_OTHERS = (
     "fourier",
     "fourier_orthogonal",
     "fourier_hadamard",
@@ -21,6 +20,14 @@ METHODS = (
     "linear",
     "series",
 )
+
+
+def method_names() -> tuple[str, ...]:
+    """The names of all methods, with those of sketches that were registered since."""
+    return (*SKETCHES, *_OTHERS)
+
+
+METHODS = method_names()
 """Names of the methods; each may be followed by ":real", ":complex" or ":ctr". The last two are exact, and real."""
 
 _REAL = ("optical", "linear", "series")
@@ -48,12 +55,12 @@ class Method:
             complex form exists (cosines and sines for Fourier features), and ":real" for tensor_sketch.
         :raises ValueError: for an unknown name or form.
         """
-        _checks.instance("method", text, str, "the name of a method", f"one of {', '.join(METHODS)}")
+        _checks.instance("method", text, str, "the name of a method", f"one of {', '.join(method_names())}")
         name, _, form = text.partition(":")
-        if name not in METHODS or form not in ("", *FORMS):
+        if name not in method_names() or form not in ("", *FORMS):
             raise ValueError(
-                f"expected a method among {', '.join(METHODS)}, optionally followed by :real, :complex or :ctr, got "
-                f"{text!r}; choose one of these, or pass a FeatureMap"
+                f"expected a method among {', '.join(method_names())}, optionally followed by :real, :complex or :ctr, "
+                f"got {text!r}; choose one of these, or pass a FeatureMap"
             )
         if name in _REAL and form not in ("", "real"):
             raise ValueError(f"expected a real form of {name}, got {text!r}; write {name}")
@@ -75,9 +82,9 @@ class Method:
         return self.name.startswith(("fourier", "spherical"))
 
     @property
-    def orthogonality(self) -> bool | str:
-        """What RandomFourier calls the kind of frequencies that the name ends with."""
-        return {"orthogonal": "dense", "hadamard": "hadamard"}.get(self.name.partition("_")[2], False)
+    def structure(self) -> str:
+        """The structure of the frequencies of Fourier features, which the name ends with."""
+        return self.name.partition("_")[2] or "independent"
 
     @property
     def is_maclaurin(self) -> bool:
@@ -102,8 +109,9 @@ class Method:
     @property
     def real_forms(self) -> tuple[Method, ...]:
         """The same with every form whose columns are real, and that is worth a trial."""
-        if self.is_fourier or self.name in (*_REAL, "tensor_sketch"):
-            return (Method(self.name, _default_form(self.name)),)
+        default = _default_form(self.name)
+        if self.is_fourier or default == "real":
+            return (Method(self.name, default),)
         return Method(self.name, "real"), Method(self.name, "ctr")
 
     def __str__(self) -> str:
@@ -111,4 +119,6 @@ class Method:
 
 
 def _default_form(name: str) -> str:
-    return "real" if name in ("tensor_sketch", *_REAL) else "ctr"
+    if name in SKETCHES:
+        return SKETCHES[name].default_form
+    return "real" if name in _REAL else "ctr"

@@ -15,7 +15,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from .. import _checks
-from ..features.base import weights_kept_on_error
+from ..features.random_weights import weights_kept_on_error
 from ..linalg import row_chunks
 from ..operators import Operator
 from ..output_factor import OutputFactor
@@ -97,7 +97,7 @@ class RandomFeatureKernel(CheckedKernel, DescribedState, Kernel, abc.ABC):
     def version(self) -> int:
         """How many times the weights have been drawn anew; caches compare it."""
         maps = [part.feature_map for part in map_holders(self)]
-        return sum(feature_map.draws for feature_map in maps if feature_map is not None)
+        return sum(feature_map.version for feature_map in maps if feature_map is not None)
 
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new weights in place, and return the kernel.

@@ -10,7 +10,7 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from ... import _checks
-from ...features import FeatureMap, Gaussian, Matern, RandomFourier, Weighted, Widened
+from ...features import FeatureMap, Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
 from ...operators import Operator
 from ...output_factor import OutputFactor
 from ..derivatives import smoothness
@@ -65,12 +65,12 @@ class OperatorFamily(LeafFamily):
 
     def weighted_map(self, recipe: MapRecipe, input_dim: int, powers: tuple[int, ...]) -> RandomFourier:
         """A map whose frequencies are weighted with powers of their norm."""
-        measure = Weighted(self.spectrum, powers)
+        measure = PowerWeighted(self.spectrum, powers)
         return RandomFourier(
             input_dim,
             recipe.num_features,
             measure,
-            recipe.method.orthogonality,
+            recipe.method.structure,
             generator=recipe.generator,
             dtype=recipe.dtype,
         )
@@ -78,12 +78,13 @@ class OperatorFamily(LeafFamily):
     def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier) and not feature_map.is_complex:
             found = feature_map.spectrum
-            inner = (
-                found.spectrum if isinstance(found, Weighted) else Gaussian() if isinstance(found, Widened) else found
-            )
-            if inner == self.spectrum:
+            if isinstance(found, PowerWeighted):
+                found = found.spectrum
+            if isinstance(found, WidenedGaussian):
+                found = Gaussian()
+            if found == self.spectrum:
                 return ""
-        return f"a real RandomFourier with spectrum={self.spectrum}, or Weighted or Widened ones of it,"
+        return f"a real RandomFourier with spectrum={self.spectrum}, or PowerWeighted or WidenedGaussian ones of it,"
 
     def check_method(self, method: Method) -> None:
         super().check_method(method)

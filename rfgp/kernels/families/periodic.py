@@ -43,7 +43,7 @@ class PeriodicFamily(LeafFamily):
                 input_dim,
                 recipe.num_features,
                 Periodic(),
-                False,
+                "independent",
                 recipe.is_complex,
                 generator=recipe.generator,
                 dtype=recipe.dtype,

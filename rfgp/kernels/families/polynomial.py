@@ -29,16 +29,13 @@ class PolynomialFamily(LeafFamily):
 
     kernel: PolynomialKernel
     settings = ("power",)
-    methods = (
-        *SKETCHES,
-        "spherical",
-        "spherical_orthogonal",
-        "spherical_hadamard",
-        "random_maclaurin",
-        "optimized_maclaurin",
-    )
     default = "tensor_srht"
     in_products = "tensor_srht"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        spherical = ("spherical", "spherical_orthogonal", "spherical_hadamard")
+        return (*SKETCHES, *spherical, "random_maclaurin", "optimized_maclaurin")
 
     @property
     def degree(self) -> int:
@@ -69,7 +66,7 @@ class PolynomialFamily(LeafFamily):
             recipe.num_features,
             self.degree,
             a,
-            recipe.method.orthogonality,
+            recipe.method.structure,
             recipe.is_complex,
             generator=recipe.generator,
             dtype=recipe.dtype,
@@ -123,9 +120,12 @@ class LinearFamily(LeafFamily):
     r"""LinearKernel: :math:`v\, x^\top y`, whose exact features are the scaled inputs."""
 
     kernel: LinearKernel
-    methods = ("linear", *SKETCHES)
     default = "linear"
     in_products = "tensor_srht"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return ("linear", *SKETCHES)
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         if recipe.method.name == "linear":

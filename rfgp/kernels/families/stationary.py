@@ -12,6 +12,7 @@ from ...features import (
     FeatureMap,
     Gaussian,
     HyperbolicSecant,
+    Laplace,
     Maclaurin,
     Matern,
     RandomFourier,
@@ -20,6 +21,7 @@ from ...features import (
     Spectrum,
 )
 from ..family import approximates
+from ..laplace import LaplaceKernel
 from ..power_series import exponential_series, maclaurin
 from ..recipe import MapRecipe
 from ..skewed_chi2 import SkewedChiSquaredKernel
@@ -51,7 +53,7 @@ class FourierFamily(LeafFamily):
             input_dim,
             recipe.num_features,
             self.spectrum,
-            recipe.method.orthogonality,
+            recipe.method.structure,
             recipe.is_complex,
             generator=recipe.generator,
             dtype=recipe.dtype,
@@ -130,6 +132,17 @@ class GaussianFamily(IsotropicFamily):
 
     def center(self, recipe: MapRecipe, x: Tensor | None) -> Tensor | None:
         return x.mean(-2) if x is not None and recipe.method.is_maclaurin else None
+
+
+@approximates(LaplaceKernel)
+class LaplaceFamily(FourierFamily):
+    """LaplaceKernel, whose frequencies have independent Cauchy entries."""
+
+    kernel: LaplaceKernel
+
+    @property
+    def spectrum(self) -> Spectrum:
+        return Laplace()
 
 
 @approximates(SkewedChiSquaredKernel)
