@@ -113,7 +113,7 @@ def test_features_estimate_the_kernel_of_an_outsider(name, tree):
 @every_tree
 @every_outsider
 def test_methods_are_ranked_for_the_kernel_of_an_outsider(monkeypatch, name, tree):
-    monkeypatch.setattr(rfgp.selection, "_COLUMNS_DRAWN", 1)  # the fewest draws
+    monkeypatch.setattr(rfgp.selection.errors, "_COLUMNS_DRAWN", 1)  # the fewest draws
     exact, x = double(TREES[tree](OUTSIDERS[name])), points(6)
     (only,) = rank_methods(exact, WIDTH, x, methods=["fourier"])
     assert 0.0 < only.error.relative_error < 1.0
