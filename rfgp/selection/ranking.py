@@ -57,11 +57,12 @@ def rank_methods(
     :param kernel: an exact kernel, with the parameters that count.
     :param num_features: the number of columns that come out.
     :param train_inputs: (N, d); errors are predicted from a sample of 512 of them.
-    :param methods: the names of methods; all real and complex-to-real ones that suit the kernel where it is None. Of
+    :param methods: the names of methods; default: all real and complex-to-real ones that suit the kernel. Of
         sums and products, those that suit every part which is not exact.
     :param seed: the seed of the sample, and of draws where there is no closed form.
     :raises ValueError: where no method suits the kernel and the number of features.
 
+    >>> import gpytorch
     >>> x = torch.rand(200, 3)
     >>> ranking = rank_methods(gpytorch.kernels.RBFKernel(), 64, x)
     >>> ranking[0].error.relative_error <= ranking[-1].error.relative_error
@@ -93,7 +94,7 @@ def rank_methods(
 def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed: int = 0) -> str:
     """The method with the smallest predicted error, or a cheaper one within one per cent of it.
 
-    Random Maclaurin degrees, which the optimised ones improve on, are left out. So are truncated methods, unless the
+    Random Maclaurin degrees, which the optimized ones improve on, are left out. So are truncated methods, unless the
     kernel has no others: trained on [-1, 1], Maclaurin features of a Gaussian kernel claim at 3 to know the function.
 
     :param kernel: an exact kernel, with the parameters that count.

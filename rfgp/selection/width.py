@@ -45,7 +45,7 @@ def suggest_num_features(
     :param seed: as for :func:`rank_methods`.
     :param time_limit: no prediction is begun that would end after so many seconds. A number that meets the tolerance by
         then is returned with a warning that it is not the smallest.
-    :param progress: whether to show a progress bar; where it is None, on terminals only.
+    :param progress: whether to show a progress bar; default: on terminals only.
     :raises ValueError: where the kernel is nearly diagonal on these inputs, so that the exact one costs less; where
         131,072 features do not suffice, and where the time does not.
 
