@@ -124,7 +124,7 @@ class MapFamily(Family):
         if method.name not in self.methods:
             raise ValueError(
                 f"expected one of the methods {', '.join(self.methods)} for {type(self.kernel).__name__}, got "
-                f"{method.name!r}; choose one of these"
+                f"{str(method)!r}; choose one of these"
             )
 
     def method(self, request: Request) -> Method:
