@@ -549,10 +549,10 @@ def evaluated(steps):
         for name, step in steps():
             try:
                 found |= {f"{name}/{key}": array(value) for key, value in step().items()}
-            except (ValueError, RuntimeError) as error:
+            except Exception as error:
                 found[f"{name}/{type(error).__name__}"] = np.zeros(1)
-    except ValueError:
-        found["ValueError"] = np.zeros(1)
+    except Exception as error:
+        found[type(error).__name__] = np.zeros(1)
     return found
 
 
