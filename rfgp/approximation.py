@@ -44,7 +44,7 @@ def approximate(
     :raises ValueError: for a kernel without random features (with a list of those that have), an unknown method, or
         dimensions that disagree.
 
-    >>> import gpytorch
+    >>> import gpytorch, torch
     >>> exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PolynomialKernel(power=3))
     >>> kernel = approximate(exact, num_features=128, input_dim=4, seed=0)
     >>> kernel(torch.randn(10, 4)).shape

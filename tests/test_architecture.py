@@ -52,7 +52,7 @@ ALLOWED = {
     "rfgp.simplex": ({"rfgp._checks"}, {"torch"}),
     "rfgp.allocation": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy"}),
     "rfgp.bounds": ({"rfgp._checks", "rfgp.bounds"}, {"torch", "scipy", "math"}),
-    "rfgp.selection": ({"rfgp._checks", "rfgp.features", "rfgp.kernels"}, {"torch", "gpytorch", "tqdm"}),
+    "rfgp.selection": ({"rfgp._checks", "rfgp.kernels", "rfgp.selection"}, {"torch", "gpytorch", "tqdm"}),
     "rfgp.kernels": (TENSORS | {"rfgp.features", "rfgp.allocation", "rfgp.kernels"}, None),
     "rfgp.approximation": ({"rfgp.features", "rfgp.kernels", "rfgp.selection"}, {"torch", "gpytorch"}),
 }

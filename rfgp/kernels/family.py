@@ -176,7 +176,7 @@ _VALUES = ("forward", "__call__", "covar_dist", "num_outputs_per_input", "output
 
 def _changed(kernel: type, base: type[Kernel]) -> str:
     """What of the values of a base a class overrides, so that it is another kernel; empty where there is nothing."""
-    if inspect.isabstract(base):
+    if kernel is base or inspect.isabstract(base):
         return ""
     between = [cls for cls in kernel.__mro__[: kernel.__mro__.index(base)] if cls is not CheckedKernel]
     return ", ".join(name for name in _VALUES if any(name in vars(cls) for cls in between))

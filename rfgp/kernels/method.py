@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import _checks
 from ..features.by_name import FORMS, SKETCHES
@@ -40,12 +40,14 @@ class Method:
     :param name: a name in METHODS.
     :param form: "real", "complex" or "ctr".
 
-    >>> Method.parse("rademacher"), str(Method.parse("fourier:ctr"))
-    (Method(name='rademacher', form='ctr'), 'fourier')
+    >>> Method.parse("rademacher") == Method.parse("rademacher:ctr")
+    True
     """
 
     name: str
     form: str
+    written: str = field(default="", compare=False, repr=False)
+    """How it was asked for, which messages repeat."""
 
     @classmethod
     def parse(cls, text: str) -> Method:
@@ -64,7 +66,7 @@ class Method:
             )
         if name in _REAL and form not in ("", "real"):
             raise ValueError(f"expected a real form of {name}, got {text!r}; write {name}")
-        return cls(name, form or _default_form(name))
+        return cls(name, form or _default_form(name), text)
 
     @property
     def is_complex(self) -> bool:
@@ -115,7 +117,7 @@ class Method:
         return Method(self.name, "real"), Method(self.name, "ctr")
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.form}" if self not in self.real_forms or len(self.real_forms) > 1 else self.name
+        return self.written or (self.name if self.real_forms == (self,) else f"{self.name}:{self.form}")
 
 
 def _default_form(name: str) -> str:

@@ -23,7 +23,7 @@ def maclaurin(
     function: Callable[[Tensor], Tensor] | None = None,
     is_gaussian: bool = False,
 ) -> Maclaurin:
-    """A Maclaurin map as the recipe says, optimised for the scaled inputs x where it says so."""
+    """A Maclaurin map as the recipe says, optimized for the scaled inputs x where it says so."""
     if recipe.method.name == "random_maclaurin":
         return random_maclaurin(
             input_dim,
