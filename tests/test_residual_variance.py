@@ -20,10 +20,10 @@ from problems import ExactModel
 
 import rfgp
 from rfgp.diagnostics import exact_posterior
+from rfgp.inference import CovariancePlusResidual
 from rfgp.kernels import DotProductKernel, ExponentialDotProductKernel, FeatureKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
-from rfgp.posterior import CovariancePlusResidual
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),

@@ -8,10 +8,11 @@ from .divergence_free import DivergenceFreeKernel
 from .dot_product import DotProductKernel
 from .exponential import ExponentialDotProductKernel
 from .feature_kernel import FeatureKernel, FeatureStructure
-from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, FeaturePlusDiagLinearOperator
+from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
 from .helmholtz import HelmholtzKernel
 from .moments import hilbert_schmidt_variance
 from .multitask import FeatureIndexKernel, FeatureMultitaskKernel
+from .noisy_features import NoisyFeaturesLinearOperator
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
 from .optical import OpticalKernel
@@ -35,7 +36,6 @@ __all__ = [
     "FeatureKernel",
     "FeatureLinearOperator",
     "FeatureMultitaskKernel",
-    "FeaturePlusDiagLinearOperator",
     "FeaturePredictionStrategy",
     "FeatureProductKernel",
     "FeatureScaleKernel",
@@ -45,6 +45,7 @@ __all__ = [
     "HelmholtzKernel",
     "LinearlyObservedKernel",
     "MapRecipe",
+    "NoisyFeaturesLinearOperator",
     "OperatorValuedKernel",
     "OpticalKernel",
     "OutputFeatures",

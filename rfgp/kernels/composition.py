@@ -15,8 +15,8 @@ from torch import Tensor
 from .. import _checks
 from ..features import ComplexToReal, FeatureMap, FourierSeries, LinearFeatures, Maclaurin
 from ..features.base import weights_kept_on_error
+from ..inference import OutputFactor
 from ..operators import Operator
-from ..output_factor import OutputFactor
 from .feature_kernel import FeatureKernel, FeatureStructure, check_parts, no_operator, reference
 from .scale import share_scale
 

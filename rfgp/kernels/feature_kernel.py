@@ -19,9 +19,9 @@ from torch import Tensor
 
 from .. import _checks, _state
 from ..features import FeatureMap
+from ..inference import OutputFactor
 from ..linalg import row_chunks
 from ..operators import Operator
-from ..output_factor import OutputFactor
 from .checked import CheckedKernel
 from .families import Family, family
 from .families.operator_valued import OperatorFamily

@@ -11,9 +11,9 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from .. import _checks
+from ..inference import OutputFactor
 from ..linalg import cholesky
 from ..operators import Operator
-from ..output_factor import OutputFactor
 from .decomposable import DecomposableKernel
 from .feature_kernel import FeatureStructure, check_parts, no_operator, reference
 

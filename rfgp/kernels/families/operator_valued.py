@@ -9,8 +9,8 @@ from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
 from ...features import FeatureMap, Gaussian, Matern, RandomFourier, Weighted, Widened
+from ...inference import OutputFactor
 from ...operators import Operator
-from ...output_factor import OutputFactor
 from ..derivatives import smoothness
 from ..observed import LinearlyObservedKernel
 from ..operator_valued import OperatorValuedKernel

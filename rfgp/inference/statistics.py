@@ -12,10 +12,11 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from . import _checks, _files, linalg
+from .. import _checks, _files, linalg
+from .rows import Rows
 
-_FIELDS = ("_gram", "_cross", "_outer", "count", "log_noise")
-_MAGIC = b"rfgp sums, format 1\n"
+_FIELDS = ("_gram", "_cross", "_target_gram", "count", "log_noise")
+_MAGIC = b"rfgp sums, format 2\n"
 _ROUNDING = 1e-5
 """How far below zero a difference of sums may lie, relative to the sum: products may be in float32."""
 
@@ -24,7 +25,7 @@ class GramStatistics:
     r"""Weighted sums over rows, one set per group (class, task or fold), in float64.
 
     .. math:: G_g = \sum_{i \in g} w_i \overline{\phi_i} \phi_i^\top, \quad
-        H_g = \sum_{i \in g} w_i \overline{\phi_i} t_i^\top, \quad O_g = \sum_{i \in g} w_i \overline{t_i} t_i^\top
+        H_g = \sum_{i \in g} w_i \overline{\phi_i} t_i^\top, \quad T_g = \sum_{i \in g} w_i \overline{t_i} t_i^\top
 
     with the count and the sum of log noise variances of the rows of each group. The posterior, the evidence and their
     gradients need nothing else from the data.
@@ -67,7 +68,7 @@ class GramStatistics:
         self._gram = torch.zeros(num_groups, num_features, num_features, dtype=feature_dtype, device=device)
         columns = num_targets + 1
         self._cross = torch.zeros(num_groups, num_features, columns, dtype=cross_dtype, device=device)
-        self._outer = torch.zeros(num_groups, columns, columns, dtype=target_dtype, device=device)
+        self._target_gram = torch.zeros(num_groups, columns, columns, dtype=target_dtype, device=device)
         self.count = torch.zeros(num_groups, dtype=torch.float64, device=device)
         self.log_noise = torch.zeros(num_groups, dtype=torch.float64, device=device)
         zeros = torch.zeros(num_targets, dtype=target_dtype, device=device)
@@ -89,8 +90,8 @@ class GramStatistics:
         return self.of_combination(self._identity)[0]
 
     @property
-    def outer(self) -> Tensor:
-        """The outer products of targets, (G, K, K)."""
+    def target_gram(self) -> Tensor:
+        """The Gram matrices of the targets, (G, K, K)."""
         return self.of_combination(self._identity)[1]
 
     @property
@@ -98,20 +99,23 @@ class GramStatistics:
         return torch.eye(len(self.shift), dtype=self.shift.dtype, device=self.shift.device)
 
     def of_combination(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
-        """The cross and outer products of linear combinations of the targets, without the digits lost to an offset.
+        """The cross products and Gram matrices of combinations of the targets, without the digits lost to an offset.
 
         :param coefficients: (K, C), of the dtype of the targets, or real.
         :returns: (G, D, C) and (G, C, C).
         """
         columns = coefficients.to(self.shift.dtype)
         lifted = torch.cat([columns, self.shift.unsqueeze(0) @ columns])
-        return self._cross @ lifted.to(self._cross.dtype), lifted.mH @ self._outer @ lifted
+        return self._cross @ lifted.to(self._cross.dtype), lifted.mH @ self._target_gram @ lifted
 
     @property
     def target_variances(self) -> Tensor:
         """The weighted variances of the targets in every group, (G, K); zero for targets that are all alike."""
-        square = self._outer.diagonal(dim1=-2, dim2=-1).real[:, :-1]
-        total, weight = self._outer[:, -1, :-1].abs().square(), self._outer[:, -1:, -1].real.clamp_min(1e-300)
+        square = self._target_gram.diagonal(dim1=-2, dim2=-1).real[:, :-1]
+        total, weight = (
+            self._target_gram[:, -1, :-1].abs().square(),
+            self._target_gram[:, -1:, -1].real.clamp_min(1e-300),
+        )
         spread = square - total / weight
         return torch.where(spread > 1e-12 * square, spread, 0.0) / weight
 
@@ -134,7 +138,7 @@ class GramStatistics:
         change[-1, :-1] = self.shift - shift
         sums = self.sums()
         sums["cross"] = sums["cross"] @ change.to(sums["cross"].dtype)
-        sums["outer"] = change.mH @ sums["outer"] @ change
+        sums["target_gram"] = change.mH @ sums["target_gram"] @ change
         return self.from_sums(sums, shift)
 
     @property
@@ -151,7 +155,7 @@ class GramStatistics:
     def is_finite(self) -> bool:
         """Whether all sums are finite, and with them all rows."""
         diagonal = self._gram.detach().diagonal(dim1=-2, dim2=-1)
-        return all(bool(torch.isfinite(part.detach()).all()) for part in (diagonal, self._cross, self._outer))
+        return all(bool(torch.isfinite(part.detach()).all()) for part in (diagonal, self._cross, self._target_gram))
 
     def update(
         self,
@@ -166,77 +170,67 @@ class GramStatistics:
 
         :param features: (N, D), real or complex.
         :param targets: (N, K), real or complex.
-        :param weights: (N,), the precisions of the rows; ones where it is None.
-        :param log_noise: (N,), the log noise variances of the rows; zeros where it is None.
-        :param groups: (N,), integers that name the group of each row; group 0 where it is None.
+        :param weights: (N,), the precisions of the rows; default: ones.
+        :param log_noise: (N,), the log noise variances of the rows; default: zeros.
+        :param groups: (N,), integers that name the group of each row; default: group 0.
         :param product_dtype: the dtype of the products inside a chunk of rows; sums are in float64.
         :raises ValueError: for rows that do not fit, or are not finite; the statistics stay as they were.
         """
         self._check_rows(features, targets, weights, log_noise, groups, product_dtype)
-        return self.add_checked(features, targets, weights, log_noise, groups, product_dtype)
+        return self.add(features, Rows(targets, weights, log_noise, groups, len(self.count)), product_dtype)
 
-    def add_checked(
-        self,
-        features: Tensor,
-        targets: Tensor,
-        weights: Tensor | None = None,
-        log_noise: Tensor | None = None,
-        groups: Tensor | None = None,
-        product_dtype: torch.dtype = torch.float64,
-    ) -> Self:
-        """:meth:`update` without its checks, for rows that a model has checked."""
-        inputs = (features, targets, weights, self._gram)
-        tracks = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs)
-        names = [0] if groups is None else groups.unique().tolist()
-        fresh = {}
-        for group in names:
-            rows = slice(None) if len(names) == 1 else groups == group
-            f, t = features[rows], targets[rows]
-            w, n = (None if part is None else part[rows] for part in (weights, log_noise))
-            if tracks:
-                fresh[group] = self.of_rows(f, t, w, n, product_dtype, self.shift)
-                continue
-            columns = _with_ones(t, self.shift)
-            linalg.add_gram_(self._gram[group], self._cross[group], f, columns, w, product_dtype)
-            self._outer[group] += _outer(columns, w)
-            self.count[group] += f.shape[0]
-            self.log_noise[group] += 0.0 if n is None else n.double().sum()
-            self._is_mirrored = False
-        if tracks:
-            nothing = self.empty_group()
-            added = self.concatenate([fresh.get(group, nothing) for group in range(len(self.count))])
-            for name, value in zip(_FIELDS, self.merge(added).sums().values(), strict=True):
+    def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
+        """:meth:`update` without its checks, for rows that a model has checked.
+
+        :param features: (N, D).
+        :param rows: what the rows add beside their features.
+        :param product_dtype: the dtype of products.
+        """
+        inputs = (features, rows.targets, rows.weights, self._gram)
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+            added = self.merge(self.of_rows(features, rows, product_dtype, self.shift))
+            for name, value in zip(_FIELDS, added.sums().values(), strict=True):
                 setattr(self, name, value)
+            return self
+        for group, members, own in rows.by_group():
+            columns = _with_ones(own.targets, self.shift)
+            arguments = features[members], columns, own.weights, product_dtype
+            linalg.add_gram_(self._gram[group], self._cross[group], *arguments)
+            self._target_gram[group] += _gram_of_targets(columns, own.weights)
+            self.count[group] += len(columns)
+            self.log_noise[group] += 0.0 if own.log_noise is None else own.log_noise.double().sum()
+            self._is_mirrored = False
         return self
 
     @classmethod
     def of_rows(
-        cls,
-        features: Tensor,
-        targets: Tensor,
-        weights: Tensor | None = None,
-        log_noise: Tensor | None = None,
-        product_dtype: torch.dtype = torch.float64,
-        shift: Tensor | None = None,
+        cls, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64, shift: Tensor | None = None
     ) -> GramStatistics:
-        """Statistics of one group of rows, with gradients.
+        """Statistics of some rows, with gradients.
 
-        :param features: this and what follows are the arguments of :meth:`update`.
-        :param targets: (N, K).
-        :param weights: (N,).
-        :param log_noise: (N,).
+        :param features: (N, D).
+        :param rows: what the rows add beside their features.
         :param product_dtype: the dtype of products.
         :param shift: what is subtracted from the targets, (K,); default: zeros.
         """
-        _checks.product_dtype(product_dtype)
-        exact = linalg.accurate_dtype(targets.dtype)
-        known = targets.new_zeros(targets.shape[-1], dtype=exact) if shift is None else shift.to(exact)
-        columns = _with_ones(targets, known)
-        gram, cross = linalg.gram(features, columns, weights, product_dtype)
-        count = torch.full((1,), features.shape[0], dtype=torch.float64, device=features.device)
-        noise = torch.zeros_like(count) if log_noise is None else log_noise.double().sum().reshape(1)
-        sums = gram.unsqueeze(0), cross.unsqueeze(0), _outer(columns, weights).unsqueeze(0), count, noise
-        return cls.from_sums(dict(zip((name.strip("_") for name in _FIELDS), sums, strict=True)), known)
+        exact = linalg.accurate_dtype(rows.targets.dtype)
+        known = rows.targets.new_zeros(rows.targets.shape[-1], dtype=exact) if shift is None else shift.to(exact)
+        found = {group: cls._of_group(features[m], own, product_dtype, known) for group, m, own in rows.by_group()}
+        if rows.num_groups == 1 and found:
+            return found[0]
+        none = slice(0)
+        empty = cls._of_group(features[none], Rows(rows.targets[none]), product_dtype, known)
+        return cls.concatenate([found.get(group, empty) for group in range(rows.num_groups)])
+
+    @classmethod
+    def _of_group(cls, features: Tensor, rows: Rows, product_dtype: torch.dtype, shift: Tensor) -> GramStatistics:
+        """Statistics of rows that are one group."""
+        columns = _with_ones(rows.targets, shift)
+        gram, cross = linalg.gram(features, columns, rows.weights, product_dtype)
+        count = torch.full((1,), len(columns), dtype=torch.float64, device=features.device)
+        noise = torch.zeros_like(count) if rows.log_noise is None else rows.log_noise.double().sum().reshape(1)
+        sums = gram.unsqueeze(0), cross.unsqueeze(0), _gram_of_targets(columns, rows.weights).unsqueeze(0), count, noise
+        return cls.from_sums(dict(zip((name.strip("_") for name in _FIELDS), sums, strict=True)), shift)
 
     @classmethod
     def concatenate(cls, parts: Sequence[GramStatistics]) -> GramStatistics:
@@ -270,8 +264,8 @@ class GramStatistics:
         result = self._combine(other, torch.sub)
         if bool((result.count < 0).any()):
             raise ValueError("expected statistics of a subset of the rows to subtract, got more rows than there are")
-        for mine, left in ((self.gram, result.gram), (self._outer, result._outer)):
-            before, after = (sums.detach().diagonal(dim1=-2, dim2=-1).real for sums in (mine, left))
+        for whole, left in ((self.gram, result.gram), (self._target_gram, result._target_gram)):
+            before, after = (sums.detach().diagonal(dim1=-2, dim2=-1).real for sums in (whole, left))
             if not bool((after >= -_ROUNDING * before).all()):
                 raise ValueError(
                     "expected statistics of a subset of the rows to subtract, got others, which leave negative sums of "
@@ -281,16 +275,17 @@ class GramStatistics:
 
     def _combine(self, other: GramStatistics, operation: Callable[[Tensor, Tensor], Tensor]) -> GramStatistics:
         _checks.instance("other", other, GramStatistics, "a GramStatistics", "fill it with update(...)")
-        for name, mine in self.sums().items():
-            its = other.sums()[name]
-            if mine.shape != its.shape or mine.dtype != its.dtype or mine.device != its.device:
+        added = other.sums()
+        for name, known in self.sums().items():
+            new = added[name]
+            if known.shape != new.shape or known.dtype != new.dtype or known.device != new.device:
                 raise ValueError(
-                    f"expected statistics of the same model, with {name} {tuple(mine.shape)} {mine.dtype} on "
-                    f"{mine.device}, got {tuple(its.shape)} {its.dtype} on {its.device}; combine like with like"
+                    f"expected statistics of the same model, with {name} {tuple(known.shape)} {known.dtype} on "
+                    f"{known.device}, got {tuple(new.shape)} {new.dtype} on {new.device}; combine like with like"
                 )
         shift = self.shift if self.num_rows else other.shift
-        theirs = other.shifted(shift).sums()
-        sums = {name: operation(mine, theirs[name]) for name, mine in self.shifted(shift).sums().items()}
+        added = other.shifted(shift).sums()
+        sums = {name: operation(known, added[name]) for name, known in self.shifted(shift).sums().items()}
         return self.from_sums(sums, shift)
 
     def all_reduce(self) -> Self:
@@ -350,9 +345,9 @@ class GramStatistics:
         strange = [name for name, value in state.items() if not isinstance(value, Tensor)]
         if strange:
             raise ValueError(f"expected tensors, got others for {', '.join(strange)}; pass what state_dict() gives")
-        gram, outer = state["gram"], state["outer"]
-        sizes = {"gram": "gdd", "cross": "gdk", "outer": "gkk", "count": "g", "log_noise": "g", "shift": "t"}
-        length = dict(zip("gdk", (*gram.shape[:2], *outer.shape[-1:]), strict=False))
+        gram, target_gram = state["gram"], state["target_gram"]
+        sizes = {"gram": "gdd", "cross": "gdk", "target_gram": "gkk", "count": "g", "log_noise": "g", "shift": "t"}
+        length = dict(zip("gdk", (*gram.shape[:2], *target_gram.shape[-1:]), strict=False))
         length["t"] = length.get("k", 1) - 1
         real = torch.float64, torch.complex128
         for name, letters in sizes.items():
@@ -482,6 +477,6 @@ def _with_ones(targets: Tensor, shift: Tensor) -> Tensor:
     return torch.cat([columns, columns.new_ones(len(columns), 1)], dim=-1)
 
 
-def _outer(targets: Tensor, weights: Tensor | None) -> Tensor:
+def _gram_of_targets(targets: Tensor, weights: Tensor | None) -> Tensor:
     exact = targets.to(linalg.accurate_dtype(targets.dtype))
     return (exact if weights is None else exact * weights.double().unsqueeze(-1)).mH @ exact

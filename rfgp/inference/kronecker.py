@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .linalg import check_factor, is_ill_conditioned
+from ..linalg import check_factor, is_ill_conditioned
+from .factor import OutputFactor
 
 
 class _LogDeterminant(torch.autograd.Function):
@@ -59,11 +60,11 @@ class KroneckerPosterior:
     .. math:: B = I + G \otimes C, \qquad C = A^\top \Sigma^{-1} A, \qquad G = U \lambda U^\top, \quad
         C = V \gamma V^\top
 
-    It has what :class:`rfgp.posterior.WeightPosterior` has; columns are ordered as in
-    :meth:`rfgp.output_factor.OutputFactor.kronecker`. Without gradients.
+    It has what :class:`rfgp.inference.WeightPosterior` has; columns are ordered as in
+    :meth:`rfgp.inference.OutputFactor.kronecker`. Without gradients.
 
     :param gram: the scalar Gram matrix G, (n, n), float64.
-    :param cross: :math:`\Psi^\top R\, \Sigma^{-1} A`, (n, R), float64.
+    :param cross: :math:`\Psi^\top R\, \Sigma^{-1} A`, (n R, S), float64, for S right-hand sides.
     :param outputs: C, (R, R), float64.
 
     Source: errata, identity 3.
@@ -77,13 +78,14 @@ class KroneckerPosterior:
     def __init__(self, gram: Tensor, cross: Tensor, outputs: Tensor) -> None:
         (lam, self._u), (gamma, self._v) = _spectrum(gram), _spectrum(outputs)
         self._shrink = 1.0 / (1.0 + lam[:, None] * gamma)
+        self.batch_shape = torch.Size()
         self.mean = self.solve(cross)
 
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:
-        """B^-1 times one column (n R, 1)."""
-        columns = rhs.reshape(self._shrink.shape)
-        return (self._u @ ((self._u.mT @ columns @ self._v) * self._shrink) @ self._v.mT).reshape(-1, 1)
+        """B^-1 times columns (n R, S)."""
+        columns = rhs.mT.reshape(-1, *self._shrink.shape)
+        return (self._u @ ((self._u.mT @ columns @ self._v) * self._shrink) @ self._v.mT).flatten(-2).mT
 
     @property
     def is_ill_conditioned(self) -> bool:
@@ -95,19 +97,26 @@ class KroneckerPosterior:
         """log|B|."""
         return -self._shrink.log().sum()
 
-    def variance(self, scalar: Tensor, root: Tensor) -> Tensor:
-        r"""The variances (..., N, T) of functions with features :math:`\psi \otimes A`.
+    def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        r"""The variances (..., N T) of functions with features :math:`\psi \otimes A`, rows interleaved.
 
         :param scalar: the scalar features, (..., N, n).
-        :param root: A, (T, R).
+        :param outputs: the Kronecker product with A, (T, R).
         """
-        return (scalar.double() @ self._u).square() @ self._shrink @ (root.double() @ self._v).square().mT
+        root = self._root_of(outputs)
+        return ((scalar.double() @ self._u).square() @ self._shrink @ (root @ self._v).square().mT).flatten(-2)
 
-    def covariance_root(self, scalar: Tensor, root: Tensor) -> Tensor:
+    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
         """A root (..., N T, n R) of the covariance of functions with such features, rows interleaved."""
-        left, right = (scalar.double() @ self._u), (root.double() @ self._v)
+        left, right = scalar.double() @ self._u, self._root_of(outputs) @ self._v
         product = left[..., :, None, :, None] * right[..., None, :, None, :] * self._shrink.sqrt()
         return product.flatten(-2).flatten(-3, -2)
+
+    @staticmethod
+    def _root_of(outputs: OutputFactor) -> Tensor:
+        if outputs.covariance_root is None:
+            raise ValueError("expected the factor of a separable kernel, got another; predict without an operator")
+        return outputs.covariance_root.double()
 
     def deviations(self, num_samples: int) -> Tensor:
         """Draws of the weights minus their mean, (n R, num_samples).

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..linalg import largest_square
+
 
 class OutputFactor:
     r"""Linear combinations of scalar features that are the features of T outputs.
 
     .. math:: F_t(x)_k = \sum_{l=1}^L \psi(x)_{j_{lk}}\, c_{lkt}, \qquad k \le K
 
-    One leg (L = 1) suffices for separable kernels and for real spectral factors b(w); complex ones have two, since
+    One term (L = 1) suffices for separable kernels and for real spectral factors b(w); complex ones have two, since
     :math:`e^{i w^\top x} b` mixes cosines and sines. Everything that the posterior needs follows from scalar Gram
-    matrices: no (N T) x K matrix is formed unless :meth:`features` is called.
+    matrices: no (N T) x K matrix is formed unless :meth:`features` is called. One output with an output scale a is the
+    Kronecker product with the matrix [[a]].
 
     :param index: the scalar columns j, (L, K), integers below ``num_scalar``.
     :param coefficient: c, (..., L, K, T).
@@ -82,11 +85,11 @@ class OutputFactor:
         if len({factor.num_outputs for factor in factors}) > 1:
             outputs = [factor.num_outputs for factor in factors]
             raise ValueError(f"expected parts with one number of outputs in a sum, got {outputs}; correct the kernels")
-        legs = max(factor.num_legs for factor in factors)
+        terms = max(factor.num_terms for factor in factors)
         batch = torch.broadcast_shapes(*[factor.coefficient.shape[:-3] for factor in factors])
         indices, coefficients, start = [], [], 0
         for factor in factors:
-            missing = legs - factor.num_legs
+            missing = terms - factor.num_terms
             coefficient = factor.coefficient.expand(*batch, *factor.coefficient.shape[-3:])
             zeros = coefficient.new_zeros(*batch, missing, *coefficient.shape[-2:])
             coefficients.append(torch.cat([coefficient, zeros], dim=-3))
@@ -96,7 +99,7 @@ class OutputFactor:
         return cls(torch.cat(indices, dim=-1), torch.cat(coefficients, dim=-2), width)
 
     @property
-    def num_legs(self) -> int:
+    def num_terms(self) -> int:
         """How many scalar columns enter a column, L."""
         return self.index.shape[0]
 
@@ -125,13 +128,23 @@ class OutputFactor:
         root = None if self.covariance_root is None else self.covariance_root.double()
         return OutputFactor(self.index, self.coefficient.double(), self.num_scalar, root)
 
+    def __getitem__(self, index: int) -> OutputFactor:
+        """One of a batch of factors; the factor itself where it has no batch."""
+        if not self.batch_shape:
+            return self
+        root = None if self.covariance_root is None else self.covariance_root[index]
+        return OutputFactor(self.index, self.coefficient[index], self.num_scalar, root)
+
     def features(self, scalar: Tensor) -> Tensor:
         """The features of all outputs, rows interleaved: (..., N, n) to (..., N T, K), of the dtype of ``scalar``.
 
         :param scalar: scalar features.
         """
-        legs = zip(self.index, self.coefficient.to(scalar.dtype).unbind(-3), strict=True)
-        parts = [scalar[..., index][..., :, None, :] * c.mT[..., None, :, :] for index, c in legs]
+        if self.covariance_root is not None:
+            root = self.covariance_root.to(scalar.dtype)[..., None, :, None, :]
+            return (scalar[..., :, None, :, None] * root).flatten(-2).flatten(-3, -2)
+        terms = zip(self.index, self.coefficient.to(scalar.dtype).unbind(-3), strict=True)
+        parts = [scalar[..., index][..., :, None, :] * c.mT[..., None, :, :] for index, c in terms]
         return sum(parts[1:], parts[0]).flatten(-3, -2)
 
     def gram(self, scalar_gram: Tensor, precision: Tensor) -> Tensor:
@@ -140,52 +153,56 @@ class OutputFactor:
         :param scalar_gram: :math:`\Psi^\top \Psi`, (..., n, n).
         :param precision: :math:`S^{-1}` of one row, (..., T, T).
         """
-        terms = []
-        for leg in range(self.num_legs):
-            for other in range(leg, self.num_legs):
-                inner = self._leg(leg) @ precision @ self._leg(other).mT
-                term = inner * self._take(self._take(scalar_gram, leg, -2), other, -1)
-                terms.append(term if leg == other else term + term.mT)
-        return sum(terms[1:], terms[0])
-
-    def cross(self, scalar_cross: Tensor, precision: Tensor) -> Tensor:
-        r"""The products :math:`F^\top (I \otimes S^{-1}) y`, (..., K, 1).
-
-        :param scalar_cross: :math:`\Psi^\top Y`, (..., n, T).
-        :param precision: :math:`S^{-1}` of one row, (..., T, T).
-        """
-        parts = [
-            ((self._leg(leg) @ precision) * self._take(scalar_cross, leg, -2)).sum(-1, keepdim=True)
-            for leg in range(self.num_legs)
-        ]
+        parts = []
+        for term in range(self.num_terms):
+            for other in range(term, self.num_terms):
+                inner = self._term(term) @ precision @ self._term(other).mT
+                part = inner * self._take(self._take(scalar_gram, term, -2), other, -1)
+                parts.append(part if term == other else part + part.mT)
         return sum(parts[1:], parts[0])
 
     def largest_square(self, scalar: Tensor) -> float:
         """The largest squared norm of the features of one output.
 
-        :param scalar: scalar features of some rows, (N, n).
+        :param scalar: scalar features of some rows, (..., N, n).
         """
         if self.covariance_root is not None:
-            rows, outputs = (part.detach().square().sum(-1).max() for part in (scalar, self.covariance_root))
-            return float(rows) * float(outputs)
-        return float(self.features(scalar.detach()).detach().square().sum(-1).max())
+            rows, outputs = (largest_square(part) for part in (scalar, self.covariance_root))
+            return rows * outputs
+        return largest_square(self.features(scalar.detach()))
 
     def scalar_weights(self, weights: Tensor) -> Tensor:
         """Weights of the scalar features for every output, so that f_t(x) = psi(x) W_t: (..., K, S) to (..., n, T, S).
 
         :param weights: weights of the columns.
         """
-        terms = [self._leg(leg).unsqueeze(-1) * weights.unsqueeze(-2) for leg in range(self.num_legs)]
-        total = terms[0].new_zeros(*terms[0].shape[:-3], self.num_scalar, *terms[0].shape[-2:])
-        for index, term in zip(self.index, terms, strict=True):
-            total = total.index_add(-3, index, term)
+        if self.covariance_root is not None:
+            columns = weights.unflatten(-2, (self.num_scalar, -1))
+            return torch.einsum("...tr,...nrs->...nts", self.covariance_root.to(weights.dtype), columns)
+        parts = [self._term(term).unsqueeze(-1) * weights.unsqueeze(-2) for term in range(self.num_terms)]
+        total = parts[0].new_zeros(*parts[0].shape[:-3], self.num_scalar, *parts[0].shape[-2:])
+        for index, part in zip(self.index, parts, strict=True):
+            total = total.index_add(-3, index, part)
         return total
 
-    def _leg(self, leg: int) -> Tensor:
-        return self.coefficient[..., leg, :, :]
+    def adjoint(self, values: Tensor) -> Tensor:
+        r"""The adjoint of :meth:`scalar_weights`: (..., n, T, S) to (..., K, S), such as :math:`\Psi^\top Y` to
+        :math:`F^\top y`.
 
-    def _take(self, matrix: Tensor, leg: int, dim: int) -> Tensor:
-        """Rows or columns of a matrix as a leg has them; the matrix itself where it has all of them in order."""
-        index = self.index[leg]
+        :param values: a value for every scalar column and output.
+        """
+        if self.covariance_root is not None:
+            root = self.covariance_root.to(values.dtype)
+            return torch.einsum("...tr,...nts->...nrs", root, values).flatten(-3, -2)
+        terms = zip(self.index, self.coefficient.to(values.dtype).unbind(-3), strict=True)
+        parts = [(c.unsqueeze(-1) * values.index_select(-3, index)).sum(-2) for index, c in terms]
+        return sum(parts[1:], parts[0])
+
+    def _term(self, term: int) -> Tensor:
+        return self.coefficient[..., term, :, :]
+
+    def _take(self, matrix: Tensor, term: int, dim: int) -> Tensor:
+        """Rows or columns of a matrix as a term has them; the matrix itself where it has all of them in order."""
+        index = self.index[term]
         is_all = len(index) == self.num_scalar and bool((index == torch.arange(len(index), device=index.device)).all())
         return matrix if is_all else matrix.index_select(dim, index)

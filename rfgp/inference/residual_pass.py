@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..kernels import FeatureStructure
-from ..kronecker import KroneckerPosterior
 from ..linalg import row_chunks
-from ..posterior import WeightPosterior, feature_product, refined_mean, transposed_product
-from ..statistics import GramStatistics
-from .observations import Rows
+from .accumulate import ScalarFeatures
+from .factor import OutputFactor
+from .posterior import refined_mean
+from .products import feature_product, transposed_product
+from .rows import Rows
+from .statistics import GramStatistics
+from .sums import WeightedSums
+from .system import WeightSystem
 
 
 class TrainingRows(NamedTuple):
@@ -34,38 +37,37 @@ class ResidualPass:
     B^{-1} h`, is a small difference of large numbers where the noise is tiny.
 
     :param kernel: the kernel whose scalar features are summed.
+    :param factor: how these become the features of the outputs, in float64.
     :param data: the rows.
     :param mean: the mean function at (n, d), (n, T) in float64.
     """
 
-    def __init__(self, kernel: FeatureStructure, data: TrainingRows, mean: Callable[[Tensor], Tensor]) -> None:
-        self.kernel, self.mean = kernel, mean
+    def __init__(
+        self, kernel: ScalarFeatures, factor: OutputFactor, data: TrainingRows, mean: Callable[[Tensor], Tensor]
+    ) -> None:
+        self.kernel, self.factor, self.mean = kernel, factor, mean
         self.x, y, self.rows = data
         self.y = y if y.is_complex() else y.nan_to_num(0.0)
 
-    def quadratic(
-        self,
-        statistics: GramStatistics,
-        posterior: WeightPosterior | KroneckerPosterior,
-        scalar_weights: Callable[[Tensor], Tensor],
-        cross: Callable[[GramStatistics], Tensor],
-        form: Callable[[GramStatistics], Tensor],
-    ) -> Tensor:
+    def quadratic(self, statistics: GramStatistics, sums_of: Callable[[GramStatistics], WeightedSums]) -> Tensor:
         """The quadratic form at the posterior mean, refined once; differentiable.
 
         :param statistics: the sums over the rows.
-        :param posterior: the posterior of the weights.
-        :param scalar_weights: takes weights (K, 1) and returns those of the scalar features, (n, T).
-        :param cross: takes statistics and returns the right-hand side of the posterior mean.
-        :param form: takes statistics and returns the quadratic form of their targets.
+        :param sums_of: takes statistics and returns the weighted sums of the only regression.
         """
 
         def gradient(weights: Tensor) -> Tensor:
-            return cross(self._replaced(statistics, "cross", scalar_weights(weights))) - weights
+            residuals = self._replaced(statistics, "cross", self._by_output(weights))
+            return WeightSystem(sums_of(residuals), self.factor).cross - weights
 
+        with torch.no_grad():
+            posterior = WeightSystem(sums_of(statistics), self.factor).posterior()
         weights = refined_mean(posterior, gradient)
-        sums = self._replaced(statistics, "outer", scalar_weights(weights))
-        return form(sums) + torch.linalg.vector_norm(weights).square()
+        residuals = self._replaced(statistics, "target_gram", self._by_output(weights))
+        return sums_of(residuals).quadratic + torch.linalg.vector_norm(weights).square()
+
+    def _by_output(self, weights: Tensor) -> Tensor:
+        return self.factor.scalar_weights(weights).squeeze(-1)
 
     def _replaced(self, statistics: GramStatistics, name: str, weights: Tensor) -> GramStatistics:
         """The statistics with one of the sums over targets replaced by that over residuals, without other columns."""
@@ -75,8 +77,8 @@ class ResidualPass:
             residual = self._residual(features, x, y, weights)
             missing = len(statistics.shift) + 1 - residual.shape[-1]
             targets = torch.nn.functional.pad(residual, (0, missing))
-            weighted = _group_weights(rows, len(x)).unsqueeze(-1) * targets.unsqueeze(-2)
-            left = targets if name == "outer" else features
+            weighted = rows.all_weights().unsqueeze(-1) * targets.unsqueeze(-2)
+            left = targets if name == "target_gram" else features
             product = transposed_product(left, weighted.flatten(-2))
             return product.unflatten(-1, weighted.shape[-2:]).movedim(-2, 0)
 
@@ -93,14 +95,3 @@ class ResidualPass:
     def _residual(self, features: Tensor, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
         predicted = self.mean(x) + feature_product(features, weights)
         return y.to(predicted.dtype).reshape(len(x), -1) - predicted
-
-
-def _group_weights(rows: Rows, num_rows: int) -> Tensor:
-    """The weight of every row in every group, (N, G), in float64."""
-    ones = torch.ones(num_rows, dtype=torch.float64, device=rows.targets.device)
-    weights = ones if rows.weights is None else rows.weights.double()
-    if weights.dim() == 2:
-        return weights
-    if rows.groups is None:
-        return weights.unsqueeze(-1)
-    return weights.unsqueeze(-1) * torch.nn.functional.one_hot(rows.groups, rows.num_groups)

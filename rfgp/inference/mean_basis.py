@@ -60,17 +60,7 @@ def num_columns(mean: Mean) -> int:
     """The number k of columns of the basis of the mean function."""
     if isinstance(mean, MultitaskMean):
         return sum(num_columns(part) for part in _kinds(mean))
-    return coefficients(mean, torch.device("cpu")).shape[-1]
-
-
-def coefficients(mean: Mean, device: torch.device) -> Tensor:
-    """The coefficients (k,) or (C, k) of the mean function in its basis, in float64."""
-    if isinstance(mean, ZeroMean):
-        return torch.zeros(0, dtype=torch.float64, device=device)
-    if isinstance(mean, ConstantMean):
-        return mean.constant.double().unsqueeze(-1)
-    weights = mean.weights.double().squeeze(-1)
-    return weights if mean.bias is None else torch.cat([weights, mean.bias.double()], dim=-1)
+    return _of_one(mean, torch.device("cpu")).shape[-1]
 
 
 def _kinds(mean: MultitaskMean) -> list[Mean]:
@@ -79,16 +69,32 @@ def _kinds(mean: MultitaskMean) -> list[Mean]:
     return [part for parts in found for part in parts]
 
 
-def output_coefficients(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
-    """The coefficients (k, T) of the mean function of every output in the basis, in float64."""
+def coefficients(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
+    """The coefficients (k, T), or (C, k, T) for classes, of the mean function of every output, in float64.
+
+    :param mean: the mean function.
+    :param num_outputs: T.
+    :param device: where the result lives.
+    """
     if not isinstance(mean, MultitaskMean):
-        return coefficients(mean, device).unsqueeze(-1).expand(-1, num_outputs)
+        known = _of_one(mean, device).unsqueeze(-1)
+        return known.expand(*known.shape[:-1], num_outputs)
     kinds, columns = _kinds(mean), []
     for part in mean.base_means:
-        values = [coefficients(part if type(part) is type(kind) else kind, device) for kind in kinds]
+        values = [_of_one(part if type(part) is type(kind) else kind, device) for kind in kinds]
         pieces = [v if type(part) is type(k) else torch.zeros_like(v) for v, k in zip(values, kinds, strict=True)]
         columns.append(torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.float64, device=device))
     return torch.stack(columns, dim=-1)
+
+
+def _of_one(mean: Mean, device: torch.device) -> Tensor:
+    """The coefficients (k,) or (C, k) of the mean function of one output, in float64."""
+    if isinstance(mean, ZeroMean):
+        return torch.zeros(0, dtype=torch.float64, device=device)
+    if isinstance(mean, ConstantMean):
+        return mean.constant.double().unsqueeze(-1)
+    weights = mean.weights.double().squeeze(-1)
+    return weights if mean.bias is None else torch.cat([weights, mean.bias.double()], dim=-1)
 
 
 def constant_part(mean: Mean, num_outputs: int) -> Tensor:
@@ -109,4 +115,4 @@ def batch_shape(mean: Mean) -> torch.Size:
     """The batch shape of the parameters of the mean function."""
     if isinstance(mean, MultitaskMean):
         return torch.Size()
-    return coefficients(mean, torch.device("cpu")).shape[:-1]
+    return _of_one(mean, torch.device("cpu")).shape[:-1]
