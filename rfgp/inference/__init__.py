@@ -1,6 +1,6 @@
 """The one way from rows to predictions: noise models, additive statistics, normal equations, posterior, covariance."""
 
-from .accumulate import ScalarFeatures, accumulate
+from .accumulation import ScalarFeatures, accumulate
 from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..linalg import row_chunks
-from .accumulate import ScalarFeatures
+from .accumulation import ScalarFeatures
 from .factor import OutputFactor
 from .posterior import refined_mean
 from .products import feature_product, transposed_product

@@ -80,6 +80,11 @@ class NoisyFeaturesLinearOperator(SumLinearOperator):
         by_row = residuals.unflatten(-2, (-1, self.noise.num_outputs))
         return self.noise.solve(by_row).flatten(-3, -2)
 
+    def _features(self) -> Tensor:
+        """The features of one output, in float64."""
+        scalar, factor = self.linear_ops[0].parts()
+        return factor.features(scalar.double())
+
     @property
     def _is_wide(self) -> bool:
         return self.noise.num_outputs == 1 and self.linear_ops[0].root.shape[-1] >= self.shape[-1]
@@ -87,7 +92,7 @@ class NoisyFeaturesLinearOperator(SumLinearOperator):
     def _solve(self, rhs: Tensor, preconditioner: Any = None, num_tridiag: int | None = 0) -> Tensor:
         exact = rhs.double()
         if self._is_wide:
-            features = self.linear_ops[0].parts()[0].double()
+            features = self._features()
             dense = features @ features.mT + torch.diag_embed(self.noise.variances(self.shape[-1]))
             return torch.cholesky_solve(exact, cholesky(dense)).to(rhs.dtype)
         mean = self.system(exact).posterior(tracks=torch.is_grad_enabled()).mean
@@ -111,7 +116,7 @@ class NoisyFeaturesLinearOperator(SumLinearOperator):
         rhs = scalar.new_zeros(self.shape[-1], 1) if inv_quad_rhs is None else inv_quad_rhs
         exact = (rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs).double()
         if self._is_wide:
-            quadratic, log_det = dense_evidence(scalar.double(), noise.variances(num_rows), exact)
+            quadratic, log_det = dense_evidence(self._features(), noise.variances(num_rows), exact)
         else:
             system = self.system(exact.detach())
             posterior = system.posterior()

@@ -65,7 +65,9 @@ class ConstantNoise(OperatorNoise):
         variances = covariance.diagonal(dim1=-2, dim2=-1)
         is_diagonal = bool((covariance == torch.diag_embed(variances)).all())
         model: IndependentNoise | CorrelatedNoise = (
-            IndependentNoise(targets, lambda: variances) if is_diagonal else CorrelatedNoise(targets, lambda: covariance)
+            IndependentNoise(targets, lambda: variances)
+            if is_diagonal
+            else CorrelatedNoise(targets, lambda: covariance)
         )
         rows = model.weigh(columns, observed)
         return rows, model.precisions(rows.num_groups)
