@@ -94,17 +94,7 @@ class WeightPosterior:
 
         :param features: (..., N, D).
         """
-        features = features.to(self.factor.dtype)
-        if (
-            self.factor.dim() > 2 and features.dim() == 2
-        ):  # one batch element at a time, of the features there is one copy
-            roots = [WeightPosterior._root(factor, features) for factor in self.factor.flatten(0, -3)]
-            return torch.stack(roots).unflatten(0, self.factor.shape[:-2])
-        return self._root(self.factor, features)
-
-    @staticmethod
-    def _root(factor: Tensor, features: Tensor) -> Tensor:
-        return torch.linalg.solve_triangular(factor, features.mH, upper=False).mH
+        return _root(self.factor, features)
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
         """A root (..., N T, K) of the covariance of T outputs at N inputs, rows interleaved.
@@ -115,7 +105,10 @@ class WeightPosterior:
         scale = outputs.covariance_root
         if scale is None or scale.shape[-2:] != (1, 1):
             return self.covariance_root(outputs.features(scalar.double()))
-        return scale * self.covariance_root(scalar)
+        if self.factor.dim() == 2 or scalar.dim() > 2:
+            return scale * self.covariance_root(scalar)
+        roots = [_root(factor, scalar) for factor in self.factor.flatten(0, -3)]  # without a copy of the features each
+        return scale * torch.stack(roots).unflatten(0, self.factor.shape[:-2])
 
     def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
         """The variances (..., N T) of T outputs at N inputs; the arguments are those of :meth:`function_root`."""
@@ -136,6 +129,10 @@ class WeightPosterior:
         shape = (*self.factor.shape[:-1], num_samples)
         noise = torch.randn(shape, dtype=self.factor.dtype, device=self.factor.device)
         return torch.linalg.solve_triangular(self.factor.mH, noise, upper=True)
+
+
+def _root(factor: Tensor, features: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(factor, features.to(factor.dtype).mH, upper=False).mH
 
 
 def precision_matrix(grams: Sequence[tuple[Tensor | float, Tensor]]) -> Tensor:
