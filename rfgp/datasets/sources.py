@@ -23,6 +23,7 @@ class Source(abc.ABC):
 
     :param name: the name of the data set.
     :param task: "classification" or "regression".
+    :param description: the rows, the inputs and the targets.
     :param provenance: where the data come from.
     :param licence: the terms of use.
     :param scaling: the scaling that suits the inputs.
@@ -31,6 +32,7 @@ class Source(abc.ABC):
 
     name: str
     task: Task
+    description: str
     provenance: str
     licence: str
     scaling: Scaling = "standardize"
@@ -43,9 +45,9 @@ class Source(abc.ABC):
     def __call__(self, data_dir: str | Path | None = None, output: str | int | None = None) -> Dataset:
         """Load the data set.
 
-        :param data_dir: the directory of archives; that of the environment variable RFGP_DATA where it is None.
-        :param output: which of several outputs to take, by its name or index: the first one where it is None, and with
-            "all" every one, in targets (N, T).
+        :param data_dir: the directory of archives; default: that of the environment variable RFGP_DATA.
+        :param output: which of several outputs to take, by its name or index, or "all" of them, in targets (N, T);
+            default: the first one.
         :raises ValueError: where the data set needs a directory or a file that is not there, or has no such output.
         """
         chosen = self._columns(output)
@@ -124,7 +126,7 @@ class Bundled(Source):
 def read_archive(name: str, data_dir: str | Path | None = None) -> dict[str, np.ndarray]:
     """All arrays of ``name``.npz in a data directory.
 
-    :param data_dir: the directory; that of the environment variable RFGP_DATA where it is None.
+    :param data_dir: the directory; default: that of the environment variable RFGP_DATA.
     :raises ValueError: without a directory, or where there is no such file, or it is not an archive of plain arrays.
     """
     directory = data_dir or os.environ.get(DATA_DIR_VARIABLE)
