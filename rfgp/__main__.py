@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import __version__, datasets, kernels, plots, study
+from . import __version__, _optional, datasets, kernels, plots, study
 from .datasets.sources import DATA_DIR_VARIABLE
 from .datasets.table import SUFFIXES
 
@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _study(arguments: argparse.Namespace) -> int:
     plots.check_installed()
+    _optional.require("pandas", "pandas", "means over seeds")
     settings = {
         "kernel": arguments.kernel,
         "methods": None if arguments.methods is None else _list(arguments.methods),

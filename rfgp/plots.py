@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _checks
+from . import _checks, _optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,13 +64,7 @@ def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> 
 
 def check_installed() -> None:
     """Raise an ImportError that says what to do where matplotlib is missing."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ImportError(
-            "expected matplotlib for figures, got none; install the extra study, from a checkout by "
-            "pip install '.[study]'"
-        ) from None
+    _optional.require("matplotlib", "matplotlib", "figures")
 
 
 def comparison(

@@ -23,7 +23,7 @@ SMALL = ["--num-features", "8", "--seeds", "1", "--methods", "rademacher:real"]
 def refused(tmp_path, monkeypatch, capsys):
     """Runs a command that has to fail before any training, and returns its message."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(study, "fit", None)
+    monkeypatch.setattr("rfgp.study.bench.fit", None)
 
     def run(*arguments):
         assert main(["study", *arguments]) == 2
@@ -229,7 +229,7 @@ def test_an_exact_model_without_a_factor(refused, tmp_path, monkeypatch):
         raise NotPSDError("Matrix not positive definite")
 
     (tmp_path / "table.csv").write_text(GOOD, encoding="utf-8")
-    monkeypatch.setattr(study, "fit", fail)
+    monkeypatch.setattr("rfgp.study.bench.fit", fail)
     line = refused("table.csv", "--target", "y", *SMALL)
     assert "expected an exact model with a Cholesky factor in float64, got none (Matrix not positive definite)" in line
 
@@ -285,7 +285,7 @@ def test_help_has_no_empty_defaults(capsys):
         assert default in text
 
 
-@pytest.mark.parametrize("module", ["matplotlib", "sklearn.datasets"])
+@pytest.mark.parametrize("module", ["matplotlib", "pandas", "sklearn.datasets"])
 def test_missing_packages_name_the_documented_extra(module, monkeypatch, capsys, tmp_path):
     real = builtins.__import__
 

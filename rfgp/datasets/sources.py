@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _optional
 from .base import Dataset, Scaling, Task, from_arrays, split
 from .npz import read_arrays
 
@@ -112,13 +112,7 @@ class Bundled(Source):
     """A data set that ships with scikit-learn, which needs no data directory."""
 
     def arrays(self, data_dir: str | Path | None = None) -> dict[str, Any]:
-        try:
-            datasets = importlib.import_module("sklearn.datasets")
-        except ImportError:
-            raise ImportError(
-                f"expected scikit-learn for {self.name}, got an environment without; install the extra study, "
-                "from a checkout by pip install '.[study]'"
-            ) from None
+        datasets = _optional.require("sklearn.datasets", "scikit-learn", self.name)
         x, y = getattr(datasets, f"load_{self.name}")(return_X_y=True)
         return {"x": x, "y": y}
 

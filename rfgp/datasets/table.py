@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _checks
+from .. import _checks, _optional
 from .base import Dataset, Scaling, Task, from_arrays, split
 from .npz import read_arrays
 
@@ -66,7 +64,7 @@ def _read_csv(path: Path, target: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _columns(path: Path) -> tuple[list[str], pandas.DataFrame]:
     """The names of the columns (their indices where there is no header), and the columns by index."""
-    pandas = _pandas()
+    pandas = _optional.require("pandas", "pandas", "CSV files")
     if not path.is_file():
         raise ValueError(f"expected an existing file, got {str(path)!r}; check the path")
     size = path.stat().st_size
@@ -86,9 +84,10 @@ def _columns(path: Path) -> tuple[list[str], pandas.DataFrame]:
     except pandas.errors.EmptyDataError:
         raise ValueError(f"expected rows of data, got none in {str(path)!r}; check the file") from None
     except pandas.errors.ParserError as error:
+        reason = str(error).rpartition("error: ")[2].strip()
         raise ValueError(
-            f"expected as many cells in every row of {path.name}, got an error ({str(error).rpartition('error: ')[2].strip()}); "
-            "check the quotation marks and separators"
+            f"expected as many cells in every row of {path.name}, got {reason}; check the "
+            "quotation marks and separators"
         ) from None
     if len(header) < 2:
         raise ValueError(f"expected at least two columns, got {len(header)} in {str(path)!r}; check the separators")
@@ -97,16 +96,6 @@ def _columns(path: Path) -> tuple[list[str], pandas.DataFrame]:
             f"expected {len(header)} cells in every row of {path.name}, got {table.shape[1]} in data row 1; correct it"
         )
     return header if has_header else [str(i) for i in table], table
-
-
-def _pandas() -> ModuleType:
-    try:
-        return importlib.import_module("pandas")
-    except ImportError:
-        raise ImportError(
-            "expected pandas for CSV files, got an environment without; install the extra study, from a checkout by "
-            "pip install '.[study]', or save the table as NPZ"
-        ) from None
 
 
 def _column(header: list[str], target: str, path: Path) -> int:
@@ -122,9 +111,13 @@ def _column(header: list[str], target: str, path: Path) -> int:
     )
 
 
+def _parsed(column: pandas.Series) -> pandas.Series:
+    return _optional.require("pandas", "pandas", "CSV files").to_numeric(column, errors="coerce")
+
+
 def _numbers(column: pandas.Series, what: str) -> np.ndarray:
     """A column as finite floats, or an error that names the first bad cell."""
-    values = _pandas().to_numeric(column, errors="coerce").to_numpy(np.float64)
+    values = _parsed(column).to_numpy(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         raise ValueError(
@@ -140,7 +133,7 @@ def _typed(column: pandas.Series, what: str) -> np.ndarray:
         return column.to_numpy()
     if column.dtype.kind == "f":
         return _numbers(column, what)
-    if _pandas().to_numeric(column, errors="coerce").notna().any():
+    if _parsed(column).notna().any():
         largest = np.abs(_numbers(column, what)).max()
         raise ValueError(
             f"expected integers of at most 64 bits in {what}, got {largest:g}; write them as floating-point numbers, "
