@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,5 +74,5 @@ def summary(runs: Sequence[Run]) -> Summary:
     """
     pandas = _optional.require("pandas", "pandas", "means over seeds")
     values = pandas.DataFrame([{name: getattr(run, name) for name in MEASURES} for run in runs], dtype=float)
-    mean, standard_error = values.mean(skipna=False), values.sem(skipna=False)
+    mean, standard_error = values.mean(skipna=False), values.where(values.abs() < math.inf).sem(skipna=False)
     return Summary(runs[0].method, runs[0].num_features, mean.to_dict(), standard_error.to_dict())
