@@ -1031,7 +1031,7 @@ PLOTS_CALLS = [
     ("scalar_field, values is short", lambda: plots.scalar_field(torch.rand(9, 2), Y[:5])),
     ("scalar_field, levels is neg", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), levels=-1)),
     ("scalar_field, limits is one", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), limits=(1,))),
-    ("scalar_field, colours is a tensor", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), colours=X)),
+    ("scalar_field, colors is a tensor", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), colors=X)),
 ]
 
 DATASETS_CALLS = [

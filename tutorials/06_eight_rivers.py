@@ -129,11 +129,11 @@ figure, axes = plt.subplots(4, 2, figsize=(9.5, 8.0), sharex=True, layout="const
 for gauge, ax in enumerate(axes.T.flat):
     gap = broken[:, gauge].nonzero()[:, 0]
     near = slice(max(int(gap[0]) - 3, 0), int(gap[-1]) + 4)  # the models follow the data elsewhere
-    for (mean, deviation), colour, name in ((single, ORANGE, "on its own"), (shared, BLUE, "all at once")):
+    for (mean, deviation), color, name in ((single, ORANGE, "on its own"), (shared, BLUE, "all at once")):
         line, band = center[gauge] + spread[gauge] * mean[:, gauge], 2.0 * spread[gauge] * deviation[:, gauge]
         low, high = (line - band).exp(), (line + band).exp()
-        ax.fill_between(days[near, 0], low[near], high[near], color=colour, alpha=0.22, linewidth=0)
-        ax.plot(days[near, 0], line[near].exp(), color=colour, linewidth=1.8, label=f"{name}, ± 2 sd")
+        ax.fill_between(days[near, 0], low[near], high[near], color=color, alpha=0.22, linewidth=0)
+        ax.plot(days[near, 0], line[near].exp(), color=color, linewidth=1.8, label=f"{name}, ± 2 sd")
     for kept, style, name in ((~broken, "-", "measured"), (broken, ":", "held back")):
         values = torch.where(kept[:, gauge], flow[:, gauge], torch.nan)
         ax.plot(days[:, 0], values, style, color=INK, linewidth=1.4, label=name)
@@ -206,8 +206,8 @@ for ax, (title, matrix) in zip(axes, panels.items(), strict=False):
     ax.set_yticks(range(len(names)), names if ax is axes[0] else [])
     ax.set_title(title, fontsize="medium")
 figure.colorbar(image, ax=axes[1], shrink=0.8)
-for shift, (name, (nlpd, _, _)), colour in zip((-0.2, 0.2), table.items(), (ORANGE, BLUE), strict=True):
-    axes[2].bar(torch.arange(len(names)) + shift, nlpd, width=0.38, color=colour, label=name)
+for shift, (name, (nlpd, _, _)), color in zip((-0.2, 0.2), table.items(), (ORANGE, BLUE), strict=True):
+    axes[2].bar(torch.arange(len(names)) + shift, nlpd, width=0.38, color=color, label=name)
 axes[2].axhline(0.0, color=INK, linewidth=0.8)
 axes[2].set_xticks(range(len(names)), names, rotation=90)
 axes[2].set_title("NLPD while broken: lower is better", fontsize="medium")
