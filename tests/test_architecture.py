@@ -49,7 +49,7 @@ ALLOWED = {
     "rfgp.output_covariance": (TENSORS, {"torch", "linear_operator"}),
     "rfgp.kronecker": (TENSORS, {"torch"}),
     "rfgp.operators": ({"rfgp._checks"}, {"torch"}),
-    "rfgp.simplex": ({"rfgp._checks"}, {"torch"}),
+    "rfgp.simplex": ({"rfgp._checks"}, {"torch", "scipy"}),
     "rfgp.allocation": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy"}),
     "rfgp.bounds": ({"rfgp._checks", "rfgp.bounds"}, {"torch", "scipy", "math"}),
     "rfgp.selection": ({"rfgp._checks", "rfgp.features", "rfgp.kernels"}, {"torch", "gpytorch", "tqdm"}),
