@@ -2,7 +2,7 @@
 # # Eight rivers at once
 #
 # Eight gauges measure the flow of rivers in one basin. Gauges fail: a flood takes one away, another freezes. The rain
-# that fills one river fills its neighbours as well. **Can the gauges that work tell what the broken ones would have
+# that fills one river fills its neighbors as well. **Can the gauges that work tell what the broken ones would have
 # said, and how far to trust them?**
 #
 # We give each gauge a model of its own, then all of them one model with eight outputs, and compare.
@@ -76,7 +76,7 @@ logarithm = flow.log()
 broken = torch.zeros(flow.shape, dtype=torch.bool)
 whole = float(days[-1])
 for gauge in range(len(GAUGES)):
-    start = (0.035 + 0.105 * (3 * gauge % 8)) * whole  # not one neighbour after the other
+    start = (0.035 + 0.105 * (3 * gauge % 8)) * whole  # not one neighbor after the other
     broken[:, gauge] = (days[:, 0] >= start) & (days[:, 0] < start + 0.19 * whole)
 y = torch.where(broken, torch.nan, logarithm)
 center, spread = y.nanmean(0), (y - y.nanmean(0)).square().nanmean(0).sqrt()
@@ -155,8 +155,8 @@ figure.savefig("eight_rivers.png")
 #
 # With the others, chsi2 gets back the top of a flood of which it saw nothing: eadm7 and sclm7 did. At eadm7 the
 # second rise comes back at its right day, with a narrow band, and at clkm7 the band shrinks to half. **Where
-# neighbours know, they tell.** Where they do not, nothing is won: napm7 moves in steps of its own, and vali2 doubles
-# while its neighbours hardly rise. There both models are wrong, and the shared one is a little more sure of it.
+# neighbors know, they tell.** Where they do not, nothing is won: napm7 moves in steps of its own, and vali2 doubles
+# while its neighbors hardly rise. There both models are wrong, and the shared one is a little more sure of it.
 #
 # ## Is it better, and is it honest?
 #
