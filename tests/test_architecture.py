@@ -50,7 +50,7 @@ ALLOWED = {
     "rfgp.kronecker": (TENSORS, {"torch"}),
     "rfgp.operators": ({"rfgp._checks"}, {"torch"}),
     "rfgp.simplex": ({"rfgp._checks"}, {"torch", "scipy"}),
-    "rfgp.allocation": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy"}),
+    "rfgp.allocation": (FOUNDATION | {"rfgp.features", "rfgp.allocation"}, {"torch", "numpy"}),
     "rfgp.bounds": ({"rfgp._checks", "rfgp.bounds"}, {"torch", "scipy", "math"}),
     "rfgp.selection": ({"rfgp._checks", "rfgp.features", "rfgp.kernels"}, {"torch", "gpytorch", "tqdm"}),
     "rfgp.kernels": (TENSORS | {"rfgp.features", "rfgp.allocation", "rfgp.selection", "rfgp.kernels"}, None),
