@@ -357,10 +357,10 @@ def test_windows_select_points_from_west_to_east(projection, lat, lon, tmp_path)
         np.testing.assert_allclose(getattr(window, name).numpy(), scale * expected[name].ravel(), atol=1e-9)
     np.testing.assert_allclose(window.velocity[:, 0].numpy(), expected["u"].ravel(), atol=1e-9)
     np.testing.assert_allclose(window.velocity[:, 1].numpy(), expected["v"].ravel(), atol=1e-9)
-    centre = np.cos(np.radians(0.5 * (lat[0] + lat[1])))
-    np.testing.assert_allclose(window.metric[:, 0].numpy(), np.cos(np.radians(window.lat.numpy())) / centre)
+    center = np.cos(np.radians(0.5 * (lat[0] + lat[1])))
+    np.testing.assert_allclose(window.metric[:, 0].numpy(), np.cos(np.radians(window.lat.numpy())) / center)
     east = (window.x[0, 0] - window.x[1, 0]).abs().item()
-    assert east == pytest.approx(wind.EARTH_RADIUS * centre * np.radians(10.0))
+    assert east == pytest.approx(wind.EARTH_RADIUS * center * np.radians(10.0))
 
 
 def central(values, spacing, dim):
@@ -373,7 +373,7 @@ def central(values, spacing, dim):
 
 @pytest.mark.parametrize("projection", ["tangent", "mercator"])
 def test_the_metric_turns_potentials_into_velocities(projection, tmp_path):
-    """Away from the centre of the window; by central differences, with errors of the order of step^2 = 3e-8."""
+    """Away from the center of the window; by central differences, with errors of the order of step^2 = 3e-8."""
     lat, lon = np.append(30.0, 50.0 + 0.01 * np.arange(3)), np.append(-5.0, 5.0 + 0.01 * np.arange(3))
     window = datasets.load_wind(wind_file(tmp_path, lat, lon)).window((30.0, 50.02), (-5.0, 5.02), projection)
     x, velocity, h, psi, chi = (
@@ -391,7 +391,7 @@ def test_the_metric_turns_potentials_into_velocities(projection, tmp_path):
 
 
 @pytest.mark.parametrize("projection", ["tangent", "mercator"])
-def test_plane_coordinates_are_distances_near_the_centre(projection, tmp_path):
+def test_plane_coordinates_are_distances_near_the_center(projection, tmp_path):
     lat, lon = 40.0 + 0.01 * np.arange(-1, 2), 20.0 + 0.01 * np.arange(-1, 2)
     window = datasets.load_wind(wind_file(tmp_path, lat, lon)).window((39.99, 40.01), (19.99, 20.01), projection)
     angles = torch.stack([window.lat, window.lon]).deg2rad()
