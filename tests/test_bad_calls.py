@@ -118,7 +118,7 @@ def dataset(**changes):
 
 DATA = dataset()
 
-MINH = {"input_dim": 3, "diameter": 1.0, "slope": 1.0, "largest_norm": 1.0, "num_features": 100, "epsilon": 0.1}
+MINH = {"input_dim": 3, "diameter": 1.0, "slope": 1.0, "largest_norm": 1.0}
 BRAULT = MINH | {"variance": 1.0, "largest_error": 1.0, "intrinsic_dim": 2.0}
 del BRAULT["largest_norm"]
 
@@ -606,7 +606,7 @@ MODELS_CALLS = [
         "one least-squares graph is missing",
         lambda: models.VectorLeastSquares(K, regularization=1.0, manifold_regularization=1.0).fit(X, Y),
     ),
-    ("neighbours as many as rows", lambda: models.knn_laplacian(X, 12)),
+    ("neighbors as many as rows", lambda: models.knn_laplacian(X, 12)),
     ("WeightSpaceGP, kernel is a string", lambda: models.WeightSpaceGP("a", GAUSSIAN)),
     ("WeightSpaceGP, likelihood is a string", lambda: models.WeightSpaceGP(K, "a")),
     ("WeightSpaceGP, mean is a string", lambda: models.WeightSpaceGP(K, GAUSSIAN, mean="a")),
@@ -680,7 +680,7 @@ MODELS_CALLS = [
     ("SQUARES.predict, x is sparse", lambda: SQUARES.predict(SPARSE)),
     ("SQUARES.predict, operator is a number", lambda: SQUARES.predict(X, operator=0)),
     ("knn_laplacian, x is sparse", lambda: models.knn_laplacian(SPARSE, 2)),
-    ("knn_laplacian, neighbours is a list", lambda: models.knn_laplacian(X, [8])),
+    ("knn_laplacian, neighbors is a list", lambda: models.knn_laplacian(X, [8])),
     ("knn_laplacian, lengthscale is two numbers", lambda: models.knn_laplacian(X, 2, lengthscale=torch.ones(2))),
     ("knn_laplacian, is_normalized is a string", lambda: models.knn_laplacian(X, 2, is_normalized="no")),
     ("task_columns, y is short", lambda: models.task_columns(Y[:5], LABELS, 3)),
@@ -873,30 +873,30 @@ ALLOCATION_CALLS = [
 ]
 
 BOUNDS_CALLS = [
-    ("Minh, input_dim is 0", lambda: bounds.minh_failure_probability(**MINH | {"input_dim": 0})),
-    ("Minh, input_dim is '3'", lambda: bounds.minh_failure_probability(**MINH | {"input_dim": "3"})),
-    ("Minh, diameter is -1.0", lambda: bounds.minh_failure_probability(**MINH | {"diameter": -1.0})),
-    ("Minh, slope is math.nan", lambda: bounds.minh_failure_probability(**MINH | {"slope": math.nan})),
-    ("Minh, slope is None", lambda: bounds.minh_failure_probability(**MINH | {"slope": None})),
-    ("Minh, largest_norm is 0.0", lambda: bounds.minh_failure_probability(**MINH | {"largest_norm": 0.0})),
-    ("Minh, num_features is 7", lambda: bounds.minh_failure_probability(**MINH | {"num_features": 7})),
-    ("Minh, num_features is 1.5", lambda: bounds.minh_failure_probability(**MINH | {"num_features": 1.5})),
-    ("Minh, epsilon is math.inf", lambda: bounds.minh_failure_probability(**MINH | {"epsilon": math.inf})),
-    ("Minh, epsilon is True", lambda: bounds.minh_failure_probability(**MINH | {"epsilon": True})),
-    ("Brault, input_dim is None", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"input_dim": None})),
-    ("Brault, diameter is 'a'", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"diameter": "a"})),
-    ("Brault, slope is 0.0", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"slope": 0.0})),
-    ("Brault, variance is -1.0", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"variance": -1.0})),
+    ("Minh, input_dim is 0", lambda: bounds.minh_bound(**MINH | {"input_dim": 0})),
+    ("Minh, input_dim is '3'", lambda: bounds.minh_bound(**MINH | {"input_dim": "3"})),
+    ("Minh, diameter is -1.0", lambda: bounds.minh_bound(**MINH | {"diameter": -1.0})),
+    ("Minh, slope is math.nan", lambda: bounds.minh_bound(**MINH | {"slope": math.nan})),
+    ("Minh, slope is None", lambda: bounds.minh_bound(**MINH | {"slope": None})),
+    ("Minh, largest_norm is 0.0", lambda: bounds.minh_bound(**MINH | {"largest_norm": 0.0})),
+    ("Minh, num_features is 7", lambda: bounds.minh_bound(**MINH).failure_probability(7, 0.1)),
+    ("Minh, num_features is 1.5", lambda: bounds.minh_bound(**MINH).failure_probability(1.5, 0.1)),
+    ("Minh, epsilon is math.inf", lambda: bounds.minh_bound(**MINH).failure_probability(100, math.inf)),
+    ("Minh, epsilon is True", lambda: bounds.minh_bound(**MINH).failure_probability(100, True)),
+    ("Brault, input_dim is None", lambda: bounds.brault_bounded_bound(**BRAULT | {"input_dim": None})),
+    ("Brault, diameter is 'a'", lambda: bounds.brault_bounded_bound(**BRAULT | {"diameter": "a"})),
+    ("Brault, slope is 0.0", lambda: bounds.brault_bounded_bound(**BRAULT | {"slope": 0.0})),
+    ("Brault, variance is -1.0", lambda: bounds.brault_bounded_bound(**BRAULT | {"variance": -1.0})),
     (
         "Brault, largest_error is math.nan",
-        lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"largest_error": math.nan}),
+        lambda: bounds.brault_bounded_bound(**BRAULT | {"largest_error": math.nan}),
     ),
     (
         "Brault, intrinsic_dim is 0.5",
-        lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"intrinsic_dim": 0.5}),
+        lambda: bounds.brault_bounded_bound(**BRAULT | {"intrinsic_dim": 0.5}),
     ),
-    ("Brault, num_features is 0", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"num_features": 0})),
-    ("Brault, epsilon is [0.1]", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"epsilon": [0.1]})),
+    ("Brault, num_features is 0", lambda: bounds.brault_bounded_bound(**BRAULT).failure_probability(0, 0.1)),
+    ("Brault, epsilon is [0.1]", lambda: bounds.brault_bounded_bound(**BRAULT).failure_probability(100, [0.1])),
     ("curl_free_constants, input_dim is a string", lambda: bounds.curl_free_constants("8", 1.0)),
     ("curl_free_constants, lengthscale is zero", lambda: bounds.curl_free_constants(3, 0.0)),
     ("curl_free_constants, bounded is two", lambda: bounds.curl_free_constants(3, 1.0, bounded=2)),
@@ -910,19 +910,19 @@ BOUNDS_CALLS = [
     ("derivative_n: None", lambda: bounds.derivative_num_features((1, 0), None, diameter=1.0, epsilon=0.1, delta=0.05)),
     ("fourier_variance, kernel is sparse", lambda: bounds.fourier_variance(EYE.to_sparse(), torch.tensor([0.5]))),
     ("fourier_variance, kernel_at_double is None", lambda: bounds.fourier_variance(torch.tensor([0.5]), None)),
-    ("fourier_failure_probability: True", lambda: bounds.fourier_failure_probability(num_features=True, epsilon=0.1)),
-    ("epsilon of fourier_failure: a string", lambda: bounds.fourier_failure_probability(num_features=100, epsilon="a")),
-    ("fourier_fail: complex", lambda: bounds.fourier_failure_probability(num_features=100, epsilon=0.1, variance=1j)),
+    ("fourier_bound, num_features is True", lambda: bounds.fourier_bound().failure_probability(True, 0.1)),
+    ("fourier_bound, epsilon is a string", lambda: bounds.fourier_bound().failure_probability(100, "a")),
+    ("fourier_bound, variance is complex", lambda: bounds.fourier_bound(variance=1j)),
     ("fourier_num_features, epsilon is infinite", lambda: bounds.fourier_num_features(epsilon=math.inf, delta=0.05)),
     ("fourier_num_features, delta is True", lambda: bounds.fourier_num_features(epsilon=0.1, delta=True)),
     ("fourier_num_: sparse", lambda: bounds.fourier_num_features(epsilon=0.1, delta=0.05, variance=EYE.to_sparse())),
     ("operator_fourier_variance: obj", lambda: bounds.operator_fourier_variance(RBF, torch.tensor([0.5]), EYE)),
     ("operator_fourier_variance: a", lambda: bounds.operator_fourier_variance(torch.tensor([0.5]), "a", EYE)),
     ("operator_fou: meta", lambda: bounds.operator_fourier_variance(torch.tensor([0.5]), torch.tensor([0.5]), META)),
-    ("rademacher_n x: sparse", lambda: bounds.rademacher_num_features(SPARSE, X, degree=2, epsilon=0.1, delta=0.05)),
-    ("rademacher_n y: sparse", lambda: bounds.rademacher_num_features(X, SPARSE, degree=2, epsilon=0.1, delta=0.05)),
-    ("rademacher_n degree: a half", lambda: bounds.rademacher_num_features(X, X, degree=1.5, epsilon=0.1, delta=0.05)),
-    ("rademacher_n: infinite", lambda: bounds.rademacher_num_features(X, X, degree=2, epsilon=math.inf, delta=0.05)),
+    ("rademacher_bound, x is sparse", lambda: bounds.rademacher_bound(SPARSE, X, degree=2)),
+    ("rademacher_bound, y is sparse", lambda: bounds.rademacher_bound(X, SPARSE, degree=2)),
+    ("rademacher_bound, degree is a half", lambda: bounds.rademacher_bound(X, X, degree=1.5)),
+    ("rademacher_bound, epsilon is infinite", lambda: bounds.rademacher_bound(X, X, 2).num_features(math.inf, 0.05)),
 ]
 
 SAMPLING_CALLS = [
@@ -1031,7 +1031,7 @@ PLOTS_CALLS = [
     ("scalar_field, values is short", lambda: plots.scalar_field(torch.rand(9, 2), Y[:5])),
     ("scalar_field, levels is neg", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), levels=-1)),
     ("scalar_field, limits is one", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), limits=(1,))),
-    ("scalar_field, colours is a tensor", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), colours=X)),
+    ("scalar_field, colors is a tensor", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), colors=X)),
 ]
 
 DATASETS_CALLS = [
