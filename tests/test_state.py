@@ -86,7 +86,7 @@ def test_a_failing_update_leaves_the_sums_and_patterns(error, monkeypatch):
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr("rfgp.models.weight_space.merged", fail)
+    monkeypatch.setattr("rfgp.inference.noise.base.NoiseModel.merged", fail)
     with pytest.raises(error):
         model.update(*output_rows("multitask", pattern="random"))
     assert_same_state(model, before)
