@@ -228,7 +228,7 @@ def _style(name: str) -> dict[str, Any]:
     implementation, _, short = name.rpartition(" ")
     method, _, form = short.partition(":")
     return {
-        "color": plots.COLORS[SKETCHES.index(method)],
+        "color": plots.COLORS[list(SKETCHES).index(method)],
         "marker": {"": "o", SKLEARN.strip(): "s", RESEARCH.strip(): "^"}[implementation],
         "linestyle": "--" if form == "ctr" else "-",
         "linewidth": 1.3,

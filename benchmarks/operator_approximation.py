@@ -38,17 +38,17 @@ from tqdm import tqdm
 
 import rfgp
 from rfgp import plots
-from rfgp.features import Gaussian, RandomFourier, Weighted, Widened
+from rfgp.features import Gaussian, PowerWeighted, RandomFourier, WidenedGaussian
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel
 from rfgp.models import VectorLeastSquares
 
 KERNELS = {"curl-free": CurlFreeKernel, "divergence-free": DivergenceFreeKernel}
-TRACE = Weighted(Gaussian(), (1,))
-MEASURES: dict[str, tuple[Any, bool]] = {
-    "bounded": (Widened(), False),
-    "unbounded": (Gaussian(), False),
-    "trace": (TRACE, False),
-    "trace, orthogonal": (TRACE, True),
+TRACE = PowerWeighted(Gaussian(), (1,))
+MEASURES: dict[str, tuple[Any, str]] = {
+    "bounded": (WidenedGaussian(), "independent"),
+    "unbounded": (Gaussian(), "independent"),
+    "trace": (TRACE, "independent"),
+    "trace, orthogonal": (TRACE, "orthogonal"),
 }
 FREQUENCIES = {1: (100, 500, 1000), 2: (50, 100)}
 PRINTED = {
@@ -69,8 +69,8 @@ _SAVE_EVERY = 10
 
 def approximation(exact: Kernel, measure: str, frequencies: int, dim: int, generator: torch.Generator) -> Kernel:
     """The kernel with features of one of the measures."""
-    spectrum, is_orthogonal = MEASURES[measure]
-    features = RandomFourier(dim, 2 * frequencies, spectrum, "dense" if is_orthogonal else False, generator=generator)
+    spectrum, structure = MEASURES[measure]
+    features = RandomFourier(dim, 2 * frequencies, spectrum, structure, generator=generator)
     return rfgp.approximate(exact, 2 * frequencies, input_dim=dim, method=features.double())
 
 

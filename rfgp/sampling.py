@@ -17,7 +17,7 @@ def rademacher(shape: Sequence[int], generator: Generator | None = None) -> Tens
     """Independent signs, +1 or -1 with equal probability.
 
     :param shape: the shape of the result.
-    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :param generator: a CPU generator; default: PyTorch's own.
     :returns: a float64 tensor.
 
     >>> rademacher((3,), torch.Generator().manual_seed(0))
@@ -30,7 +30,7 @@ def fourth_roots(shape: Sequence[int], generator: Generator | None = None) -> tu
     """Independent fourth roots of unity: 1, i, -1 or -i with equal probability.
 
     :param shape: the shape of the result.
-    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :param generator: a CPU generator; default: PyTorch's own.
     :returns: the real and the imaginary part, float64 tensors; one of the two is zero in every place.
 
     >>> real, imaginary = fourth_roots((1000,), torch.Generator().manual_seed(0))
@@ -47,7 +47,7 @@ def gaussian(shape: Sequence[int], generator: Generator | None = None) -> Tensor
     """Independent standard normal draws.
 
     :param shape: the shape of the result.
-    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :param generator: a CPU generator; default: PyTorch's own.
     :returns: a float64 tensor.
     """
     shape, generator = _checks.shape(shape), _checks.generator(generator)
@@ -58,7 +58,7 @@ def complex_gaussian(shape: Sequence[int], generator: Generator | None = None) -
     """Independent draws from the circular complex normal CN(0, 1), whose parts have variance 1/2 each.
 
     :param shape: the shape of the result.
-    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :param generator: a CPU generator; default: PyTorch's own.
     :returns: the real and the imaginary part, float64 tensors.
     """
     planes = gaussian((2, *_checks.shape(shape)), generator) / math.sqrt(2.0)
@@ -66,10 +66,10 @@ def complex_gaussian(shape: Sequence[int], generator: Generator | None = None) -
 
 
 def uniform(shape: Sequence[int], generator: Generator | None = None) -> Tensor:
-    """Independent draws from the open interval (0, 1), at the centres of 2^52 equal cells.
+    """Independent draws from the open interval (0, 1), at the centers of 2^52 equal cells.
 
     :param shape: the shape of the result.
-    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :param generator: a CPU generator; default: PyTorch's own.
     :returns: a float64 tensor.
     """
     return (_integers(2**52, shape, generator).to(torch.float64) + 0.5) / 2.0**52
@@ -80,7 +80,7 @@ def chi(degrees: float, shape: Sequence[int], generator: Generator | None = None
 
     :param degrees: the degrees of freedom, a positive number.
     :param shape: the shape of the result.
-    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :param generator: a CPU generator; default: PyTorch's own.
     :returns: a float64 tensor.
     """
     quantile = scipy.special.gammaincinv(0.5 * _checks.positive("degrees", degrees), uniform(shape, generator).numpy())
@@ -92,7 +92,7 @@ def orthogonal_directions(size: int, dim: int, generator: Generator | None = Non
 
     :param size: the number of vectors; the last block is cut to fit.
     :param dim: the dimension d.
-    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :param generator: a CPU generator; default: PyTorch's own.
     :returns: a float64 tensor of shape (size, d).
     """
     size, dim = _checks.positive_integer("size", size), _checks.positive_integer("dim", dim)
@@ -107,7 +107,7 @@ def shuffled_copies(size: int, length: int, generator: Generator | None = None) 
 
     :param size: the number of distinct indices.
     :param length: the number of indices drawn.
-    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :param generator: a CPU generator; default: PyTorch's own.
     :returns: an int64 tensor of shape (length,).
 
     >>> shuffled_copies(4, 4, torch.Generator().manual_seed(0)).sort().values
@@ -123,7 +123,7 @@ def stacked_permutations(size: int, length: int, generator: Generator | None = N
 
     :param size: the number of distinct indices in a block.
     :param length: the number of indices drawn; the last block is cut to fit.
-    :param generator: a CPU generator; PyTorch's default one where it is None.
+    :param generator: a CPU generator; default: PyTorch's own.
     :returns: an int64 tensor of shape (length,) with values in [0, ceil(length/size) size): block b draws from
         b size, ..., (b + 1) size - 1.
 

@@ -22,7 +22,13 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 
 import rfgp
 from rfgp.features.by_name import SKETCHES
-from rfgp.kernels import DotProductKernel, ExponentialDotProductKernel, OpticalKernel, SkewedChiSquaredKernel
+from rfgp.kernels import (
+    DotProductKernel,
+    ExponentialDotProductKernel,
+    LaplaceKernel,
+    OpticalKernel,
+    SkewedChiSquaredKernel,
+)
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
 
@@ -165,6 +171,7 @@ KERNELS = {
     "matern 3/2": KernelCase(lambda **o: MaternKernel(nu=1.5, **o), ISOTROPIC, has_ard=True),
     "matern 5/2": KernelCase(lambda **o: MaternKernel(nu=2.5, **o), ISOTROPIC, has_ard=True),
     "rational quadratic": KernelCase(RQKernel, ISOTROPIC, has_ard=True),
+    "laplace": KernelCase(LaplaceKernel, ("fourier",), has_ard=True),
     "spectral mixture": KernelCase(mixture, ("fourier",)),
     "periodic": KernelCase(PeriodicKernel, ("series",), columns=1),
     "periodic, 3 columns": KernelCase(PeriodicKernel, ("fourier",), columns=3, has_ard=True),

@@ -130,13 +130,13 @@ def test_copies_are_equal_and_independent(example, clone):
     before = feature_map(x)
     other = clone(feature_map)
     assert torch.equal(other(x), before)
-    assert other.draws == feature_map.draws
+    assert other.version == feature_map.version
     other.resample(seeded(11))
     assert torch.equal(feature_map(x), before)
 
 
 @every_example
-def test_weights_are_buffers_and_nothing_is_learnt(example):
+def test_weights_are_buffers_and_nothing_is_learned(example):
     feature_map = example()
     assert not list(feature_map.parameters())
     assert not any(buffer.is_complex() for buffer in feature_map.buffers())
@@ -165,10 +165,10 @@ def test_draws_do_not_depend_on_the_default_device(example):
 def test_resample_repeats_the_constructor(example):
     feature_map = example().to(torch.float32)
     wanted = rebuilt(feature_map, seeded(7)).to(torch.float32)
-    draws = feature_map.draws
+    version = feature_map.version
     assert feature_map.resample(seeded(7)) is feature_map
     assert same_state(feature_map, wanted)
-    assert feature_map.draws > draws
+    assert feature_map.version > version
 
 
 @every_example
@@ -295,7 +295,7 @@ def standard_error(samples):
 
 
 def expects_its_target(feature_map):
-    return getattr(inner_map(feature_map), "orthogonal", False) != "hadamard"
+    return getattr(inner_map(feature_map), "structure", "") != "hadamard"
 
 
 @pytest.mark.parametrize("example", map_examples(expects_its_target))
@@ -375,8 +375,8 @@ def test_error_falls_with_the_root_of_the_width(form, weights):
             squares.append((features @ features.mH - target).abs().square().mean())
         log_errors.append(0.5 * torch.stack(squares).mean().log())
     log_widths = torch.tensor(widths, dtype=torch.float64).log()
-    centred = log_widths - log_widths.mean()
-    slope = float((centred * torch.stack(log_errors)).sum() / centred.square().sum())
+    centered = log_widths - log_widths.mean()
+    slope = float((centered * torch.stack(log_errors)).sum() / centered.square().sum())
     assert abs(slope + 0.5) <= 0.1
 
 

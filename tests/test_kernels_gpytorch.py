@@ -347,7 +347,8 @@ def test_the_families_are_all_tested():
         assert set(case.methods) <= applicable <= set(known.methods)
         assert known.default in known.methods and known.in_products in (None, *known.methods)
     tested = {(type(case.create()), name) for case in KERNELS.values() for name in case.methods}
-    assert tested == {(kernel, name) for kernel, known in scalar.items() for name in known.methods}
+    known = {(type(case.create()), name) for case in KERNELS.values() for name in family(case.create()).methods}
+    assert tested == known
 
 
 @every_family_and_method
@@ -548,6 +549,14 @@ def test_batches_of_every_family(name, method):
         assert_close(dense(exact, x, y)[i, j], dense(scaled_single, x, y))
 
 
+def phase_rounding(kernel, x, y):
+    """A bound on what rounded phases add to an estimate whose frequencies are so large that they have no mean."""
+    inner = kernel.base_kernel
+    phases = inner.map_inputs(torch.cat([x, y])).abs() @ inner.feature_map.frequencies().abs().mT
+    rounding = 0.5 * torch.finfo(torch.float32).eps * (x.shape[-1] + 2)
+    return 2.0 * rounding * kernel.outputscale.detach() * phases.detach().mean(-1).max()
+
+
 @every_family_and_method
 def test_float32_of_every_family(name, method):
     """Rounding of float32 alone: kernels that move to float32 are the same to about a millionth of their size."""
@@ -560,7 +569,8 @@ def test_float32_of_every_family(name, method):
     assert narrow.features(x.float()).dtype == (torch.complex64 if kernel.is_complex else torch.float32)
     value = dense(narrow, x.float(), y.float())
     assert value.dtype == torch.float32
-    assert (value.double() - expected).abs().max() <= 2e-5 * expected.abs().max()
+    bound = 2e-5 * expected.abs().max() + (phase_rounding(kernel, x, y) if name == "laplace" else 0.0)
+    assert (value.double() - expected).abs().max() <= bound
 
 
 SCORES = {"spectral mixture": {"raw_mixture_weights"}, "periodic, 3 columns": {"raw_lengthscale"}}
@@ -897,9 +907,9 @@ def test_resample_draws_a_new_kernel(method):
     with pytest.raises(ValueError, match="waits for its first inputs"):
         kernel.resample()
     x = inputs(5)
-    before, draws = kernel(x).to_dense(), kernel.draws
+    before, version = kernel(x).to_dense(), kernel.version
     assert kernel.resample(torch.Generator().manual_seed(1)) is kernel
-    assert kernel.draws == draws + 1
+    assert kernel.version == version + 1
     after = kernel(x).to_dense()
     assert not torch.allclose(before, after)
     kernel.resample(torch.Generator().manual_seed(1))

@@ -9,7 +9,7 @@ from gpytorch.kernels import MaternKernel, MultitaskKernel, PolynomialKernel, RB
 from torch import Tensor
 
 import rfgp
-from rfgp.features import Gaussian, Matern, RandomFourier, Weighted, Widened
+from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
 from rfgp.kernels import (
     ConstantCovariance,
     CurlFreeKernel,
@@ -66,8 +66,8 @@ KERNELS = {
     "polynomial": (lambda: PolynomialKernel(power=2), "auto"),
     "curl-free": (lambda: CurlFreeKernel(base()), "auto"),
     "curl-free, unbounded": (lambda: CurlFreeKernel(base()), Gaussian()),
-    "curl-free, widened": (lambda: CurlFreeKernel(base()), Widened()),
-    "curl-free, Matern": (lambda: scaled(CurlFreeKernel(MaternKernel(nu=2.5))), Weighted(Matern(2.5), (1,))),
+    "curl-free, widened": (lambda: CurlFreeKernel(base()), WidenedGaussian()),
+    "curl-free, Matern": (lambda: scaled(CurlFreeKernel(MaternKernel(nu=2.5))), PowerWeighted(Matern(2.5), (1,))),
     "divergence-free": (lambda: DivergenceFreeKernel(base()), "fourier"),
     "value and gradient": (lambda: LinearlyObservedKernel(base(), [Value(), Gradient()]), "auto"),
     "divergence of a field": (lambda: LinearlyObservedKernel(CurlFreeKernel(base()), [Divergence(), Value()]), "auto"),

@@ -22,8 +22,8 @@ from gpytorch.kernels import (
 from problems import randomised
 
 import rfgp
-from rfgp.features import Gaussian, Matern, RandomFourier, Weighted, Widened
-from rfgp.features.measures import radial_moment
+from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
+from rfgp.features.spectra import radial_moment
 from rfgp.inference import OutputFactor
 from rfgp.kernels import (
     ConstantCovariance,
@@ -125,15 +125,15 @@ def exact_leaf(leaf, name="rbf", seed=0, **options):
     return randomised(LEAVES[leaf][0](BASES[name](**options)), seed)
 
 
-def mapped(exact, name, measure, num_features, dim, orthogonal=False, seed=0):
+def mapped(exact, name, measure, num_features, dim, structure="independent", seed=0):
     """An approximated kernel under a measure."""
     spectrum = SPECTRA[name]
     spectrum = {
         "unbounded": spectrum,
-        "trace": Weighted(spectrum, exact.powers(dim)),
-        "widened": Widened(),
+        "trace": PowerWeighted(spectrum, exact.powers(dim)),
+        "widened": WidenedGaussian(),
     }[measure]
-    feature_map = RandomFourier(dim, num_features, spectrum, orthogonal, generator=seeded(seed))
+    feature_map = RandomFourier(dim, num_features, spectrum, structure, generator=seeded(seed))
     return rfgp.approximate(exact, num_features, method=feature_map)
 
 
@@ -155,13 +155,13 @@ def is_mean(samples, target):
 
 
 @every_combination
-@pytest.mark.parametrize("orthogonal", [False, "dense"])
-def test_means_are_the_exact_kernels(leaf, name, measure, orthogonal):
+@pytest.mark.parametrize("structure", ["independent", "orthogonal"])
+def test_means_are_the_exact_kernels(leaf, name, measure, structure):
     dim = 2 if leaf in ("vorticity", "laplacian") else 3
     exact = exact_leaf(leaf, name)
-    kernel = mapped(exact, name, measure, 6000, dim, orthogonal)
+    kernel = mapped(exact, name, measure, 6000, dim, structure)
     x, y = points(2, dim), torch.cat([points(1, dim), points(1, dim, seed=1)])
-    samples, target = estimates(kernel, x, y, dim if orthogonal else 1), dense(exact, x, y)
+    samples, target = estimates(kernel, x, y, dim if structure == "orthogonal" else 1), dense(exact, x, y)
     assert is_mean(samples, target)
     assert not is_mean(samples, 1.25 * target)
 
@@ -361,7 +361,7 @@ LAWS += [(Matern(nu), q, d) for nu, q in ((1.5, 1), (2.5, 1), (2.5, 2), (0.5, 0)
 
 @pytest.mark.parametrize(("spectrum", "power", "dim"), LAWS, ids=str)
 def test_radii_of_the_trace_measure_have_their_law(spectrum, power, dim):
-    radii = Weighted(spectrum, (power,)).radius(20000, dim, seeded(power + dim)).numpy()
+    radii = PowerWeighted(spectrum, (power,)).radius(20000, dim, seeded(power + dim)).numpy()
     if isinstance(spectrum, Gaussian):
         law, values = scipy.stats.chi(dim + 2 * power), radii
     else:  # the errata's law
@@ -373,7 +373,7 @@ def test_radii_of_the_trace_measure_have_their_law(spectrum, power, dim):
 @pytest.mark.parametrize("powers", [(0, 1), (1, 2), (0, 1, 2)], ids=str)
 def test_mixtures_of_powers_have_the_mean_of_their_moments(powers):
     dim = 3
-    radii = Weighted(Gaussian(), powers).radius(40000, dim, seeded(3))
+    radii = PowerWeighted(Gaussian(), powers).radius(40000, dim, seeded(3))
     for order in (1, 2):
         ratios = [radial_moment(Gaussian(), q + order, dim) / radial_moment(Gaussian(), q, dim) for q in powers]
         samples = radii ** (2 * order)
@@ -387,7 +387,7 @@ def test_mixtures_of_powers_have_the_mean_of_their_moments(powers):
 @pytest.mark.parametrize("dim", [2, 4])
 def test_amplitudes_undo_the_measure(spectrum, powers, dim):
     """Weighted means of bounded functions are those under the law of the kernel."""
-    measure = Weighted(spectrum, powers)
+    measure = PowerWeighted(spectrum, powers)
     w, amplitude = measure.frequencies(measure.draw(40000, dim, seeded(5)))
     plain, none = spectrum.frequencies(spectrum.draw(40000, dim, seeded(6)))
     assert none is None
@@ -408,7 +408,7 @@ def test_radial_moments(dim):
     assert radial_moment(Matern(2.5), 2, dim) == pytest.approx(dim * (dim + 2) * 2.5**2 / (1.5 * 0.5))
     assert radial_moment(Matern(1.5), 2, dim) == radial_moment(Matern(0.5), 1, dim) == math.inf
     with pytest.raises(ValueError, match="expected a Gaussian or Matern spectrum"):
-        radial_moment(Widened(), 1, dim)
+        radial_moment(WidenedGaussian(), 1, dim)
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -445,10 +445,11 @@ def test_the_default_is_the_trace_measure_with_orthogonal_frequencies():
         (LinearlyObservedKernel(CurlFreeKernel(RBFKernel()), [Value(), Divergence()]), Gaussian(), (1, 2)),
         (LinearlyObservedKernel(RBFKernel(), [Laplacian()]), Gaussian(), (2,)),
     ]:
-        for method, orthogonal in (("auto", "dense"), ("fourier_orthogonal", "dense"), ("fourier", False)):
+        structures = {"auto": "orthogonal", "fourier_orthogonal": "orthogonal", "fourier": "independent"}
+        for method, structure in structures.items():
             kernel = rfgp.approximate(exact, 16, input_dim=3, method=method, seed=0)
-            assert kernel.feature_map.spectrum == Weighted(spectrum, powers)
-            assert kernel.feature_map.orthogonal == orthogonal and kernel.feature_map.num_features == 16
+            assert kernel.feature_map.spectrum == PowerWeighted(spectrum, powers)
+            assert kernel.feature_map.structure == structure and kernel.feature_map.num_features == 16
 
 
 # Sums
@@ -469,7 +470,7 @@ def test_sums_of_one_scalar_kernel_share_one_measure():
         base, [Laplacian(), Partial(0), Partial(1), Partial(2)]
     )
     kernel = rfgp.approximate(mixed, 32, input_dim=3, seed=0)
-    assert {part.feature_map.spectrum for part in kernel.kernels} == {Weighted(Gaussian(), (0, 1, 2))}
+    assert {part.feature_map.spectrum for part in kernel.kernels} == {PowerWeighted(Gaussian(), (0, 1, 2))}
     for twin in (pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel)):
         assert twin.num_scalar_features == 32
         torch.testing.assert_close(twin.features(x), kernel.features(x), **CLOSE)
@@ -479,7 +480,7 @@ def test_sums_of_several_scalar_kernels_are_concatenated():
     kernel = rfgp.approximate(HelmholtzKernel(RBFKernel(), matern(1.5)), 32, input_dim=2, seed=0)
     first, second = (part.base_kernel.feature_map for part in kernel.kernels)
     assert (first.num_features, second.num_features) == (16, 16) and kernel.num_scalar_features == 32
-    assert first.spectrum == Weighted(Gaussian()) and second.spectrum == Weighted(Matern(1.5))
+    assert first.spectrum == PowerWeighted(Gaussian()) and second.spectrum == PowerWeighted(Matern(1.5))
     x = points(4, 2)
     expected = torch.cat([part.features(x) for part in kernel.kernels], -1)
     torch.testing.assert_close(kernel.features(x), expected, **CLOSE)
@@ -688,9 +689,9 @@ def test_state_dicts_pickles_and_copies(key):
     buffer = io.BytesIO()
     torch.save(kernel.state_dict(), buffer)
     buffer.seek(0)
-    draws = other.draws
+    version = other.version
     other.load_state_dict(torch.load(buffer))
-    assert other.draws > draws
+    assert other.version > version
     for twin in (other, pickle.loads(pickle.dumps(kernel)), copy.deepcopy(kernel)):
         torch.testing.assert_close(dense(twin, x), dense(kernel, x), **CLOSE)
         torch.testing.assert_close(twin.features(x), kernel.features(x), **CLOSE)
@@ -699,9 +700,9 @@ def test_state_dicts_pickles_and_copies(key):
 @every_composition
 def test_resampling(key):
     _, kernel = composed(key)
-    x, draws = inputs_of(key, 3), kernel.draws
+    x, version = inputs_of(key, 3), kernel.version
     before = dense(kernel, x)
-    assert kernel.resample(seeded(7)) is kernel and kernel.draws > draws
+    assert kernel.resample(seeded(7)) is kernel and kernel.version > version
     after = dense(kernel, x)
     assert not torch.allclose(before, after)
     torch.testing.assert_close(dense(kernel.resample(seeded(7)), x), after, **CLOSE)
@@ -767,7 +768,7 @@ def test_batches_of_lengthscales(leaf):
 def test_training_inputs_give_the_columns_and_rank_no_methods():
     x = points(40, 3)
     kernel = rfgp.approximate(CurlFreeKernel(RBFKernel()), 16, train_inputs=x, seed=0)
-    assert kernel.feature_map.input_dim == 3 and kernel.feature_map.orthogonal == "dense"
+    assert kernel.feature_map.input_dim == 3 and kernel.feature_map.structure == "orthogonal"
     assert rfgp.approximate(HelmholtzKernel(RBFKernel()), 16, train_inputs=x, seed=0).features(x).shape == (120, 24)
 
 
@@ -885,7 +886,7 @@ def test_features_of_tasks_are_exact():
     tasks = randomised(IndexKernel(3, rank=2))
     kernel, x = rfgp.approximate(tasks, 8, input_dim=1), torch.tensor([[2.0], [0.0], [1.0], [2.0]])
     torch.testing.assert_close(dense(kernel, x), dense(tasks, x.long()), rtol=1e-6, atol=1e-6)
-    assert kernel.num_scalar_features == 3 and not kernel.has_output_factor and kernel.draws == 0
+    assert kernel.num_scalar_features == 3 and not kernel.has_output_factor and kernel.version == 0
 
 
 def test_products_with_tasks_are_products_of_features():
@@ -961,8 +962,8 @@ def test_errors(create, options, message):
 WRONG_MAPS = [
     (RBFKernel(), RandomFourier(3, 16, Matern(1.5))),
     (RBFKernel(), RandomFourier(3, 16, is_complex=True)),
-    (RBFKernel(), RandomFourier(3, 16, Weighted(Matern(2.5)))),
-    (matern(1.5), RandomFourier(3, 16, Widened())),
+    (RBFKernel(), RandomFourier(3, 16, PowerWeighted(Matern(2.5)))),
+    (matern(1.5), RandomFourier(3, 16, WidenedGaussian())),
     (matern(1.5), RandomFourier(3, 16, Matern(2.5))),
     (RBFKernel(), rfgp.features.TensorSRHT(3, 16, degree=2)),
 ]
@@ -971,7 +972,7 @@ WRONG_MAPS = [
 @pytest.mark.parametrize(("base", "feature_map"), WRONG_MAPS)
 def test_maps_of_other_kernels_are_refused(base, feature_map):
     with pytest.raises(
-        ValueError, match=r"expected a real RandomFourier with spectrum=.*, or Weighted or Widened ones"
+        ValueError, match=r"expected a real RandomFourier with spectrum=.*, or PowerWeighted or WidenedGaussian ones"
     ):
         rfgp.approximate(CurlFreeKernel(base), 16, method=feature_map)
 
@@ -1001,6 +1002,6 @@ def test_feature_operators_need_several_outputs():
 def test_weighted_measures_need_finite_moments():
     for spectrum, powers in [(Matern(1.5), (2,)), (Matern(0.5), (1,)), (Matern(2.5), (0, 3)), (Gaussian(), ())]:
         with pytest.raises(ValueError, match="whole powers with a finite moment"):
-            Weighted(spectrum, powers)
+            PowerWeighted(spectrum, powers)
     with pytest.raises(ValueError, match="expected a Gaussian or Matern spectrum"):
-        Weighted(rfgp.features.Laplace(), (1,))
+        PowerWeighted(rfgp.features.Laplace(), (1,))

@@ -10,7 +10,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel, MultitaskKernel, Polyno
 from problems import randomised
 
 import rfgp
-from rfgp.features import Matern, RandomFourier, Weighted, Widened
+from rfgp.features import Matern, PowerWeighted, RandomFourier, WidenedGaussian
 from rfgp.kernels import (
     ConstantCovariance,
     CurlFreeKernel,
@@ -42,8 +42,8 @@ def matern(nu=2.5, **options):
     return MaternKernel(nu=nu, **options)
 
 
-def approximated(exact, spectrum=None, dim=3, width=8, orthogonal=False, seed=0):
-    feature_map = RandomFourier(dim, width, spectrum, orthogonal, generator=seeded(seed))
+def approximated(exact, spectrum=None, dim=3, width=8, structure="independent", seed=0):
+    feature_map = RandomFourier(dim, width, spectrum, structure, generator=seeded(seed))
     return rfgp.approximate(exact, width, method=feature_map)
 
 
@@ -72,7 +72,7 @@ def trace_form(kind, sigma, tau, norm):
 
 
 @pytest.mark.parametrize(
-    ("form", "spectrum"), [(unbounded_form, None), (trace_form, Weighted())], ids=["plain", "trace"]
+    ("form", "spectrum"), [(unbounded_form, None), (trace_form, PowerWeighted())], ids=["plain", "trace"]
 )
 @pytest.mark.parametrize(
     ("kind", "dim"), [(CurlFreeKernel, 1), (CurlFreeKernel, 3), (DivergenceFreeKernel, 2), (DivergenceFreeKernel, 5)]
@@ -114,8 +114,8 @@ BASES = {"rbf": RBFKernel, "matern": matern, "rough": lambda **options: matern(1
 
 def kernel_of(key, name, measure, dim=2, width=8, **options):
     exact = randomised(EXACT[key](BASES[name](**options)))
-    weighted = Weighted(SPECTRA[name] or rfgp.features.Gaussian(), exact.powers(dim))
-    spectrum = {"unbounded": SPECTRA[name], "widened": Widened(), "trace": weighted}[measure]
+    weighted = PowerWeighted(SPECTRA[name] or rfgp.features.Gaussian(), exact.powers(dim))
+    spectrum = {"unbounded": SPECTRA[name], "widened": WidenedGaussian(), "trace": weighted}[measure]
     return exact, approximated(exact, spectrum, dim, width)
 
 
@@ -151,7 +151,7 @@ def test_variance_of_unbounded_matern_features_is_that_of_weighted_means(key):
     """Squared errors have no variance there: their mean is that of bounded ones under another measure."""
     exact, kernel = kernel_of(key, "matern", "unbounded")
     x, y = points(1, 2), torch.cat([points(1, 2), points(1, 2, seed=1)])
-    measure = Weighted(Matern(2.5), (0, 2))
+    measure = PowerWeighted(Matern(2.5), (0, 2))
     w, amplitude = measure.frequencies(measure.draw(40000, 2, seeded(4)))
     with torch.no_grad():
         w = w / exact.scalar_kernel.lengthscale
@@ -231,8 +231,8 @@ def test_variance_is_inverse_to_the_number_of_frequencies_and_smallest_under_the
     exact = CurlFreeKernel(RBFKernel())
     one, ten = (hilbert_schmidt_variance(approximated(exact, None, 4, width), x, y) for width in (2, 20))
     torch.testing.assert_close(one, 10.0 * ten, **CLOSE)
-    trace = hilbert_schmidt_variance(approximated(exact, Weighted(), 4, 2), x, y)
-    widened = hilbert_schmidt_variance(approximated(exact, Widened(), 4, 2), x, y)
+    trace = hilbert_schmidt_variance(approximated(exact, PowerWeighted(), 4, 2), x, y)
+    widened = hilbert_schmidt_variance(approximated(exact, WidenedGaussian(), 4, 2), x, y)
     assert (trace.diagonal() < one.diagonal()).all() and (trace.diagonal() < widened.diagonal()).all()
     norm = exact_norm(exact, x, x).diagonal()
     second = [2.0 * v.detach().diagonal() + 2.0 * norm for v in (trace, widened, one)]  # E tr Q^2 a^4, twice
@@ -255,7 +255,7 @@ def test_active_dims_batches_and_gradients():
     assert all(torch.isfinite(p.grad).all() and p.grad.abs().max() > 0 for p in plain.parameters())
     lengthscales = CurlFreeKernel(RBFKernel(batch_shape=torch.Size([2])))
     lengthscales.base_kernel.lengthscale = torch.tensor([0.5, 2.0]).reshape(2, 1, 1)
-    for spectrum in (None, Widened(), Weighted()):
+    for spectrum in (None, WidenedGaussian(), PowerWeighted()):
         both = hilbert_schmidt_variance(approximated(lengthscales, spectrum), x, y)
         for i in range(2):
             one = hilbert_schmidt_variance(approximated(lengthscales[i], spectrum), x, y)
@@ -267,15 +267,15 @@ def gaussian_density(w):
 
 
 UNKNOWN = {
-    "orthogonal": lambda: approximated(CurlFreeKernel(RBFKernel()), None, orthogonal="dense"),
+    "orthogonal": lambda: approximated(CurlFreeKernel(RBFKernel()), None, structure="orthogonal"),
     "infinite": lambda: approximated(CurlFreeKernel(matern(1.5)), Matern(1.5)),
     "infinite, second derivatives": lambda: approximated(LinearlyObservedKernel(matern(), [Laplacian()]), Matern(2.5)),
     "several orders": lambda: approximated(
-        LinearlyObservedKernel(RBFKernel(), [Value(), Gradient()]), Weighted(powers=(0, 1))
+        LinearlyObservedKernel(RBFKernel(), [Value(), Gradient()]), PowerWeighted(powers=(0, 1))
     ),
-    "trace measure with ARD": lambda: approximated(CurlFreeKernel(RBFKernel(ard_num_dims=3)), Weighted()),
+    "trace measure with ARD": lambda: approximated(CurlFreeKernel(RBFKernel(ard_num_dims=3)), PowerWeighted()),
     "component under the trace measure": lambda: approximated(
-        LinearlyObservedKernel(CurlFreeKernel(RBFKernel()), [Component(0)]), Weighted()
+        LinearlyObservedKernel(CurlFreeKernel(RBFKernel()), [Component(0)]), PowerWeighted()
     ),
     "one measure, orthogonal": lambda: (
         lambda k: rfgp.approximate(HelmholtzKernel(k, k), 16, input_dim=3, method="fourier_orthogonal", seed=0)

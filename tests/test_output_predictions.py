@@ -10,7 +10,7 @@ from output_problems import dense_noise, one_measure
 from problems import randomised
 
 import rfgp
-from rfgp.features import Gaussian, Matern, RandomFourier, Weighted
+from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, FeatureKernel, HelmholtzKernel, LinearlyObservedKernel
 from rfgp.models import WeightSpaceGP
 from rfgp.normal import MultitaskMultivariateNormal, MultivariateNormal
@@ -273,7 +273,7 @@ def test_ready_maps_with_power_zero_predict_potentials(spectrum):
     """Unweighted frequencies keep the variance of the potential near that of the base kernel."""
     base = RBFKernel() if spectrum == Gaussian() else MaternKernel(nu=2.5)
     generator = torch.Generator().manual_seed(0)
-    ready = RandomFourier(2, 512, spectrum=Weighted(spectrum, (0, 1)), generator=generator)
+    ready = RandomFourier(2, 512, spectrum=PowerWeighted(spectrum, (0, 1)), generator=generator)
     kernel = rfgp.approximate(CurlFreeKernel(base), 512, method=ready)
     x, y = field_rows(2)
     model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x, 1e-6 * y)

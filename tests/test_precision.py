@@ -24,9 +24,15 @@ from rfgp.features import (
     TensorSketch,
     TensorSRHT,
 )
-from rfgp.features.measures import Weighted
-from rfgp.features.spectra import Gaussian, Matern, RationalQuadratic, SpectralMixture, Spherical
-from rfgp.features.trace_measure import TraceMeasure
+from rfgp.features.spectra import (
+    Gaussian,
+    Matern,
+    PowerWeighted,
+    RationalQuadratic,
+    SpectralMixture,
+    Spherical,
+    TraceMeasure,
+)
 from rfgp.inference import GramStatistics, Rows
 from rfgp.kernels import CurlFreeKernel, OpticalKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
@@ -540,15 +546,15 @@ def test_finite_inputs_that_overflow_are_refused(name):
         lambda: Spherical(3, math.inf, 3),
         lambda: Spherical(3, "a", 3),
         lambda: Spherical(3, 2.0, 0),
-        lambda: Weighted(Gaussian(), (-1,)),
-        lambda: Weighted(Gaussian(), (0.5,)),
-        lambda: Weighted(Gaussian(), 1),
-        lambda: Weighted(Gaussian(), ()),
-        lambda: Weighted(RationalQuadratic(), (1,)),
+        lambda: PowerWeighted(Gaussian(), (-1,)),
+        lambda: PowerWeighted(Gaussian(), (0.5,)),
+        lambda: PowerWeighted(Gaussian(), 1),
+        lambda: PowerWeighted(Gaussian(), ()),
+        lambda: PowerWeighted(RationalQuadratic(), (1,)),
         lambda: TraceMeasure(lambda w: w.new_ones(len(w), 1, 1), 0),
         lambda: TraceMeasure(lambda w: w.new_ones(len(w), 1, 1), 1, -1.0),
         lambda: TraceMeasure(lambda w: None, 1),
-        lambda: RandomFourier(3, 8, orthogonal=0),
+        lambda: RandomFourier(3, 8, structure=0),
         lambda: RandomFourier(3, 8, is_complex="no"),
         lambda: RandomFourier(3, 8, generator=0),
         lambda: RandomFourier(3, 8, dtype=torch.int64),

@@ -123,8 +123,8 @@ def test_errors_of_a_laplacian_fall_with_the_number_of_features(width):
 
 
 def test_plain_derivatives_of_a_rough_process_have_an_infinite_error():
-    for orthogonal in (False, "dense"):
-        plain = RandomFourier(2, WIDTH, Matern(1.5), orthogonal, generator=seeded())
+    for structure in ("independent", "orthogonal"):
+        plain = RandomFourier(2, WIDTH, Matern(1.5), structure, generator=seeded())
         kernel = rfgp.approximate(CurlFreeKernel(MaternKernel(nu=1.5)), WIDTH, method=plain)
         assert predicted_error(kernel, points(5)).relative_error == math.inf
         assert rfgp.kernels.hilbert_schmidt_variance(kernel, points(5), points(5)) is None

@@ -217,7 +217,7 @@ def test_predictions_are_repeatable_and_leave_everything_as_it_was(monkeypatch):
     assert (
         predicted_error(kernel, x, seed=3) == predicted_error(kernel, x, seed=3) != predicted_error(kernel, x, seed=4)
     )
-    assert torch.equal(kernel.base_kernel.feature_map.get_buffer("weight"), weights) and kernel.draws == 0
+    assert torch.equal(kernel.base_kernel.feature_map.get_buffer("weight"), weights) and kernel.version == 0
     sizes = {suggest_num_features(exact, x[:40], 0.4, method="fourier_hadamard") for _ in range(2)}
     assert len(sizes) == 1
 

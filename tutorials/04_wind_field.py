@@ -19,8 +19,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 import rfgp
 from rfgp.features import RandomFourier
-from rfgp.features.measures import Weighted
-from rfgp.features.spectra import Gaussian
+from rfgp.features.spectra import Gaussian, PowerWeighted
 from rfgp.kernels import HelmholtzKernel
 from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import WeightSpaceGP
@@ -311,8 +310,8 @@ figure.savefig("wind_rates.png")
 
 # %%
 laws = {
-    "weight |w|² (default)": (Weighted(Gaussian(), (1,)), BLUE, "o"),
-    "mixture": (Weighted(Gaussian(), (0, 1)), GREEN, "^"),
+    "weight |w|² (default)": (PowerWeighted(Gaussian(), (1,)), BLUE, "o"),
+    "mixture": (PowerWeighted(Gaussian(), (0, 1)), GREEN, "^"),
     "scalar kernel": (Gaussian(), ORANGE, "s"),
 }
 widths, seeds = ((16, 32), 1) if SHORT else ((64, 128, 256, 512, 1024), 3)

@@ -1,29 +1,32 @@
 """Random feature maps: one class per file, all with the contract of :class:`FeatureMap`."""
 
-from .base import FeatureMap, Moments, PolynomialSketch
+from .base import FeatureMap, Moments
 from .by_name import polynomial_sketch
 from .ctr import ComplexToReal
 from .fourier import RandomFourier
 from .linear import LinearFeatures
 from .maclaurin import Maclaurin
-from .measures import Weighted, Widened
 from .optical import OpticalFeatures
+from .polynomial_sketch import PolynomialSketch
 from .product import ProductSketch
 from .series import FourierSeries
+from .sketch_registry import register_sketch
 from .spectra import (
     Gaussian,
     HyperbolicSecant,
     Laplace,
     Matern,
     Periodic,
+    PowerWeighted,
     RationalQuadratic,
     SpectralMixture,
     Spectrum,
+    TraceMeasure,
+    WidenedGaussian,
 )
 from .spherical import SphericalFourier
 from .srht import TensorSRHT
 from .tensor_sketch import TensorSketch
-from .trace_measure import TraceMeasure
 
 __all__ = [
     "ComplexToReal",
@@ -39,6 +42,7 @@ __all__ = [
     "OpticalFeatures",
     "Periodic",
     "PolynomialSketch",
+    "PowerWeighted",
     "ProductSketch",
     "RandomFourier",
     "RationalQuadratic",
@@ -48,7 +52,7 @@ __all__ = [
     "TensorSRHT",
     "TensorSketch",
     "TraceMeasure",
-    "Weighted",
-    "Widened",
+    "WidenedGaussian",
     "polynomial_sketch",
+    "register_sketch",
 ]

@@ -8,12 +8,7 @@ from torch import Generator
 from .. import _checks
 from .base import FeatureMap
 from .ctr import ComplexToReal
-from .product import ProductSketch
-from .srht import TensorSRHT
-from .tensor_sketch import TensorSketch
-
-SKETCHES = ("rademacher", "gaussian", "tensor_srht", "tensor_srht_stacked", "tensor_sketch")
-FORMS = ("real", "complex", "ctr")
+from .sketch_registry import FORMS, SKETCHES
 
 
 def polynomial_sketch(
@@ -33,22 +28,16 @@ def polynomial_sketch(
     :param num_features: the number of columns that come out; even for "ctr".
     :param degree: the degree of the kernel.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for an unknown name or form, or an odd width for "ctr".
 
     >>> polynomial_sketch("tensor_srht", "ctr", 3, 10, degree=2).num_features
     10
     """
-    _checks.choice("name", name, SKETCHES)
+    known = SKETCHES[_checks.choice("name", name, tuple(SKETCHES))]
     is_complex = _checks.choice("form", form, FORMS) != "real"
     width = paired_width(num_features, name) if form == "ctr" else num_features
-    if name in ("rademacher", "gaussian"):
-        sketch: FeatureMap = ProductSketch(input_dim, width, degree, name, is_complex, generator=generator, dtype=dtype)
-    elif name == "tensor_sketch":
-        sketch = TensorSketch(input_dim, width, degree, is_complex, generator=generator, dtype=dtype)
-    else:
-        variant = "stacked" if name.endswith("stacked") else "upsampled"
-        sketch = TensorSRHT(input_dim, width, degree, variant, is_complex, generator=generator, dtype=dtype)
+    sketch = known.make(input_dim, width, degree, is_complex=is_complex, generator=generator, dtype=dtype)
     return ComplexToReal(sketch) if form == "ctr" else sketch
 
 

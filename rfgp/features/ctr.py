@@ -7,7 +7,8 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .base import FeatureMap, Moments, PolynomialSketch
+from .base import FeatureMap, Moments
+from .polynomial_sketch import PolynomialSketch
 
 
 class ComplexToReal(FeatureMap):
@@ -35,14 +36,14 @@ class ComplexToReal(FeatureMap):
         self.feature_map = feature_map
         self.is_unbiased = feature_map.is_unbiased
 
-    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The real part of the exact kernel of the complex map, (..., N, M)."""
-        exact = self.feature_map.target(x, y, **law)
+        exact = self.feature_map.target(x, y, **hyperparameters)
         return exact.real if exact.is_complex() else exact
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
         """Half the sum of variance and pseudo-variance of the complex map, T Eq. 4.3; None where that has none."""
-        moments = self.feature_map.moments(x, y, **law)
+        moments = self.feature_map.moments(x, y, **hyperparameters)
         if moments is None:
             return None
         pseudo = moments.pseudo_variance
@@ -73,8 +74,8 @@ class ComplexToReal(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
-        return self.feature_map._rows(x, **law)
+    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return self.feature_map._rows(x, **hyperparameters)
 
     @property
     def operations(self) -> float:

@@ -9,10 +9,9 @@ import scipy.special
 import torch
 from torch import Generator, Tensor
 
-from .. import sampling
+from .. import _checks, sampling
 from ..linalg import fwht, next_power_of_two
 from .base import FeatureMap, Moments
-from .measures import Weighted, Widened
 from .spectra import (
     Gaussian,
     HyperbolicSecant,
@@ -20,11 +19,15 @@ from .spectra import (
     Laplace,
     Matern,
     Periodic,
+    PowerWeighted,
     RationalQuadratic,
     SpectralMixture,
     Spectrum,
+    WidenedGaussian,
 )
 
+STRUCTURES = ("independent", "orthogonal", "hadamard")
+"""How the frequencies of a map depend on each other."""
 _BLOCK_BYTES = 2 * 2**20
 
 
@@ -38,16 +41,16 @@ class RandomFourier(FeatureMap):
 
     :param input_dim: the number of columns d of the inputs.
     :param num_features: the number of columns D that come out; even for the real map.
-    :param spectrum: the law of the frequencies: Gaussian() where it is None, Matern(nu), RationalQuadratic(),
-        Laplace(), HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`; or a change of
-        measure, Weighted() or Widened() of :mod:`rfgp.features.measures`.
-    :param orthogonal: False for independent frequencies; "dense" for orthogonal ones in blocks of d, with independent
-        norms of the right law (isotropic spectra only); "hadamard" for three Hadamard transforms with random signs per
-        block, which is faster for large d and biased for small d, so that the target is approximate.
+    :param spectrum: the law of the frequencies: Matern(nu), RationalQuadratic(), Laplace(), HyperbolicSecant(),
+        SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of measure, PowerWeighted() or
+        WidenedGaussian(); default: Gaussian().
+    :param structure: "independent" frequencies; "orthogonal" ones in blocks of d, with independent norms of the right
+        law (isotropic spectra only); or "hadamard": three Hadamard transforms with random signs per block, which is
+        faster for large d and biased for small d, so that the target is approximate.
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
-    :raises ValueError: for an odd width of the real map, or orthogonal frequencies of a law that is not isotropic.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
+    :raises ValueError: for an odd width of the real map, another structure, or one for a law that is not isotropic.
 
     Source: T 2.1, Eq. 2.4 (Rahimi and Recht, 2007); Yu et al. (2016) for orthogonal frequencies.
 
@@ -61,7 +64,7 @@ class RandomFourier(FeatureMap):
         input_dim: int,
         num_features: int,
         spectrum: Spectrum | None = None,
-        orthogonal: bool | str = False,
+        structure: str = "independent",
         is_complex: bool = False,
         *,
         generator: Generator | None = None,
@@ -71,20 +74,20 @@ class RandomFourier(FeatureMap):
         self.spectrum = Gaussian() if spectrum is None else spectrum
         if not isinstance(self.spectrum, Spectrum):
             raise ValueError(f"expected a Spectrum such as Gaussian(), got {spectrum!r}; see rfgp.features.spectra")
-        if orthogonal is not False and (not isinstance(orthogonal, str) or orthogonal not in ("dense", "hadamard")):
-            raise ValueError(f'expected False, "dense" or "hadamard" for orthogonal, got {orthogonal!r}; choose one')
-        if orthogonal and not isinstance(self.spectrum, IsotropicSpectrum):
+        self.structure = _checks.choice("structure", structure, STRUCTURES)
+        if structure != "independent" and not isinstance(self.spectrum, IsotropicSpectrum):
             raise ValueError(
-                f"expected an isotropic spectrum for orthogonal frequencies, got {self.spectrum}; use orthogonal=False"
+                f'expected an isotropic spectrum for {structure} frequencies, got {self.spectrum}; use "independent"'
             )
-        if orthogonal == "hadamard" and not self.spectrum.has_moments:
-            raise ValueError(f'expected False or "dense" for orthogonal with {self.spectrum}, got "hadamard"')
+        if structure == "hadamard" and not self.spectrum.has_moments:
+            raise ValueError(
+                f'expected "independent" or "orthogonal" for structure with {self.spectrum}, got "hadamard"; use these'
+            )
         if not is_complex and self.num_features % 2:
             raise ValueError(
                 f"expected an even num_features for cosines and sines, got {num_features}; use {num_features + 1}"
             )
-        self.orthogonal = orthogonal
-        self.is_unbiased = orthogonal != "hadamard"
+        self.is_unbiased = structure != "hadamard"
         self.has_unbiased_columns = self.is_unbiased and self.is_complex
         self.padded_dim = next_power_of_two(self.input_dim)
         self._register_weights(generator, dtype)
@@ -96,9 +99,9 @@ class RandomFourier(FeatureMap):
 
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         width, dim = self.num_frequencies, self.input_dim
-        if not self.orthogonal or not isinstance(self.spectrum, IsotropicSpectrum):
+        if self.structure == "independent" or not isinstance(self.spectrum, IsotropicSpectrum):
             return self.spectrum.draw(width, dim, generator)
-        if self.orthogonal == "dense":
+        if self.structure == "orthogonal":
             directions = sampling.orthogonal_directions(width, dim, generator)
             return self.spectrum.with_directions(directions, dim, generator)
         blocks = -(-width // self.padded_dim)
@@ -107,21 +110,24 @@ class RandomFourier(FeatureMap):
         )
         return radii | {"signs": sampling.rademacher((3, self.padded_dim, blocks), generator)}
 
-    def frequencies(self, **law: Tensor) -> Tensor:
+    @property
+    def _base_draws(self) -> dict[str, Tensor]:
+        return {name: buffer for name, buffer in self.named_buffers() if name != "signs"}
+
+    def frequencies(self, **hyperparameters: Tensor) -> Tensor:
         """The frequencies (..., m, d) of scaled inputs, whatever structure they have.
 
-        :param law: parameters of the spectrum.
+        :param hyperparameters: parameters of the spectrum.
         """
-        draws = {name: buffer for name, buffer in self.named_buffers() if name != "signs"}
-        frequencies, _ = self.spectrum.frequencies(draws, **law)
-        if self.orthogonal != "hadamard":
+        frequencies, _ = self.spectrum.frequencies(self._base_draws, **hyperparameters)
+        if self.structure != "hadamard":
             return frequencies
         identity = torch.eye(self.input_dim, dtype=frequencies.dtype, device=frequencies.device)
         return self._phases(identity, frequencies).mT
 
     def _phases(self, x: Tensor, frequencies: Tensor) -> Tensor:
         """Inner products of inputs (..., N, d) with all frequencies, (..., N, D)."""
-        if self.orthogonal != "hadamard":
+        if self.structure != "hadamard":
             return x @ frequencies.mT
         signs: Tensor = self.get_buffer("signs")
         block = torch.nn.functional.pad(x, (0, self.padded_dim - self.input_dim)).unsqueeze(-1)
@@ -129,10 +135,9 @@ class RandomFourier(FeatureMap):
             block = fwht(sign * block, dim=-2) / math.sqrt(self.padded_dim)
         return block.mT.flatten(-2)[..., : self.num_frequencies] * frequencies[..., 0].unsqueeze(-2)
 
-    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         self._check(x)
-        draws = {name: buffer for name, buffer in self.named_buffers() if name != "signs"}
-        frequencies, amplitude = self.spectrum.frequencies(draws, **law)
+        frequencies, amplitude = self.spectrum.frequencies(self._base_draws, **hyperparameters)
         scale: Tensor | float = 1.0 / math.sqrt(self.num_frequencies)
         if amplitude is not None:
             scale = scale * amplitude.unsqueeze(-2)
@@ -150,11 +155,11 @@ class RandomFourier(FeatureMap):
             out.unflatten(-1, (2, width)).mul_(scale)
         return rows.reshape(*x.shape[:-1], 2 * width)
 
-    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The kernel of the spectrum at scaled inputs, (..., N, d) and (..., M, d) to (..., N, M)."""
-        return self.spectrum.kernel(self._check(x), self._check(y, "y"), 1.0, **law)
+        return self.spectrum.kernel(self._check(x), self._check(y, "y"), 1.0, **hyperparameters)
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
         r"""Variance and pseudo-variance of the kernel estimate from D frequencies.
 
         .. math:: V = \frac{k(0)^2 - k(\tau)^2}{D} + \frac{c}{D^2} C, \quad
@@ -166,7 +171,7 @@ class RandomFourier(FeatureMap):
 
         :param x: (..., N, d).
         :param y: (..., M, d).
-        :param law: parameters of the spectrum.
+        :param hyperparameters: parameters of the spectrum.
         :returns: two (..., N, M) tensors.
 
         Source: T 2.1.
@@ -174,12 +179,14 @@ class RandomFourier(FeatureMap):
         self._check_pair(x, y)
         if not self.spectrum.has_moments:
             return None
-        if self.orthogonal and (self.orthogonal == "hadamard" or not isinstance(self.spectrum, Gaussian)):
+        if self.structure == "hadamard":
             return None
-        kernel, twice = (self.spectrum.kernel(x, y, factor, **law) for factor in (1.0, 2.0))
-        zero, width, square = self.spectrum.at_zero(**law), self.num_frequencies, kernel.square()
+        if self.structure == "orthogonal" and not isinstance(self.spectrum, Gaussian):
+            return None
+        kernel, twice = (self.spectrum.kernel(x, y, factor, **hyperparameters) for factor in (1.0, 2.0))
+        zero, width, square = self.spectrum.at_zero(**hyperparameters), self.num_frequencies, kernel.square()
         covariance = torch.zeros_like(kernel)
-        if self.orthogonal == "dense":
+        if self.structure == "orthogonal":
             full, rest = divmod(width, self.input_dim)
             pairs = full * self.input_dim * (self.input_dim - 1) + rest * (rest - 1)
             covariance = pairs / width**2 * (_orthogonal_pair(kernel, self.input_dim) - square)
@@ -195,21 +202,21 @@ class RandomFourier(FeatureMap):
         """D d for the inner products (d log d per block for "hadamard") and about 10 for a sine or cosine."""
         width, dim = self.num_frequencies, self.padded_dim
         inner = width * self.input_dim
-        if self.orthogonal == "hadamard":
+        if self.structure == "hadamard":
             inner = 3 * -(-width // dim) * dim * max(1, int(math.log2(dim)))
         return inner + 20.0 * width
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, spectrum={self.spectrum}, orthogonal={self.orthogonal!r}"
+        return f"{super().extra_repr()}, spectrum={self.spectrum}, structure={self.structure!r}"
 
     @classmethod
     def examples(cls) -> list[Self]:
         spectra: list[Spectrum] = [Gaussian(), Matern(0.5), Matern(1.5), Matern(2.5), RationalQuadratic(1.3)]
         others: list[Spectrum] = [Laplace(), HyperbolicSecant(), SpectralMixture(2), Periodic()]
-        others += [Weighted(), Weighted(Matern(2.5), (0, 1)), Widened()]
-        cases: list[tuple[int, int, Spectrum, bool | str]] = [(3, 8, s, False) for s in spectra + others]
-        cases += [(3, 16, s, orthogonal) for s in spectra for orthogonal in ("dense", "hadamard")]
-        cases += [(dim, width, Gaussian(), "dense") for dim, width in ((4, 4), (1, 6), (5, 8))]
+        others += [PowerWeighted(), PowerWeighted(Matern(2.5), (0, 1)), WidenedGaussian()]
+        cases = [(3, 8, s, "independent") for s in spectra + others]
+        cases += [(3, 16, s, structure) for s in spectra for structure in ("orthogonal", "hadamard")]
+        cases += [(dim, width, Gaussian(), "orthogonal") for dim, width in ((4, 4), (1, 6), (5, 8))]
         return [
             cls(*case, is_complex, generator=torch.Generator().manual_seed(case[1]))
             for case in cases

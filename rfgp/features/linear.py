@@ -24,11 +24,11 @@ class LinearFeatures(FeatureMap):
     def __init__(self, input_dim: int) -> None:
         super().__init__(input_dim, input_dim)
 
-    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         r"""The linear kernel :math:`x^\top y`, (..., N, M)."""
         return self._check(x) @ self._check(y, "y").mT
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments:
         """Zeros: the features are exact."""
         self._check_pair(x, y)
         zero = torch.zeros_like(x @ y.mT)
@@ -37,7 +37,7 @@ class LinearFeatures(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         return self._check(x)
 
     @property

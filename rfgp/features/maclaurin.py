@@ -9,8 +9,9 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks
-from .base import FeatureMap, Moments, weights_kept_on_error
+from .base import FeatureMap, Moments
 from .by_name import polynomial_sketch
+from .random_weights import weights_kept_on_error
 
 
 class Maclaurin(FeatureMap):
@@ -25,11 +26,11 @@ class Maclaurin(FeatureMap):
 
     :param maps_by_degree: a map of the homogeneous polynomial kernel for every degree n >= 1 that is kept; all complex,
         or all real.
-    :param coefficients: a_0, a_1, ..., non-negative, (p + 1,), unless ``law`` has others (..., p + 1).
+    :param coefficients: a_0, a_1, ..., non-negative, (p + 1,), unless the hyperparameters have others (..., p + 1).
     :param is_gaussian: whether features are multiplied by w(x) of the Gaussian kernel.
-    :param importance: m_n >= 0, (p + 1,), the weights of random degrees; ones where it is None.
+    :param importance: m_n >= 0, (p + 1,), the weights of random degrees; default: ones.
     :param constant_columns: the number of equal columns that the constant is spread over, where a_0 > 0.
-    :param dtype: the dtype of the coefficients, which is to be that of the maps; the default dtype where it is None.
+    :param dtype: the dtype of the coefficients, which is to be that of the maps; default: PyTorch's default dtype.
     :raises ValueError: where maps and coefficients do not fit together.
 
     Source: T Algorithm 6, Eq. 5.9 and 5.28.
@@ -102,13 +103,13 @@ class Maclaurin(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def _weighted(self, law: dict[str, Tensor]) -> Tensor:
+    def _weighted(self, hyperparameters: dict[str, Tensor]) -> Tensor:
         """The coefficients m_n a_n, (..., p + 1)."""
-        return law.get("coefficients", self.coefficients) * self.importance
+        return hyperparameters.get("coefficients", self.coefficients) * self.importance
 
-    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         self._check(x)
-        weighted = self._weighted(law)[..., None, None, :]
+        weighted = self._weighted(hyperparameters)[..., None, None, :]
         envelope = self._envelope(x).unsqueeze(-1)
         batch = torch.broadcast_shapes(x.shape[:-2], weighted.shape[:-3])
         columns = []
@@ -132,16 +133,16 @@ class Maclaurin(FeatureMap):
     def _envelopes(self, x: Tensor, y: Tensor) -> Tensor:
         return self._envelope(x)[..., :, None] * self._envelope(y)[..., None, :]
 
-    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The truncated series that the features estimate without bias, (..., N, M)."""
-        inner, weighted = self._check(x) @ self._check(y, "y").mT, self._weighted(law)[..., None, None, :]
+        inner, weighted = self._check(x) @ self._check(y, "y").mT, self._weighted(hyperparameters)[..., None, None, :]
         degrees = [*([0] if self.has_constant else []), *self.maps_by_degree]
         return self._envelopes(x, y) * torch.stack([weighted[..., n] * inner**n for n in degrees]).sum(0)
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
         """Those of the sketches, times the squared coefficients, summed; None where a sketch has none; (..., N, M)."""
         self._check_pair(x, y)
-        weighted = self._weighted(law).square()[..., None, None, :]
+        weighted = self._weighted(hyperparameters).square()[..., None, None, :]
         parts = {n: sketch.moments(x, y) for n, sketch in self.maps_by_degree.items()}
         known = {n: part for n, part in parts.items() if part is not None}
         if len(known) < len(parts):

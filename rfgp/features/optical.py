@@ -23,7 +23,7 @@ class OpticalFeatures(FeatureMap):
     :param num_features: the number of columns D that come out.
     :param exponent: m, an even number from 2 to 20.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for an odd exponent.
 
     Source: T 6.2, Eq. 6.1 to 6.4.
@@ -54,16 +54,16 @@ class OpticalFeatures(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {"weight": torch.stack(sampling.complex_gaussian((self.num_features, self.input_dim), generator))}
 
-    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         self._check(x)
         intensity = (x @ self.weight[0].mT).square() + (x @ self.weight[1].mT).square()
         return intensity ** (self.exponent // 2) / math.sqrt(self.num_features)
 
-    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The limit kernel, T Eq. 6.4, (..., N, M)."""
         return optical_kernel(self._check(x), self._check(y, "y"), self.exponent)
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments:
         """Variance :math:`(k_{2 m} - k_m^2)/D`, with the square that the text leaves out; (..., N, M)."""
         self._check_pair(x, y)
         mean = optical_kernel(x, y, self.exponent)

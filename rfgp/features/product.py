@@ -8,9 +8,13 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks, sampling
-from .base import Moments, PolynomialSketch
+from .base import Moments
+from .polynomial_sketch import PolynomialSketch
+from .sketch_registry import register_sketch
 
 
+@register_sketch("gaussian", weights="gaussian")
+@register_sketch("rademacher", weights="rademacher")
 class ProductSketch(PolynomialSketch):
     r"""Polynomial sketch with independent weights, real or complex.
 
@@ -26,7 +30,7 @@ class ProductSketch(PolynomialSketch):
     :param weights: "rademacher" or "gaussian".
     :param is_complex: whether weights and features are complex.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for a degree, width or law that does not exist.
 
     Source: T Eq. 3.4, 3.10 and Table 4.1 (Kar and Karnick, 2012).
@@ -69,7 +73,7 @@ class ProductSketch(PolynomialSketch):
         product = self.weight[i] @ x
         return torch.complex(*product.chunk(2)) if self.is_complex else product
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments:
         r"""Variance and pseudo-variance of the kernel estimate, T Table 4.1 with Eq. C.4.
 
         .. math:: V = \tfrac 1 D \big[(\|x\|^2 \|y\|^2 + q ((x^\top y)^2 - s))^p - (x^\top y)^{2p}\big],\quad

@@ -18,8 +18,8 @@ class FourierSeries(FeatureMap):
         \phi(x) = [\sqrt{c_j} \cos(n_j^\top x), \sqrt{c_j} \sin(n_j^\top x)]_j
 
     :param orders: the multi-indices n, (J, d), no two of them opposite; the sine of a zero one is left out.
-    :param coefficients: c >= 0, (J,), unless ``law`` has others (..., J).
-    :param dtype: the dtype that both are stored in; the default dtype where it is None.
+    :param coefficients: c >= 0, (J,), unless the hyperparameters have others (..., J).
+    :param dtype: the dtype that both are stored in; default: PyTorch's default dtype.
     :raises ValueError: for shapes that disagree, coefficients below zero, or what is no tensor of finite numbers.
 
     >>> series = FourierSeries(torch.tensor([[0], [1]]), torch.tensor([0.5, 0.5]))
@@ -51,22 +51,22 @@ class FourierSeries(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def _coefficients(self, law: dict[str, Tensor]) -> Tensor:
-        return law.get("coefficients", self.coefficients)
+    def _coefficients(self, hyperparameters: dict[str, Tensor]) -> Tensor:
+        return hyperparameters.get("coefficients", self.coefficients)
 
-    def _rows(self, x: Tensor, **law: Tensor) -> Tensor:
+    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         phases = self._check(x) @ self.orders.mT
-        root = self._coefficients(law).sqrt().unsqueeze(-2)
+        root = self._coefficients(hyperparameters).sqrt().unsqueeze(-2)
         sines = (phases.sin() * root)[..., self.get_buffer("is_wave")]
         return torch.cat([phases.cos() * root, sines], dim=-1)
 
-    def target(self, x: Tensor, y: Tensor, **law: Tensor) -> Tensor:
+    def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The truncated series, (..., N, M)."""
         left, right = self._check(x) @ self.orders.mT, self._check(y, "y") @ self.orders.mT
-        root = self._coefficients(law).sqrt().unsqueeze(-2)
+        root = self._coefficients(hyperparameters).sqrt().unsqueeze(-2)
         return (left.cos() * root) @ (right.cos() * root).mT + (left.sin() * root) @ (right.sin() * root).mT
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments:
         """Zeros: the features of the series are exact."""
         self._check_pair(x, y)
         zero = torch.zeros_like(x @ y.mT)

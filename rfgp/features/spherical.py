@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from ..linalg import next_power_of_two
 from .base import Moments
-from .fourier import RandomFourier
+from .fourier import STRUCTURES, RandomFourier
 from .spectra import Spherical
 
 _TOLERANCE = 1e-4
@@ -29,10 +29,10 @@ class SphericalFourier(RandomFourier):
     :param num_features: the number of columns D that come out; even for the real map.
     :param degree: the degree p.
     :param a: at least 2.
-    :param orthogonal: False, "dense" or "hadamard", as for :class:`RandomFourier`.
+    :param structure: "independent", "orthogonal" or "hadamard", as for :class:`RandomFourier`.
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for a below 2, and for inputs whose norm differs from 1 by more than 1e-4.
 
     Source: T 2.1.1 and 2.2.4 (Pennington et al., 2015).
@@ -50,15 +50,15 @@ class SphericalFourier(RandomFourier):
         num_features: int,
         degree: int,
         a: float,
-        orthogonal: bool | str = False,
+        structure: str = "independent",
         is_complex: bool = False,
         *,
         generator: Generator | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        dim = next_power_of_two(input_dim) if orthogonal == "hadamard" else input_dim
+        dim = next_power_of_two(input_dim) if structure == "hadamard" else input_dim
         spectrum = Spherical(degree, a, dim)
-        super().__init__(input_dim, num_features, spectrum, orthogonal, is_complex, generator=generator, dtype=dtype)
+        super().__init__(input_dim, num_features, spectrum, structure, is_complex, generator=generator, dtype=dtype)
         self.degree, self.a = spectrum.degree, spectrum.a
         self.is_unbiased = False
 
@@ -72,9 +72,9 @@ class SphericalFourier(RandomFourier):
         distance = torch.cdist(self._check(x), self._check(y, "y"))
         return (1.0 - distance.square() / self.a**2) ** self.degree
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
         """Those of Fourier features of the isotropic kernel around it; None for orthogonal frequencies."""
-        return super().moments(x, y, **law)
+        return super().moments(x, y, **hyperparameters)
 
     def _check(self, x: Any, name: str = "x") -> Tensor:
         super()._check(x, name)
@@ -89,8 +89,8 @@ class SphericalFourier(RandomFourier):
     @classmethod
     def examples(cls) -> list[Self]:
         return [
-            cls(dim, width, degree, a, orthogonal, is_complex, generator=torch.Generator().manual_seed(degree))
+            cls(dim, width, degree, a, structure, is_complex, generator=torch.Generator().manual_seed(degree))
             for dim, width, degree, a in [(3, 8, 3, 2.0), (5, 16, 10, 4.0)]
-            for orthogonal in (False, "dense", "hadamard")
+            for structure in STRUCTURES
             for is_complex in (False, True)
         ]

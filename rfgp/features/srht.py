@@ -1,4 +1,4 @@
-"""Polynomial sketches with structured weights: subsampled randomised Hadamard transforms (TensorSRHT)."""
+"""Polynomial sketches with structured weights: subsampled randomized Hadamard transforms (TensorSRHT)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from torch import Generator, Tensor
 
 from .. import _checks, sampling
 from ..linalg import fwht, next_power_of_two
-from .base import Moments, PolynomialSketch
+from .base import Moments
+from .polynomial_sketch import PolynomialSketch
 from .product import single_feature_moments
+from .sketch_registry import register_sketch
 
 
+@register_sketch("tensor_srht_stacked", variant="stacked")
+@register_sketch("tensor_srht", variant="upsampled")
 class TensorSRHT(PolynomialSketch):
     r"""Polynomial sketch whose weights are rows of a randomly signed Hadamard matrix: O(p (d log d + D)) per input.
 
@@ -29,7 +33,7 @@ class TensorSRHT(PolynomialSketch):
         faster one; "stacked" draws new signs for every block of d columns.
     :param is_complex: whether weights and features are complex.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for a degree, width or variant that does not exist.
 
     Source: T 3.5 (Algorithm 2) and 3.5.1, Table 4.1 with an independent permutation per degree.
@@ -82,7 +86,7 @@ class TensorSRHT(PolynomialSketch):
         projected = torch.complex(transformed[0], transformed[1]) if self.is_complex else transformed[0]
         return torch.index_select(projected, 0, self.index[i], out=out)
 
-    def moments(self, x: Tensor, y: Tensor, **law: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments:
         r"""Variance and pseudo-variance of the kernel estimate, T Table 4.1 with single-feature values inside C.
 
         .. math:: V = \frac{V^{(p)}}{D} - \frac{c}{D^2} \Big[(x^\top y)^{2p} - \Big((x^\top y)^2 -

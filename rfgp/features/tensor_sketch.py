@@ -9,9 +9,11 @@ import torch
 from torch import Generator, Tensor
 
 from .. import sampling
-from .base import PolynomialSketch
+from .polynomial_sketch import PolynomialSketch
+from .sketch_registry import register_sketch
 
 
+@register_sketch("tensor_sketch", default_form="real")
 class TensorSketch(PolynomialSketch):
     r"""Count sketch of :math:`x^{\otimes p}`, the circular convolution of p count sketches of x.
 
@@ -26,7 +28,7 @@ class TensorSketch(PolynomialSketch):
     :param degree: the degree p of the kernel, 1 to 20.
     :param is_complex: whether signs and features are complex.
     :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; the default dtype where it is None.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for a degree or width that does not exist.
 
     Its variance has no closed form (``moments`` returns None), but the bound of ``variance_bound``.

@@ -10,6 +10,7 @@ from .exponential import ExponentialDotProductKernel
 from .feature_kernel import FeatureKernel, FeatureStructure
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
 from .helmholtz import HelmholtzKernel
+from .laplace import LaplaceKernel
 from .moments import hilbert_schmidt_variance
 from .multitask import FeatureIndexKernel, FeatureMultitaskKernel
 from .noisy_features import NoisyFeaturesLinearOperator
@@ -43,6 +44,7 @@ __all__ = [
     "FeatureSumKernel",
     "GraphLaplacianCovariance",
     "HelmholtzKernel",
+    "LaplaceKernel",
     "LinearlyObservedKernel",
     "MapRecipe",
     "NoisyFeaturesLinearOperator",

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..features import ComplexToReal, FeatureMap, FourierSeries, LinearFeatures, Maclaurin
-from ..features.base import weights_kept_on_error
+from ..features.random_weights import weights_kept_on_error
 from ..inference import OutputFactor
 from ..operators import Operator
 from .feature_kernel import FeatureKernel, FeatureStructure, check_parts, no_operator, reference
@@ -57,9 +57,9 @@ class FeatureScaleKernel(FeatureStructure, ScaleKernel):
         return self.base_kernel.is_complex
 
     @property
-    def draws(self) -> int:
+    def version(self) -> int:
         """How many times the weights have been drawn anew."""
-        return self.base_kernel.draws
+        return self.base_kernel.version
 
     @property
     def has_unbiased_columns(self) -> bool:
@@ -129,9 +129,9 @@ class _Composite(FeatureStructure, Kernel):
         return list(self.kernels)
 
     @property
-    def draws(self) -> int:
+    def version(self) -> int:
         """How many times the weights have been drawn anew."""
-        return sum(kernel.draws for kernel in self.parts)
+        return sum(kernel.version for kernel in self.parts)
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
         """One, of shape (1, 1): the scales of the parts lie in the features."""

@@ -47,7 +47,7 @@ class FeatureStructure(CheckedKernel, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def draws(self) -> int:
+    def version(self) -> int:
         """How many times the weights have been drawn anew; caches compare it."""
 
     active_dims: Tensor | None
@@ -328,9 +328,9 @@ class FeatureKernel(FeatureStructure, Kernel):
         return source is not None and source.is_complex
 
     @property
-    def draws(self) -> int:
+    def version(self) -> int:
         """How many times the weights have been drawn anew."""
-        return 0 if self.feature_map is None else self.feature_map.draws
+        return 0 if self.feature_map is None else self.feature_map.version
 
     def active_features(self, x: Tensor) -> Tensor:
         """Features of selected inputs: (..., N, d) to (..., N, D), complex for complex maps."""

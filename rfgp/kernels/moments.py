@@ -11,8 +11,8 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from .. import _checks
-from ..features import FeatureMap, Gaussian, Matern, RandomFourier, Weighted, Widened
-from ..features.measures import radial_moment
+from ..features import FeatureMap, Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
+from ..features.spectra import radial_moment
 from ..operators import Polynomial, add, adjoint, degree, multiply
 from .composition import FeatureScaleKernel, FeatureSumKernel, have_common_weights, unscaled
 from .derivatives import partial_derivatives, smoothness
@@ -141,7 +141,8 @@ def _covariance_of_fields(left: FeatureKernel, right: FeatureKernel, x: Tensor, 
     """The sum of covariances of the entries of two fields that share map and scalar kernel; of one, its variance."""
     feature_map, _ = left.bound_map(x)
     spectrum = feature_map.spectrum if isinstance(feature_map, RandomFourier) else None
-    if not isinstance(feature_map, RandomFourier) or not isinstance(spectrum, Gaussian | Matern | Weighted | Widened):
+    known = Gaussian | Matern | PowerWeighted | WidenedGaussian
+    if not isinstance(feature_map, RandomFourier) or not isinstance(spectrum, known):
         return None
     exact: list[Any] = [left.base_kernel, right.base_kernel]
     rows, others = (kernel.covariance(x.shape[-1]) for kernel in exact)
@@ -150,9 +151,9 @@ def _covariance_of_fields(left: FeatureKernel, right: FeatureKernel, x: Tensor, 
     modulus = _sum([multiply(entry, adjoint(other)) for entry, other in pairs])
     square = _sum([multiply(entry, other) for entry, other in pairs])
     factor, shrink = torch.ones_like(scalar.lengthscale[..., 0, 0]), 1.0
-    if isinstance(spectrum, Widened):
+    if isinstance(spectrum, WidenedGaussian):
         factor, shrink = factor * (4.0 / 3.0) ** (0.5 * x.shape[-1]), math.sqrt(2.0 / 3.0)
-    elif isinstance(spectrum, Weighted):
+    elif isinstance(spectrum, PowerWeighted):
         if len(set(spectrum.powers)) > 1 or scalar.lengthscale.shape[-1] > 1:
             return None
         power = spectrum.powers[0]
@@ -164,7 +165,7 @@ def _covariance_of_fields(left: FeatureKernel, right: FeatureKernel, x: Tensor, 
         factor = moment * scalar.lengthscale[..., 0, 0] ** (-2 * power)
     if max(degree(modulus), degree(square)) > 2 * smoothness(scalar):
         return torch.full_like(x[..., :, :1] @ y[..., :, :1].mT, math.inf)
-    if feature_map.orthogonal:
+    if feature_map.structure != "independent":
         return None
     zero = torch.zeros_like(x[..., :1, :])
     at_zero = _derivative(modulus, scalar, zero, zero, shrink)

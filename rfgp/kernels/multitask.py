@@ -58,9 +58,9 @@ class FeatureMultitaskKernel(FeatureStructure, MultitaskKernel):
         return False
 
     @property
-    def draws(self) -> int:
+    def version(self) -> int:
         """How many times the weights have been drawn anew."""
-        return self.data_covar_module.draws
+        return self.data_covar_module.version
 
     @property
     def num_scalar_features(self) -> int:
@@ -135,7 +135,7 @@ class FeatureIndexKernel(FeatureStructure, Kernel):
         return False
 
     @property
-    def draws(self) -> int:
+    def version(self) -> int:
         """Zero: there are no random weights."""
         return 0
 

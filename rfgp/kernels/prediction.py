@@ -40,7 +40,7 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         likelihood: Likelihood,
     ) -> None:
         self._lazy_prior = train_prior_dist
-        self._draws = _draws(train_prior_dist)
+        self._version = _version(train_prior_dist)
         evaluated = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
         prior = train_prior_dist.__class__(train_prior_dist.mean, evaluated)
         super().__init__(train_inputs, prior, train_labels, likelihood)
@@ -55,15 +55,15 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
 
     def _refresh(self) -> None:
         """Take the features of the training data anew where the weights have been drawn anew."""
-        draws = _draws(self._lazy_prior)
-        if draws == self._draws:
+        version = _version(self._lazy_prior)
+        if version == self._version:
             return
         lazy = self._lazy_prior.lazy_covariance_matrix
         evaluated = lazy.__class__(lazy.x1, lazy.x2, kernel=lazy.kernel).evaluate_kernel()
         self.train_prior_dist = self._lazy_prior.__class__(self._lazy_prior.mean, evaluated)
         self.lik_train_train_covar = self.likelihood(self.train_prior_dist, self.train_inputs).lazy_covariance_matrix
         self._posteriors.clear()
-        self._draws = draws
+        self._version = version
 
     def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights given the training data, cached until gradients run back through it."""
@@ -125,8 +125,8 @@ def _identity(scalar: Tensor) -> Tensor:
     return scalar
 
 
-def _draws(prior: MultivariateNormal) -> int:
+def _version(prior: MultivariateNormal) -> int:
     """How many times the weights behind the kernel of a prior have been drawn anew."""
     kernel = getattr(prior.lazy_covariance_matrix, "kernel", None)
     modules = kernel.modules() if isinstance(kernel, torch.nn.Module) else ()
-    return sum(module.draws for module in modules if isinstance(module, FeatureMap))
+    return sum(module.version for module in modules if isinstance(module, FeatureMap))

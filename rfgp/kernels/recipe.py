@@ -13,8 +13,7 @@ from ..allocation import optimized_maclaurin, random_maclaurin
 from ..features import Maclaurin
 from ..features.by_name import FORMS, SKETCHES
 
-METHODS = (
-    *SKETCHES,
+_OTHERS = (
     "fourier",
     "fourier_orthogonal",
     "fourier_hadamard",
@@ -27,6 +26,14 @@ METHODS = (
     "linear",
     "series",
 )
+
+
+def method_names() -> tuple[str, ...]:
+    """The names of all methods, with those of sketches that were named since."""
+    return (*SKETCHES, *_OTHERS)
+
+
+METHODS = method_names()
 """Names of the methods; each may be followed by ":real", ":complex" or ":ctr". The last two are exact, and real."""
 
 _REAL = ("optical", "linear", "series")
@@ -53,14 +60,14 @@ class MapRecipe:
     dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        _checks.instance("method", self.method, str, "the name of a method", f"one of {', '.join(METHODS)}")
+        _checks.instance("method", self.method, str, "the name of a method", f"one of {', '.join(method_names())}")
         _checks.positive_integer("num_features", self.num_features)
         _checks.seed(self.seed)
         form = self.method.partition(":")[2]
-        if self.name not in METHODS or form not in ("", *FORMS):
+        if self.name not in method_names() or form not in ("", *FORMS):
             raise ValueError(
-                f"expected a method among {', '.join(METHODS)}, optionally followed by :real, :complex or :ctr, got "
-                f"{self.method!r}; choose one of these, or pass a FeatureMap"
+                f"expected a method among {', '.join(method_names())}, optionally followed by :real, :complex or :ctr, "
+                f"got {self.method!r}; choose one of these, or pass a FeatureMap"
             )
         if self.name in _REAL and form not in ("", "real"):
             raise ValueError(f"expected a real form of {self.name}, got {self.method!r}; write {self.name}")
@@ -80,7 +87,9 @@ class MapRecipe:
     def form(self) -> str:
         """One of "real", "complex" and "ctr"."""
         form = self.method.partition(":")[2]
-        return form or ("real" if self.name in ("tensor_sketch", *_REAL) else "ctr")
+        if self.name in SKETCHES:
+            return form or SKETCHES[self.name].default_form
+        return form or ("real" if self.name in _REAL else "ctr")
 
     @property
     def is_complex(self) -> bool:
@@ -98,9 +107,9 @@ class MapRecipe:
         return (self.is_fourier and not self.is_complex) or (self.form == "ctr" and self.name in SKETCHES)
 
 
-def orthogonality(recipe: MapRecipe) -> bool | str:
-    """What RandomFourier calls the kind of frequencies that the method's name ends with."""
-    return {"orthogonal": "dense", "hadamard": "hadamard"}.get(recipe.name.partition("_")[2], False)
+def orthogonality(recipe: MapRecipe) -> str:
+    """The structure of the frequencies of Fourier features, which the name of the method ends with."""
+    return recipe.name.partition("_")[2] or "independent"
 
 
 def maclaurin(

@@ -11,7 +11,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from .. import _checks
-from ..features.trace_measure import TraceMeasure
+from ..features.spectra import TraceMeasure
 from ..operators import PolynomialMatrix
 from .operator_valued import OperatorValuedKernel
 

@@ -214,7 +214,7 @@ class VectorLeastSquares:
     def _state(self) -> dict[str, Tensor]:
         """What the weights depend on, by name."""
         state = {name: value.detach() for name, value in self.covar_module.named_parameters()}
-        return state | {WEIGHTS: torch.tensor(self.covar_module.draws)}
+        return state | {WEIGHTS: torch.tensor(self.covar_module.version)}
 
 
 class _Problem(NamedTuple):

@@ -64,13 +64,13 @@ class WeightsCode:
 
         :param kernel: a kernel with features.
         """
-        if self._known is None or self._known[0] != kernel.draws:
+        if self._known is None or self._known[0] != kernel.version:
             digest = hashlib.blake2b(digest_size=7)
             for feature_map in kernel.modules():
                 if isinstance(feature_map, FeatureMap):
                     for name, buffer in feature_map.named_buffers(recurse=False):
                         digest.update(name.encode() + buffer.detach().cpu().contiguous().numpy().tobytes())
-            self._known = kernel.draws, torch.tensor(int.from_bytes(digest.digest(), "big"))
+            self._known = kernel.version, torch.tensor(int.from_bytes(digest.digest(), "big"))
         return self._known[1]
 
 

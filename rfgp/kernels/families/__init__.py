@@ -17,6 +17,7 @@ from ..curl_free import CurlFreeKernel
 from ..divergence_free import DivergenceFreeKernel
 from ..dot_product import DotProductKernel
 from ..exponential import ExponentialDotProductKernel
+from ..laplace import LaplaceKernel
 from ..observed import LinearlyObservedKernel
 from ..operator_valued import OperatorValuedKernel
 from ..optical import OpticalKernel
@@ -27,7 +28,7 @@ from .dot_product import DotProductFamily, ExponentialFamily, OpticalFamily
 from .operator_valued import OperatorFamily, SpectralDensityFamily
 from .periodic import ConstantFamily, CosineFamily, PeriodicFamily
 from .polynomial import LinearFamily, PolynomialFamily
-from .stationary import GaussianFamily, IsotropicFamily, SkewedChiSquaredFamily, SpectralMixtureFamily
+from .stationary import GaussianFamily, IsotropicFamily, LaplaceFamily, SkewedChiSquaredFamily, SpectralMixtureFamily
 
 FAMILIES: dict[type[Kernel], type[Family]] = {
     PolynomialKernel: PolynomialFamily,
@@ -35,6 +36,7 @@ FAMILIES: dict[type[Kernel], type[Family]] = {
     RBFKernel: GaussianFamily,
     MaternKernel: IsotropicFamily,
     RQKernel: IsotropicFamily,
+    LaplaceKernel: LaplaceFamily,
     SpectralMixtureKernel: SpectralMixtureFamily,
     PeriodicKernel: PeriodicFamily,
     CosineKernel: CosineFamily,

@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ...features import ComplexToReal, FeatureMap, Maclaurin
+from ...features.by_name import SKETCHES
 from ..recipe import MapRecipe
 
 
@@ -20,7 +21,6 @@ class Family(abc.ABC):
     :param kernel: the exact kernel.
     """
 
-    methods: ClassVar[tuple[str, ...]]
     default: ClassVar[str]
     """The method where nothing is known about the inputs."""
     in_products: ClassVar[str | None] = None
@@ -32,6 +32,11 @@ class Family(abc.ABC):
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
+
+    @property
+    @abc.abstractmethod
+    def methods(self) -> tuple[str, ...]:
+        """The names of the methods, without forms."""
 
     @abc.abstractmethod
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
@@ -74,7 +79,7 @@ class Family(abc.ABC):
 
     def applicable(self, input_dim: int) -> tuple[str, ...]:
         """The methods, with their real forms, that inputs of so many columns can have."""
-        plain = ("linear", "series", "optical", "tensor_sketch")
+        plain = ("linear", "series", "optical", *(name for name, s in SKETCHES.items() if s.default_form == "real"))
         has_one_form = plain + tuple(name for name in self.methods if name.startswith(("fourier", "spherical")))
         return tuple(
             name + form for name in self.methods for form in ([""] if name in has_one_form else [":real", ":ctr"])

@@ -8,7 +8,7 @@ from typing import ClassVar
 from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
-from ...features import FeatureMap, Gaussian, Matern, RandomFourier, Weighted, Widened
+from ...features import FeatureMap, Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
 from ...inference import OutputFactor
 from ...operators import Operator
 from ..derivatives import smoothness
@@ -43,7 +43,7 @@ class OperatorFamily(Family):
 
     def weighted_map(self, recipe: MapRecipe, input_dim: int, powers: tuple[int, ...]) -> RandomFourier:
         """A map whose frequencies are weighted with powers of their norm."""
-        measure = Weighted(self.spectrum, powers)
+        measure = PowerWeighted(self.spectrum, powers)
         return RandomFourier(
             input_dim,
             recipe.num_features,
@@ -56,12 +56,13 @@ class OperatorFamily(Family):
     def expected(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier) and not feature_map.is_complex:
             found = feature_map.spectrum
-            inner = (
-                found.spectrum if isinstance(found, Weighted) else Gaussian() if isinstance(found, Widened) else found
-            )
-            if inner == self.spectrum:
+            if isinstance(found, PowerWeighted):
+                found = found.spectrum
+            if isinstance(found, WidenedGaussian):
+                found = Gaussian()
+            if found == self.spectrum:
                 return ""
-        return f"a real RandomFourier with spectrum={self.spectrum}, or Weighted or Widened ones of it,"
+        return f"a real RandomFourier with spectrum={self.spectrum}, or PowerWeighted or WidenedGaussian ones of it,"
 
     def check_method(self, recipe: MapRecipe) -> None:
         super().check_method(recipe)

@@ -40,7 +40,7 @@ class PeriodicFamily(Family):
                 input_dim,
                 recipe.num_features,
                 Periodic(),
-                False,
+                "independent",
                 recipe.is_complex,
                 generator=generator(recipe),
                 dtype=recipe.dtype,

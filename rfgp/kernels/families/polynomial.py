@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from gpytorch.kernels import LinearKernel, PolynomialKernel
@@ -24,16 +23,13 @@ class PolynomialFamily(Family):
     """
 
     kernel: PolynomialKernel
-    methods: ClassVar = (
-        *SKETCHES,
-        "spherical",
-        "spherical_orthogonal",
-        "spherical_hadamard",
-        "random_maclaurin",
-        "optimized_maclaurin",
-    )
     default = "tensor_srht"
     in_products = "tensor_srht"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        spherical = ("spherical", "spherical_orthogonal", "spherical_hadamard")
+        return (*SKETCHES, *spherical, "random_maclaurin", "optimized_maclaurin")
 
     @property
     def degree(self) -> int:
@@ -115,9 +111,12 @@ class LinearFamily(Family):
     r"""LinearKernel: :math:`v\, x^\top y`, whose exact features are the scaled inputs."""
 
     kernel: LinearKernel
-    methods: ClassVar = ("linear", *SKETCHES)
     default = "linear"
     in_products = "tensor_srht"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return ("linear", *SKETCHES)
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         if recipe.name == "linear":

@@ -14,6 +14,7 @@ from ...features import (
     FeatureMap,
     Gaussian,
     HyperbolicSecant,
+    Laplace,
     Maclaurin,
     Matern,
     RandomFourier,
@@ -21,6 +22,7 @@ from ...features import (
     SpectralMixture,
     Spectrum,
 )
+from ..laplace import LaplaceKernel
 from ..recipe import MapRecipe, maclaurin, orthogonality
 from ..skewed_chi2 import SkewedChiSquaredKernel
 from .base import Family, generator
@@ -110,6 +112,22 @@ class GaussianFamily(FourierFamily):
 
     def center(self, recipe: MapRecipe, x: Tensor | None) -> Tensor | None:
         return x.mean(-2) if x is not None and recipe.name.endswith("maclaurin") else None
+
+
+class LaplaceFamily(FourierFamily):
+    """LaplaceKernel, whose frequencies have independent Cauchy entries."""
+
+    kernel: LaplaceKernel
+    methods: ClassVar = ("fourier",)
+    default = "fourier"
+    in_products = "fourier"
+
+    @property
+    def spectrum(self) -> Spectrum:
+        return Laplace()
+
+    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
+        return x / self.kernel.lengthscale
 
 
 class SkewedChiSquaredFamily(FourierFamily):

@@ -13,8 +13,8 @@ import scipy.stats
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks, sampling
-from .spectra import Spectrum
+from ... import _checks, sampling
+from .base import Spectrum
 
 _POINTS = 2**14
 
@@ -39,6 +39,7 @@ class TraceMeasure(Spectrum):
     Source: M Theorem 9, Corollary 10.
     """
 
+    exact_kernel = "rfgp.kernels.SpectralDensityKernel"
     has_moments: ClassVar = False
     density: Callable[[Tensor], Tensor]
     dim: int
@@ -105,14 +106,14 @@ class TraceMeasure(Spectrum):
         total = self._acceptance * self._envelope
         return {"weight": frequencies, "amplitude": (total * excess).sqrt()}
 
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
-        return draws["weight"], draws["amplitude"]
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        return base_draws["weight"], base_draws["amplitude"]
 
-    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **law: Tensor) -> Tensor:
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
         """The trace of K, by quadrature."""
         return self.covariance(factor * (x.unsqueeze(-2) - y.unsqueeze(-3))).diagonal(dim1=-2, dim2=-1).sum(-1)
 
-    def at_zero(self, **law: Tensor) -> float:
+    def at_zero(self, **hyperparameters: Tensor) -> float:
         """The trace of K(0)."""
         return float(self._ratio(self._points).mean())
 

@@ -1,4 +1,4 @@
-"""Changes of measure: other laws of the frequencies of a kernel, with amplitudes that make up for them."""
+"""A change of measure: frequencies weighted with powers of their norm."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import scipy.optimize
 import scipy.special
 import torch
 from torch import Generator, Tensor
 
-from .. import sampling
-from .spectra import Gaussian, IsotropicSpectrum, Matern
+from ... import sampling
+from .base import IsotropicSpectrum
+from .gaussian import Gaussian
+from .matern import Matern
 
 
 def radial_moment(spectrum: IsotropicSpectrum, power: int, dim: int) -> float:
@@ -35,7 +38,7 @@ def radial_moment(spectrum: IsotropicSpectrum, power: int, dim: int) -> float:
 
 
 @dataclass(frozen=True)
-class Weighted(IsotropicSpectrum):
+class PowerWeighted(IsotropicSpectrum):
     r"""A Gaussian or Matern law weighted with powers of the norm of the frequencies.
 
     .. math:: \mu(w) = \frac1{|P|} \sum_{q \in P} \frac{\|w\|^{2 q}}{M_q} \rho(w), \qquad
@@ -64,6 +67,10 @@ class Weighted(IsotropicSpectrum):
                 "derivatives of order q need nu > q"
             )
 
+    @property
+    def exact_kernel(self) -> str:
+        return self.spectrum.exact_kernel
+
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         chosen = (sampling.uniform((width,), generator) * len(self.powers)).long().clamp_max(len(self.powers) - 1)
         radii = torch.stack([self._radius(power, width, dim, generator) for power in self.powers])
@@ -77,33 +84,11 @@ class Weighted(IsotropicSpectrum):
         nu = self.spectrum.nu
         return chi * math.sqrt(2.0 * nu) / sampling.chi(2.0 * (nu - power), (width,), generator)
 
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
-        frequencies = draws["weight"]
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        frequencies = base_draws["weight"]
         square, dim = frequencies.square().sum(-1), frequencies.shape[-1]
         ratio = sum(square**power / radial_moment(self.spectrum, power, dim) for power in self.powers)
         return frequencies, (ratio / len(self.powers)) ** -0.5
 
-    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
         return self.spectrum.of_distance(distance)
-
-
-@dataclass(frozen=True)
-class Widened(IsotropicSpectrum):
-    r"""Normal frequencies of twice the variance, whose amplitudes make derivative features of the Gaussian bounded.
-
-    .. math:: w \sim N(0, 2 I), \qquad a(w) = 2^{d/4} \exp(-\|w\|^2/8)
-
-    Source: M Eq. 40 and 42 (with unit lengthscale, that is sigma = sqrt(2) there).
-    """
-
-    has_moments: ClassVar = False
-
-    def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
-        return math.sqrt(2.0) * sampling.chi(dim, (width,), generator)
-
-    def frequencies(self, draws: dict[str, Tensor], **law: Tensor) -> tuple[Tensor, Tensor | None]:
-        frequencies = draws["weight"]
-        return frequencies, 2.0 ** (0.25 * frequencies.shape[-1]) * torch.exp(-0.125 * frequencies.square().sum(-1))
-
-    def of_distance(self, distance: Tensor, **law: Tensor) -> Tensor:
-        return Gaussian().of_distance(distance)

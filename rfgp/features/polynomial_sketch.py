@@ -1,0 +1,113 @@
+"""What sketches of polynomial kernels share."""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from .. import _checks
+from .base import FeatureMap
+from .blocks import blocked
+
+_MAX_DEGREE = 20
+
+
+class PolynomialSketch(FeatureMap):
+    r"""A sketch of the homogeneous polynomial kernel :math:`k(x, y) = (x^\top y)^p` as a product of p linear maps.
+
+    .. math:: \phi(x)_\ell = \prod_{i=1}^p (W_i x)_\ell / \sqrt D
+
+    Concrete sketches say how one factor :math:`W_i x` is computed. Inhomogeneous kernels come from appending the square
+    root of the offset to the inputs as one more column.
+    """
+
+    has_unbiased_columns = True
+    block_bytes: ClassVar[int] = 2 * 2**20
+    """The size of a block of rows of features: what suits the cache."""
+
+    def __init__(self, input_dim: int, num_features: int, degree: int, is_complex: bool = False) -> None:
+        super().__init__(input_dim, num_features, is_complex)
+        self.degree = _checks.positive_integer("degree", degree, largest=_MAX_DEGREE)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, degree={self.degree}"
+
+    def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
+        r"""The polynomial kernel :math:`(x^\top y)^p`, (..., N, d) and (..., M, d) to (..., N, M)."""
+        return (self._check(x) @ self._check(y, "y").mT) ** self.degree
+
+    def forward_pair(self, x: Tensor, y: Tensor) -> Tensor:
+        r"""Compact bilinear pooling: features of the outer product :math:`x \otimes y` of two different inputs.
+
+        .. math:: E[\phi(x, y) \phi(x', y')^H] = (x^\top x') (y^\top y')
+
+        :param x: (..., N, d).
+        :param y: (..., N, d).
+        :returns: (..., N, D).
+        :raises ValueError: where the degree of the sketch is not 2.
+
+        Source: T 1.3.1 (Gao et al., 2016).
+        """
+        return self.forward_tensor(x, y)
+
+    def forward_tensor(self, *factors: Tensor) -> Tensor:
+        r"""Features of the tensor product :math:`x_1 \otimes \dots \otimes x_p`, one input per degree.
+
+        :param factors: p tensors of shape (..., N, d).
+        :returns: (..., N, D).
+        :raises ValueError: where the number of inputs is not the degree, or their shapes differ.
+        """
+        if len(factors) != self.degree:
+            raise ValueError(
+                f"expected {self.degree} inputs, one per degree of the sketch, got {len(factors)}; "
+                f"make a sketch of degree {len(factors)}"
+            )
+        for x in factors:
+            self._check(x)
+        if len({x.shape for x in factors}) > 1:
+            raise ValueError(
+                f"expected inputs of one shape, got {[tuple(x.shape) for x in factors]}; pair them row by row"
+            )
+        rows = self._rows(*factors)
+        return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
+
+    def _rows(self, *factors: Tensor, **hyperparameters: Tensor) -> Tensor:
+        for x in factors:
+            self._check(x)
+        batch, num_rows = factors[0].shape[:-2], factors[0].shape[-2]
+        flat = [x.reshape(-1, self.input_dim) for x in factors]
+        rows = blocked(self._columns, flat, self.num_features, self.is_complex, self.block_bytes)
+        return rows.reshape(*batch, num_rows, rows.shape[-1])
+
+    def _columns(self, *factors: Tensor, work: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        """Feature-major product of the p factors, (d, n) each (or one for all), to (D, n).
+
+        ``work`` are two (D, n) tensors of the dtype of the features that may be written to.
+        """
+        inputs = factors if len(factors) == self.degree else factors * self.degree
+        first, other = (None, None) if work is None else work
+        result = self._factor(0, inputs[0] * self._scale, first)
+        for i in range(1, self.degree):
+            factor = self._factor(i, inputs[i], other)
+            result = result.mul_(factor) if not result.requires_grad and not factor.requires_grad else result * factor
+        return self._finish(result)
+
+    @abc.abstractmethod
+    def _factor(self, i: int, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """The i-th linear map of feature-major inputs, (d, n) to (D, n), complex for complex maps.
+
+        The result may be written to ``out``, which saves fresh memory, and is not used elsewhere.
+        """
+
+    @property
+    def _scale(self) -> float:
+        """The factor 1/sqrt(D) of the features, applied to the inputs of the first linear map."""
+        return 1.0 / math.sqrt(self.num_features)
+
+    def _finish(self, product: Tensor) -> Tensor:
+        """What remains to be done with the product of the factors."""
+        return product

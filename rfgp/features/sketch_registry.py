@@ -1,0 +1,44 @@
+"""The names of sketches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from .. import _checks
+from .polynomial_sketch import PolynomialSketch
+
+FORMS = ("real", "complex", "ctr")
+_Sketch = TypeVar("_Sketch", bound=PolynomialSketch)
+
+
+class NamedSketch(NamedTuple):
+    """What a name stands for: how a sketch is made, and its form where none is named."""
+
+    make: Callable[..., PolynomialSketch]
+    default_form: str
+
+
+SKETCHES: dict[str, NamedSketch] = {}
+"""Every sketch by its name; :func:`register_sketch` adds one."""
+
+
+def register_sketch(name: str, default_form: str = "ctr", **options: Any) -> Callable[[type[_Sketch]], type[_Sketch]]:
+    """A class decorator that names a sketch, as :func:`rfgp.approximate` and :func:`rfgp.selection.rank_methods` do.
+
+    :param name: the name of the method, of polynomial and linear kernels.
+    :param default_form: the form where none is named; "real" for sketches that gain nothing by complex weights.
+    :param options: arguments of the constructor beside ``input_dim``, ``num_features``, ``degree``, ``is_complex``,
+        ``generator`` and ``dtype``.
+    :raises ValueError: for a name that is taken, or an unknown form.
+    """
+    _checks.choice("default_form", default_form, FORMS)
+    if name in SKETCHES:
+        raise ValueError(f"expected a name other than {', '.join(SKETCHES)}, got {name!r}; choose another")
+
+    def register(cls: type[_Sketch]) -> type[_Sketch]:
+        SKETCHES[name] = NamedSketch(functools.partial(cls, **options), default_form)
+        return cls
+
+    return register

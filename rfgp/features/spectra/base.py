@@ -1,0 +1,78 @@
+"""Spectral laws of shift-invariant kernels: how frequencies are drawn, and the exact kernel they belong to."""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor
+
+from ... import sampling
+
+
+class Spectrum(abc.ABC):
+    r"""The law of the frequencies w of a kernel of scaled inputs, by Bochner's theorem.
+
+    .. math:: k(x - y) = E[a^2 \exp(\mathrm{i} w^\top (x - y))]
+
+    The amplitude a is 1 for most kernels. What depends on kernel parameters beside a lengthscale is a differentiable
+    function of those hyperparameters and of fixed base draws.
+    """
+
+    is_isotropic: ClassVar[bool] = False
+    has_moments: ClassVar[bool] = True
+    """Whether the variance of the kernel estimate follows from the kernel at twice the distance."""
+
+    @property
+    @abc.abstractmethod
+    def exact_kernel(self) -> str:
+        """The full name of the class of kernels that features of this law approximate, as "gpytorch.kernels.RBFKernel".
+
+        ``kernel`` has its values at scaled inputs.
+        """
+
+    @abc.abstractmethod
+    def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
+        """Base draws for ``width`` independent frequencies of ``dim`` entries, by name: float64, on the CPU."""
+
+    @abc.abstractmethod
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Frequencies (..., D, d), and amplitudes (..., D) where they are not 1, from base draws and parameters."""
+
+    @abc.abstractmethod
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
+        """The kernel of ``factor`` times the difference, (..., N, d) and (..., M, d) to (..., N, M)."""
+
+    def at_zero(self, **hyperparameters: Tensor) -> Tensor | float:
+        """The kernel of a point with itself."""
+        return 1.0
+
+
+class IsotropicSpectrum(Spectrum):
+    """A law with a uniform direction: w = radius times direction, so that directions may be made orthogonal."""
+
+    is_isotropic = True
+
+    def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
+        directions = torch.nn.functional.normalize(sampling.gaussian((width, dim), generator), dim=-1)
+        return self.with_directions(directions, dim, generator)
+
+    def with_directions(self, directions: Tensor, dim: int, generator: Generator | None) -> dict[str, Tensor]:
+        """Base draws for given unit directions in a space of ``dim`` dimensions."""
+        return {"weight": self.radius(len(directions), dim, generator)[:, None] * directions}
+
+    @abc.abstractmethod
+    def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
+        """Independent radii (D,) of frequencies in ``dim`` dimensions."""
+
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        return base_draws["weight"], None
+
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
+        distance = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+        return self.of_distance(factor * distance, **hyperparameters)
+
+    @abc.abstractmethod
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
+        """The kernel as a function of the distance of scaled inputs."""

@@ -1,0 +1,24 @@
+"""The spectral law of the Gaussian kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from ... import sampling
+from .base import IsotropicSpectrum
+
+
+@dataclass(frozen=True)
+class Gaussian(IsotropicSpectrum):
+    r"""Standard normal frequencies, of :math:`k = \exp(-\|x - y\|^2/2)`."""
+
+    exact_kernel = "gpytorch.kernels.RBFKernel"
+
+    def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
+        return sampling.chi(dim, (width,), generator)
+
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return torch.exp(-0.5 * distance.square())

@@ -1,0 +1,31 @@
+"""The spectral law of the Laplace kernel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from ... import sampling
+from .base import Spectrum
+
+
+@dataclass(frozen=True)
+class Laplace(Spectrum):
+    r"""Independent Cauchy frequencies, of :math:`k = \exp(-\|x - y\|_1)`.
+
+    They have no mean: the gradient of the features in the lengthscale does not converge.
+    """
+
+    exact_kernel = "rfgp.kernels.LaplaceKernel"
+
+    def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
+        return {"weight": torch.tan(math.pi * (sampling.uniform((width, dim), generator) - 0.5))}
+
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        return base_draws["weight"], None
+
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
+        return torch.exp(-factor * torch.cdist(x, y, p=1.0))

@@ -1,0 +1,36 @@
+"""The spectral laws of Matern kernels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from ... import _checks, sampling
+from .base import IsotropicSpectrum
+
+
+@dataclass(frozen=True)
+class Matern(IsotropicSpectrum):
+    r"""Student-t frequencies with 2 nu degrees of freedom, of the Matern kernel with nu = 1/2, 3/2 or 5/2.
+
+    With nu = 1/2 they have no second moment: the gradient of the features in the lengthscale does not converge.
+    """
+
+    exact_kernel = "gpytorch.kernels.MaternKernel"
+    nu: float = 2.5
+
+    def __post_init__(self) -> None:
+        if _checks.number(self.nu) not in (0.5, 1.5, 2.5):
+            raise ValueError(f"expected nu 0.5, 1.5 or 2.5, got {self.nu}; choose one of these")
+
+    def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
+        chi = sampling.chi(dim, (width,), generator)
+        return chi * math.sqrt(2.0 * self.nu) / sampling.chi(2.0 * self.nu, (width,), generator)
+
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
+        r = math.sqrt(2.0 * self.nu) * distance
+        polynomial = {0.5: torch.ones_like(r), 1.5: 1.0 + r, 2.5: 1.0 + r + r.square() / 3.0}[self.nu]
+        return polynomial * torch.exp(-r)

@@ -1,0 +1,54 @@
+"""The spectral law of the periodic kernel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from ... import sampling
+from .base import Spectrum
+from .levels import largest_level
+from .scaled_bessel import ScaledBessel
+
+
+@dataclass(frozen=True)
+class Periodic(Spectrum):
+    r"""Whole numbers with probabilities :math:`e^{-z} I_n(z)`, of :math:`k = \exp(-\sum_k z_k (1 - \cos(x_k - y_k)))`.
+
+    The concentrations z, (..., d) or (..., 1), are hyperparameters, and 1 by default. Gradients in them take the
+    logarithm of the probability of the number drawn as importance weight.
+    """
+
+    exact_kernel = "gpytorch.kernels.PeriodicKernel"
+
+    def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
+        return {"uniform": sampling.uniform((width, dim), generator)}
+
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        z = self._concentration(base_draws["uniform"], hyperparameters)
+        largest = float(z.detach().max())
+        orders = torch.arange(-1, int(20.0 + 8.0 * math.sqrt(largest) + largest)).to(z)
+        orders = torch.cat([-orders[2:].flip(0), orders[1:]])
+        probability = ScaledBessel.apply(z.unsqueeze(-1), orders)
+        total = probability.detach().double().cumsum(-1)
+        edges = (total[..., :-1] / total[..., -1:]).contiguous()
+        uniform = base_draws["uniform"].mT.double().clamp_max(largest_level(base_draws["uniform"]))
+        uniform = uniform.expand(*edges.shape[:-1], -1).contiguous()
+        chosen = torch.searchsorted(edges, uniform, right=True)
+        log_chosen = probability.gather(-1, chosen).log().sum(-2)
+        return orders[chosen].mT, torch.exp(0.5 * (log_chosen - log_chosen.detach()))
+
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
+        z = self._concentration(x, hyperparameters)
+        exponent = x.new_zeros(())
+        for k in range(x.shape[-1]):
+            difference = factor * (x[..., :, None, k] - y[..., None, :, k])
+            exponent = exponent + z[..., k, None, None] * (1.0 - torch.cos(difference))
+        return torch.exp(-exponent)
+
+    def _concentration(self, like: Tensor, hyperparameters: dict[str, Tensor]) -> Tensor:
+        z = hyperparameters.get("concentration", like.new_ones(1))
+        return z.expand(*z.shape[:-1], like.shape[-1])

@@ -1,0 +1,44 @@
+"""The spectral law of the rational quadratic kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Generator, Tensor
+
+from ... import _checks, sampling
+from .base import IsotropicSpectrum
+from .gamma_root import GammaRoot
+
+
+@dataclass(frozen=True)
+class RationalQuadratic(IsotropicSpectrum):
+    r"""Normal frequencies times the root of a gamma variable, of :math:`k = (1 + \|x - y\|^2/(2 \alpha))^{-\alpha}`.
+
+    :param alpha: the shape, unless the hyperparameters have another one (...,), which gradients flow through.
+    """
+
+    exact_kernel = "gpytorch.kernels.RQKernel"
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        _checks.positive("alpha", self.alpha)
+
+    def with_directions(self, directions: Tensor, dim: int, generator: Generator | None) -> dict[str, Tensor]:
+        base = super().with_directions(directions, dim, generator)
+        return base | {"uniform": sampling.uniform((len(directions),), generator)}
+
+    def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
+        return sampling.chi(dim, (width,), generator)
+
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        alpha = self._alpha(base_draws["weight"], hyperparameters)
+        root = GammaRoot.apply(alpha[..., None], base_draws["uniform"])
+        return (root / alpha[..., None].sqrt())[..., None] * base_draws["weight"], None
+
+    def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
+        alpha = self._alpha(distance, hyperparameters)[..., None, None]
+        return (1.0 + distance.square() / (2.0 * alpha)) ** -alpha
+
+    def _alpha(self, like: Tensor, hyperparameters: dict[str, Tensor]) -> Tensor:
+        return hyperparameters["alpha"] if "alpha" in hyperparameters else like.new_tensor(self.alpha)

@@ -1,0 +1,46 @@
+"""Cholesky factors of Hermitian positive definite matrices, and their determinants."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .complex_numbers import check_square, real_part
+
+
+def cholesky(matrix: Tensor) -> Tensor:
+    """Lower Cholesky factor of (a batch of) Hermitian positive definite matrices.
+
+    :param matrix: (..., D, D), real or complex.
+    :returns: the (..., D, D) lower triangular factor.
+    :raises ValueError: where a matrix is not positive definite to working precision.
+    """
+    factor, info = torch.linalg.cholesky_ex(check_square(matrix))
+    return check_factor(factor, info)
+
+
+def cholesky_(matrix: Tensor, out: Tensor) -> Tensor:
+    """Lower Cholesky factor of one matrix, written to ``out``, without gradients.
+
+    :param matrix: (D, D), Hermitian positive definite.
+    :param out: (D, D), in column-major order where no copy is to be made.
+    :raises ValueError: where the matrix is not positive definite to working precision.
+    """
+    info = torch.empty((), dtype=torch.int32, device=matrix.device)
+    torch.linalg.cholesky_ex(matrix, out=(out, info))
+    return check_factor(out, info)
+
+
+def check_factor(factor: Tensor, info: Tensor) -> Tensor:
+    """Return a Cholesky factor, or raise a ValueError where LAPACK says that there is none."""
+    if bool((info != 0).any()) or not bool(torch.isfinite(real_part(factor.diagonal(dim1=-2, dim2=-1))).all()):
+        raise ValueError(
+            "expected a positive definite matrix, got one that is not to working precision; the noise is too small "
+            "for the scale of the kernel, or inputs or parameters are not finite: raise the noise or rescale the data"
+        )
+    return factor
+
+
+def log_determinant(factor: Tensor) -> Tensor:
+    """Logarithm of the determinant of L L^H from the Cholesky factor L, shape (...)."""
+    return 2.0 * real_part(check_square(factor, "factor").diagonal(dim1=-2, dim2=-1)).log().sum(-1)

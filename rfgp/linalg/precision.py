@@ -1,0 +1,54 @@
+"""Which products are accurate enough in float32, and which matrices lose digits in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .complex_numbers import real_part
+
+FLOAT32_NOISE = 1e-2
+"""Gram products are taken in float32 where the noise exceeds this share of the largest variance of the function."""
+
+_SAMPLE = 64
+
+
+def sample_rows(rows: Tensor) -> Tensor:
+    """At most some hundred evenly spaced rows of (..., N, D), which stand for all of them."""
+    return rows.detach()[..., :: max(1, rows.shape[-2] // _SAMPLE), :]
+
+
+def largest_square(features: Tensor) -> float:
+    """The largest squared norm of the rows of features (..., N, D)."""
+    return float(torch.linalg.vector_norm(features.detach(), dim=-1).max()) ** 2
+
+
+def product_dtype(dtype: torch.dtype, noise: float, variance: Callable[[], float]) -> torch.dtype:
+    r"""The dtype of Gram products: float64, or float32 for float32 features where the noise drowns their rounding.
+
+    .. math:: B = I + \sum_i \overline{\phi_i} \phi_i^\top / s, \qquad s > 10^{-2} \max_i \|\phi_i\|^2
+
+    The smallest eigenvalue of B is one. A row whose products are rounded to float32 changes B by about
+    :math:`\epsilon \|\phi_i\|^2 / s`, with other signs than the next. What decides is therefore the noise relative to
+    the variance of the function, in whatever units.
+
+    :param dtype: the dtype of the features.
+    :param noise: the smallest noise variance s.
+    :param variance: gives the largest variance :math:`\|\phi_i\|^2`, output scale included, of some rows; called for
+        float32 features only.
+
+    >>> product_dtype(torch.float32, 0.1, lambda: 1.0), product_dtype(torch.float32, 0.1, lambda: 20.0)
+    (torch.float32, torch.float64)
+    """
+    is_single = dtype.to_real() == torch.float32
+    return torch.float32 if is_single and noise > FLOAT32_NOISE * variance() else torch.float64
+
+
+def is_ill_conditioned(diagonal: Tensor) -> bool:
+    r"""Whether half of the digits of float64 are lost to a matrix whose smallest eigenvalue is one or more.
+
+    :param diagonal: its diagonal, (..., D), whose largest entry is a lower bound of the condition number.
+    """
+    return float(real_part(diagonal.detach()).max()) > torch.finfo(torch.float64).eps ** -0.5
