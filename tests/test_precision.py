@@ -74,7 +74,8 @@ def products(monkeypatch, function):
         return add(gram, cross, features, targets, weights, product_dtype)
 
     with monkeypatch.context() as patch:
-        patch.setattr(linalg, "add_gram_", recording)
+        for module in (linalg, linalg.gram_matrix):
+            patch.setattr(module, "add_gram_", recording)
         function()
     return used
 
