@@ -29,6 +29,7 @@ from rfgp import (
     diagnostics,
     distributions,
     features,
+    inference,
     kernels,
     likelihoods,
     linalg,
@@ -38,7 +39,6 @@ from rfgp import (
     sampling,
     selection,
     simplex,
-    statistics,
     study,
 )
 
@@ -90,7 +90,7 @@ LIGHT = features.OpticalFeatures(3, 8, generator=G)
 LINEAR = features.LinearFeatures(3)
 SERIES = features.FourierSeries(torch.tensor([[0], [1]]), torch.tensor([0.5, 0.5]))
 MACLAURIN = features.Maclaurin({1: LINEAR_SKETCH, 2: SKETCH}, COEFFICIENTS)
-STATISTICS = statistics.GramStatistics(3, 1).update(X, Y[:, None])
+STATISTICS = inference.GramStatistics(3, 1).update(X, Y[:, None])
 WIND = datasets.load_wind()
 
 DIRICHLET = likelihoods.DirichletClassificationLikelihood(num_classes=3)
@@ -980,36 +980,36 @@ LINALG_CALLS = [
 ]
 
 STATISTICS_CALLS = [
-    ("GramStatistics, num_features is two numbers", lambda: statistics.GramStatistics(torch.tensor([1, 2]), 1, 1)),
-    ("GramStatistics, num_features is complex", lambda: statistics.GramStatistics(1j, 1, 1)),
-    ("GramStatistics, num_features is None", lambda: statistics.GramStatistics(None, 1, 1)),
-    ("GramStatistics, num_features is a string", lambda: statistics.GramStatistics("8", 1, 1)),
-    ("GramStatistics, num_features is a half", lambda: statistics.GramStatistics(1.5, 1, 1)),
-    ("GramStatistics, num_targets is a string", lambda: statistics.GramStatistics(3, "8", 1)),
-    ("GramStatistics, num_targets is a half", lambda: statistics.GramStatistics(3, 1.5, 1)),
-    ("GramStatistics, num_targets is zero", lambda: statistics.GramStatistics(3, 0, 1)),
-    ("GramStatistics, num_targets is negative", lambda: statistics.GramStatistics(3, -1, 1)),
-    ("GramStatistics, num_targets is True", lambda: statistics.GramStatistics(3, True, 1)),
-    ("GramStatistics, num_groups is zero", lambda: statistics.GramStatistics(3, 1, 0)),
-    ("GramStatistics, num_groups is negative", lambda: statistics.GramStatistics(3, 1, -1)),
-    ("GramStatistics, num_groups is True", lambda: statistics.GramStatistics(3, 1, True)),
-    ("GramStatistics, num_groups is NaN", lambda: statistics.GramStatistics(3, 1, math.nan)),
-    ("GramStatistics, num_groups is infinite", lambda: statistics.GramStatistics(3, 1, math.inf)),
-    ("GramStatistics, is_complex is None", lambda: statistics.GramStatistics(3, 1, 1, is_complex=None)),
-    ("GramStatistics, is_complex is two", lambda: statistics.GramStatistics(3, 1, 1, is_complex=2)),
-    ("GramStatistics, is_complex is a string", lambda: statistics.GramStatistics(3, 1, 1, is_complex="no")),
-    ("GramStatistics: None", lambda: statistics.GramStatistics(3, 1, 1, has_complex_targets=None)),
-    ("GramStatistics, has_complex_targets is two", lambda: statistics.GramStatistics(3, 1, 1, has_complex_targets=2)),
-    ("GramStatistics: a string", lambda: statistics.GramStatistics(3, 1, 1, has_complex_targets="no")),
+    ("GramStatistics, num_features is two numbers", lambda: inference.GramStatistics(torch.tensor([1, 2]), 1, 1)),
+    ("GramStatistics, num_features is complex", lambda: inference.GramStatistics(1j, 1, 1)),
+    ("GramStatistics, num_features is None", lambda: inference.GramStatistics(None, 1, 1)),
+    ("GramStatistics, num_features is a string", lambda: inference.GramStatistics("8", 1, 1)),
+    ("GramStatistics, num_features is a half", lambda: inference.GramStatistics(1.5, 1, 1)),
+    ("GramStatistics, num_targets is a string", lambda: inference.GramStatistics(3, "8", 1)),
+    ("GramStatistics, num_targets is a half", lambda: inference.GramStatistics(3, 1.5, 1)),
+    ("GramStatistics, num_targets is zero", lambda: inference.GramStatistics(3, 0, 1)),
+    ("GramStatistics, num_targets is negative", lambda: inference.GramStatistics(3, -1, 1)),
+    ("GramStatistics, num_targets is True", lambda: inference.GramStatistics(3, True, 1)),
+    ("GramStatistics, num_groups is zero", lambda: inference.GramStatistics(3, 1, 0)),
+    ("GramStatistics, num_groups is negative", lambda: inference.GramStatistics(3, 1, -1)),
+    ("GramStatistics, num_groups is True", lambda: inference.GramStatistics(3, 1, True)),
+    ("GramStatistics, num_groups is NaN", lambda: inference.GramStatistics(3, 1, math.nan)),
+    ("GramStatistics, num_groups is infinite", lambda: inference.GramStatistics(3, 1, math.inf)),
+    ("GramStatistics, is_complex is None", lambda: inference.GramStatistics(3, 1, 1, is_complex=None)),
+    ("GramStatistics, is_complex is two", lambda: inference.GramStatistics(3, 1, 1, is_complex=2)),
+    ("GramStatistics, is_complex is a string", lambda: inference.GramStatistics(3, 1, 1, is_complex="no")),
+    ("GramStatistics: None", lambda: inference.GramStatistics(3, 1, 1, has_complex_targets=None)),
+    ("GramStatistics, has_complex_targets is two", lambda: inference.GramStatistics(3, 1, 1, has_complex_targets=2)),
+    ("GramStatistics: a string", lambda: inference.GramStatistics(3, 1, 1, has_complex_targets="no")),
     ("STATISTICS.merge, other is a tensor", lambda: STATISTICS.merge(X)),
     ("STATISTICS.merge, other is None", lambda: STATISTICS.merge(None)),
     ("STATISTICS.merge, other is a string", lambda: STATISTICS.merge("a")),
     ("STATISTICS.merge, other is a number", lambda: STATISTICS.merge(0)),
-    ("GramStatistics.concatenate, parts is empty", lambda: statistics.GramStatistics.concatenate([])),
-    ("GramStatistics.concatenate, parts is a number", lambda: statistics.GramStatistics.concatenate(0)),
-    ("GramStatistics.concatenate, parts is None inside", lambda: statistics.GramStatistics.concatenate([None])),
-    ("GramStatistics.concatenate, parts is a tensor", lambda: statistics.GramStatistics.concatenate(X)),
-    ("GramStatistics.concatenate, parts is None", lambda: statistics.GramStatistics.concatenate(None)),
+    ("GramStatistics.concatenate, parts is empty", lambda: inference.GramStatistics.concatenate([])),
+    ("GramStatistics.concatenate, parts is a number", lambda: inference.GramStatistics.concatenate(0)),
+    ("GramStatistics.concatenate, parts is None inside", lambda: inference.GramStatistics.concatenate([None])),
+    ("GramStatistics.concatenate, parts is a tensor", lambda: inference.GramStatistics.concatenate(X)),
+    ("GramStatistics.concatenate, parts is None", lambda: inference.GramStatistics.concatenate(None)),
 ]
 
 PLOTS_CALLS = [
@@ -1175,14 +1175,14 @@ SUMS_CALLS = [
     ("subtract, x is a number", lambda: STATISTICS.subtract(0)),
     ("subtract, x is a tensor", lambda: STATISTICS.subtract(X)),
     ("subtract, x is a class", lambda: STATISTICS.subtract(RBFKernel)),
-    ("from_state_dict, x is None", lambda: statistics.GramStatistics.from_state_dict(None)),
-    ("from_state_dict, x is a string", lambda: statistics.GramStatistics.from_state_dict("a")),
-    ("from_state_dict, x is a number", lambda: statistics.GramStatistics.from_state_dict(0)),
-    ("from_state_dict, x is a tensor", lambda: statistics.GramStatistics.from_state_dict(X)),
-    ("from_state_dict, x is a class", lambda: statistics.GramStatistics.from_state_dict(RBFKernel)),
-    ("load, x is a", lambda: statistics.GramStatistics.load("/tmp")),
-    ("load, x is 0", lambda: statistics.GramStatistics.load(0.5)),
-    ("load, x is none", lambda: statistics.GramStatistics.load(None)),
+    ("from_state_dict, x is None", lambda: inference.GramStatistics.from_state_dict(None)),
+    ("from_state_dict, x is a string", lambda: inference.GramStatistics.from_state_dict("a")),
+    ("from_state_dict, x is a number", lambda: inference.GramStatistics.from_state_dict(0)),
+    ("from_state_dict, x is a tensor", lambda: inference.GramStatistics.from_state_dict(X)),
+    ("from_state_dict, x is a class", lambda: inference.GramStatistics.from_state_dict(RBFKernel)),
+    ("load, x is a", lambda: inference.GramStatistics.load("/tmp")),
+    ("load, x is 0", lambda: inference.GramStatistics.load(0.5)),
+    ("load, x is none", lambda: inference.GramStatistics.load(None)),
 ]
 
 COMPLEX_LIKELIHOOD_CALLS = [
