@@ -270,8 +270,8 @@ def draw(result: dict[str, Any], out: Any) -> None:
         label = "1 - R²" if is_quadratic else "R²"
         for kind in kinds(setting):
             i = KINDS.index(kind)
-            features = {"color": plots.COLOURS[i], "marker": plots.MARKERS[i]}
-            exact = {"color": plots.COLOURS[i], "marker": plots.MARKERS[i], "mfc": "white", "linestyle": "--"}
+            features = {"color": plots.COLORS[i], "marker": plots.MARKERS[i]}
+            exact = {"color": plots.COLORS[i], "marker": plots.MARKERS[i], "mfc": "white", "linestyle": "--"}
             by_width = line(result, setting, kind, FIXED_ROWS, None)
             by_rows = line(result, setting, kind, None, str(FIXED_FREQUENCIES))
             of_exact = line(result, setting, kind, None, "exact")
@@ -285,7 +285,7 @@ def draw(result: dict[str, Any], out: Any) -> None:
             if FIXED_ROWS in of_exact.x:
                 level = mean_and_error(score(of_exact.r2)[of_exact.x.index(FIXED_ROWS)])[0]
                 axes[row, 0].axhline(
-                    level, color=plots.COLOURS[i], linestyle="--", linewidth=1.2, label=f"{kind}, exact"
+                    level, color=plots.COLORS[i], linestyle="--", linewidth=1.2, label=f"{kind}, exact"
                 )
             for ax, ours, theirs in (
                 (axes[row, 1], score(by_rows.r2), score(of_exact.r2)),

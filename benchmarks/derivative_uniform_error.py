@@ -321,7 +321,7 @@ def draw_widths(ax: Any, errors: Errors) -> None:
     """Errors of a second derivative against m, one line per diameter, and the slope of -1/2."""
     for i in range(len(errors.diameters) - 1, -1, -2):
         mean, error = zip(*(mean_and_error(column.tolist()) for column in errors.values[:, :, i].T), strict=True)
-        style = {"color": plots.COLOURS[i], "marker": plots.MARKERS[i % len(plots.MARKERS)], "markersize": 4.0}
+        style = {"color": plots.COLORS[i], "marker": plots.MARKERS[i % len(plots.MARKERS)], "markersize": 4.0}
         ax.errorbar(errors.m, mean, yerr=error, label=f"|S| = {errors.diameters[i]}", linewidth=1.2, **style)
     start = 0.75 * errors.values[:, 0, (len(errors.diameters) - 1) % 2].mean()
     ax.plot(
@@ -340,9 +340,9 @@ def draw_growth(ax: Any, every: list[Errors]) -> None:
         mean, error = zip(*(mean_and_error(column.tolist()) for column in squares.T), strict=True)
         log_size = np.log(errors.diameters)
         line = np.polyval(np.polyfit(log_size, mean, 1), log_size)
-        style = {"color": plots.COLOURS[i], "marker": plots.MARKERS[i], "linestyle": "", "markersize": 4.0}
+        style = {"color": plots.COLORS[i], "marker": plots.MARKERS[i], "linestyle": "", "markersize": 4.0}
         ax.errorbar(errors.diameters, mean, yerr=error, label=errors.derivative.name, **style)
-        ax.plot(errors.diameters, line, color=plots.COLOURS[i], linewidth=0.9)
+        ax.plot(errors.diameters, line, color=plots.COLORS[i], linewidth=0.9)
     first = every[0]
     reference = first.dim * np.log(first.diameters / first.diameters[0])
     ax.plot(first.diameters, reference, "--", color=plots.EXACT, linewidth=1.0, label=f"slope d = {first.dim}")
@@ -356,7 +356,7 @@ def draw_collapse(ax: Any, every: list[Errors]) -> None:
     for i, errors in enumerate(every):
         x = np.sqrt(np.log(errors.diameters) / errors.m[:, None])
         y = errors.values.mean(0) / errors.derivative.sigma
-        style = {"color": plots.COLOURS[i], "marker": plots.MARKERS[i], "linestyle": "", "markersize": 3.5}
+        style = {"color": plots.COLORS[i], "marker": plots.MARKERS[i], "linestyle": "", "markersize": 3.5}
         ax.plot(x.ravel(), y.ravel(), label=errors.derivative.name, alpha=0.8, markeredgewidth=0.0, **style)
     dim = every[0].dim
     ends = np.array([x.min(), x.max()])

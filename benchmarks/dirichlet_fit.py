@@ -240,23 +240,23 @@ def draw(result: dict[str, Any], out: Path) -> None:
     bottom = [0.0] * len(bars)
     for index, part in enumerate(parts):
         heights = [values[index] for values in bars.values()]
-        axes[0].bar(labels, heights, 0.6, bottom, label=part, color=plots.COLOURS[index])
+        axes[0].bar(labels, heights, 0.6, bottom, label=part, color=plots.COLORS[index])
         bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
     axes[0].bar_label(axes[0].containers[-1], [f"{total / reference:.2f} x" for total in bottom], padding=2)
     axes[0].set(title=f"fit, N = {result['rows']:,}, C = {result['classes']}", ylabel="seconds")
     axes[0].legend(frameon=False, fontsize="small", loc="upper left")
-    colours = dict(zip(STEPS, plots.COLOURS, strict=False))
+    colors = dict(zip(STEPS, plots.COLORS, strict=False))
     step = result["step"]
-    bar = axes[1].bar(list(step["seconds"]), list(step["seconds"].values()), 0.5, color=list(colours.values()))
+    bar = axes[1].bar(list(step["seconds"]), list(step["seconds"].values()), 0.5, color=list(colors.values()))
     axes[1].bar_label(bar, fmt="%.1f s", padding=2)
     axes[1].set(title=f"evidence and gradient, N = {step['rows']:,}", ylabel="seconds")
     for name, records in result["survival"].items():
         survived = [r for r in records if r["status"] == "ok"]
         x, y = [r["rows"] for r in survived], [r["seconds"] for r in survived]
-        axes[2].plot(x, y, color=colours[name], marker="o", label=name)
+        axes[2].plot(x, y, color=colors[name], marker="o", label=name)
         if x and len(survived) < len(records):
             stop = records[-1]
-            style = {"color": colours[name], "marker": "x", "markersize": 9, "linestyle": "none"}
+            style = {"color": colors[name], "marker": "x", "markersize": 9, "linestyle": "none"}
             axes[2].plot(stop["rows"], y[-1], label=f"{name}: {stop['status']}", **style)
     axes[2].set(xscale="log", yscale="log", xlabel="rows N", ylabel="seconds")
     axes[2].set_title(f"evidence and gradient within {result['limits']['memory_gib']:g} GiB")

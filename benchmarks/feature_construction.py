@@ -192,7 +192,7 @@ def standard_error(values: list[float]) -> float:
 
 
 def draw(result: dict[str, Any], out: Path) -> None:
-    """Time against width, and error against time: a colour per method, dashes for CtR, a marker per implementation."""
+    """Time against width, and error against time: a color per method, dashes for CtR, a marker per implementation."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     cells, widths = result["cells"], result["widths"]
@@ -228,7 +228,7 @@ def _style(name: str) -> dict[str, Any]:
     implementation, _, short = name.rpartition(" ")
     method, _, form = short.partition(":")
     return {
-        "color": plots.COLOURS[list(SKETCHES).index(method)],
+        "color": plots.COLORS[list(SKETCHES).index(method)],
         "marker": {"": "o", SKLEARN.strip(): "s", RESEARCH.strip(): "^"}[implementation],
         "linestyle": "--" if form == "ctr" else "-",
         "linewidth": 1.3,

@@ -200,7 +200,7 @@ def draw(result, out):
         for row, name in enumerate(names):
             ax = axes[row, column]
             band(ax, grid, exact, plots.EXACT, "exact", filled=True)
-            band(ax, grid, case["curves"][name], plots.COLOURS[row], name)
+            band(ax, grid, case["curves"][name], plots.COLORS[row], name)
             ax.plot(case["x"], case["y"], ".", color="0.6", markersize=2, zorder=0)
             spread = np.abs(np.array(exact[0])).max() + 2.2 * max(exact[1])
             ax.set_ylim(-spread, spread)
@@ -234,15 +234,15 @@ def draw(result, out):
     save_figure(figure, out)
 
 
-def band(ax, grid, curve, colour, label, filled=False):
+def band(ax, grid, curve, color, label, filled=False):
     """Mean and two standard deviations."""
     mean, deviation = np.array(curve[0]), 2.0 * np.array(curve[1])
-    ax.plot(grid, mean, color=colour, linewidth=1.2, linestyle="-" if filled else "--", label=label)
+    ax.plot(grid, mean, color=color, linewidth=1.2, linestyle="-" if filled else "--", label=label)
     if filled:
-        ax.fill_between(grid, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0)
+        ax.fill_between(grid, mean - deviation, mean + deviation, color=color, alpha=0.15, linewidth=0)
     else:
-        ax.plot(grid, mean - deviation, color=colour, linewidth=0.8)
-        ax.plot(grid, mean + deviation, color=colour, linewidth=0.8)
+        ax.plot(grid, mean - deviation, color=color, linewidth=0.8)
+        ax.plot(grid, mean + deviation, color=color, linewidth=0.8)
 
 
 def main() -> None:

@@ -604,9 +604,7 @@ def panels(result, columns, out):
                 gaps = [value_of(run[name], measure) - value_of(run[other], measure) for run in runs]
                 mean, error = mean_and_error(gaps)
                 place = order.index(name.removeprefix("exact ")) + (0.15 if is_exact else -0.15)
-                style = (
-                    {"color": plots.EXACT, "marker": "D"} if is_exact else {"color": plots.COLOURS[0], "marker": "o"}
-                )
+                style = {"color": plots.EXACT, "marker": "D"} if is_exact else {"color": plots.COLORS[0], "marker": "o"}
                 label = "exact" if is_exact else "features"
                 ax.errorbar(mean, place, xerr=error, markersize=4.5, capsize=2, linestyle="none", label=label, **style)
                 ends.append((mean, place, error))

@@ -209,7 +209,7 @@ def draw(result: dict[str, Any], out: Any) -> None:
             at = [p + 0.17 * (i - 1.5) for p in positions]
             cells = [mean_and_error(values(result, 1, f"{name}/{measure}/{d}")) for d in FREQUENCIES[1]]
             mean, error = zip(*cells, strict=True)
-            style = {"color": plots.COLOURS[i], "marker": plots.MARKERS[i], "linestyle": "", "markersize": 5.0}
+            style = {"color": plots.COLORS[i], "marker": plots.MARKERS[i], "linestyle": "", "markersize": 5.0}
             ax.errorbar(at, mean, yerr=error, label=measure, capsize=2.0, **style)
             if f"{name}/{measure}" in PRINTED:
                 printed = [value for value, _ in PRINTED[f"{name}/{measure}"]]
@@ -219,18 +219,18 @@ def draw(result: dict[str, Any], out: Any) -> None:
         ax.set(title=f"Table 1, {name}", xlabel="frequencies D", ylabel="relative Frobenius error")
     ax = axes[0, 2]
     for i, name in enumerate([*MEASURES, "exact"]):
-        colour = plots.EXACT if name == "exact" else plots.COLOURS[i]
+        color = plots.EXACT if name == "exact" else plots.COLORS[i]
         for j, frequencies in enumerate(FREQUENCIES[2]):
             found, at = values(result, 2, f"{name}/{frequencies}", "test"), j + 0.17 * (i - 2.0)
             jitter = [at + 0.05 * math.sin(9.0 * k) for k in range(len(found))]
-            ax.plot(jitter, found, linestyle="", marker=".", markersize=2.0, color=colour, alpha=0.35)
+            ax.plot(jitter, found, linestyle="", marker=".", markersize=2.0, color=color, alpha=0.35)
             label = name if j == 0 and name == "exact" else None
-            style = {"color": colour, "marker": plots.MARKERS[i], "linestyle": "", "markersize": 5.0}
+            style = {"color": color, "marker": plots.MARKERS[i], "linestyle": "", "markersize": 5.0}
             ax.plot(at, statistics.mean(found), label=label, **style)
-            ax.plot(at, statistics.median(found), marker="x", markersize=5.0, color=colour)
+            ax.plot(at, statistics.median(found), marker="x", markersize=5.0, color=color)
             if name in PRINTED_FIELD:
                 ax.plot(at, PRINTED_FIELD[name][j][0], marker="_", markersize=11.0, color=plots.EXACT)
-    ax.plot([], [], marker="x", linestyle="", color=plots.COLOURS[-1], label="median")
+    ax.plot([], [], marker="x", linestyle="", color=plots.COLORS[-1], label="median")
     ax.set_xticks(range(len(FREQUENCIES[2])), [str(d) for d in FREQUENCIES[2]])
     ax.set(title="Table 2, curl-free field", xlabel="frequencies D", ylabel="RMSE at held-out points", yscale="log")
     for ax in axes[0]:

@@ -242,22 +242,22 @@ def draw(result: dict[str, Any], out: Path) -> None:
     figure, (axes,) = plots.figure(1, 3, width=3.8, height=3.6)
     rows = result["rows"]
     for index, name in enumerate(("1 output", "10 outputs")):
-        axes[0].plot(rows["sizes"], rows["seconds"][name], marker="o", color=plots.COLOURS[index], label=name)
+        axes[0].plot(rows["sizes"], rows["seconds"][name], marker="o", color=plots.COLORS[index], label=name)
     axes[0].set(xscale="log", yscale="log", xlabel="rows N", ylabel="seconds", title="fit of the statistics")
     axes[0].legend(frameon=False, fontsize="small")
-    colours = dict(zip(STEPS, plots.COLOURS, strict=False))
+    colors = dict(zip(STEPS, plots.COLORS, strict=False))
     seconds = result["step"]["seconds"]
     labels = [name.replace(", ", ",\n") for name in seconds]
-    bars = axes[1].bar(labels, list(seconds.values()), 0.6, color=list(colours.values()))
+    bars = axes[1].bar(labels, list(seconds.values()), 0.6, color=list(colors.values()))
     axes[1].bar_label(bars, fmt="%.2f s", padding=2)
     axes[1].set(yscale="log", ylabel="seconds", title=f"evidence and gradient, N = {result['step']['rows']:,}")
     for name, records in result["survival"].items():
         survived = [r for r in records if r["status"] == "ok"]
         x, y = [r["rows"] for r in survived], [r["seconds"] for r in survived]
-        axes[2].plot(x, y, color=colours[name], marker="o", label=name)
+        axes[2].plot(x, y, color=colors[name], marker="o", label=name)
         if x and len(survived) < len(records):
             stop = records[-1]
-            style = {"color": colours[name], "marker": "x", "markersize": 9, "linestyle": "none"}
+            style = {"color": colors[name], "marker": "x", "markersize": 9, "linestyle": "none"}
             axes[2].plot(stop["rows"], y[-1], label=f"{name}: {stop['status']}", **style)
     axes[2].set(xscale="log", yscale="log", xlabel="rows N", ylabel="seconds")
     axes[2].set_title(f"the same within {result['limits']['memory_gib']:g} GiB")

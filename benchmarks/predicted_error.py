@@ -269,12 +269,12 @@ def draw(result: dict[str, Any], out: Path) -> None:
 
 
 def draw_errors(ax: Any, cells: dict[str, Any]) -> None:
-    for colour, marker, group in zip(plots.COLOURS, plots.MARKERS, GROUPS, strict=False):
+    for color, marker, group in zip(plots.COLORS, plots.MARKERS, GROUPS, strict=False):
         chosen = [c for key, c in cells.items() if group_of(key) == group]
         ratio = [c["mean"] / c["predicted"] for c in chosen]
         bars = [c["standard_error"] / c["predicted"] for c in chosen]
         style: dict[str, Any] = {
-            "color": colour,
+            "color": color,
             "marker": marker,
             "linestyle": "",
             "markersize": 4.0,
@@ -294,7 +294,7 @@ def draw_scores(ax: Any, cells: dict[str, Any]) -> None:
     ]
     edges = np.linspace(-6.0, 6.0, 25)
     labels = ["standard error reliable", "heavy tails"]
-    ax.hist(scores, bins=edges, stacked=True, color=[plots.COLOURS[0], plots.COLOURS[4]], label=labels, alpha=0.75)
+    ax.hist(scores, bins=edges, stacked=True, color=[plots.COLORS[0], plots.COLORS[4]], label=labels, alpha=0.75)
     normal = np.exp(-0.5 * edges**2) / math.sqrt(2.0 * math.pi) * (edges[1] - edges[0]) * len(cells)
     ax.plot(edges, normal, color=plots.EXACT, linewidth=1.2, label="standard normal")
     ax.set(xlabel="z (all below -6 in the first bar)", ylabel="cells")
@@ -302,14 +302,14 @@ def draw_scores(ax: Any, cells: dict[str, Any]) -> None:
 
 def draw_tails(ax: Any, cells: dict[str, Any]) -> None:
     shift = {form: 1.0 + 0.12 * (i - 1) for i, form in enumerate(FORMS)}
-    for colour, marker, form in zip(plots.COLOURS[5:], "v^s", FORMS, strict=False):
+    for color, marker, form in zip(plots.COLORS[5:], "v^s", FORMS, strict=False):
         chosen = [
             (int(key.split("/")[1].split()[1]) * shift[form], c["largest_to_mean"])
             for key, c in cells.items()
             if key.split("/")[1].startswith("polynomial") and key.endswith(f":{form}") and "spherical" not in key
         ]
         style: dict[str, Any] = {"marker": marker, "linestyle": "", "markersize": 4.5, "markeredgecolor": "white"}
-        ax.plot(*zip(*chosen, strict=True), color=colour, label=f"sketches, {form}", markeredgewidth=0.5, **style)
+        ax.plot(*zip(*chosen, strict=True), color=color, label=f"sketches, {form}", markeredgewidth=0.5, **style)
     ax.set(xscale="log", yscale="log", xlabel="degree of the polynomial", ylabel="largest squared error / mean")
     ticks = sorted({int(key.split("/")[1].split()[1]) for key in cells if key.split("/")[1].startswith("polynomial")})
     ax.set_xticks(ticks, [str(t) for t in ticks])

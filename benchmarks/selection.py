@@ -112,16 +112,16 @@ def report(cells):
 def draw(cells, out):
     """The error of the choice against that of the best method, and predicted against measured errors."""
     figure, axes = plots.figure(1, 2)
-    for kernel, colour in zip(KERNELS, plots.COLOURS, strict=False):
+    for kernel, color in zip(KERNELS, plots.COLORS, strict=False):
         chosen = [summary(found) for key, found in cells.items() if f"|{kernel}/" in key]
-        axes[0, 0].loglog([c[3] for c in chosen], [c[0] for c in chosen], "o", color=colour, markersize=4, label=kernel)
+        axes[0, 0].loglog([c[3] for c in chosen], [c[0] for c in chosen], "o", color=color, markersize=4, label=kernel)
         pairs = [
             (found["predicted"][method][0], statistics.fmean(errors))
             for key, found in cells.items()
             if f"|{kernel}/" in key
             for method, errors in found["measured"].items()
         ]
-        axes[0, 1].loglog(*zip(*pairs, strict=True), "o", color=colour, markersize=3)
+        axes[0, 1].loglog(*zip(*pairs, strict=True), "o", color=color, markersize=3)
     for ax, xlabel, ylabel in zip(
         axes[0], ["error of the best method", "predicted error"], ['error of "auto"', "measured error"], strict=True
     ):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import __version__, datasets, kernels, plots, study
+from . import __version__, _optional, datasets, kernels, plots, study
 from .datasets.sources import DATA_DIR_VARIABLE
 from .datasets.table import SUFFIXES
 
@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command.
 
-    :param argv: the arguments; those of the process where it is None.
+    :param argv: the arguments; default: those of the process.
     :returns: 0, or 2 after a message on stderr that says what is wrong; 130 where the user interrupts.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -75,20 +75,23 @@ def _parser() -> argparse.ArgumentParser:
     add("--kernel", default="polynomial:3", help="polynomial:p, linear, rbf, matern:nu or rq (default: %(default)s)")
     add(
         "--methods",
+        type=_names,
         help=f"auto or among {', '.join(kernels.METHODS)}, each with an optional :real, :complex or :ctr, separated by "
         "commas (default: those that suit the kernel)",
     )
     widths = ",".join(map(str, study.NUM_FEATURES))
-    add("--num-features", default=widths, help="numbers separated by commas (default: %(default)s)")
-    add("--seeds", default="5", help="the number of seeds (default: %(default)s)")
+    add("--num-features", type=_integers, default=widths, help="numbers separated by commas (default: %(default)s)")
+    add("--seeds", type=_integer, default=5, help="the number of seeds (default: %(default)s)")
     add(
         "--exact-limit",
-        default="1000",
+        type=_integer,
+        default=1000,
         help="the largest number of training rows of the exact model (default: %(default)s)",
     )
     add(
         "--alpha-epsilon",
-        default="0.01",
+        type=_number,
+        default=0.01,
         help="concentration of the Dirichlet likelihood outside the class (default: %(default)s)",
     )
     add("--out", default="study-results", help="directory of the results (default: %(default)s)")
@@ -97,15 +100,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _study(arguments: argparse.Namespace) -> int:
     plots.check_installed()
-    settings = {
-        "kernel": arguments.kernel,
-        "methods": None if arguments.methods is None else _list(arguments.methods),
-        "num_features": [_integer("--num-features", part) for part in _list(arguments.num_features)],
-        "num_seeds": _integer("--seeds", arguments.seeds),
-        "exact_limit": _integer("--exact-limit", arguments.exact_limit),
-        "alpha_epsilon": _number("--alpha-epsilon", arguments.alpha_epsilon),
-        "scaling": arguments.scaling,
-    }
+    _optional.require("pandas", "pandas", "means over seeds")
     dataset = _dataset(arguments)
     out = _directory(arguments.out)
     print(
@@ -113,7 +108,17 @@ def _study(arguments: argparse.Namespace) -> int:
         f"{dataset.x_train.shape[-1]} inputs" + (f", {dataset.num_classes} classes" if dataset.num_classes else ""),
         flush=True,
     )
-    result = study.run(dataset, **settings, progress=True)
+    result = study.run(
+        dataset,
+        kernel=arguments.kernel,
+        methods=arguments.methods,
+        num_features=arguments.num_features,
+        num_seeds=arguments.seeds,
+        exact_limit=arguments.exact_limit,
+        alpha_epsilon=arguments.alpha_epsilon,
+        scaling=arguments.scaling,
+        progress=True,
+    )
     paths = result.save(out)
     print(f"exact model on {result.data['exact_rows']:,} rows: {result.training}\n\n{result.table()}\n")
     for path in paths:
@@ -156,25 +161,29 @@ def _directory(name: str) -> Path:
     return out
 
 
-def _list(text: str) -> list[str]:
+def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _integer(option: str, text: str) -> int:
+def _integers(text: str) -> list[int]:
+    return [_integer(part) for part in _names(text)]
+
+
+def _integer(text: str) -> int:
     if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) == 0:
-        raise ValueError(
-            f"expected a positive integer for {option}, got {text[:40]!r}; choose one of up to {_MOST_DIGITS} digits"
+        raise argparse.ArgumentTypeError(
+            f"expected a positive integer, got {text[:40]!r}; choose one of up to {_MOST_DIGITS} digits"
         )
     return int(text)
 
 
-def _number(option: str, text: str) -> float:
+def _number(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise ValueError(f"expected a positive number for {option}, got {text!r}; choose another")
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text[:40]!r}; choose another")
     return value
 
 

@@ -9,20 +9,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.interpolate import RegularGridInterpolator
 
-from . import _checks
+from . import _checks, _optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#666666")
-"""Okabe and Ito's colours, which most colour-blind readers tell apart; methods take them in order."""
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#666666")
+"""Okabe and Ito's colors, which most color-blind readers tell apart; methods take them in order."""
 
 MARKERS = "os^Dv<>p"
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1)))
 EXACT = "#222222"
-_APART = 0.02  # octaves between neighbouring methods
+_APART = 0.02  # octaves between neighboring methods
 _STEPS = {
     4.0: (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0),
     12.0: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
@@ -36,7 +37,7 @@ class Curve:
 
     :param x: abscissae, (K,).
     :param y: means, (K,).
-    :param error: standard errors of the means, (K,), NaN where there are none; no error bars where it is None.
+    :param error: standard errors of the means, (K,), NaN where there are none; default: no error bars.
     """
 
     x: Any
@@ -64,13 +65,7 @@ def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> 
 
 def check_installed() -> None:
     """Raise an ImportError that says what to do where matplotlib is missing."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ImportError(
-            "expected matplotlib for figures, got none; install the extra study, from a checkout by "
-            "pip install '.[study]'"
-        ) from None
+    _optional.require("matplotlib", "matplotlib", "figures")
 
 
 def comparison(
@@ -87,7 +82,7 @@ def comparison(
 ) -> Axes:
     """One line per method, with its standard errors, and dashed lines for the exact model.
 
-    Colours and markers follow the order of the methods, so that panels with the same methods agree. Means that are not
+    Colors and markers follow the order of the methods, so that panels with the same methods agree. Means that are not
     finite, or not positive on a logarithmic axis, leave a gap. On an abscissa of base 2 the methods stand slightly
     apart, so that none hides another.
 
@@ -99,7 +94,7 @@ def comparison(
     :param ylabel: the label of the ordinate.
     :param log_x: the base of a logarithmic abscissa, None for a linear one; base 2 labels every abscissa.
     :param log_y: whether the ordinate is logarithmic.
-    :param ax: the axes to draw in; new ones where it is None.
+    :param ax: the axes to draw in; default: new ones.
     :returns: the axes.
     :raises ValueError: where the arrays of a method have different lengths.
     """
@@ -124,9 +119,9 @@ def comparison(
             np.where(drawn, y, np.nan),
             yerr=np.where(np.isfinite(error) & drawn, error, 0.0),
             label=name,
-            color=COLOURS[i % len(COLOURS)],
+            color=COLORS[i % len(COLORS)],
             marker=MARKERS[i % len(MARKERS)],
-            linestyle=LINES[i // len(COLOURS) % len(LINES)],
+            linestyle=LINES[i // len(COLORS) % len(LINES)],
             linewidth=1.4,
             markersize=4.5,
             markeredgecolor="white",
@@ -175,7 +170,7 @@ def vector_field(
     *,
     label: str | None = "standard deviation",
     limits: tuple[float, float] | None = None,
-    colour: str = EXACT,
+    color: str = EXACT,
     density: float = 1.2,
     ax: Axes | None = None,
 ) -> Axes:
@@ -188,12 +183,12 @@ def vector_field(
         scattered points (N, 2).
     :param velocity: the field, of the same shape.
     :param variance: its variances, of the same shape or of one dimension less; those of two components are added. The
-        map shows their root. There is none where it is None.
-    :param label: the label of the colour bar of the map; no bar where it is None.
-    :param limits: the smallest and the largest value of the map; those of the data where it is None.
-    :param colour: the colour of streamlines or arrows.
+        map shows their root; default: no map.
+    :param label: the label of the color bar of the map, None for no bar.
+    :param limits: the smallest and the largest value of the map; default: those of the data.
+    :param color: the color of streamlines or arrows.
     :param density: how close streamlines are.
-    :param ax: the axes to draw in; new ones where it is None.
+    :param ax: the axes to draw in; default: new ones.
     :returns: the axes.
     :raises ValueError: where shapes disagree, or the points are not those of a grid.
     """
@@ -210,17 +205,17 @@ def vector_field(
         spread = _array(variance, "variance")
         spread = np.sqrt(spread.sum(-1) if spread.shape == place.shape else spread)
         scalar_field(
-            place, spread, label=label, limits=limits or (np.nanmin(spread), np.nanmax(spread)), colours="YlGnBu", ax=ax
+            place, spread, label=label, limits=limits or (np.nanmin(spread), np.nanmax(spread)), colors="YlGnBu", ax=ax
         )
     speed = np.hypot(arrows[..., 0], arrows[..., 1])
     if place.ndim == 2:
-        ax.quiver(*place.T, *arrows.T, color=colour, angles="xy", pivot="mid", width=0.003, zorder=2)
+        ax.quiver(*place.T, *arrows.T, color=color, angles="xy", pivot="mid", width=0.003, zorder=2)
     else:
         x, y = _axes_of(place)
         even = np.linspace(x.min(), x.max(), len(x)), np.linspace(y.min(), y.max(), len(y))
-        u, v, size = (_resampled(part, x, y, *even) for part in (arrows[..., 0], arrows[..., 1], speed))
+        u, v, size = np.moveaxis(_resampled(np.dstack([arrows, speed]), x, y, *even), -1, 0)
         width = 0.3 + 1.5 * size / max(float(size.max()), 1e-300)
-        lines = ax.streamplot(*even, u, v, color=colour, linewidth=width, density=density, arrowsize=0.8)
+        lines = ax.streamplot(*even, u, v, color=color, linewidth=width, density=density, arrowsize=0.8)
         lines.lines.set_zorder(2)
     return _map_axes(ax, place)
 
@@ -232,23 +227,23 @@ def scalar_field(
     levels: int | Sequence[float] | None = None,
     label: str | None = None,
     limits: tuple[float, float] | None = None,
-    colours: str = "RdBu_r",
+    colors: str = "RdBu_r",
     ax: Axes | None = None,
 ) -> Axes:
-    """A function in the plane as a map of colours, with contour lines if wanted.
+    """A function in the plane as a map of colors, with contour lines if wanted.
 
     :param points: a grid (R, C, 2) as in :func:`vector_field`, or scattered points (N, 2), which are triangulated.
     :param values: the function, (R, C) or (N,); on a grid, where it is NaN nothing is drawn.
-    :param levels: contour lines, as a number or as their values; none where it is None.
-    :param label: the label of the colour bar; no bar where it is None.
-    :param limits: the values of the first and of the last colour; symmetric about zero where it is None.
-    :param colours: a colour map of matplotlib.
-    :param ax: the axes to draw in; new ones where it is None.
+    :param levels: contour lines, as a number or as their values; default: none.
+    :param label: the label of the color bar; default: no bar.
+    :param limits: the values of the first and of the last color; default: symmetric about zero.
+    :param colors: a color map of matplotlib.
+    :param ax: the axes to draw in; default: new ones.
     :returns: the axes.
     :raises ValueError: where shapes disagree, or the points are not those of a grid.
     """
     place, z = _array(points, "points"), _array(values, "values")
-    _check_colours(colours)
+    _check_colors(colors)
     _check_limits(limits)
     if isinstance(levels, str) or not isinstance(levels, Sequence | np.ndarray | None):
         _checks.positive_integer("levels", levels)
@@ -260,7 +255,7 @@ def scalar_field(
     ax = _axes(ax)
     largest = float(np.nanmax(np.abs(z)))
     low, high = (-largest, largest) if limits is None else limits
-    options: dict[str, Any] = {"cmap": colours, "vmin": low, "vmax": high, "zorder": 0, "rasterized": True}
+    options: dict[str, Any] = {"cmap": colors, "vmin": low, "vmax": high, "zorder": 0, "rasterized": True}
     lines: dict[str, Any] = {"levels": levels, "colors": EXACT, "linewidths": 0.6, "zorder": 1}
     if z.ndim == 2:
         x, y = _axes_of(place)
@@ -297,7 +292,7 @@ def _check_limits(limits: Any) -> None:
 
 
 def _axes(ax: Any) -> Axes:
-    """The axes, or new ones where it is None."""
+    """The axes, by default new ones."""
     if ax is None:
         return figure(1, 1)[1][0, 0]
     check_installed()
@@ -307,12 +302,12 @@ def _axes(ax: Any) -> Axes:
     return ax
 
 
-def _check_colours(name: Any) -> None:
+def _check_colors(name: Any) -> None:
     check_installed()
     import matplotlib
 
     if name not in list(matplotlib.colormaps):
-        raise ValueError(f'expected the name of a colour map of matplotlib, got {name!r}; such as "viridis"')
+        raise ValueError(f'expected the name of a color map of matplotlib, got {name!r}; such as "viridis"')
 
 
 def _axes_of(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -327,10 +322,9 @@ def _axes_of(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _resampled(values: np.ndarray, x: np.ndarray, y: np.ndarray, to_x: np.ndarray, to_y: np.ndarray) -> np.ndarray:
-    """Values on a grid interpolated linearly to another one, with coordinates in any order."""
+    """Values (R, C, ...) on a grid interpolated linearly to another one, with coordinates in any order."""
     i, j = x.argsort(), y.argsort()
-    rows = np.stack([np.interp(to_x, x[i], row) for row in values[:, i]])
-    return np.stack([np.interp(to_y, y[j], column) for column in rows[j].T], axis=-1)
+    return RegularGridInterpolator((y[j], x[i]), values[j][:, i])(tuple(np.meshgrid(to_y, to_x, indexing="ij")))
 
 
 def _map_axes(ax: Axes, place: np.ndarray) -> Axes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import scipy.linalg
 import torch
 from torch import Tensor
 
@@ -17,9 +18,11 @@ def simplex_code(num_classes: int, dtype: torch.dtype | None = None, device: tor
     .. math:: B_2 = \begin{pmatrix} 1 & -1 \end{pmatrix}, \qquad B_{p+1} = \begin{pmatrix} 1 & u^\top \\
         0 & \sqrt{1 - p^{-2}}\, B_p \end{pmatrix}, \qquad u = -\tfrac1p 1 \in R^p
 
+    These are the columns of Helmert's matrix, in reverse order and scaled.
+
     :param num_classes: the number of classes p + 1, at least two.
-    :param dtype: the dtype of the result; the default dtype where it is None.
-    :param device: the device of the result; the CPU where it is None.
+    :param dtype: the dtype of the result; default: the default dtype.
+    :param device: the device of the result; default: the CPU.
     :returns: (p, p + 1), with columns of unit norm and inner products of -1/p.
     :raises ValueError: for fewer than two classes.
 
@@ -33,13 +36,8 @@ def simplex_code(num_classes: int, dtype: torch.dtype | None = None, device: tor
             f"expected at least two classes, got num_classes={num_classes}; there is nothing to tell apart"
         )
     dtype = torch.get_default_dtype() if dtype is None else _checks.floating_dtype("dtype", dtype)
-    code = torch.tensor([[1.0, -1.0]], dtype=torch.float64)
-    for p in range(2, int(num_classes)):
-        larger = code.new_zeros(p, p + 1)
-        larger[0, 0], larger[0, 1:] = 1.0, -1.0 / p
-        larger[1:, 1:] = math.sqrt(1.0 - p**-2) * code
-        code = larger
-    return code.to(dtype=dtype, device=device)
+    code = -math.sqrt(num_classes / (num_classes - 1)) * scipy.linalg.helmert(num_classes)[::-1, ::-1]
+    return torch.tensor(code, dtype=dtype, device=device)
 
 
 def encode(labels: Tensor, num_classes: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -47,7 +45,7 @@ def encode(labels: Tensor, num_classes: int, dtype: torch.dtype | None = None) -
 
     :param labels: integers (N,) from 0 to ``num_classes - 1``.
     :param num_classes: the number of classes p + 1.
-    :param dtype: the dtype of the result; the default dtype where it is None.
+    :param dtype: the dtype of the result; default: the default dtype.
     :returns: (N, p).
     :raises ValueError: for labels that are not such integers.
 

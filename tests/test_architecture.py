@@ -19,17 +19,7 @@ IDS = [str(path.relative_to(ROOT)) for path in FILES]
 every_file = pytest.mark.parametrize("path", FILES, ids=IDS)
 
 FOUNDATION = {"rfgp._checks", "rfgp._files", "rfgp._state", "rfgp.linalg", "rfgp.sampling"}
-TENSORS = FOUNDATION | {
-    "rfgp.statistics",
-    "rfgp.posterior",
-    "rfgp.distributions",
-    "rfgp.normal",
-    "rfgp.output_factor",
-    "rfgp.kronecker",
-    "rfgp.output_system",
-    "rfgp.output_covariance",
-    "rfgp.operators",
-}
+TENSORS = FOUNDATION | {"rfgp.distributions", "rfgp.normal", "rfgp.operators"}
 ABOVE_KERNELS = {"rfgp.models", "rfgp.training", "rfgp.mlls", "rfgp.diagnostics", "rfgp.plots", "rfgp.datasets"}
 
 # By module: the modules of rfgp it may import (None: any), and the other packages it may import (None: any).
@@ -40,27 +30,21 @@ ALLOWED = {
     "rfgp.linalg": ({"rfgp._checks", "rfgp.linalg"}, {"torch"}),
     "rfgp.sampling": ({"rfgp._checks"}, {"torch", "numpy", "scipy"}),
     "rfgp.features": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy", "scipy"}),
-    "rfgp.statistics": (TENSORS, {"torch"}),
     "rfgp.distributions": (TENSORS, {"torch"}),
     "rfgp.normal": (set(), {"torch", "gpytorch"}),
-    "rfgp.posterior": (TENSORS, {"torch", "linear_operator"}),
-    "rfgp.output_factor": (set(), {"torch"}),
-    "rfgp.output_system": (TENSORS, {"torch"}),
-    "rfgp.output_covariance": (TENSORS, {"torch", "linear_operator"}),
-    "rfgp.kronecker": (TENSORS, {"torch"}),
     "rfgp.operators": ({"rfgp._checks", "rfgp.operators"}, {"torch"}),
-    "rfgp.simplex": ({"rfgp._checks"}, {"torch"}),
-    "rfgp.allocation": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy"}),
+    "rfgp.inference": (TENSORS | {"rfgp.likelihoods", "rfgp.inference"}, {"torch", "gpytorch", "linear_operator"}),
+    "rfgp.simplex": ({"rfgp._checks"}, {"torch", "scipy"}),
+    "rfgp.allocation": (FOUNDATION | {"rfgp.features", "rfgp.allocation"}, {"torch", "numpy"}),
     "rfgp.bounds": ({"rfgp._checks", "rfgp.bounds"}, {"torch", "scipy", "math"}),
     "rfgp.selection": ({"rfgp._checks", "rfgp.kernels", "rfgp.selection"}, {"torch", "gpytorch", "tqdm"}),
-    "rfgp.kernels": (TENSORS | {"rfgp.features", "rfgp.allocation", "rfgp.kernels"}, None),
+    "rfgp.kernels": (TENSORS | {"rfgp.features", "rfgp.allocation", "rfgp.inference", "rfgp.kernels"}, None),
     "rfgp.approximation": ({"rfgp.features", "rfgp.kernels", "rfgp.selection"}, {"torch", "gpytorch"}),
 }
 
 # By module: what it must not import.
 FORBIDDEN = {
-    "rfgp.statistics": {"gpytorch.kernels", "gpytorch.models", "rfgp.kernels", "rfgp.models"},
-    "rfgp.posterior": {"gpytorch.kernels", "gpytorch.models", "rfgp.kernels", "rfgp.models"},
+    "rfgp.inference": {"gpytorch.kernels", "gpytorch.models", "rfgp.kernels", "rfgp.models"},
     "rfgp.distributions": {"gpytorch.kernels", "gpytorch.models", "rfgp.kernels", "rfgp.models"},
     "rfgp.normal": {"gpytorch.kernels", "gpytorch.models", "rfgp.kernels", "rfgp.models"},
     "rfgp.likelihoods": {"rfgp.kernels", *ABOVE_KERNELS},

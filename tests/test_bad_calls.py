@@ -29,6 +29,7 @@ from rfgp import (
     diagnostics,
     distributions,
     features,
+    inference,
     kernels,
     likelihoods,
     linalg,
@@ -38,7 +39,6 @@ from rfgp import (
     sampling,
     selection,
     simplex,
-    statistics,
     study,
 )
 
@@ -90,7 +90,7 @@ LIGHT = features.OpticalFeatures(3, 8, generator=G)
 LINEAR = features.LinearFeatures(3)
 SERIES = features.FourierSeries(torch.tensor([[0], [1]]), torch.tensor([0.5, 0.5]))
 MACLAURIN = features.Maclaurin({1: LINEAR_SKETCH, 2: SKETCH}, COEFFICIENTS)
-STATISTICS = statistics.GramStatistics(3, 1).update(X, Y[:, None])
+STATISTICS = inference.GramStatistics(3, 1).update(X, Y[:, None])
 WIND = datasets.load_wind()
 
 DIRICHLET = likelihoods.DirichletClassificationLikelihood(num_classes=3)
@@ -118,7 +118,7 @@ def dataset(**changes):
 
 DATA = dataset()
 
-MINH = {"input_dim": 3, "diameter": 1.0, "slope": 1.0, "largest_norm": 1.0, "num_features": 100, "epsilon": 0.1}
+MINH = {"input_dim": 3, "diameter": 1.0, "slope": 1.0, "largest_norm": 1.0}
 BRAULT = MINH | {"variance": 1.0, "largest_error": 1.0, "intrinsic_dim": 2.0}
 del BRAULT["largest_norm"]
 
@@ -606,7 +606,7 @@ MODELS_CALLS = [
         "one least-squares graph is missing",
         lambda: models.VectorLeastSquares(K, regularization=1.0, manifold_regularization=1.0).fit(X, Y),
     ),
-    ("neighbours as many as rows", lambda: models.knn_laplacian(X, 12)),
+    ("neighbors as many as rows", lambda: models.knn_laplacian(X, 12)),
     ("WeightSpaceGP, kernel is a string", lambda: models.WeightSpaceGP("a", GAUSSIAN)),
     ("WeightSpaceGP, likelihood is a string", lambda: models.WeightSpaceGP(K, "a")),
     ("WeightSpaceGP, mean is a string", lambda: models.WeightSpaceGP(K, GAUSSIAN, mean="a")),
@@ -680,7 +680,7 @@ MODELS_CALLS = [
     ("SQUARES.predict, x is sparse", lambda: SQUARES.predict(SPARSE)),
     ("SQUARES.predict, operator is a number", lambda: SQUARES.predict(X, operator=0)),
     ("knn_laplacian, x is sparse", lambda: models.knn_laplacian(SPARSE, 2)),
-    ("knn_laplacian, neighbours is a list", lambda: models.knn_laplacian(X, [8])),
+    ("knn_laplacian, neighbors is a list", lambda: models.knn_laplacian(X, [8])),
     ("knn_laplacian, lengthscale is two numbers", lambda: models.knn_laplacian(X, 2, lengthscale=torch.ones(2))),
     ("knn_laplacian, is_normalized is a string", lambda: models.knn_laplacian(X, 2, is_normalized="no")),
     ("task_columns, y is short", lambda: models.task_columns(Y[:5], LABELS, 3)),
@@ -873,30 +873,30 @@ ALLOCATION_CALLS = [
 ]
 
 BOUNDS_CALLS = [
-    ("Minh, input_dim is 0", lambda: bounds.minh_failure_probability(**MINH | {"input_dim": 0})),
-    ("Minh, input_dim is '3'", lambda: bounds.minh_failure_probability(**MINH | {"input_dim": "3"})),
-    ("Minh, diameter is -1.0", lambda: bounds.minh_failure_probability(**MINH | {"diameter": -1.0})),
-    ("Minh, slope is math.nan", lambda: bounds.minh_failure_probability(**MINH | {"slope": math.nan})),
-    ("Minh, slope is None", lambda: bounds.minh_failure_probability(**MINH | {"slope": None})),
-    ("Minh, largest_norm is 0.0", lambda: bounds.minh_failure_probability(**MINH | {"largest_norm": 0.0})),
-    ("Minh, num_features is 7", lambda: bounds.minh_failure_probability(**MINH | {"num_features": 7})),
-    ("Minh, num_features is 1.5", lambda: bounds.minh_failure_probability(**MINH | {"num_features": 1.5})),
-    ("Minh, epsilon is math.inf", lambda: bounds.minh_failure_probability(**MINH | {"epsilon": math.inf})),
-    ("Minh, epsilon is True", lambda: bounds.minh_failure_probability(**MINH | {"epsilon": True})),
-    ("Brault, input_dim is None", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"input_dim": None})),
-    ("Brault, diameter is 'a'", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"diameter": "a"})),
-    ("Brault, slope is 0.0", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"slope": 0.0})),
-    ("Brault, variance is -1.0", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"variance": -1.0})),
+    ("Minh, input_dim is 0", lambda: bounds.minh_bound(**MINH | {"input_dim": 0})),
+    ("Minh, input_dim is '3'", lambda: bounds.minh_bound(**MINH | {"input_dim": "3"})),
+    ("Minh, diameter is -1.0", lambda: bounds.minh_bound(**MINH | {"diameter": -1.0})),
+    ("Minh, slope is math.nan", lambda: bounds.minh_bound(**MINH | {"slope": math.nan})),
+    ("Minh, slope is None", lambda: bounds.minh_bound(**MINH | {"slope": None})),
+    ("Minh, largest_norm is 0.0", lambda: bounds.minh_bound(**MINH | {"largest_norm": 0.0})),
+    ("Minh, num_features is 7", lambda: bounds.minh_bound(**MINH).failure_probability(7, 0.1)),
+    ("Minh, num_features is 1.5", lambda: bounds.minh_bound(**MINH).failure_probability(1.5, 0.1)),
+    ("Minh, epsilon is math.inf", lambda: bounds.minh_bound(**MINH).failure_probability(100, math.inf)),
+    ("Minh, epsilon is True", lambda: bounds.minh_bound(**MINH).failure_probability(100, True)),
+    ("Brault, input_dim is None", lambda: bounds.brault_bounded_bound(**BRAULT | {"input_dim": None})),
+    ("Brault, diameter is 'a'", lambda: bounds.brault_bounded_bound(**BRAULT | {"diameter": "a"})),
+    ("Brault, slope is 0.0", lambda: bounds.brault_bounded_bound(**BRAULT | {"slope": 0.0})),
+    ("Brault, variance is -1.0", lambda: bounds.brault_bounded_bound(**BRAULT | {"variance": -1.0})),
     (
         "Brault, largest_error is math.nan",
-        lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"largest_error": math.nan}),
+        lambda: bounds.brault_bounded_bound(**BRAULT | {"largest_error": math.nan}),
     ),
     (
         "Brault, intrinsic_dim is 0.5",
-        lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"intrinsic_dim": 0.5}),
+        lambda: bounds.brault_bounded_bound(**BRAULT | {"intrinsic_dim": 0.5}),
     ),
-    ("Brault, num_features is 0", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"num_features": 0})),
-    ("Brault, epsilon is [0.1]", lambda: bounds.brault_bounded_failure_probability(**BRAULT | {"epsilon": [0.1]})),
+    ("Brault, num_features is 0", lambda: bounds.brault_bounded_bound(**BRAULT).failure_probability(0, 0.1)),
+    ("Brault, epsilon is [0.1]", lambda: bounds.brault_bounded_bound(**BRAULT).failure_probability(100, [0.1])),
     ("curl_free_constants, input_dim is a string", lambda: bounds.curl_free_constants("8", 1.0)),
     ("curl_free_constants, lengthscale is zero", lambda: bounds.curl_free_constants(3, 0.0)),
     ("curl_free_constants, bounded is two", lambda: bounds.curl_free_constants(3, 1.0, bounded=2)),
@@ -910,19 +910,19 @@ BOUNDS_CALLS = [
     ("derivative_n: None", lambda: bounds.derivative_num_features((1, 0), None, diameter=1.0, epsilon=0.1, delta=0.05)),
     ("fourier_variance, kernel is sparse", lambda: bounds.fourier_variance(EYE.to_sparse(), torch.tensor([0.5]))),
     ("fourier_variance, kernel_at_double is None", lambda: bounds.fourier_variance(torch.tensor([0.5]), None)),
-    ("fourier_failure_probability: True", lambda: bounds.fourier_failure_probability(num_features=True, epsilon=0.1)),
-    ("epsilon of fourier_failure: a string", lambda: bounds.fourier_failure_probability(num_features=100, epsilon="a")),
-    ("fourier_fail: complex", lambda: bounds.fourier_failure_probability(num_features=100, epsilon=0.1, variance=1j)),
+    ("fourier_bound, num_features is True", lambda: bounds.fourier_bound().failure_probability(True, 0.1)),
+    ("fourier_bound, epsilon is a string", lambda: bounds.fourier_bound().failure_probability(100, "a")),
+    ("fourier_bound, variance is complex", lambda: bounds.fourier_bound(variance=1j)),
     ("fourier_num_features, epsilon is infinite", lambda: bounds.fourier_num_features(epsilon=math.inf, delta=0.05)),
     ("fourier_num_features, delta is True", lambda: bounds.fourier_num_features(epsilon=0.1, delta=True)),
     ("fourier_num_: sparse", lambda: bounds.fourier_num_features(epsilon=0.1, delta=0.05, variance=EYE.to_sparse())),
     ("operator_fourier_variance: obj", lambda: bounds.operator_fourier_variance(RBF, torch.tensor([0.5]), EYE)),
     ("operator_fourier_variance: a", lambda: bounds.operator_fourier_variance(torch.tensor([0.5]), "a", EYE)),
     ("operator_fou: meta", lambda: bounds.operator_fourier_variance(torch.tensor([0.5]), torch.tensor([0.5]), META)),
-    ("rademacher_n x: sparse", lambda: bounds.rademacher_num_features(SPARSE, X, degree=2, epsilon=0.1, delta=0.05)),
-    ("rademacher_n y: sparse", lambda: bounds.rademacher_num_features(X, SPARSE, degree=2, epsilon=0.1, delta=0.05)),
-    ("rademacher_n degree: a half", lambda: bounds.rademacher_num_features(X, X, degree=1.5, epsilon=0.1, delta=0.05)),
-    ("rademacher_n: infinite", lambda: bounds.rademacher_num_features(X, X, degree=2, epsilon=math.inf, delta=0.05)),
+    ("rademacher_bound, x is sparse", lambda: bounds.rademacher_bound(SPARSE, X, degree=2)),
+    ("rademacher_bound, y is sparse", lambda: bounds.rademacher_bound(X, SPARSE, degree=2)),
+    ("rademacher_bound, degree is a half", lambda: bounds.rademacher_bound(X, X, degree=1.5)),
+    ("rademacher_bound, epsilon is infinite", lambda: bounds.rademacher_bound(X, X, 2).num_features(math.inf, 0.05)),
 ]
 
 SAMPLING_CALLS = [
@@ -980,36 +980,36 @@ LINALG_CALLS = [
 ]
 
 STATISTICS_CALLS = [
-    ("GramStatistics, num_features is two numbers", lambda: statistics.GramStatistics(torch.tensor([1, 2]), 1, 1)),
-    ("GramStatistics, num_features is complex", lambda: statistics.GramStatistics(1j, 1, 1)),
-    ("GramStatistics, num_features is None", lambda: statistics.GramStatistics(None, 1, 1)),
-    ("GramStatistics, num_features is a string", lambda: statistics.GramStatistics("8", 1, 1)),
-    ("GramStatistics, num_features is a half", lambda: statistics.GramStatistics(1.5, 1, 1)),
-    ("GramStatistics, num_targets is a string", lambda: statistics.GramStatistics(3, "8", 1)),
-    ("GramStatistics, num_targets is a half", lambda: statistics.GramStatistics(3, 1.5, 1)),
-    ("GramStatistics, num_targets is zero", lambda: statistics.GramStatistics(3, 0, 1)),
-    ("GramStatistics, num_targets is negative", lambda: statistics.GramStatistics(3, -1, 1)),
-    ("GramStatistics, num_targets is True", lambda: statistics.GramStatistics(3, True, 1)),
-    ("GramStatistics, num_groups is zero", lambda: statistics.GramStatistics(3, 1, 0)),
-    ("GramStatistics, num_groups is negative", lambda: statistics.GramStatistics(3, 1, -1)),
-    ("GramStatistics, num_groups is True", lambda: statistics.GramStatistics(3, 1, True)),
-    ("GramStatistics, num_groups is NaN", lambda: statistics.GramStatistics(3, 1, math.nan)),
-    ("GramStatistics, num_groups is infinite", lambda: statistics.GramStatistics(3, 1, math.inf)),
-    ("GramStatistics, is_complex is None", lambda: statistics.GramStatistics(3, 1, 1, is_complex=None)),
-    ("GramStatistics, is_complex is two", lambda: statistics.GramStatistics(3, 1, 1, is_complex=2)),
-    ("GramStatistics, is_complex is a string", lambda: statistics.GramStatistics(3, 1, 1, is_complex="no")),
-    ("GramStatistics: None", lambda: statistics.GramStatistics(3, 1, 1, has_complex_targets=None)),
-    ("GramStatistics, has_complex_targets is two", lambda: statistics.GramStatistics(3, 1, 1, has_complex_targets=2)),
-    ("GramStatistics: a string", lambda: statistics.GramStatistics(3, 1, 1, has_complex_targets="no")),
+    ("GramStatistics, num_features is two numbers", lambda: inference.GramStatistics(torch.tensor([1, 2]), 1, 1)),
+    ("GramStatistics, num_features is complex", lambda: inference.GramStatistics(1j, 1, 1)),
+    ("GramStatistics, num_features is None", lambda: inference.GramStatistics(None, 1, 1)),
+    ("GramStatistics, num_features is a string", lambda: inference.GramStatistics("8", 1, 1)),
+    ("GramStatistics, num_features is a half", lambda: inference.GramStatistics(1.5, 1, 1)),
+    ("GramStatistics, num_targets is a string", lambda: inference.GramStatistics(3, "8", 1)),
+    ("GramStatistics, num_targets is a half", lambda: inference.GramStatistics(3, 1.5, 1)),
+    ("GramStatistics, num_targets is zero", lambda: inference.GramStatistics(3, 0, 1)),
+    ("GramStatistics, num_targets is negative", lambda: inference.GramStatistics(3, -1, 1)),
+    ("GramStatistics, num_targets is True", lambda: inference.GramStatistics(3, True, 1)),
+    ("GramStatistics, num_groups is zero", lambda: inference.GramStatistics(3, 1, 0)),
+    ("GramStatistics, num_groups is negative", lambda: inference.GramStatistics(3, 1, -1)),
+    ("GramStatistics, num_groups is True", lambda: inference.GramStatistics(3, 1, True)),
+    ("GramStatistics, num_groups is NaN", lambda: inference.GramStatistics(3, 1, math.nan)),
+    ("GramStatistics, num_groups is infinite", lambda: inference.GramStatistics(3, 1, math.inf)),
+    ("GramStatistics, is_complex is None", lambda: inference.GramStatistics(3, 1, 1, is_complex=None)),
+    ("GramStatistics, is_complex is two", lambda: inference.GramStatistics(3, 1, 1, is_complex=2)),
+    ("GramStatistics, is_complex is a string", lambda: inference.GramStatistics(3, 1, 1, is_complex="no")),
+    ("GramStatistics: None", lambda: inference.GramStatistics(3, 1, 1, has_complex_targets=None)),
+    ("GramStatistics, has_complex_targets is two", lambda: inference.GramStatistics(3, 1, 1, has_complex_targets=2)),
+    ("GramStatistics: a string", lambda: inference.GramStatistics(3, 1, 1, has_complex_targets="no")),
     ("STATISTICS.merge, other is a tensor", lambda: STATISTICS.merge(X)),
     ("STATISTICS.merge, other is None", lambda: STATISTICS.merge(None)),
     ("STATISTICS.merge, other is a string", lambda: STATISTICS.merge("a")),
     ("STATISTICS.merge, other is a number", lambda: STATISTICS.merge(0)),
-    ("GramStatistics.concatenate, parts is empty", lambda: statistics.GramStatistics.concatenate([])),
-    ("GramStatistics.concatenate, parts is a number", lambda: statistics.GramStatistics.concatenate(0)),
-    ("GramStatistics.concatenate, parts is None inside", lambda: statistics.GramStatistics.concatenate([None])),
-    ("GramStatistics.concatenate, parts is a tensor", lambda: statistics.GramStatistics.concatenate(X)),
-    ("GramStatistics.concatenate, parts is None", lambda: statistics.GramStatistics.concatenate(None)),
+    ("GramStatistics.concatenate, parts is empty", lambda: inference.GramStatistics.concatenate([])),
+    ("GramStatistics.concatenate, parts is a number", lambda: inference.GramStatistics.concatenate(0)),
+    ("GramStatistics.concatenate, parts is None inside", lambda: inference.GramStatistics.concatenate([None])),
+    ("GramStatistics.concatenate, parts is a tensor", lambda: inference.GramStatistics.concatenate(X)),
+    ("GramStatistics.concatenate, parts is None", lambda: inference.GramStatistics.concatenate(None)),
 ]
 
 PLOTS_CALLS = [
@@ -1031,7 +1031,7 @@ PLOTS_CALLS = [
     ("scalar_field, values is short", lambda: plots.scalar_field(torch.rand(9, 2), Y[:5])),
     ("scalar_field, levels is neg", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), levels=-1)),
     ("scalar_field, limits is one", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), limits=(1,))),
-    ("scalar_field, colours is a tensor", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), colours=X)),
+    ("scalar_field, colors is a tensor", lambda: plots.scalar_field(torch.rand(9, 2), torch.rand(9), colors=X)),
 ]
 
 DATASETS_CALLS = [
@@ -1175,14 +1175,14 @@ SUMS_CALLS = [
     ("subtract, x is a number", lambda: STATISTICS.subtract(0)),
     ("subtract, x is a tensor", lambda: STATISTICS.subtract(X)),
     ("subtract, x is a class", lambda: STATISTICS.subtract(RBFKernel)),
-    ("from_state_dict, x is None", lambda: statistics.GramStatistics.from_state_dict(None)),
-    ("from_state_dict, x is a string", lambda: statistics.GramStatistics.from_state_dict("a")),
-    ("from_state_dict, x is a number", lambda: statistics.GramStatistics.from_state_dict(0)),
-    ("from_state_dict, x is a tensor", lambda: statistics.GramStatistics.from_state_dict(X)),
-    ("from_state_dict, x is a class", lambda: statistics.GramStatistics.from_state_dict(RBFKernel)),
-    ("load, x is a", lambda: statistics.GramStatistics.load("/tmp")),
-    ("load, x is 0", lambda: statistics.GramStatistics.load(0.5)),
-    ("load, x is none", lambda: statistics.GramStatistics.load(None)),
+    ("from_state_dict, x is None", lambda: inference.GramStatistics.from_state_dict(None)),
+    ("from_state_dict, x is a string", lambda: inference.GramStatistics.from_state_dict("a")),
+    ("from_state_dict, x is a number", lambda: inference.GramStatistics.from_state_dict(0)),
+    ("from_state_dict, x is a tensor", lambda: inference.GramStatistics.from_state_dict(X)),
+    ("from_state_dict, x is a class", lambda: inference.GramStatistics.from_state_dict(RBFKernel)),
+    ("load, x is a", lambda: inference.GramStatistics.load("/tmp")),
+    ("load, x is 0", lambda: inference.GramStatistics.load(0.5)),
+    ("load, x is none", lambda: inference.GramStatistics.load(None)),
 ]
 
 COMPLEX_LIKELIHOOD_CALLS = [

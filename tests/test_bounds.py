@@ -13,6 +13,7 @@ import scipy.integrate
 import scipy.optimize
 import scipy.stats
 import torch
+from tail_forms import failure_probability, num_features
 
 from rfgp import bounds
 from rfgp.features import ProductSketch
@@ -67,7 +68,7 @@ def test_rademacher_rates_stay_below_the_bound(pair, degree, is_complex):
     num_features = 128
     errors, variance = relative_errors(x, y, degree, num_features, is_complex)
     for epsilon in epsilons(variance, num_features):
-        bound = bounds.rademacher_failure_probability(x, y, degree, num_features, epsilon, is_complex)
+        bound = bounds.rademacher_bound(x, y, degree, is_complex).failure_probability(num_features, epsilon)
         assert bound.shape == (1, 1) and bound.dtype == torch.float64
         assert float(bound) == pytest.approx(bernstein(variance, num_features, epsilon), rel=1e-9)
         assert float((errors >= epsilon).double().mean()) <= float(bound)
@@ -90,42 +91,40 @@ def test_rademacher_bound_of_equal_entries(dim, degree, is_complex):
     """T after Eq. 3.21: sigma^2 = (2 - 1/d)^p - 1 or (3 - 2/d)^p - 1, here divided by d^2p."""
     x = torch.ones(1, dim, dtype=torch.float64) / math.sqrt(dim)
     variance = ((2 - 1 / dim if is_complex else 3 - 2 / dim) ** degree - 1) / dim ** (2 * degree)
-    found = bounds.rademacher_failure_probability(x, x, degree, 1000, 0.05, is_complex)
+    found = bounds.rademacher_bound(x, x, degree, is_complex).failure_probability(1000, 0.05)
     assert float(found) == pytest.approx(bernstein(variance, 1000, 0.05), rel=1e-9)
     printed = 2 * (2 / (3 * 0.05) + variance * dim ** (2 * degree) / 0.05**2) * math.log(2 / 0.1)
-    assert int(bounds.rademacher_num_features(x, x, degree, 0.05, 0.1, is_complex)) <= math.ceil(printed)
+    assert int(bounds.rademacher_bound(x, x, degree, is_complex).num_features(0.05, 0.1)) <= math.ceil(printed)
 
 
 @every_sketch
 def test_rademacher_forms_are_inverse(is_complex):
     x, y = (torch.randn(2, 3, 4, generator=seeded(seed), dtype=torch.float64) for seed in (1, 2))
     for epsilon, delta in ((0.1, 0.05), (0.01, 0.5), (1.5, 1e-6)):
-        needed = bounds.rademacher_num_features(x, y, 3, epsilon, delta, is_complex)
+        needed = bounds.rademacher_bound(x, y, 3, is_complex).num_features(epsilon, delta)
         assert needed.shape == (2, 3, 3) and needed.dtype == torch.int64
         for batch, i, j in ((0, 0, 0), (1, 2, 0), (1, 1, 2)):
-            pair, count = (x[batch, i][None], y[batch, j][None]), int(needed[batch, i, j])
-            at, below = (
-                float(bounds.rademacher_failure_probability(*pair, 3, n, epsilon, is_complex))
-                for n in (count, max(1, count - 1))
-            )
+            bound = bounds.rademacher_bound(x[batch, i][None], y[batch, j][None], 3, is_complex)
+            count = int(needed[batch, i, j])
+            at, below = (float(bound.failure_probability(n, epsilon)) for n in (count, max(1, count - 1)))
             assert at <= delta * (1 + 1e-9) and (count == 1 or below > delta)
 
 
 def test_rademacher_bound_does_not_depend_on_scale_and_falls_with_width():
     x, y = tensor((1, 2, -1), (0.5, 0, 3)), tensor((1, -1, 4))
-    falling = [bounds.rademacher_failure_probability(x, y, 2, n, 0.1) for n in (1, 10, 100, 1000, 10_000)]
+    falling = [bounds.rademacher_bound(x, y, 2).failure_probability(n, 0.1) for n in (1, 10, 100, 1000, 10_000)]
     assert all((after <= before).all() for before, after in itertools.pairwise(falling))
     assert (falling[-1] < 1e-3).all()
-    torch.testing.assert_close(bounds.rademacher_failure_probability(1e9 * x, 1e-9 * y, 2, 100, 0.1), falling[2])
-    single = bounds.rademacher_failure_probability(x.float(), y.float(), 2, 100, 0.1)
+    torch.testing.assert_close(bounds.rademacher_bound(1e9 * x, 1e-9 * y, 2).failure_probability(100, 0.1), falling[2])
+    single = bounds.rademacher_bound(x.float(), y.float(), 2).failure_probability(100, 0.1)
     torch.testing.assert_close(single, falling[2], rtol=1e-4, atol=0.0)
 
 
 def test_rademacher_sketches_of_zero_never_fail():
     x, y = tensor((0, 0), (1, 2)), tensor((1, 1))
-    assert bounds.rademacher_failure_probability(x, y, 2, 1, 0.01)[0] == 0.0
-    assert bounds.rademacher_failure_probability(x, y, 2, 1, 0.01)[1] == 1.0
-    assert bounds.rademacher_num_features(x, y, 2, 0.01, 0.01)[0] == 1
+    bound = bounds.rademacher_bound(x, y, 2)
+    assert bound.failure_probability(1, 0.01).tolist() == [[0.0], [1.0]]
+    assert bound.num_features(0.01, 0.01)[0] == 1
 
 
 # Random Fourier features, one kernel value
@@ -144,8 +143,8 @@ def test_fourier_rates_stay_below_the_bounds(tau):
     assert float(variance) == pytest.approx(float(estimates.var()) * m, rel=0.1)
     for epsilon in epsilons(float(variance), m):
         rate = float((errors >= epsilon).double().mean())
-        with_variance = float(bounds.fourier_failure_probability(2 * m, epsilon, variance))
-        without = float(bounds.fourier_failure_probability(2 * m, epsilon))
+        with_variance = float(bounds.fourier_bound(variance).failure_probability(2 * m, epsilon))
+        without = float(bounds.fourier_bound().failure_probability(2 * m, epsilon))
         assert rate <= with_variance <= without
         assert without == pytest.approx(min(1.0, 2.0 * math.exp(-m * epsilon**2 / 2.0)))
         assert with_variance == pytest.approx(min(without, bernstein(float(variance), m, epsilon)))
@@ -161,7 +160,11 @@ def test_fourier_bounds_fail_for_half_the_frequencies():
     m, epsilon = 100, 0.23
     signs = torch.randint(0, 2, (20 * REPEATS, m), generator=seeded(), dtype=torch.int8)
     rate = float(((2.0 * signs.float().mean(-1) - 1.0).abs() >= epsilon).double().mean())
-    assert 2.0 * math.exp(-2 * m * epsilon**2 / 2.0) < rate <= float(bounds.fourier_failure_probability(2 * m, epsilon))
+    assert (
+        2.0 * math.exp(-2 * m * epsilon**2 / 2.0)
+        < rate
+        <= float(bounds.fourier_bound().failure_probability(2 * m, epsilon))
+    )
 
 
 def test_fourier_variance_of_a_gaussian_kernel():
@@ -176,19 +179,21 @@ def test_fourier_variance_of_a_gaussian_kernel():
 def test_fourier_forms_are_inverse():
     variance = torch.linspace(0, 1, 7, dtype=torch.float64).reshape(7, 1)
     for epsilon, delta in ((0.1, 0.05), (0.01, 0.5), (1.5, 0.9), (0.3, 1e-9)):
-        needed = bounds.fourier_num_features(epsilon, delta, variance)
+        needed = bounds.fourier_bound(variance).num_features(epsilon, delta)
         assert needed.shape == variance.shape and needed.dtype == torch.int64 and (needed % 2 == 0).all()
         for v, count in zip(variance.flatten(), needed.flatten().tolist(), strict=True):
-            assert bounds.fourier_failure_probability(count, epsilon, v) <= delta * (1 + 1e-9)
-            assert count == 2 or bounds.fourier_failure_probability(count - 2, epsilon, v) > delta
+            bound = bounds.fourier_bound(v)
+            assert bound.failure_probability(count, epsilon) <= delta * (1 + 1e-9)
+            assert count == 2 or bound.failure_probability(count - 2, epsilon) > delta
+    assert int(bounds.fourier_bound().num_features(0.1, 0.05)) == 2 * math.ceil(200 * math.log(40))
     assert int(bounds.fourier_num_features(0.1, 0.05)) == 2 * math.ceil(200 * math.log(40))
 
 
 # Random Fourier features, all kernel values on a compact set
 
 UNIFORM = {
-    "rahimi_recht": (bounds.rahimi_recht_failure_probability, bounds.rahimi_recht_num_features),
-    "sutherland_schneider": (bounds.sutherland_schneider_failure_probability, bounds.sutherland_schneider_num_features),
+    "rahimi_recht": bounds.rahimi_recht_bound,
+    "sutherland_schneider": bounds.sutherland_schneider_bound,
 }
 every_uniform = pytest.mark.parametrize("name", UNIFORM)
 
@@ -203,11 +208,11 @@ def largest_errors(m, diameter, repeats=200):
 @every_uniform
 @pytest.mark.parametrize("diameter", [0.5, 4.0])
 def test_uniform_rates_stay_below_the_bounds(name, diameter):
-    failure, num_features = UNIFORM[name]
     options = {} if name == "rahimi_recht" else {"variance": 0.5}
-    needed = num_features(1, diameter, 1.0, 0.5, 0.1, **options)
+    bound = UNIFORM[name](1, diameter, 1.0, **options)
+    needed = bound.num_features(0.5, 0.1)
     errors = largest_errors(needed // 2, diameter)
-    assert failure(1, diameter, 1.0, needed, 0.5, **options) <= 0.1
+    assert bound.failure_probability(needed, 0.5) <= 0.1
     assert float((errors >= 0.5).double().mean()) <= 0.1
     assert float((errors >= 0.5 / 10).double().mean()) > 0.1 or diameter < 1.0
 
@@ -236,7 +241,8 @@ def test_uniform_constants():
         (2, 4.0, 2.0, 0.1, 1.0),
         (9, 3, 9, 1, 0.2),
     ):
-        columns = bounds.sutherland_schneider_num_features(d, diameter, second_moment, epsilon, 0.01, variance)
+        bound = bounds.sutherland_schneider_bound(d, diameter, second_moment, variance)
+        columns = bound.num_features(epsilon, 0.01)
         m, alpha = columns // 2, min(1.0, variance + epsilon / 3)
 
         def proof(log_r, d=d, l=diameter, s=second_moment, e=epsilon, m=m, a=alpha):  # noqa: E741
@@ -244,46 +250,48 @@ def test_uniform_constants():
             return 2 * (4 * l / r) ** d * math.exp(-m * e**2 / (8 * a)) + (2 * r / e) ** 2 * s
 
         best = scipy.optimize.minimize_scalar(proof, bounds=(-80, 10), method="bounded", options={"xatol": 1e-10}).fun
-        settings = (d, diameter, second_moment, columns, epsilon)
-        found = bounds.sutherland_schneider_failure_probability(*settings, variance)
+        found = bound.failure_probability(columns, epsilon)
         assert 0.009 < found <= 0.01 and found == pytest.approx(best, rel=1e-6)
-    found = bounds.sutherland_schneider_failure_probability(2, 4.0, 2.0, 40_000, 0.1)
+    found = bounds.sutherland_schneider_bound(2, 4.0, 2.0).failure_probability(40_000, 0.1)
     assert found == pytest.approx(2**4.5 * math.sqrt(2) * 40 * math.exp(-400 / 32))
-    found = bounds.rahimi_recht_failure_probability(2, 4.0, 2.0, 60_000, 0.1)
+    found = bounds.rahimi_recht_bound(2, 4.0, 2.0).failure_probability(60_000, 0.1)
     assert found == pytest.approx(2**8 * 3200 * math.exp(-600 / 32))
-    found = bounds.rahimi_recht_failure_probability(2, 0.1, 0.01, 1000, 1.0)
+    found = bounds.rahimi_recht_bound(2, 0.1, 0.01).failure_probability(1000, 1.0)
     assert found == pytest.approx(2**8 * math.exp(-1000 / 32))
 
 
 @every_uniform
 @pytest.mark.parametrize("settings", [(1, 2.0, 1.0), (8, 10.0, 8.0), (64, 1.0, 640.0), (3, 0.01, 0.5)])
 def test_uniform_forms_are_inverse(name, settings):
-    failure, num_features = UNIFORM[name]
+    bound = UNIFORM[name](*settings)
     for epsilon, delta in ((0.1, 0.05), (1.0, 0.2), (0.02, 1e-8), (0.1, 0.9)):
-        needed = num_features(*settings, epsilon, delta)
-        assert needed % 2 == 0 and needed >= 8
-        assert failure(*settings, needed, epsilon) <= delta * (1 + 1e-9)
-        assert needed == 8 or failure(*settings, needed - 2, epsilon) > delta
-    falling = [failure(*settings, columns, 0.1) for columns in (2, 6, 8, 100, 10_000, 100_000, 10**7)]
+        needed = bound.num_features(epsilon, delta)
+        assert isinstance(needed, int) and needed % 2 == 0 and needed >= 8
+        assert bound.failure_probability(needed, epsilon) <= delta * (1 + 1e-9)
+        assert needed == 8 or bound.failure_probability(needed - 2, epsilon) > delta
+    falling = [bound.failure_probability(columns, 0.1) for columns in (2, 6, 8, 100, 10_000, 100_000, 10**7)]
     assert falling == sorted(falling, reverse=True) and falling[0] == falling[1] == 1.0 and falling[-1] < 1e-9
 
 
 def test_uniform_bounds_are_one_where_they_are_not_proven():
-    small = [bounds.sutherland_schneider_failure_probability(1, 0.01, 0.01, columns, 1.0) for columns in (2, 4, 6, 8)]
+    bound = bounds.sutherland_schneider_bound(1, 0.01, 0.01)
+    small = [bound.failure_probability(columns, 1.0) for columns in (2, 4, 6, 8)]
     assert small[:3] == [1.0] * 3 and small[3] < 0.2
-    needed = bounds.rahimi_recht_num_features(2, 4.0, 2.0, 0.1, 0.2)
-    assert bounds.rahimi_recht_failure_probability(2, 4.0, 2.0, needed, 0.1) > 0.199
-    assert bounds.rahimi_recht_failure_probability(2, 4.0, 2.0, needed - 2, 0.1) == 1.0
+    bound = bounds.rahimi_recht_bound(2, 4.0, 2.0)
+    needed = bound.num_features(0.1, 0.2)
+    assert bound.failure_probability(needed, 0.1) > 0.199
+    assert bound.failure_probability(needed - 2, 0.1) == 1.0
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5, 64, 1000])
 @pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
 def test_sutherland_schneider_is_never_above_rahimi_recht(dim, size):
+    loose, tight = bounds.rahimi_recht_bound(dim, size, 1.0), bounds.sutherland_schneider_bound(dim, size, 1.0)
+    tightest = bounds.sutherland_schneider_bound(dim, size, 1.0, variance=0.3)
     for epsilon in (0.05, 0.5):
-        columns = bounds.rahimi_recht_num_features(dim, size, 1.0, epsilon, 0.2)
-        tight = bounds.sutherland_schneider_failure_probability(dim, size, 1.0, columns, epsilon)
-        assert tight <= bounds.rahimi_recht_failure_probability(dim, size, 1.0, columns, epsilon) <= 0.2
-        assert bounds.sutherland_schneider_failure_probability(dim, size, 1.0, columns, epsilon, 0.3) <= tight
+        columns = loose.num_features(epsilon, 0.2)
+        found = [bound.failure_probability(columns, epsilon) for bound in (tightest, tight, loose)]
+        assert found == sorted(found) and found[-1] <= 0.2
 
 
 # Derivatives
@@ -387,25 +395,17 @@ def test_derivative_bound_takes_any_kernel_for_values():
 
 X = torch.ones(2, 3, dtype=torch.float64)
 GAUSSIAN = {"lengthscale": 1.0}
+EVERY_BOUND = [
+    (bounds.rademacher_bound, dict(x=X, y=X, degree=2)),
+    (bounds.fourier_bound, dict(variance=0.5)),
+    (bounds.rahimi_recht_bound, dict(input_dim=2, diameter=1.0, second_moment=1.0)),
+    (bounds.sutherland_schneider_bound, dict(input_dim=2, diameter=1.0, second_moment=1.0, variance=0.5)),
+]
 EVERY_FORM = [
-    (bounds.rademacher_failure_probability, dict(x=X, y=X, degree=2, num_features=10, epsilon=0.1)),
-    (bounds.rademacher_num_features, dict(x=X, y=X, degree=2, epsilon=0.1, delta=0.1)),
+    *((failure_probability(bound), dict(num_features=10, epsilon=0.1) | options) for bound, options in EVERY_BOUND),
+    *((num_features(bound), dict(epsilon=0.1, delta=0.1) | options) for bound, options in EVERY_BOUND),
     (bounds.fourier_variance, dict(kernel=X, kernel_at_double=X)),
-    (bounds.fourier_failure_probability, dict(num_features=10, epsilon=0.1, variance=0.5)),
     (bounds.fourier_num_features, dict(epsilon=0.1, delta=0.1, variance=0.5)),
-    (
-        bounds.rahimi_recht_failure_probability,
-        dict(input_dim=2, diameter=1.0, second_moment=1.0, num_features=10, epsilon=0.1),
-    ),
-    (bounds.rahimi_recht_num_features, dict(input_dim=2, diameter=1.0, second_moment=1.0, epsilon=0.1, delta=0.1)),
-    (
-        bounds.sutherland_schneider_failure_probability,
-        dict(input_dim=2, diameter=1.0, second_moment=1.0, num_features=10, epsilon=0.1, variance=0.5),
-    ),
-    (
-        bounds.sutherland_schneider_num_features,
-        dict(input_dim=2, diameter=1.0, second_moment=1.0, epsilon=0.1, delta=0.1, variance=0.5),
-    ),
     (bounds.derivative_error_bound, dict(p=[1], q=[1], diameter=1.0, num_features=10, delta=0.1, lengthscale=1.0)),
     (
         bounds.derivative_failure_probability,
@@ -450,7 +450,7 @@ def test_wrong_input_raises(function, arguments):
 
 def test_wrong_input_is_explained():
     with pytest.raises(ValueError, match=r"expected an even num_features, .* got 7; add one"):
-        bounds.fourier_failure_probability(7, 0.1)
+        bounds.fourier_bound().failure_probability(7, 0.1)
     with pytest.raises(ValueError, match=r"total order 2 at most, got p \+ q = \[2, 1\]; the moments of"):
         bounds.derivative_error_bound([1, 1], [1, 0], 1.0, 10, 0.1, **GAUSSIAN)
     with pytest.raises(ValueError, match=r"expected p = q = 0 with a second_moment, got p \+ q = \[1\]; .*Matérn"):
@@ -459,4 +459,4 @@ def test_wrong_input_is_explained():
         with pytest.raises(ValueError, match=f"got {got}; pass lengthscale"):
             bounds.derivative_error_bound([0], [0], 1.0, 10, 0.1, **options)
     with pytest.raises(ValueError, match=r"that 2\^53 features can reach"):
-        bounds.sutherland_schneider_num_features(2, 1.0, 1.0, 1e-9, 0.1)
+        bounds.sutherland_schneider_bound(2, 1.0, 1.0).num_features(1e-9, 0.1)

@@ -13,19 +13,23 @@ from linear_operator.operators import (
 )
 
 import rfgp
-from rfgp import kronecker
-from rfgp.kernels.feature_operator import FeatureLinearOperator, FeaturePlusDiagLinearOperator
+from rfgp.inference import Group, KroneckerPosterior, OutputFactor, WeightPosterior, WeightSystem, kronecker
+from rfgp.inference.noise.base import combined
+from rfgp.kernels.feature_operator import FeatureLinearOperator
+from rfgp.kernels.noisy_features import NoisyFeaturesLinearOperator
+from rfgp.kernels.operator_noise import operator_noise
 from rfgp.kernels.output_features import OutputFeatures
-from rfgp.kernels.output_noise import OutputPlusNoiseLinearOperator, output_noise
-from rfgp.kronecker import KroneckerPosterior
 from rfgp.linalg import gram
-from rfgp.output_factor import OutputFactor
-from rfgp.output_system import OutputGroup, OutputSystem
-from rfgp.posterior import WeightPosterior
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
 ROWS, COLUMNS, OUTPUTS = 12, 5, 3
+
+
+def system_of(groups, factor):
+    """The regression of groups of rows: precisions, Gram matrices and cross products."""
+    pairs = [(Group(precision, scalar), cross) for precision, scalar, cross in groups]
+    return WeightSystem(combined(pairs, torch.zeros(()), torch.zeros(())), factor)
 
 
 def close(actual, expected):
@@ -102,26 +106,28 @@ def check_moments(draws, covariance):
 def test_posterior(name):
     left, right = (with_spectrum(values) for values in SPECTRA[name])
     cross, scalar, root = torch.randn(4, 3), torch.randn(6, 4), torch.randn(5, 3)
-    posterior = KroneckerPosterior(left, cross, right)
+    posterior = KroneckerPosterior(left, cross.reshape(-1, 1), right)
     matrix = torch.eye(12) + torch.kron(left, right)
     close(posterior.mean, torch.linalg.solve(matrix, cross.reshape(-1, 1)))
     close(posterior.log_determinant, torch.linalg.slogdet(matrix)[1])
     features = torch.kron(scalar, root)
     covariance = features @ torch.linalg.solve(matrix, features.mT)
-    close(posterior.variance(scalar, root), covariance.diagonal().reshape(6, 5))
-    found = posterior.covariance_root(scalar, root)
+    factor = OutputFactor.kronecker(root, 4)
+    close(posterior.function_variance(scalar, factor), covariance.diagonal())
+    found = posterior.function_root(scalar, factor)
     close(found @ found.mT, covariance)
-    columns = OutputFactor.kronecker(root, 4).features(scalar)
-    close(columns, features)
+    close(factor.features(scalar), features)
+    columns = torch.randn(12, 2)
+    close(posterior.solve(columns), torch.linalg.solve(matrix, columns))
     check_moments(posterior.deviations(40_000).mT, torch.linalg.inv(matrix))
 
 
 def test_posterior_at_a_batch_of_points():
     left, right = (with_spectrum(values) for values in SPECTRA["distinct"])
-    posterior, root = KroneckerPosterior(left, torch.randn(4, 3), right), torch.randn(5, 3)
-    scalar = torch.randn(2, 6, 4)
-    for found in (posterior.variance, posterior.covariance_root):
-        close(found(scalar, root), torch.stack([found(part, root) for part in scalar]))
+    posterior = KroneckerPosterior(left, torch.randn(12, 1), right)
+    factor, scalar = OutputFactor.kronecker(torch.randn(5, 3), 4), torch.randn(2, 6, 4)
+    for found in (posterior.function_variance, posterior.function_root):
+        close(found(scalar, factor), torch.stack([found(part, factor) for part in scalar]))
 
 
 def covariance_of(kind):
@@ -140,8 +146,8 @@ def test_separable_systems_equal_those_that_are_not(noise):
     covariance = torch.diag(0.1 + torch.rand(OUTPUTS)) + (root @ root.mT if noise == "full" else 0.0)
     factor = covariance_of("separable")
     plain = OutputFactor(factor.index, factor.coefficient, factor.num_scalar)
-    group = OutputGroup(torch.linalg.inv(covariance), *gram(scalar, residual))
-    fast, slow = OutputSystem([group], factor), OutputSystem([group], plain)
+    group = torch.linalg.inv(covariance), *gram(scalar, residual)
+    fast, slow = system_of([group], factor), system_of([group], plain)
     features = factor.features(scalar)
     precision = torch.kron(torch.eye(ROWS), torch.linalg.inv(covariance).contiguous())
     assert slow.separable() is None and fast.separable() is not None
@@ -159,11 +165,11 @@ def test_several_groups_are_not_separable():
     factor, groups, total, cross = covariance_of("separable"), [], torch.eye(2 * COLUMNS), 0.0
     for _ in range(2):
         scalar, residual, root = torch.randn(ROWS, COLUMNS), torch.randn(ROWS, OUTPUTS), torch.randn(OUTPUTS, OUTPUTS)
-        groups.append(OutputGroup(root @ root.mT, *gram(scalar, residual)))
+        groups.append((root @ root.mT, *gram(scalar, residual)))
         features, precision = factor.features(scalar), torch.kron(torch.eye(ROWS), root @ root.mT)
         total = total + features.mT @ precision @ features
         cross = cross + features.mT @ precision @ residual.reshape(-1, 1)
-    system = OutputSystem(groups, factor)
+    system = system_of(groups, factor)
     assert system.separable() is None
     close(system.matrix, total)
     close(system.posterior().mean, torch.linalg.solve(total, cross))
@@ -196,7 +202,7 @@ def noisy_operator(factor, noise):
     scalar, added = torch.randn(ROWS, known.num_scalar), noise_of(noise)
     features = known.features(scalar)
     operator = FeatureLinearOperator(OutputFeatures.of(scalar, known)) + added
-    assert isinstance(operator, OutputPlusNoiseLinearOperator)
+    assert isinstance(operator, NoisyFeaturesLinearOperator)
     return operator, features @ features.mT + added.to_dense(), scalar
 
 
@@ -232,7 +238,7 @@ def test_noisy_operator_solves_without_a_dense_matrix(noisy, monkeypatch):
         raise AssertionError("a matrix of all rows and outputs was formed")
 
     monkeypatch.setattr(OutputFactor, "features", forbidden)
-    monkeypatch.setattr(OutputPlusNoiseLinearOperator, "to_dense", forbidden)
+    monkeypatch.setattr(NoisyFeaturesLinearOperator, "to_dense", forbidden)
     close(operator.solve(rhs), solved)
     close(operator.solve(rhs[:, 0]), solved[:, 0])
     close(operator.solve(rhs, rhs.mT), rhs.mT @ solved)
@@ -268,7 +274,12 @@ def test_noisy_operator_with_more_on_the_diagonal(noisy):
     }
     for name, (result, expected) in variants.items():
         torch.testing.assert_close(result.to_dense(), expected, rtol=1e-9, atol=1e-9, msg=name)
-        assert isinstance(result, OutputPlusNoiseLinearOperator) == (name in ("times", "divided")), name
+        is_sum_of_diagonals = isinstance(operator.linear_ops[1], DiagLinearOperator) and name not in (
+            "matrix",
+            "negative",
+        )
+        is_structured = name in ("times", "divided") or is_sum_of_diagonals
+        assert isinstance(result, NoisyFeaturesLinearOperator) == is_structured, name
         if name != "negative":
             close(result.solve(rhs), torch.linalg.solve(expected, rhs))
             close(result.logdet(), torch.linalg.slogdet(expected)[1])
@@ -312,7 +323,7 @@ def test_the_noise_of_multitask_likelihoods_is_known(rank, has_global_noise):
         torch.zeros(ROWS, OUTPUTS), FeatureLinearOperator(features)
     )
     total = likelihood(latent).lazy_covariance_matrix
-    assert isinstance(total, OutputPlusNoiseLinearOperator)
+    assert isinstance(total, NoisyFeaturesLinearOperator)
     tasks = likelihood.task_noise_covar if rank else torch.diag(likelihood.task_noises)
     tasks = tasks + (likelihood.noise * torch.eye(OUTPUTS) if has_global_noise else 0.0)
     close(total.noise.covariance, tasks)
@@ -337,10 +348,9 @@ def test_noise_of_other_kinds_is_left_to_gpytorch():
     for noise in others:
         total = FeatureLinearOperator(features) + noise
         is_diagonal = isinstance(noise, DiagLinearOperator) and not noise.batch_shape
-        assert isinstance(total, OutputPlusNoiseLinearOperator) == is_diagonal
-        assert (output_noise(noise, OUTPUTS) is None) != is_diagonal
+        assert isinstance(total, NoisyFeaturesLinearOperator) == isinstance(noise, DiagLinearOperator)
+        assert (operator_noise(noise, OUTPUTS) is None) != is_diagonal
         close(total.to_dense(), dense + noise.to_dense())
-        assert not isinstance(total, FeaturePlusDiagLinearOperator) or noise.batch_shape
 
 
 def test_float32_works_in_float64():

@@ -493,8 +493,8 @@ def test_laplacian_against_brute_force():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: knn_laplacian(torch.zeros(5, 2), 5), "neighbours"),
-        (lambda: knn_laplacian(torch.zeros(5, 2), 0), "neighbours"),
+        (lambda: knn_laplacian(torch.zeros(5, 2), 5), "neighbors"),
+        (lambda: knn_laplacian(torch.zeros(5, 2), 0), "neighbors"),
         (lambda: knn_laplacian(torch.zeros(1, 2), 1), "at least two"),
         (lambda: knn_laplacian(torch.zeros(2, 5, 2), 1), "at least two"),
         (lambda: knn_laplacian(torch.full((5, 2), NAN), 1), "finite"),

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from rfgp import allocation
 from rfgp.allocation import CONVEX_SKETCHES, allocate, optimized_maclaurin, random_maclaurin
+from rfgp.allocation.gains import _take, sorted_gains
+from rfgp.allocation.pairs import _SAMPLE, PairTerms, sample_pairs
 from rfgp.features import ComplexToReal, LinearFeatures, Maclaurin, ProductSketch, TensorSRHT, polynomial_sketch
 from rfgp.features.by_name import FORMS
 from rfgp.linalg import next_power_of_two
@@ -43,9 +44,9 @@ def columns_of(width, form, degree):
 
 def pair_terms(x, sketch, is_gaussian=False):
     """All pairs of different inputs, their weights, and the number of columns that share their signs."""
-    left, right, weights, _ = allocation._pairs(x, None, None)
+    left, right, weights, _ = sample_pairs(x, None, None)
     block = next_power_of_two(x.shape[-1]) if sketch.startswith("tensor") else 1
-    return allocation._PairTerms(left, right, is_gaussian, sketch, block), weights, block
+    return PairTerms(left, right, is_gaussian, sketch, block), weights, block
 
 
 def statistics(x, coefficients, form, sketch):
@@ -119,8 +120,8 @@ def test_allocation_against_brute_force(form, sketch, coefficients):
             return sum(float(means[n].surrogate(np.array([float(width)]), block)[0]) for n, width in widths.items())
 
         unit, budget = {n: columns_of(1, form, n) for n in means}, num_features - constant
-        order = allocation._sorted_gains(means, unit, block, budget)
-        widths = allocation._take(order, list(means), unit, budget - sum(unit.values()))
+        order = sorted_gains(means, unit, block, budget)
+        widths = _take(order, list(means), unit, budget - sum(unit.values()))
         best = min(objective(other) for other in all_widths(list(means), form, budget))
         assert objective(widths) <= best * (1.0 + 1e-10)
 
@@ -134,8 +135,8 @@ def test_exact_linear_term_and_repeated_constant_never_hurt(form, sketch):
         means, block = statistics(x, SERIES[:4], form, sketch)
         result = allocate(x, num_features, SERIES[:4], sketch=sketch, form=form, min_degree=3)
         unit, budget = {n: columns_of(1, form, n) for n in means}, num_features - 1
-        order = allocation._sorted_gains(means, unit, block, budget)
-        widths = allocation._take(order, list(means), unit, budget - sum(unit.values()))
+        order = sorted_gains(means, unit, block, budget)
+        widths = _take(order, list(means), unit, budget - sum(unit.values()))
         plain = sum(means[n].true_variance(width, block) for n, width in widths.items())
         assert sum(result.num_columns.values()) == num_features
         assert result.variance <= plain * (1.0 + 1e-10)
@@ -302,7 +303,7 @@ def test_standard_error_is_the_spread_over_data_sets(num_pairs):
 def test_many_inputs_are_subsampled():
     x = points(1100, 2)
     result = allocate(x, 16, SERIES[:2], function=torch.exp, generator=seeded(0))
-    assert result.num_pairs == allocation._SAMPLE * (allocation._SAMPLE - 1) < 1100 * 1099
+    assert result.num_pairs == _SAMPLE * (_SAMPLE - 1) < 1100 * 1099
     assert result == allocate(x, 16, SERIES[:2], function=torch.exp, generator=seeded(0))
 
 

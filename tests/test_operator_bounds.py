@@ -13,6 +13,7 @@ import scipy.integrate
 import scipy.optimize
 import scipy.stats
 import torch
+from tail_forms import failure_probability, num_features
 
 from rfgp import bounds
 
@@ -116,11 +117,11 @@ def bernstein(variance, largest_error, count, epsilon):
     return math.exp(-count * epsilon**2 / 2 / (variance + largest_error * epsilon / 3))
 
 
-def minimum(dim, diameter, slope, epsilon, at_centre):
+def minimum(dim, diameter, slope, epsilon, at_center):
     """The sum of what the proof adds up, at its smallest over the radius: as printed by the authors, unsimplified."""
 
     def proof(log_r):
-        return 4 * slope * math.exp(log_r) / epsilon + (4 * diameter / math.exp(log_r)) ** dim * at_centre
+        return 4 * slope * math.exp(log_r) / epsilon + (4 * diameter / math.exp(log_r)) ** dim * at_center
 
     return scipy.optimize.minimize_scalar(proof, bounds=(-60, 20), method="bounded", options={"xatol": 1e-10}).fun
 
@@ -140,7 +141,7 @@ def test_pointwise_rates_stay_below_the_bound(kind, tau):
             lambda z, p=probability: math.log(2 / p) - count * z / 2 * math.log1p(z), 1e-9, 10
         )
         epsilon = found * size
-        bound = bounds.operator_fourier_failure_probability(2 * count, epsilon, size)
+        bound = bounds.operator_fourier_bound(size).failure_probability(2 * count, epsilon)
         assert bound == pytest.approx(probability, rel=1e-9, abs=0.0) and rate(norms, epsilon) <= bound
     assert rate(norms, epsilon / 20) > 0.1 or (kind == "decomposable" and tau == 0.0)
 
@@ -149,19 +150,19 @@ def test_pointwise_bound_is_the_theorem():
     """M Eq. 62, with D frequencies."""
     for count, epsilon, size, moment in ((10, 0.5, 2.0, 3.0), (1000, 0.1, 0.7, 0.3), (200, 3.0, 5.0, 25.0)):
         printed = 2 * math.exp(-count * epsilon / (2 * size) * math.log(1 + size * epsilon / moment))
-        found = bounds.operator_fourier_failure_probability(2 * count, epsilon, size, moment)
+        found = bounds.operator_fourier_bound(size, moment).failure_probability(2 * count, epsilon)
         assert found == pytest.approx(min(1.0, printed), rel=1e-9, abs=0.0)
-    without = bounds.operator_fourier_failure_probability(500, 0.3, 2.0)
-    assert without == bounds.operator_fourier_failure_probability(500, 0.3, 2.0, 4.0)
-    assert bounds.operator_fourier_failure_probability(500, 0.3, 2.0, 0.1) < without < 1.0
+    without = bounds.operator_fourier_bound(2.0).failure_probability(500, 0.3)
+    assert without == bounds.operator_fourier_bound(2.0, 4.0).failure_probability(500, 0.3)
+    assert bounds.operator_fourier_bound(2.0, 0.1).failure_probability(500, 0.3) < without < 1.0
 
 
 def test_pointwise_bound_fails_for_half_the_frequencies():
     """num_features counts columns: read as frequencies, the bound would be false for a kernel of two signs."""
     count, epsilon = 100, 0.3
     tail = 2.0 * scipy.stats.binom.sf(64, count, 0.5)  # 65 or more signs of a kind
-    assert bounds.operator_fourier_failure_probability(4 * count, epsilon, 1.0) < tail
-    assert tail <= bounds.operator_fourier_failure_probability(2 * count, epsilon, 1.0)
+    bound = bounds.operator_fourier_bound(1.0)
+    assert bound.failure_probability(4 * count, epsilon) < tail <= bound.failure_probability(2 * count, epsilon)
 
 
 def test_bounds_on_terms_suffice_for_their_differences_from_the_mean():
@@ -173,7 +174,7 @@ def test_bounds_on_terms_suffice_for_their_differences_from_the_mean():
             u = size * epsilon * size / variance  # errors are at most the size
             exponent = variance / size**2 * ((1 + u) * math.log1p(u) - u)
             count = math.ceil(20 / exponent)
-            claimed = bounds.operator_fourier_failure_probability(2 * count, epsilon * size, 1.0, sigma**2)
+            claimed = bounds.operator_fourier_bound(1.0, sigma**2).failure_probability(2 * count, epsilon * size)
             assert 2 * math.exp(-count * exponent) <= claimed
 
 
@@ -183,9 +184,10 @@ def test_bounds_on_terms_suffice_for_their_differences_from_the_mean():
 @every_bounded
 def test_uniform_rates_stay_below_minhs_bound(kind):
     size, slope = hilbert_schmidt(kind, 2)
-    needed = bounds.minh_num_features(2, 2.0, slope, size, 0.1, size)
+    bound = bounds.minh_bound(2, 2.0, slope, size)
+    needed = bound.num_features(size, 0.1)
     norms = largest(kind, needed // 2, 2.0, 200, "fro")
-    assert 0.09 < bounds.minh_failure_probability(2, 2.0, slope, needed, size, size) <= 0.1
+    assert 0.09 < bound.failure_probability(needed, size) <= 0.1
     assert rate(norms, size) <= 0.1 < rate(norms, size / 20)
 
 
@@ -196,14 +198,15 @@ def test_minhs_bound_is_the_theorem():
         (2, 4.0, 2.0, 0.3, 2.0, 3.0),
         (9, 1.0, 20.0, 1.0, 3.0, 4.0),
     ):
-        count = bounds.minh_num_features(n, diameter, slope, epsilon, 1e-3, size, moment) // 2
+        bound = bounds.minh_bound(n, diameter, slope, size, moment)
+        count = bound.num_features(epsilon, 1e-3) // 2
         a = 2 ** ((3 * n + 1) / (n + 1)) * (n ** (1 / (n + 1)) + n ** (-n / (n + 1)))
         power = (slope * 2 * diameter / epsilon) ** (n / (n + 1))
         exponent = count * epsilon / (4 * (n + 1) * size) * math.log(1 + size * epsilon / (2 * moment))
-        found = bounds.minh_failure_probability(n, diameter, slope, 2 * count, epsilon, size, moment)
+        found = bound.failure_probability(2 * count, epsilon)
         assert 9e-4 < found <= 1e-3 and found == pytest.approx(a * power * math.exp(-exponent), rel=1e-9, abs=0.0)
-        at_centre = bounds.operator_fourier_failure_probability(2 * count, epsilon / 2, size, moment)
-        assert found == pytest.approx(minimum(n, diameter, slope, epsilon, at_centre), rel=1e-6, abs=0.0)
+        at_center = bounds.operator_fourier_bound(size, moment).failure_probability(2 * count, epsilon / 2)
+        assert found == pytest.approx(minimum(n, diameter, slope, epsilon, at_center), rel=1e-6, abs=0.0)
 
 
 def test_minhs_bound_is_false_as_printed_for_small_slopes():
@@ -213,21 +216,21 @@ def test_minhs_bound_is_false_as_printed_for_small_slopes():
     norms = errors("curl-free, bounded", count, origin, REPEATS).flatten(1).norm(dim=-1) / 2  # A = w w^T/|w|^2
     printed = 2 ** (7 / 3) * (2 ** (1 / 3) + 2 ** (-2 / 3)) * (tiny / epsilon) ** (2 / 3)
     assert printed < 1e-4 < 0.01 < rate(norms, epsilon)
-    assert rate(norms, epsilon) <= bounds.minh_failure_probability(2, 0.5, tiny, 2 * count, epsilon, 1.0)
+    assert rate(norms, epsilon) <= bounds.minh_bound(2, 0.5, tiny, 1.0).failure_probability(2 * count, epsilon)
     count = 400
-    bound = bounds.minh_failure_probability(2, 0.5, tiny, 2 * count, 0.5, 1.0)
-    at_centre = bounds.operator_fourier_failure_probability(2 * count, 0.25, 1.0)
+    bound = bounds.minh_bound(2, 0.5, tiny, 1.0).failure_probability(2 * count, 0.5)
+    at_center = bounds.operator_fourier_bound(1.0).failure_probability(2 * count, 0.25)
     assert bound < 0.1 and bound == pytest.approx(
-        (2 ** (1 / 3) + 2 ** (-2 / 3)) * at_centre ** (1 / 3), rel=1e-9, abs=0.0
+        (2 ** (1 / 3) + 2 ** (-2 / 3)) * at_center ** (1 / 3), rel=1e-9, abs=0.0
     )
 
 
 # A compact set, operator norm
 
 
-def at_centre(failure, dim, columns, epsilon, **options):
+def at_center(bound, dim, columns, epsilon, **options):
     """What the bound takes for the probability of an error epsilon at one point: where the set is a point, its root."""
-    found = failure(dim, 1e-300, num_features=columns, epsilon=2 * epsilon, **({"slope": 1.0} | options))
+    found = bound(dim, 1e-300, **({"slope": 1.0} | options)).failure_probability(columns, 2 * epsilon)
     return (found / (dim ** (1 / (dim + 1)) + dim ** (-dim / (dim + 1)))) ** (dim + 1), found
 
 
@@ -236,16 +239,12 @@ def at_centre(failure, dim, columns, epsilon, **options):
 def test_rates_at_a_point_stay_below_what_braults_bounds_take(kind, tau):
     count, dim = 80, 2
     options = constants(kind, dim)
-    failure = (
-        bounds.brault_subexponential_failure_probability
-        if "unbounded" in kind
-        else bounds.brault_bounded_failure_probability
-    )
+    bound = bounds.brault_subexponential_bound if "unbounded" in kind else bounds.brault_bounded_bound
     point = torch.tensor([[tau, 0.0]], dtype=torch.float64)
     norms = torch.linalg.matrix_norm(errors(kind, count, point, REPEATS), 2)
     compared = 0
     for epsilon in torch.linspace(0.02, 3.0, 90, dtype=torch.float64) * options["variance"] ** 0.5:
-        probability, found = at_centre(failure, dim, 2 * count, float(epsilon), **options)
+        probability, found = at_center(bound, dim, 2 * count, float(epsilon), **options)
         compared += found < 1.0
         assert found == 1.0 or rate(norms, epsilon) <= probability
     assert compared >= 10
@@ -264,10 +263,10 @@ def test_rates_at_a_point_exceed_what_a_tenth_of_the_variance_would_give():
 def test_uniform_rates_stay_below_braults_bound(kind):
     options = constants(kind, 2)
     epsilon = math.sqrt(options["variance"])
-    needed = bounds.brault_bounded_num_features(2, 2.0, epsilon=epsilon, delta=0.1, **options)
+    bound = bounds.brault_bounded_bound(2, 2.0, **options)
+    needed = bound.num_features(epsilon, 0.1)
     norms = largest(kind, needed // 2, 2.0, 200, 2)
-    bound = bounds.brault_bounded_failure_probability(2, 2.0, num_features=needed, epsilon=epsilon, **options)
-    assert 0.09 < bound <= 0.1
+    assert 0.09 < bound.failure_probability(needed, epsilon) <= 0.1
     assert rate(norms, epsilon) <= 0.1 < rate(norms, epsilon / 25)
 
 
@@ -275,10 +274,10 @@ def test_uniform_rates_stay_below_braults_bound(kind):
 def test_uniform_rates_stay_below_the_bound_for_unbounded_features(kind):
     options = constants(kind, 2)
     epsilon = 1.5 * math.sqrt(options["variance"])
-    needed = bounds.brault_subexponential_num_features(2, 2.0, epsilon=epsilon, delta=0.1, **options)
+    bound = bounds.brault_subexponential_bound(2, 2.0, **options)
+    needed = bound.num_features(epsilon, 0.1)
     norms = largest(kind, needed // 2, 2.0, 100, 2)
-    bound = bounds.brault_subexponential_failure_probability(2, 2.0, num_features=needed, epsilon=epsilon, **options)
-    assert 0.09 < bound <= 0.1
+    assert 0.09 < bound.failure_probability(needed, epsilon) <= 0.1
     assert rate(norms, epsilon) <= 0.1 < rate(norms, epsilon / 100)
 
 
@@ -289,8 +288,9 @@ BRAULT = [(1, 3.0, 1.0, 0.5, 0.5, 2.0), (2, 4.0, 2.0, 0.3, 2.0, 3.0), (9, 1.0, 2
 def test_braults_bound_is_the_corrected_corollary(dim, diameter, slope, epsilon, variance, size):
     """B Corollary 32 with the covering number (4 |C|/r)^d, psi at epsilon/2, and what its proof adds up."""
     options = {"variance": variance, "largest_error": size, "intrinsic_dim": 2.5}
-    count = bounds.brault_bounded_num_features(dim, diameter, slope, epsilon, 1e-3, **options) // 2
-    found = bounds.brault_bounded_failure_probability(dim, diameter, slope, 2 * count, epsilon, **options)
+    bound = bounds.brault_bounded_bound(dim, diameter, slope, **options)
+    count = bound.num_features(epsilon, 1e-3) // 2
+    found = bound.failure_probability(2 * count, epsilon)
     front = (
         4 * (dim ** (1 / (dim + 1)) + dim ** (-dim / (dim + 1))) * (4 * slope * diameter / epsilon) ** (dim / (dim + 1))
     )
@@ -298,31 +298,31 @@ def test_braults_bound_is_the_corrected_corollary(dim, diameter, slope, epsilon,
     assert 9e-4 < found <= 1e-3 and found == pytest.approx(
         front * 2.5 ** (1 / (dim + 1)) * math.exp(-count * psi), rel=1e-9, abs=0.0
     )
-    centre = 4 * 2.5 * bernstein(variance, size, count, epsilon / 2)
-    assert found == pytest.approx(minimum(dim, diameter, slope, epsilon, centre), rel=1e-6, abs=0.0)
+    center = 4 * 2.5 * bernstein(variance, size, count, epsilon / 2)
+    assert found == pytest.approx(minimum(dim, diameter, slope, epsilon, center), rel=1e-6, abs=0.0)
 
 
 @pytest.mark.parametrize("dim, diameter, slope, epsilon, variance, size", BRAULT)
 @pytest.mark.parametrize("p, intrinsic", [(1, None), (4, None), (4, 1.5), (1000, 1.0)])
 def test_bound_for_unbounded_features_is_its_formula(dim, diameter, slope, epsilon, variance, size, p, intrinsic):
     options = {"variance": variance, "orlicz_norm": size, "output_dim": p, "intrinsic_dim": intrinsic}
-    arguments = (dim, diameter, slope)
-    count = bounds.brault_subexponential_num_features(*arguments, epsilon, 1e-3, **options) // 2
-    found = bounds.brault_subexponential_failure_probability(*arguments, 2 * count, epsilon, **options)
+    bound = bounds.brault_subexponential_bound(dim, diameter, slope, **options)
+    count = bound.num_features(epsilon, 1e-3) // 2
+    found = bound.failure_probability(2 * count, epsilon)
     log_ratio = math.log(2 * p * size**2 / variance)
     kappa = scipy.optimize.brentq(lambda s: s - 2 * math.log(s) - 3 - log_ratio, 2, 1000)
     assert kappa**2 * math.exp(3 - kappa) * size**2 == pytest.approx(variance / (2 * p)) and kappa > 5
-    centre = (
+    center = (
         4 * ((intrinsic or p) + 1) / (1 + 1 / p) * bernstein(variance * (1 + 1 / p), kappa * size, count, epsilon / 2)
     )
     assert 9e-4 < found <= 1e-3 and found == pytest.approx(
-        minimum(dim, diameter, slope, epsilon, centre), rel=1e-6, abs=0.0
+        minimum(dim, diameter, slope, epsilon, center), rel=1e-6, abs=0.0
     )
 
 
 def test_a_variance_above_the_orlicz_norm_does_not_lower_kappa():
     options = {"orlicz_norm": 1.0, "output_dim": 1}
-    found, _ = at_centre(bounds.brault_subexponential_failure_probability, 1, 6000, 1.0, variance=9.0, **options)
+    found, _ = at_center(bounds.brault_subexponential_bound, 1, 6000, 1.0, variance=9.0, **options)
     kappa = scipy.optimize.brentq(lambda s: s - 2 * math.log(s) - 3, 2, 100)
     assert found == pytest.approx(4 * bernstein(18.0, kappa, 3000, 1.0), rel=1e-9, abs=0.0)
 
@@ -345,7 +345,7 @@ def test_bound_for_unbounded_features_holds_for_rare_large_ones(q, p):
         count = round(expected / q)
         largest_count = math.ceil(count * q * (1 + epsilon))
         distance = largest_count / count - q
-        found, bound = at_centre(bounds.brault_subexponential_failure_probability, 1, 2 * count, distance, **options)
+        found, bound = at_center(bounds.brault_subexponential_bound, 1, 2 * count, distance, **options)
         if found > 1e-290 and bound < 1.0:
             compared += 1
             assert scipy.stats.binom.logsf(largest_count - 1, count, q) <= math.log(found)
@@ -365,7 +365,7 @@ def test_the_inequality_that_b_prints_is_false_for_rare_large_features():
     tail = scipy.stats.binom.logsf(largest_count - 1, count, q)
     assert printed < tail - 20
     options = {"variance": variance, "orlicz_norm": size, "output_dim": p, "intrinsic_dim": 1.0}
-    found, _ = at_centre(bounds.brault_subexponential_failure_probability, 1, 2 * count, epsilon / count, **options)
+    found, _ = at_center(bounds.brault_subexponential_bound, 1, 2 * count, epsilon / count, **options)
     assert tail <= math.log(found)
 
 
@@ -487,43 +487,26 @@ def test_variance_of_a_decomposable_kernel(tau):
 # Both forms
 
 
-def forms():
-    """Pairs of functions of (columns, epsilon) and (epsilon, delta)."""
-    yield (
-        lambda n, e: bounds.operator_fourier_failure_probability(n, e, 2.0, 3.0),
-        lambda e, d: bounds.operator_fourier_num_features(e, d, 2.0, 3.0),
-    )
+def every_bound():
+    yield bounds.operator_fourier_bound(2.0, 3.0)
     for dim, size in ((1, 2.0), (3, 0.01), (64, 30.0)):
-        bounded = {"variance": 1.5, "largest_error": 2.0, "intrinsic_dim": 1.7}
-        unbounded = {"variance": 1.5, "orlicz_norm": 2.0, "output_dim": 3}
-        yield (
-            lambda n, e, a=(dim, size, 1.3): bounds.minh_failure_probability(*a, n, e, 2.0, 3.0),
-            lambda e, d, a=(dim, size, 1.3): bounds.minh_num_features(*a, e, d, 2.0, 3.0),
-        )
-        yield (
-            lambda n, e, a=(dim, size, 1.3), k=bounded: bounds.brault_bounded_failure_probability(*a, n, e, **k),
-            lambda e, d, a=(dim, size, 1.3), k=bounded: bounds.brault_bounded_num_features(*a, e, d, **k),
-        )
-        yield (
-            lambda n, e, a=(dim, size, 1.3), k=unbounded: bounds.brault_subexponential_failure_probability(
-                *a, n, e, **k
-            ),
-            lambda e, d, a=(dim, size, 1.3), k=unbounded: bounds.brault_subexponential_num_features(*a, e, d, **k),
-        )
+        yield bounds.minh_bound(dim, size, 1.3, 2.0, 3.0)
+        yield bounds.brault_bounded_bound(dim, size, 1.3, variance=1.5, largest_error=2.0, intrinsic_dim=1.7)
+        yield bounds.brault_subexponential_bound(dim, size, 1.3, variance=1.5, orlicz_norm=2.0, output_dim=3)
 
 
-@pytest.mark.parametrize("failure, num_features", list(forms()))
-def test_forms_are_inverse_and_monotone(failure, num_features):
+@pytest.mark.parametrize("bound", list(every_bound()))
+def test_forms_are_inverse_and_monotone(bound):
     for epsilon, delta in ((0.1, 0.05), (1.0, 0.5), (0.02, 1e-8), (5.0, 0.9)):
-        needed = num_features(epsilon, delta)
+        needed = bound.num_features(epsilon, delta)
         assert isinstance(needed, int) and needed % 2 == 0 and needed >= 2
-        assert failure(needed, epsilon) <= delta * (1 + 1e-9)
-        assert needed == 2 or failure(needed - 2, epsilon) > delta
-        assert num_features(2 * epsilon, delta) <= needed <= num_features(epsilon, delta / 10)
+        assert bound.failure_probability(needed, epsilon) <= delta * (1 + 1e-9)
+        assert needed == 2 or bound.failure_probability(needed - 2, epsilon) > delta
+        assert bound.num_features(2 * epsilon, delta) <= needed <= bound.num_features(epsilon, delta / 10)
     columns = (2, 10, 100, 10_000, 10**6, 10**8)
-    falling = [failure(n, 0.1) for n in columns]
+    falling = [bound.failure_probability(n, 0.1) for n in columns]
     assert falling == sorted(falling, reverse=True) and falling[0] == 1.0 and falling[-1] < 1e-9
-    falling = [failure(10_000, epsilon) for epsilon in (0.001, 0.1, 0.5, 1.0, 3.0, 1e10)]
+    falling = [bound.failure_probability(10_000, epsilon) for epsilon in (0.001, 0.1, 0.5, 1.0, 3.0, 1e10)]
     assert falling == sorted(falling, reverse=True) and falling[0] == 1.0 and falling[-1] < 1e-9
 
 
@@ -531,20 +514,20 @@ def test_bounds_grow_with_their_constants():
     arguments = dict(input_dim=2, diameter=2.0, slope=3.0, num_features=200_000, epsilon=0.3)
     own = {"variance": 3.0, "orlicz_norm": 4.0, "intrinsic_dim": 2.0}
     arguments["output_dim"] = 3
-    middle = bounds.brault_subexponential_failure_probability(**arguments, **own)
+    middle = failure_probability(bounds.brault_subexponential_bound)(**arguments, **own)
     for name, value in (arguments | own).items():
-        larger = bounds.brault_subexponential_failure_probability(**(arguments | own | {name: 2 * value}))
+        larger = failure_probability(bounds.brault_subexponential_bound)(**(arguments | own | {name: 2 * value}))
         assert larger < middle if name in ("num_features", "epsilon", "output_dim") else larger > middle
     del arguments["output_dim"]  # a larger one moves error from the variance to kappa
     own = {"variance": 3.0, "largest_error": 4.0, "intrinsic_dim": 2.0}
-    middle = bounds.brault_bounded_failure_probability(**arguments, **own)
+    middle = failure_probability(bounds.brault_bounded_bound)(**arguments, **own)
     for name, value in (arguments | own).items():
-        larger = bounds.brault_bounded_failure_probability(**(arguments | own | {name: 2 * value}))
+        larger = failure_probability(bounds.brault_bounded_bound)(**(arguments | own | {name: 2 * value}))
         assert larger < middle if name in ("num_features", "epsilon") else larger > middle
     own = {"largest_norm": 4.0, "second_moment": 5.0}
-    middle = bounds.minh_failure_probability(**arguments, **own)
+    middle = failure_probability(bounds.minh_bound)(**arguments, **own)
     for name, value in (arguments | own).items():
-        larger = bounds.minh_failure_probability(**(arguments | own | {name: 2 * value}))
+        larger = failure_probability(bounds.minh_bound)(**(arguments | own | {name: 2 * value}))
         assert larger < middle if name in ("num_features", "epsilon") else larger > middle
 
 
@@ -556,15 +539,15 @@ BOUND = dict(variance=1.0, largest_error=1.0, intrinsic_dim=1.0)
 ORLICZ = dict(variance=1.0, orlicz_norm=1.0, output_dim=2, intrinsic_dim=1.0)
 FAILURE, NEEDED = dict(num_features=10, epsilon=0.1), dict(epsilon=0.1, delta=0.1)
 VALUES = torch.full((2, 3), 0.5)
+EVERY_BOUND = [
+    (bounds.operator_fourier_bound, MINH),
+    (bounds.minh_bound, SET | MINH),
+    (bounds.brault_bounded_bound, SET | BOUND),
+    (bounds.brault_subexponential_bound, SET | ORLICZ),
+]
 EVERY_FORM = [
-    (bounds.operator_fourier_failure_probability, FAILURE | MINH),
-    (bounds.operator_fourier_num_features, NEEDED | MINH),
-    (bounds.minh_failure_probability, SET | FAILURE | MINH),
-    (bounds.minh_num_features, SET | NEEDED | MINH),
-    (bounds.brault_bounded_failure_probability, SET | FAILURE | BOUND),
-    (bounds.brault_bounded_num_features, SET | NEEDED | BOUND),
-    (bounds.brault_subexponential_failure_probability, SET | FAILURE | ORLICZ),
-    (bounds.brault_subexponential_num_features, SET | NEEDED | ORLICZ),
+    *((failure_probability(bound), FAILURE | options) for bound, options in EVERY_BOUND),
+    *((num_features(bound), NEEDED | options) for bound, options in EVERY_BOUND),
     (bounds.operator_fourier_variance, dict(kernel=VALUES, kernel_at_double=VALUES, coregionalization=GAMMA)),
     (bounds.decomposable_constants, dict(coregionalization=GAMMA, mean_norm=1.0, variance=0.5)),
     (bounds.curl_free_constants, dict(input_dim=2, lengthscale=1.0)),
@@ -607,9 +590,9 @@ def test_wrong_input_raises(function, arguments):
 
 def test_wrong_input_is_explained():
     with pytest.raises(ValueError, match=r"expected a second_moment of at most 4, .* got 5; increase largest_norm"):
-        bounds.operator_fourier_num_features(0.1, 0.1, 2.0, 5.0)
+        bounds.operator_fourier_bound(2.0, 5.0)
     with pytest.raises(ValueError, match=r"expected a number of at least 1 for intrinsic_dim, got 0.5"):
-        bounds.brault_bounded_num_features(2, 1.0, 1.0, 0.1, 0.1, variance=1.0, largest_error=1.0, intrinsic_dim=0.5)
+        bounds.brault_bounded_bound(2, 1.0, 1.0, variance=1.0, largest_error=1.0, intrinsic_dim=0.5)
     with pytest.raises(ValueError, match=r"expected an input_dim of at least 2, got 1"):
         bounds.divergence_free_constants(1, 1.0)
     with pytest.raises(ValueError, match=r"expected a coregionalization matrix other than zero"):
@@ -617,4 +600,4 @@ def test_wrong_input_is_explained():
     with pytest.raises(ValueError, match=r"expected numbers from 0 to 1 for variance, got 2"):
         bounds.decomposable_constants(GAMMA, 1.0, variance=2.0)
     with pytest.raises(ValueError, match=r"that 2\^53 features can reach"):
-        bounds.minh_num_features(2, 1.0, 1.0, 1e-9, 0.1, 1.0)
+        bounds.minh_bound(2, 1.0, 1.0, 1.0).num_features(1e-9, 0.1)

@@ -25,6 +25,7 @@ from problems import randomised
 import rfgp
 from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
 from rfgp.features.spectra import radial_moment
+from rfgp.inference import OutputFactor
 from rfgp.kernels import (
     ConstantCovariance,
     CurlFreeKernel,
@@ -57,7 +58,6 @@ from rfgp.operators import (
     Vorticity,
     evaluate,
 )
-from rfgp.output_factor import OutputFactor
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -21,9 +21,8 @@ from output_problems import (
 from problems import randomised
 
 import rfgp
-from rfgp.kronecker import KroneckerPosterior
+from rfgp.inference import KroneckerPosterior, OutputFactor
 from rfgp.models import WeightSpaceGP
-from rfgp.output_factor import OutputFactor
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 ROWS = 40
-SUMS = ("gram", "cross", "outer", "count", "log_noise")
+SUMS = ("gram", "cross", "target_gram", "count", "log_noise")
 ROUNDING = {"rtol": 1e-9, "atol": 1e-9}
 MODELS = [
     *[(name, noise) for name in ("curl-free", "multitask") for noise in ("one", "per task", "full", "fixed+learnt")],
@@ -364,8 +364,8 @@ def test_chunks_of_rows_change_nothing(name, noise, monkeypatch):
         seen.append(num_rows)
         return [slice(start, min(start + 4, num_rows)) for start in range(0, num_rows, 4)]
 
-    for module in ("posterior", "models.accumulate", "output_covariance", "models.output_regression"):
-        monkeypatch.setattr(f"rfgp.{module}.row_chunks", chunks)
+    for module in ("products", "accumulation", "covariance", "regression"):
+        monkeypatch.setattr(f"rfgp.inference.{module}.row_chunks", chunks)
     torch.testing.assert_close(everything(), whole, rtol=1e-9, atol=1e-11)
     assert 23 in seen and max(seen) <= ROWS
 

@@ -23,7 +23,7 @@ def lines(ax):
     return [container.lines[0] for container in ax.containers]
 
 
-def test_one_line_and_colour_per_method():
+def test_one_line_and_color_per_method():
     ax = plots.comparison(curves(10), xlabel="number of features", ylabel="KL")
     drawn = lines(ax)
     assert ax.get_legend_handles_labels()[1] == [f"method {i}" for i in range(10)]
@@ -34,7 +34,7 @@ def test_one_line_and_colour_per_method():
         "log",
     )
     assert len({(line.get_color(), line.get_linestyle()) for line in drawn}) == 10
-    assert [line.get_color() for line in drawn[:8]] == list(plots.COLOURS)
+    assert [line.get_color() for line in drawn[:8]] == list(plots.COLORS)
     assert drawn[1].get_ydata().tolist() == [4.0, 2.0, 0.5]
 
 

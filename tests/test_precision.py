@@ -33,10 +33,10 @@ from rfgp.features.spectra import (
     Spherical,
     TraceMeasure,
 )
+from rfgp.inference import GramStatistics, Rows
 from rfgp.kernels import CurlFreeKernel, OpticalKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
-from rfgp.statistics import GramStatistics
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
 
@@ -74,7 +74,8 @@ def products(monkeypatch, function):
         return add(gram, cross, features, targets, weights, product_dtype)
 
     with monkeypatch.context() as patch:
-        patch.setattr(linalg, "add_gram_", recording)
+        for module in (linalg, linalg.gram_matrix):
+            patch.setattr(module, "add_gram_", recording)
         function()
     return used
 
@@ -332,11 +333,11 @@ def test_the_evidence_from_residuals_is_the_one_from_sums(name, has_mean, monkey
 
     expected = value_and_gradients()
     with monkeypatch.context() as patch:
-        for module in (rfgp.models.weight_space, rfgp.models.output_regression, rfgp.posterior, rfgp.kronecker):
+        for module in (rfgp.inference.system, rfgp.inference.posterior, rfgp.inference.kronecker):
             patch.setattr(module, "is_ill_conditioned", lambda diagonal: True)
         chunks = []
         patch.setattr(
-            "rfgp.models.residual_pass.row_chunks",
+            "rfgp.inference.residual_pass.row_chunks",
             lambda count, *_: chunks.append(count) or [slice(i, i + 7) for i in range(0, count, 7)],
         )
         found = value_and_gradients()
@@ -348,7 +349,7 @@ def test_the_evidence_from_residuals_is_the_one_from_sums(name, has_mean, monkey
 
 def test_ordinary_noise_needs_no_further_pass(monkeypatch):
     kernel, likelihood, x, y = problem(200, 20, 2, 1e-4)
-    monkeypatch.setattr("rfgp.models.residual_pass.ResidualPass.quadratic", operator.not_)
+    monkeypatch.setattr("rfgp.inference.residual_pass.ResidualPass.quadratic", operator.not_)
     WeightSpaceGP(kernel, likelihood).fit(x, y).log_marginal_likelihood().backward()
 
 
@@ -574,7 +575,7 @@ def test_finite_inputs_that_overflow_are_refused(name):
         lambda: WeightSpaceGP(polynomial(), GaussianLikelihood(), product_dtype=torch.float16),
         lambda: WeightSpaceGP(polynomial(), GaussianLikelihood(), product_dtype="float64"),
         lambda: GramStatistics(2, 1).update(torch.eye(2), torch.ones(2, 1), product_dtype=torch.int64),
-        lambda: GramStatistics.of_rows(torch.eye(2), torch.ones(2, 1), product_dtype=torch.int64),
+        lambda: GramStatistics.of_rows(torch.eye(2), Rows(torch.ones(2, 1)), torch.int64),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(call):

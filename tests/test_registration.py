@@ -45,12 +45,14 @@ class CauchyKernel(Kernel):
 class LaplaceFrequencies(Spectrum):
     """Independent frequencies of density exp(-|w|) / 2, of the Cauchy kernel."""
 
+    exact_kernel = "test_registration.CauchyKernel"
+
     def draw(self, width, dim, generator):
         centered = torch.rand(width, dim, generator=generator, dtype=torch.float64) - 0.5
         return {"weight": -centered.sign() * torch.log1p(-2.0 * centered.abs())}
 
-    def frequencies(self, draws, **hyperparameters):
-        return draws["weight"], None
+    def frequencies(self, base_draws, **hyperparameters):
+        return base_draws["weight"], None
 
     def kernel(self, x, y, factor=1.0, **hyperparameters):
         return (1.0 / (1.0 + (factor * (x.unsqueeze(-2) - y.unsqueeze(-3))).square())).prod(-1)

@@ -20,10 +20,10 @@ from problems import ExactModel
 
 import rfgp
 from rfgp.diagnostics import exact_posterior
+from rfgp.inference import CovariancePlusResidual
 from rfgp.kernels import DotProductKernel, ExponentialDotProductKernel, FeatureKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
-from rfgp.posterior import CovariancePlusResidual
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),
@@ -226,9 +226,7 @@ def test_several_outputs_in_both_models():
     with torch.no_grad():
         latent = reference.posterior(x)
         factor = reference.covar_module.output_factor()
-        root = reference.weight_posterior().covariance_root(
-            reference.covar_module.scalar_features(x), factor.covariance_root
-        )
+        root = reference.weight_posterior().function_root(reference.covar_module.scalar_features(x), factor)
         expected = root @ root.mT + torch.diag(reference.covar_module.residual_variance(x))
         for found in (latent, model(x)):
             torch.testing.assert_close(found.covariance_matrix, expected)

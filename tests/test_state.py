@@ -20,11 +20,11 @@ import rfgp
 from rfgp import _files
 from rfgp.diagnostics import kl_to_exact
 from rfgp.features import Gaussian, Matern, RandomFourier, TensorSRHT
+from rfgp.inference import GramStatistics
 from rfgp.kernels import CurlFreeKernel, LinearlyObservedKernel, SkewedChiSquaredKernel
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import VectorLeastSquares, WeightSpaceGP
 from rfgp.operators import Partial, Value
-from rfgp.statistics import GramStatistics
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 ROWS, NAN = 40, float("nan")
@@ -63,7 +63,7 @@ def test_a_failing_loader_leaves_a_waiting_model_waiting(error):
     model = model_for("gaussian", input_dim=None)
     with pytest.raises(error):
         model.fit(raising(error, (x, y)))
-    assert maps(model.covar_module) == [None] and model._statistics is None and model.training_data == []
+    assert maps(model.covar_module) == [None] and model._fitted is None and model.training_data == []
 
 
 @RAISED
@@ -73,7 +73,7 @@ def test_a_failing_loader_forgets_outputs_and_patterns(error):
     model = output_model("multitask", "full", input_dim=None)
     with pytest.raises(error):
         model.fit(raising(error, (x, y)))
-    assert maps(model.covar_module) == [None] and model._patterns == [] and model._known_observations is None
+    assert maps(model.covar_module) == [None] and model._patterns == () and model._known_noise is None
 
 
 @RAISED
@@ -86,7 +86,7 @@ def test_a_failing_update_leaves_the_sums_and_patterns(error, monkeypatch):
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr("rfgp.models.weight_space.merged", fail)
+    monkeypatch.setattr("rfgp.inference.noise.base.NoiseModel.merged", fail)
     with pytest.raises(error):
         model.update(*output_rows("multitask", pattern="random"))
     assert_same_state(model, before)
@@ -120,7 +120,7 @@ def test_a_warning_made_an_error_rolls_back():
     model = model_for("gaussian", input_dim=None)
     with pytest.raises(UserWarning, match="exceed"):
         model.fit(*rows_for("gaussian", 4))
-    assert maps(model.covar_module) == [None] and model._statistics is None
+    assert maps(model.covar_module) == [None] and model._fitted is None
 
 
 @RAISED
@@ -288,7 +288,7 @@ def test_incomplete_rows_of_unknown_patterns_are_refused():
     model = output_model("multitask", "full")
     with pytest.raises(ValueError, match="expected statistics of complete rows"):
         model.load_statistics(saved)
-    assert model._patterns == [] and model._statistics is None
+    assert model._patterns == () and model._fitted is None
 
 
 def fitted_sums(**options):
@@ -485,7 +485,7 @@ def test_the_state_of_another_model_is_refused_before_anything_is_loaded(name, i
 def test_a_state_with_statistics_that_do_not_fit_is_refused():
     model = model_for("gaussian").fit(*rows_for("gaussian", ROWS))
     before, state = copied(model), copied(model)
-    for name in ("statistics.gram", "statistics.outer", "draws"):
+    for name in ("statistics.gram", "statistics.target_gram", "patterns"):
         with pytest.raises(ValueError, match="expected"):
             model.load_state_dict({k: v for k, v in state.items() if k != name})
     state["likelihood.noise_covar.raw_noise"] += 1.0
@@ -638,7 +638,7 @@ def test_other_files_are_refused(tmp_path, kind):
 def test_other_sums_are_refused(state):
     good = GramStatistics(3, 1).state_dict()
     wrong = {**good, "cross": torch.zeros(1, 2, 1, dtype=torch.float64)}
-    for bad in (state, wrong, {**good, "count": torch.zeros(2)}, {**good, "outer": None}):
+    for bad in (state, wrong, {**good, "count": torch.zeros(2)}, {**good, "target_gram": None}):
         with pytest.raises(ValueError, match=r"expected .*, got .*state_dict"):
             GramStatistics.from_state_dict(bad)
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.multiprocessing
 
-from rfgp.statistics import GramStatistics
+from rfgp.inference import GramStatistics
 
 ROWS, WIDTH, TARGETS, GROUPS = 60, 9, 2, 3
-NAMES = ("gram", "cross", "outer", "count", "log_noise")
+NAMES = ("gram", "cross", "target_gram", "count", "log_noise")
 DTYPES = {
     "real": (torch.float64, torch.float64),
     "complex features": (torch.complex128, torch.float64),
@@ -76,7 +76,7 @@ def test_sums_are_those_of_the_definition(kind, weighted, grouped):
         expected = {
             "gram": phi[inside].mH @ (w * phi[inside]),
             "cross": (w * phi[inside]).mH.to(both) @ t[inside].to(both),
-            "outer": (w * t[inside]).mH @ t[inside],
+            "target_gram": (w * t[inside]).mH @ t[inside],
             "count": inside.sum().double(),
             "log_noise": torch.zeros((), dtype=torch.float64) if log_noise is None else log_noise[inside].sum(),
         }

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from rfgp import _files, _report, selection, study
+from rfgp import _files, selection, study
 from rfgp.__main__ import main
 from rfgp.datasets import read_table
 from rfgp.selection import best_method
+from rfgp.study import bench, report
 
 METHODS = ["tensor_srht:ctr", "rademacher:real"]
 
@@ -158,18 +159,20 @@ def test_features_come_closer_to_a_shift_invariant_kernel(regression):
 
 
 def test_auto_of_a_study_is_the_method_that_is_predicted_to_be_best(regression):
-    bench = study._Bench(regression, study.exact_kernel("rbf"), 48, 0.01, "standardize")
-    chosen = best_method(bench.kernel, 16, bench.x)
-    kernels = [bench.approximation(method, 16, 0) for method in ("auto", chosen)]
-    assert torch.equal(*[kernel(bench.x[:9]).to_dense() for kernel in kernels])
+    measured = bench.Bench(regression, study.exact_kernel("rbf"), 48, 0.01, "standardize")
+    chosen = best_method(measured.kernel, 16, measured.x)
+    kernels = [measured.approximation(method, 16, 0) for method in ("auto", chosen)]
+    assert torch.equal(*[kernel(measured.x[:9]).to_dense() for kernel in kernels])
 
 
 def test_tables_and_results_name_the_method_that_auto_took(regression, tmp_path):
     settings = {"methods": ["auto", "fourier"], "num_features": [8, 16], "num_seeds": 2, "exact_limit": 30}
     result = run(regression, kernel="rbf", **settings)
     chosen = result.settings["auto"]
-    bench = study._Bench(regression, study.exact_kernel("rbf"), 30, 0.01, "standardize")
-    assert set(chosen) == {8, 16} and set(chosen.values()) <= set(selection.ranking.methods_for_auto(bench.kernel, 3))
+    measured = bench.Bench(regression, study.exact_kernel("rbf"), 30, 0.01, "standardize")
+    assert set(chosen) == {8, 16} and set(chosen.values()) <= set(
+        selection.ranking.methods_for_auto(measured.kernel, 3)
+    )
     lines = result.table().splitlines()
     for width, method in chosen.items():
         assert any(f"auto ({method})" in line and f" {width} " in line for line in lines)
@@ -196,7 +199,7 @@ def test_scaling():
     scaled, other, text = study.scale_inputs(train, test, "standardize")
     assert torch.allclose(scaled.mean(0), torch.zeros(4, dtype=torch.float64), atol=1e-12)
     assert torch.allclose(scaled.square().sum(0) / 50, torch.tensor([0.25, 0.0, 0.25, 0.25], dtype=torch.float64))
-    assert torch.allclose(other[:, 1], (test[:, 1] - 3.0) / 2.0) and "standardised" in text
+    assert torch.allclose(other[:, 1], (test[:, 1] - 3.0) / 2.0) and "standardized" in text
     train[0] = 0.0
     norms = study.scale_inputs(train, test, "unit")[0].norm(dim=-1)
     assert norms[0] == 0 and torch.allclose(norms[1:], torch.ones(49, dtype=torch.float64))
@@ -239,14 +242,14 @@ def test_files_appear_whole_or_not_at_all(tmp_path):
     ],
 )
 def test_means_with_standard_errors(mean, error, text):
-    assert _report.plus_minus(mean, error) == text
+    assert report.plus_minus(mean, error) == text
 
 
 def test_a_vanished_variance_is_infinitely_far():
     p = torch.distributions.Normal(torch.zeros(2), torch.tensor([1.0, 0.0]), validate_args=False)
     q = torch.distributions.Normal(torch.zeros(2), torch.ones(2))
-    assert study._divergence(p, q) == study._divergence(q, p) == math.inf and study._divergence(q, q) == 0.0
-    assert _report.plain({"kl": math.inf, "x": (1, math.nan)}) == {"kl": None, "x": [1, None]}
+    assert bench._divergence(p, q) == bench._divergence(q, p) == math.inf and bench._divergence(q, q) == 0.0
+    assert report.plain({"kl": math.inf, "x": (1, math.nan)}) == {"kl": None, "x": [1, None]}
 
 
 BAD_SETTINGS = [
@@ -269,7 +272,7 @@ BAD_SETTINGS = [
 
 @pytest.mark.parametrize(("settings", "message"), BAD_SETTINGS)
 def test_bad_settings(regression, monkeypatch, settings, message):
-    monkeypatch.setattr(study, "fit", None)  # nothing is learnt before the settings are checked
+    monkeypatch.setattr("rfgp.study.bench.fit", None)  # nothing is learnt before the settings are checked
     with pytest.raises(ValueError, match=message):
         run(regression, **settings)
 
@@ -301,12 +304,15 @@ BAD_COMMANDS = [
     (["study", "diabetes", "--methods", "magic"], "got 'magic'; choose one of these"),
     (["study", "diabetes", "--methods", ","], "expected at least one value for methods, got none"),
     (["study", "diabetes", "--kernel", "cubic"], "expected polynomial:p with a degree p, linear, rbf, rq"),
-    (["study", "diabetes", "--num-features", "8,x"], "expected a positive integer for --num-features, got 'x'"),
-    (["study", "diabetes", "--num-features", "-8"], "expected a positive integer for --num-features, got '-8'"),
-    (["study", "diabetes", "--seeds", "0"], "expected a positive integer for --seeds, got '0'"),
-    (["study", "diabetes", "--exact-limit", "1.5"], "expected a positive integer for --exact-limit, got '1.5'"),
-    (["study", "diabetes", "--alpha-epsilon", "small"], "expected a positive number for --alpha-epsilon, got 'small'"),
-    (["study", "digits", "--alpha-epsilon", "-1"], "expected a positive number for --alpha-epsilon, got '-1'"),
+    (["study", "diabetes", "--num-features", "8,x"], "argument --num-features: expected a positive integer, got 'x'"),
+    (["study", "diabetes", "--num-features", "-8"], "argument --num-features: expected a positive integer, got '-8'"),
+    (["study", "diabetes", "--seeds", "0"], "argument --seeds: expected a positive integer, got '0'"),
+    (["study", "diabetes", "--exact-limit", "1.5"], "argument --exact-limit: expected a positive integer, got '1.5'"),
+    (
+        ["study", "diabetes", "--alpha-epsilon", "small"],
+        "--alpha-epsilon: expected a positive number, got 'small'",
+    ),
+    (["study", "digits", "--alpha-epsilon", "-1"], "argument --alpha-epsilon: expected a positive number, got '-1'"),
     (["study", "diabetes", "--out", "FILE"], "expected a directory for --out, got the file"),
     (["study", "diabetes", "--speed", "9"], "unrecognized arguments: --speed 9"),
 ]

@@ -79,7 +79,7 @@ print(f"chosen: {model.likelihood.alpha_epsilon:g}")
 # %% [markdown]
 # `posterior` returns one latent function per class, with mean and variance. `class_probabilities` turns them into
 # probabilities, averaged over the uncertainty of the functions. From these we draw three things: the probabilities, as
-# a mixture of the colours of the classes; their entropy; and the standard deviation of the latent functions.
+# a mixture of the colors of the classes; their entropy; and the standard deviation of the latent functions.
 
 # %%
 side = torch.linspace(-1.5, 1.5, 41 if SHORT else 101)
@@ -120,7 +120,7 @@ figure.savefig("dirichlet_toy.png")
 # - **Where is the class uncertain?** The entropy is high in the middle, where the arms touch, and along the borders
 #   between them. On the arms it is zero.
 # - **What does the model say far away?** Here is the honest part. Beyond the arms the entropy falls again, and the
-#   colours become firm: the lower left corner is "class 0" although no point of that class is near. A polynomial of
+#   colors become firm: the lower left corner is "class 0" although no point of that class is near. A polynomial of
 #   degree 6 grows without bound, and the mean grows as fast as its standard deviation. So a low entropy alone does not
 #   mean that the model has seen anything like it. The latent deviation does tell. Look at both.
 #

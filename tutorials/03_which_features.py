@@ -27,7 +27,7 @@ SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check tha
 torch.set_default_dtype(torch.float64)
 warnings.filterwarnings("ignore", message=".*exceeds? the .* training rows")  # a few rows are enough to look at errors
 plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 10, "savefig.dpi": 160})
-INK, COLOURS = "#222222", ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+INK, COLORS = "#222222", ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
 # %% [markdown]
 # ## A ranking
@@ -73,14 +73,14 @@ figure, axes = plt.subplots(1, 3, figsize=(10.5, 3.3), sharey=True, layout="cons
 for ax, share in zip(axes, (1.0, 0.5, 0.2), strict=True):
     shorter = RBFKernel()
     shorter.lengthscale = share * median
-    for method, colour in zip(methods, COLOURS, strict=False):
+    for method, color in zip(methods, COLORS, strict=False):
         predicted, measured = [], []
         for width in widths:
             approximate = rfgp.approximate(shorter, width, method=method, train_inputs=x[:500], seed=1)
             predicted.append(predicted_error(approximate, x[:500]).relative_error)
             measured.append(float(relative_frobenius_error(approximate, x[-500:])))
-        ax.plot(widths, predicted, color=colour, label=method)
-        ax.plot(widths, measured, "o", color=colour, markersize=4)
+        ax.plot(widths, predicted, color=color, label=method)
+        ax.plot(widths, measured, "o", color=color, markersize=4)
     ax.set(xscale="log", yscale="log", xlabel="features D", title=f"lengthscale = {share:g} x median")
     ax.set_xticks(widths, [str(width) for width in widths], minor=False)
     ax.xaxis.minorticks_off()
@@ -145,8 +145,8 @@ with torch.no_grad():
 figure, ax = plt.subplots(figsize=(7.5, 3.0), layout="constrained")
 ax.plot(time_of[:, 0], y, ".", color="#999999", markersize=2, label="data")
 band = mean - 2.0 * deviation, mean + 2.0 * deviation
-ax.fill_between(later[:, 0], *band, color=COLOURS[0], alpha=0.25, linewidth=0)
-ax.plot(later[:, 0], mean, color=COLOURS[0], label="posterior, mean ± 2 sd")
+ax.fill_between(later[:, 0], *band, color=COLORS[0], alpha=0.25, linewidth=0)
+ax.plot(later[:, 0], mean, color=COLORS[0], label="posterior, mean ± 2 sd")
 ax.set(xlabel="time", ylabel="y")
 ax.legend(frameon=False, ncols=2)
 figure.savefig("which_features_season.png")
@@ -177,12 +177,12 @@ models = {
 }
 reference = rfgp.diagnostics.exact_posterior(kernel, likelihood, x_toy, y_toy, grid)
 figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.0), sharey=True, layout="constrained")
-for ax, (name, model), colour in zip(axes, models.items(), COLOURS, strict=False):
+for ax, (name, model), color in zip(axes, models.items(), COLORS, strict=False):
     with torch.no_grad():
         posterior = model.posterior(grid)
         curve = posterior.mean, posterior.variance.clamp_min(0.0).sqrt()
         divergence = float(kl_to_exact(model, grid, noisy=True, train_inputs=x_toy, train_targets=y_toy))
-    for mean, deviation, ink in ((reference.mean, reference.stddev, INK), (*curve, colour)):
+    for mean, deviation, ink in ((reference.mean, reference.stddev, INK), (*curve, color)):
         ax.plot(grid[:, 0], mean, color=ink, linewidth=1.2)
         ax.fill_between(grid[:, 0], mean - 2 * deviation, mean + 2 * deviation, color=ink, alpha=0.15, linewidth=0)
     ax.plot(x_toy[:, 0], y_toy, ".", color="#888888", markersize=3)

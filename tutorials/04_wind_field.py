@@ -133,7 +133,7 @@ def degrees(ax, left=True, bottom=True):
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10.6, 3.5), layout="constrained")
 left.plot(*x[test].T, ".", color="#BBBBBB", markersize=2)
-rfgp.plots.vector_field(x[train], y, colour=INK, ax=left)
+rfgp.plots.vector_field(x[train], y, color=INK, ax=left)
 left.set_title(f"{num_rows} measurements, grey: held out")
 deviation = UNIT * (posterior.variance / h.square()).sum(-1).sqrt()
 limits = float(deviation.min()), float(deviation.quantile(0.98))
@@ -211,10 +211,10 @@ for row, (name, mean, deviation, truth, arrows, true_arrows) in zip(axes, panels
     largest = float(truth.abs().max())
     for ax, values, vectors in ((row[0], mean, arrows), (row[2], truth, true_arrows)):
         rfgp.plots.scalar_field(grid(x), grid(values), limits=(-largest, largest), ax=ax)
-        rfgp.plots.vector_field(grid(x), grid(vectors / h), colour=INK, density=0.8, ax=ax)
+        rfgp.plots.vector_field(grid(x), grid(vectors / h), color=INK, density=0.8, ax=ax)
     bar = figure.colorbar(row[2].collections[0], ax=row[2], shrink=0.85, pad=0.02)
     rfgp.plots.scalar_field(
-        grid(x), grid(deviation), limits=(0.0, float(deviation.max())), colours="YlGnBu", label="", ax=row[1]
+        grid(x), grid(deviation), limits=(0.0, float(deviation.max())), colors="YlGnBu", label="", ax=row[1]
     )
     row[1].plot(*x[train].T, ".", color="white", markersize=2.5, markeredgewidth=0)
     row[0].set_ylabel(name)
@@ -252,11 +252,11 @@ compare("spreading wind", *(UNIT * part for part in (others[1].mean, others[1].s
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(8.6, 3.8), layout="constrained")
 titles = "one lengthscale for both parts", "a lengthscale for each"
-for ax, part, title, colour in zip(axes, (spreading, others[1]), titles, (BLUE, ORANGE), strict=True):
+for ax, part, title, color in zip(axes, (spreading, others[1]), titles, (BLUE, ORANGE), strict=True):
     truth, mean, deviation = (UNIT * values[test].flatten() for values in (true_spreading, part.mean, part.stddev))
-    bars = {"elinewidth": 0.5, "ecolor": colour, "alpha": 0.35, "linewidth": 0}
-    ax.errorbar(truth, mean, 2 * deviation, color=colour, **bars)
-    ax.plot(truth, mean, ".", color=colour, markersize=3, markeredgewidth=0)
+    bars = {"elinewidth": 0.5, "ecolor": color, "alpha": 0.35, "linewidth": 0}
+    ax.errorbar(truth, mean, 2 * deviation, color=color, **bars)
+    ax.plot(truth, mean, ".", color=color, markersize=3, markeredgewidth=0)
     ends = torch.tensor([float(truth.min()), float(truth.max())])
     ax.plot(ends, ends, color=INK, linewidth=1.0)
     ax.set(title=title, xlabel="spreading wind of the reference, m/s", aspect="auto")
@@ -316,13 +316,13 @@ laws = {
 }
 widths, seeds = ((16, 32), 1) if SHORT else ((64, 128, 256, 512, 1024), 3)
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
-for name, (spectrum, colour, marker) in laws.items():
+for name, (spectrum, color, marker) in laws.items():
     rows = [[model_for(kernel, w, seed, spectrum).fit(x[train], y, noise) for seed in range(seeds)] for w in widths]
     known = {"train_inputs": x[train], "train_targets": y, "train_noise": noise}
     kl = [[float(rfgp.diagnostics.kl_to_exact(m, x[test], **known)) / (2 * len(test)) for m in row] for row in rows]
-    ax.plot(widths, kl, marker, color=colour, alpha=0.4, markersize=4, markeredgewidth=0)
+    ax.plot(widths, kl, marker, color=color, alpha=0.4, markersize=4, markeredgewidth=0)
     middle = torch.tensor(kl).median(-1).values
-    ax.plot(widths, middle, color=colour, marker=marker, linewidth=1.8, label=name)
+    ax.plot(widths, middle, color=color, marker=marker, linewidth=1.8, label=name)
     print(f"{name:22}", " ".join(f"{value:7.3f}" for value in middle))
 ax.set(xscale="log", yscale="log", xlabel="scalar features", ylabel="KL to the exact posterior\n(nats per value)")
 ax.set_xticks(widths, widths)

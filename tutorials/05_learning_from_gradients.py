@@ -65,14 +65,14 @@ y = torch.cat([torch.sin(2 * x) + 0.3 * x, 2 * torch.cos(2 * x) + 0.3], dim=-1)
 line = torch.linspace(-3.2, 3.2, 241)[:, None]
 kinds = {"values": ORANGE, "values and gradients": BLUE, "gradients and one value": GREEN}
 figure, axes = plt.subplots(1, 3, figsize=(10.6, 3.2), sharey=True, layout="constrained")
-for ax, (kind, colour) in zip(axes, kinds.items(), strict=True):
+for ax, (kind, color) in zip(axes, kinds.items(), strict=True):
     with torch.no_grad():
         known = observed(y, kind)
         posterior = gradient_model(128, 1).fit(x, known).posterior(line)
         mean, deviation = posterior.mean[:, 0], posterior.stddev[:, 0]
     ax.plot(line, torch.sin(2 * line) + 0.3 * line, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), label="truth")
-    ax.fill_between(line[:, 0], mean - 2 * deviation, mean + 2 * deviation, color=colour, alpha=0.2, linewidth=0)
-    ax.plot(line, mean, color=colour, linewidth=2.0, label="mean ± 2 sd")
+    ax.fill_between(line[:, 0], mean - 2 * deviation, mean + 2 * deviation, color=color, alpha=0.2, linewidth=0)
+    ax.plot(line, mean, color=color, linewidth=2.0, label="mean ± 2 sd")
     for place, (value, slope), (known_value, known_slope) in zip(x[:, 0], y, known, strict=True):
         if not known_slope.isnan():
             ends = torch.tensor([-0.3, 0.3]) / (1 + slope**2).sqrt()
@@ -132,14 +132,14 @@ figure, axes = plt.subplots(
 for ax, dim in zip(axes[0], dims, strict=True):
     place = points(500, dim, seed=999)
     truth = with_gradient(place)
-    for kind, colour in kinds.items():
+    for kind, color in kinds.items():
         errors = torch.zeros(len(counts), repeats)
         for i, count in enumerate(counts):
             for seed in range(repeats):
                 model = learnt(kind, count, dim, num_features, seed)
                 errors[i, seed] = (model.posterior(place).mean[:, 0] - truth[:, 0]).square().mean().sqrt()
-        ax.plot(counts, errors, "o", color=colour, alpha=0.4, markersize=4, markeredgewidth=0)
-        ax.plot(counts, errors.median(-1).values, "o-", color=colour, linewidth=1.8, label=kind)
+        ax.plot(counts, errors, "o", color=color, alpha=0.4, markersize=4, markeredgewidth=0)
+        ax.plot(counts, errors.median(-1).values, "o-", color=color, linewidth=1.8, label=kind)
         print(f"{dim} dimensions, {kind:24}", " ".join(f"{float(e):.3f}" for e in errors.median(-1).values))
     ax.set(xscale="log", yscale="log", xlabel="points", title=f"{dim} dimensions")
     ax.set_xticks(counts, counts)
@@ -189,18 +189,18 @@ truths = {
 }
 figure, axes = plt.subplots(1, 4, figsize=(12.0, 3.1), layout="constrained")
 levels = torch.linspace(0.02, 0.98, 49)
-for ax, (name, (operator, truth)), colour in zip(axes, truths.items(), kinds.values(), strict=False):
+for ax, (name, (operator, truth)), color in zip(axes, truths.items(), kinds.values(), strict=False):
     posterior = model.posterior(place, operator)
     mean, deviation = posterior.mean, posterior.stddev
     z = ((mean - truth) / deviation).abs().flatten()
     shown = torch.randperm(z.numel(), generator=torch.Generator().manual_seed(0))[:150]
     lines = (part.flatten()[shown] for part in (truth, mean, 2 * deviation))
-    ax.errorbar(*lines, fmt=".", color=colour, markersize=4, elinewidth=0.7, alpha=0.6)
+    ax.errorbar(*lines, fmt=".", color=color, markersize=4, elinewidth=0.7, alpha=0.6)
     ends = torch.stack([truth.min(), truth.max()])
     ax.plot(ends, ends, color=INK, linewidth=1.0)
     ax.set(title=name, xlabel="truth")
     covered = [float((torch.erf(z / math.sqrt(2)) <= level).double().mean()) for level in levels]
-    axes[3].plot(levels, covered, color=colour, linewidth=1.8, label=name)
+    axes[3].plot(levels, covered, color=color, linewidth=1.8, label=name)
     relative = (mean - truth).square().mean().sqrt() / truth.std()
     share = 100 * (z <= 1.96).double().mean()
     print(f"{name:10} error {100 * relative:.0f} % of its size, {share:.0f} % in 95 % intervals")
@@ -286,7 +286,7 @@ rfgp.plots.scalar_field(plane, masked(mean), label="u", ax=axes[0])
 axes[0].contour(edge, edge, masked(mean), 12, colors=INK, linewidths=0.6)
 limits = 0.0, float(masked(deviation).nan_to_num().max())
 rfgp.plots.scalar_field(
-    plane, masked(deviation), limits=limits, colours="YlGnBu", label="standard deviation", ax=axes[1]
+    plane, masked(deviation), limits=limits, colors="YlGnBu", label="standard deviation", ax=axes[1]
 )
 axes[1].plot(*boundary.T, "o", color=ORANGE, markersize=4, label="u is known")
 axes[1].plot(*inside.T, ".", color=INK, markersize=5, label="Δu is known")

@@ -2,7 +2,7 @@
 # # Eight rivers at once
 #
 # Eight gauges measure the flow of rivers in one basin. Gauges fail: a flood takes one away, another freezes. The rain
-# that fills one river fills its neighbours as well. **Can the gauges that work tell what the broken ones would have
+# that fills one river fills its neighbors as well. **Can the gauges that work tell what the broken ones would have
 # said, and how far to trust them?**
 #
 # We give each gauge a model of its own, then all of them one model with eight outputs, and compare.
@@ -76,7 +76,7 @@ logarithm = flow.log()
 broken = torch.zeros(flow.shape, dtype=torch.bool)
 whole = float(days[-1])
 for gauge in range(len(GAUGES)):
-    start = (0.035 + 0.105 * (3 * gauge % 8)) * whole  # not one neighbour after the other
+    start = (0.035 + 0.105 * (3 * gauge % 8)) * whole  # not one neighbor after the other
     broken[:, gauge] = (days[:, 0] >= start) & (days[:, 0] < start + 0.19 * whole)
 y = torch.where(broken, torch.nan, logarithm)
 center, spread = y.nanmean(0), (y - y.nanmean(0)).square().nanmean(0).sqrt()
@@ -129,11 +129,11 @@ figure, axes = plt.subplots(4, 2, figsize=(9.5, 8.0), sharex=True, layout="const
 for gauge, ax in enumerate(axes.T.flat):
     gap = broken[:, gauge].nonzero()[:, 0]
     near = slice(max(int(gap[0]) - 3, 0), int(gap[-1]) + 4)  # the models follow the data elsewhere
-    for (mean, deviation), colour, name in ((single, ORANGE, "on its own"), (shared, BLUE, "all at once")):
+    for (mean, deviation), color, name in ((single, ORANGE, "on its own"), (shared, BLUE, "all at once")):
         line, band = center[gauge] + spread[gauge] * mean[:, gauge], 2.0 * spread[gauge] * deviation[:, gauge]
         low, high = (line - band).exp(), (line + band).exp()
-        ax.fill_between(days[near, 0], low[near], high[near], color=colour, alpha=0.22, linewidth=0)
-        ax.plot(days[near, 0], line[near].exp(), color=colour, linewidth=1.8, label=f"{name}, ± 2 sd")
+        ax.fill_between(days[near, 0], low[near], high[near], color=color, alpha=0.22, linewidth=0)
+        ax.plot(days[near, 0], line[near].exp(), color=color, linewidth=1.8, label=f"{name}, ± 2 sd")
     for kept, style, name in ((~broken, "-", "measured"), (broken, ":", "held back")):
         values = torch.where(kept[:, gauge], flow[:, gauge], torch.nan)
         ax.plot(days[:, 0], values, style, color=INK, linewidth=1.4, label=name)
@@ -155,8 +155,8 @@ figure.savefig("eight_rivers.png")
 #
 # With the others, chsi2 gets back the top of a flood of which it saw nothing: eadm7 and sclm7 did. At eadm7 the
 # second rise comes back at its right day, with a narrow band, and at clkm7 the band shrinks to half. **Where
-# neighbours know, they tell.** Where they do not, nothing is won: napm7 moves in steps of its own, and vali2 doubles
-# while its neighbours hardly rise. There both models are wrong, and the shared one is a little more sure of it.
+# neighbors know, they tell.** Where they do not, nothing is won: napm7 moves in steps of its own, and vali2 doubles
+# while its neighbors hardly rise. There both models are wrong, and the shared one is a little more sure of it.
 #
 # ## Is it better, and is it honest?
 #
@@ -206,8 +206,8 @@ for ax, (title, matrix) in zip(axes, panels.items(), strict=False):
     ax.set_yticks(range(len(names)), names if ax is axes[0] else [])
     ax.set_title(title, fontsize="medium")
 figure.colorbar(image, ax=axes[1], shrink=0.8)
-for shift, (name, (nlpd, _, _)), colour in zip((-0.2, 0.2), table.items(), (ORANGE, BLUE), strict=True):
-    axes[2].bar(torch.arange(len(names)) + shift, nlpd, width=0.38, color=colour, label=name)
+for shift, (name, (nlpd, _, _)), color in zip((-0.2, 0.2), table.items(), (ORANGE, BLUE), strict=True):
+    axes[2].bar(torch.arange(len(names)) + shift, nlpd, width=0.38, color=color, label=name)
 axes[2].axhline(0.0, color=INK, linewidth=0.8)
 axes[2].set_xticks(range(len(names)), names, rotation=90)
 axes[2].set_title("NLPD while broken: lower is better", fontsize="medium")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .. import _checks
@@ -35,29 +35,43 @@ def within(name: str, value: Any, smallest: float) -> Tensor:
     return tensor.clamp(smallest, 1.0)
 
 
-def frequencies(num_features: Any) -> int:
-    """The number of frequencies behind that many cos and sin columns, or raise where it is no whole number."""
-    columns = _checks.positive_integer("num_features", num_features)
-    if columns % 2:
+def at_least_one(name: str, value: Any) -> float:
+    """Return ``value`` as a float, or raise where it is below 1."""
+    number = _checks.positive(name, value)
+    if number < 1.0:
+        raise ValueError(f"expected a number of at least 1 for {name}, got {value!r}; it is 1 for a matrix of rank one")
+    return number
+
+
+def coregionalization(value: Any) -> Tensor:
+    """The matrix in double precision, or raise where it is not symmetric and positive semi-definite."""
+    name = "coregionalization"
+    gamma = _checks.finite(_checks.inputs(value, name=name), name).detach().double()
+    if gamma.dim() != 2 or gamma.shape[0] != gamma.shape[1]:
+        raise ValueError(f"expected a square matrix for {name}, got shape {tuple(gamma.shape)}; pass (p, p)")
+    tolerance = 1e-5 * float(gamma.abs().max())  # of matrices in single precision
+    is_symmetric = float((gamma - gamma.mT).abs().max()) <= tolerance
+    gamma = 0.5 * (gamma + gamma.mT)
+    if not is_symmetric or float(torch.linalg.eigvalsh(gamma)[0]) < -tolerance * gamma.shape[0]:
+        raise ValueError(f"expected a symmetric positive semi-definite {name}, got another matrix; pass one, as B B^T")
+    return gamma
+
+
+def columns(num_features: Any, cos_and_sin: bool = True) -> int:
+    """A number of columns, or raise where it is not positive, or odd where they are cos and sin columns."""
+    count = _checks.positive_integer("num_features", num_features)
+    if cos_and_sin and count % 2:
         raise ValueError(
-            f"expected an even num_features, a cos and a sin column for each frequency, got {columns}; add one"
+            f"expected an even num_features, a cos and a sin column for each frequency, got {count}; add one"
         )
-    return columns // 2
+    return count
 
 
 def rounded_up(needed: Tensor) -> Tensor:
     """The smallest positive integers from ``needed`` up."""
     if not bool((needed < _MOST_FEATURES / 2).all()):
-        raise ValueError(_too_many(float(needed.max())))
+        raise ValueError(
+            "expected an epsilon and a delta that 2^53 features can reach, got a need of "
+            f"{float(needed.max()):g}; choose larger ones"
+        )
     return needed.ceil().clamp_min(1.0).long()
-
-
-def even(needed: float) -> int:
-    """Twice the smallest positive integer from ``needed`` up."""
-    if not needed < _MOST_FEATURES / 2:
-        raise ValueError(_too_many(needed))
-    return 2 * max(1, math.ceil(needed))
-
-
-def _too_many(needed: float) -> str:
-    return f"expected an epsilon and a delta that 2^53 features can reach, got a need of {needed:g}; choose larger ones"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from .. import _checks
@@ -41,7 +42,7 @@ def derivative_error_bound(
         C_1 = 14 \sqrt{6 \log 2} + 1, \quad C_3 = 7 \sqrt 6 \Big(1 + \frac{\sqrt\pi}{(\log 2)^{3/2}}\Big)
 
     for all x and y of a compact set, with cos and sin columns for each of m = D/2 independent frequencies w, and k(0)
-    normalised to 1. The moments have to satisfy :math:`E|w^{p+q}|^n \le \sigma_{p,q}^n K^{n-2} n!/2` for all n from 2
+    normalized to 1. The moments have to satisfy :math:`E|w^{p+q}|^n \le \sigma_{p,q}^n K^{n-2} n!/2` for all n from 2
     and a K from 1 up. K is 1 for kernel values, for first derivatives of a Gaussian kernel and for second ones in two
     coordinates, and :math:`2/\sqrt 3` for second derivatives in a single coordinate (S has 2). No K exists for higher
     derivatives of a Gaussian kernel, nor for any derivative of a Matérn kernel.
@@ -67,7 +68,7 @@ def derivative_error_bound(
     >>> derivative_error_bound([1, 0], [0, 0], 4.0, 100_000, 0.05, lengthscale=[0.5, 1.0])
     3.34...
     """
-    m, t = _common.frequencies(num_features), math.log(2.0 / _common.probability("delta", delta))
+    m, t = _common.columns(num_features) // 2, math.log(2.0 / _common.probability("delta", delta))
     c = _derivative(p, q, diameter, lengthscale, second_moment)
     slow, fast = _with_probability(c, t)
     return slow / math.sqrt(m) + fast / m
@@ -105,7 +106,7 @@ def derivative_failure_probability(
     >>> derivative_failure_probability([1, 0], [1, 0], 4.0, 1_000_000, 1.0, lengthscale=1.0)
     0.0018...
     """
-    m, epsilon = _common.frequencies(num_features), _common.positive("epsilon", epsilon)
+    m, epsilon = _common.columns(num_features) // 2, _common.positive("epsilon", epsilon)
     c = _derivative(p, q, diameter, lengthscale, second_moment)
     left = epsilon - c.slow / math.sqrt(m) - c.fast / m
     if left <= 0.0:
@@ -149,8 +150,8 @@ def derivative_num_features(
     """
     epsilon, t = _common.positive("epsilon", epsilon), math.log(2.0 / _common.probability("delta", delta))
     slow, fast = _with_probability(_derivative(p, q, diameter, lengthscale, second_moment), t)
-    root = 1.0 / _positive_root(fast, slow, epsilon)
-    return _common.even(root * root)
+    root = torch.tensor(_positive_root(fast, slow, epsilon), dtype=torch.float64)
+    return 2 * int(_common.rounded_up(root**-2))
 
 
 def _with_probability(c: _Derivative, t: float) -> tuple[float, float]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from . import _common
+from .tail import TailBound
 
 
 def fourier_variance(kernel: Tensor, kernel_at_double: Tensor) -> Tensor:
@@ -24,14 +24,13 @@ def fourier_variance(kernel: Tensor, kernel_at_double: Tensor) -> Tensor:
 
     Source: T Section 2.1; Sutherland and Schneider (2015).
 
+    >>> import torch
     >>> tau = torch.tensor([0.0, 1.0, 10.0], dtype=torch.float64)
     >>> fourier_variance(torch.exp(-(tau**2) / 2), torch.exp(-((2 * tau) ** 2) / 2))
     tensor([0.0000, 0.1998, 0.5000], dtype=torch.float64)
     """
-    value, at_double = (
-        _common.within("kernel", kernel, -1.0),
-        _common.within("kernel_at_double", kernel_at_double, -1.0),
-    )
+    value = _common.within("kernel", kernel, -1.0)
+    at_double = _common.within("kernel_at_double", kernel_at_double, -1.0)
     if value.shape != at_double.shape:
         raise ValueError(
             f"expected kernel_at_double of shape {tuple(value.shape)}, as kernel has, got {tuple(at_double.shape)}; "
@@ -40,8 +39,8 @@ def fourier_variance(kernel: Tensor, kernel_at_double: Tensor) -> Tensor:
     return (0.5 + 0.5 * at_double - value.square()).clamp(0.0, 1.0)
 
 
-def fourier_failure_probability(num_features: int, epsilon: float, variance: float | Tensor = 1.0) -> Tensor:
-    r"""Upper bound on the probability that random Fourier features miss one kernel value by epsilon.
+def fourier_bound(variance: float | Tensor = 1.0) -> TailBound:
+    r"""Bound on the error of random Fourier features in one kernel value, by Hoeffding and Bernstein.
 
     .. math:: \Pr[|\hat k(\tau) - k(\tau)| \ge \epsilon] \le 2 \exp\Big(\frac{-D \epsilon^2}{4 \alpha}\Big), \qquad
         \alpha = \min\big(1, v(\tau) + \tfrac23 \epsilon\big)
@@ -49,29 +48,32 @@ def fourier_failure_probability(num_features: int, epsilon: float, variance: flo
     with D columns, cos and sin for each of D/2 independent frequencies, and k(0) = 1. The inequality is Hoeffding's
     where :math:`\alpha = 1`, as it is without a variance, and Bernstein's elsewhere.
 
-    :param num_features: the number of columns D, even.
-    :param epsilon: the error, positive.
     :param variance: the variance v of a single frequency, from 0 to 1, of any shape: see :func:`fourier_variance`.
-    :returns: float64 probabilities of the shape of ``variance``, at most 1.
-    :raises ValueError: for an odd or bad num_features, or a bad epsilon or variance.
+    :returns: a bound with tensors of the shape of ``variance``.
+    :raises ValueError: for a variance outside of [0, 1].
 
     Source: Rahimi and Recht (2007); Sutherland and Schneider (2015).
 
-    >>> fourier_failure_probability(1000, 0.1, variance=torch.tensor([0.0, 0.2, 1.0], dtype=torch.float64))
+    >>> import torch
+    >>> bound = fourier_bound(variance=torch.tensor([0.0, 0.2, 1.0], dtype=torch.float64))
+    >>> bound.failure_probability(1000, epsilon=0.1)
     tensor([1.0351e-16, 1.6964e-04, 1.6417e-01], dtype=torch.float64)
+    >>> bound.num_features(epsilon=0.1, delta=0.05)
+    tensor([  100,  394,  1476])
     """
-    columns, epsilon = 2 * _common.frequencies(num_features), _common.positive("epsilon", epsilon)
-    scale = _fourier_scale(variance, epsilon)
-    return (2.0 * torch.exp(-columns * epsilon**2 / (4.0 * scale))).clamp_max(1.0)
+    largest = _common.within("variance", variance, 0.0)
+    return TailBound(
+        log_factor=lambda epsilon: math.log(2.0),
+        rate=lambda epsilon: epsilon**2 / (4.0 * (largest + 2.0 * epsilon / 3.0).clamp_max(1.0)),
+        cos_and_sin=True,
+    )
 
 
 def fourier_num_features(epsilon: float, delta: float, variance: float | Tensor = 1.0) -> Tensor:
-    r"""Columns with which random Fourier features are within epsilon of one kernel value with probability 1 - delta.
+    r"""Columns for one kernel value within epsilon with probability 1 - delta: those of :func:`fourier_bound`.
 
     .. math:: D \ge \frac{4 \alpha}{\epsilon^2} \log\frac{2}{\delta}, \qquad
         \alpha = \min\big(1, v(\tau) + \tfrac23 \epsilon\big)
-
-    The inverse of :func:`fourier_failure_probability`: the smallest even number for which that bound is at most delta.
 
     :param epsilon: the error, positive.
     :param delta: the probability of a larger error, between 0 and 1.
@@ -81,12 +83,7 @@ def fourier_num_features(epsilon: float, delta: float, variance: float | Tensor 
 
     Source: Rahimi and Recht (2007); Sutherland and Schneider (2015).
 
-    >>> fourier_num_features(0.1, 0.05, variance=torch.tensor([0.0, 0.2, 1.0]))
-    tensor([  100,  394,  1476])
+    >>> fourier_num_features(0.1, 0.05)
+    tensor(1476)
     """
-    epsilon, delta = _common.positive("epsilon", epsilon), _common.probability("delta", delta)
-    return 2 * _common.rounded_up(2.0 * _fourier_scale(variance, epsilon) / epsilon**2 * math.log(2.0 / delta))
-
-
-def _fourier_scale(variance: float | Tensor, epsilon: float) -> Tensor:
-    return (_common.within("variance", variance, 0.0) + 2.0 * epsilon / 3.0).clamp_max(1.0)
+    return fourier_bound(variance).num_features(epsilon, delta)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from .. import _checks
-from . import _common
+from .tail import TailBound
 
 
-def rademacher_failure_probability(
-    x: Tensor, y: Tensor, degree: int, num_features: int, epsilon: float, is_complex: bool = False
-) -> Tensor:
-    r"""Upper bound on the probability that a Rademacher sketch misses :math:`(x^\top y)^p` by a relative epsilon.
+def rademacher_bound(x: Tensor, y: Tensor, degree: int, is_complex: bool = False) -> TailBound:
+    r"""Bound on the relative error of a Rademacher sketch in :math:`(x^\top y)^p`, by Bernstein's inequality.
 
     .. math:: \Pr\big[|\hat k(x, y) - (x^\top y)^p| \ge \epsilon \|x\|_1^p \|y\|_1^p\big]
         \le 2 \exp\Big(\frac{-D \epsilon^2 / 2}{\sigma^2 + 2 \epsilon / 3}\Big), \qquad
@@ -38,57 +35,30 @@ def rademacher_failure_probability(
     :param x: inputs (..., N, d).
     :param y: inputs (..., M, d).
     :param degree: the degree p of the kernel.
-    :param num_features: the number of columns D of the sketch, complex columns where it is complex.
-    :param epsilon: the error relative to the largest value that a single feature can take; positive.
     :param is_complex: whether the weights are fourth roots of unity, in place of signs.
-    :returns: float64 probabilities (..., N, M), at most 1; 0 where one of the inputs is zero.
-    :raises ValueError: for bad inputs, degree, num_features or epsilon.
+    :returns: a bound with tensors (..., N, M) on the error relative to the largest value that a single feature can
+        take, :math:`\|x\|_1^p \|y\|_1^p`. D counts the columns of the sketch, complex ones where it is complex. The
+        error is 0 where one of the inputs is zero.
+    :raises ValueError: for bad inputs or a bad degree.
 
-    Source: T Theorem 3.4.1, Eq. B.4.
+    Source: T Theorem 3.4.1, Eq. 3.21 and B.4, with the smaller :math:`\sigma^2` above.
 
+    >>> import torch
     >>> x = torch.tensor([[0.5, 0.5]])
-    >>> rademacher_failure_probability(x, x, degree=2, num_features=1000, epsilon=0.1)
+    >>> bound = rademacher_bound(x, x, degree=2)
+    >>> bound.failure_probability(1000, epsilon=0.1)
     tensor([[5.7218e-09]], dtype=torch.float64)
-    """
-    columns = _checks.positive_integer("num_features", num_features)
-    epsilon = _common.positive("epsilon", epsilon)
-    variance, is_zero = _rademacher_variance(x, y, degree, is_complex)
-    bound = 2.0 * torch.exp(-columns * epsilon**2 / 2.0 / (variance + 2.0 * epsilon / 3.0))
-    return bound.clamp_max(1.0).masked_fill(is_zero, 0.0)
-
-
-def rademacher_num_features(
-    x: Tensor, y: Tensor, degree: int, epsilon: float, delta: float, is_complex: bool = False
-) -> Tensor:
-    r"""Features with which a Rademacher sketch is within a relative epsilon with probability 1 - delta or more.
-
-    .. math:: D \ge 2 \Big(\frac{2}{3 \epsilon} + \frac{\sigma^2}{\epsilon^2}\Big) \log\frac{2}{\delta}
-
-    The inverse of :func:`rademacher_failure_probability`, which defines :math:`\sigma^2`: the smallest integer for
-    which that bound is at most delta.
-
-    :param x: inputs (..., N, d).
-    :param y: inputs (..., M, d).
-    :param degree: the degree p of the kernel.
-    :param epsilon: the error relative to :math:`\|x\|_1^p \|y\|_1^p`; positive.
-    :param delta: the probability of a larger error, between 0 and 1.
-    :param is_complex: whether the weights are fourth roots of unity, in place of signs.
-    :returns: int64 numbers of columns (..., N, M); 1 where one of the inputs is zero.
-    :raises ValueError: for bad inputs, degree, epsilon or delta, or more than :math:`2^{53}` features.
-
-    Source: T Eq. 3.21, with the smaller :math:`\sigma^2` of :func:`rademacher_failure_probability`.
-
-    >>> x = torch.tensor([[0.5, 0.5]])
-    >>> rademacher_num_features(x, x, degree=2, epsilon=0.1, delta=0.05)
+    >>> bound.num_features(epsilon=0.1, delta=0.05)
     tensor([[188]])
     """
-    epsilon, delta = _common.positive("epsilon", epsilon), _common.probability("delta", delta)
-    variance, is_zero = _rademacher_variance(x, y, degree, is_complex)
-    needed = 2.0 * (2.0 / (3.0 * epsilon) + variance / epsilon**2) * math.log(2.0 / delta)
-    return _common.rounded_up(needed).masked_fill(is_zero, 1)
+    variance, is_zero = _relative_variance(x, y, degree, is_complex)
+    return TailBound(
+        log_factor=lambda epsilon: math.log(2.0),
+        rate=lambda epsilon: (epsilon**2 / 2.0 / (variance + 2.0 * epsilon / 3.0)).masked_fill(is_zero, math.inf),
+    )
 
 
-def _rademacher_variance(x: Tensor, y: Tensor, degree: int, is_complex: bool) -> tuple[Tensor, Tensor]:
+def _relative_variance(x: Tensor, y: Tensor, degree: int, is_complex: bool) -> tuple[Tensor, Tensor]:
     """Variance of one feature for inputs scaled to 1-norm one, and where an input is zero; two (..., N, M) tensors."""
     degree = _checks.positive_integer("degree", degree)
     _checks.finite(_checks.inputs(x))

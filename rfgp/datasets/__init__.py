@@ -8,52 +8,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from .. import _checks
-from . import (
-    concrete,
-    diabetes,
-    digits,
-    energy,
-    fashion_mnist,
-    kin8nm,
-    letter,
-    mnist,
-    powerplant,
-    protein,
-    rf1,
-    yacht,
-)
 from .base import Dataset
-from .sources import Source
+from .catalogue import LOADERS
 from .table import read_table
 from .wind import WindField, WindWindow, load_wind
-
-LOADERS: dict[str, Source] = {
-    module.load.name: module.load
-    for module in (
-        concrete,
-        diabetes,
-        digits,
-        energy,
-        fashion_mnist,
-        kin8nm,
-        letter,
-        mnist,
-        powerplant,
-        protein,
-        rf1,
-        yacht,
-    )
-}
-"""The loader of every built-in data set by name."""
 
 
 def load(name: str, data_dir: str | Path | None = None, output: str | int | None = None) -> Dataset:
     """Load a built-in data set.
 
     :param name: one of LOADERS; "digits" and "diabetes" come with scikit-learn, the others from a data directory.
-    :param data_dir: the directory with ``name``.npz; that of the environment variable RFGP_DATA where it is None.
-    :param output: which output of a data set with several to take, by its name or index: the first one where it is
-        None, and with "all" every one, in targets (N, T).
+    :param data_dir: the directory with ``name``.npz; default: that of the environment variable RFGP_DATA.
+    :param output: which output of a data set with several to take, by its name or index, or "all" of them, in targets
+        (N, T); default: the first one.
     :raises ValueError: for an unknown name or output, or where the file is not there.
 
     >>> dataset = load("diabetes")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _optional
 from .base import Dataset, Scaling, Task, from_arrays, split
 from .npz import read_arrays
 
@@ -23,6 +23,7 @@ class Source(abc.ABC):
 
     :param name: the name of the data set.
     :param task: "classification" or "regression".
+    :param description: the rows, the inputs and the targets.
     :param provenance: where the data come from.
     :param licence: the terms of use.
     :param scaling: the scaling that suits the inputs.
@@ -31,6 +32,7 @@ class Source(abc.ABC):
 
     name: str
     task: Task
+    description: str
     provenance: str
     licence: str
     scaling: Scaling = "standardize"
@@ -43,9 +45,9 @@ class Source(abc.ABC):
     def __call__(self, data_dir: str | Path | None = None, output: str | int | None = None) -> Dataset:
         """Load the data set.
 
-        :param data_dir: the directory of archives; that of the environment variable RFGP_DATA where it is None.
-        :param output: which of several outputs to take, by its name or index: the first one where it is None, and with
-            "all" every one, in targets (N, T).
+        :param data_dir: the directory of archives; default: that of the environment variable RFGP_DATA.
+        :param output: which of several outputs to take, by its name or index, or "all" of them, in targets (N, T);
+            default: the first one.
         :raises ValueError: where the data set needs a directory or a file that is not there, or has no such output.
         """
         chosen = self._columns(output)
@@ -110,13 +112,7 @@ class Bundled(Source):
     """A data set that ships with scikit-learn, which needs no data directory."""
 
     def arrays(self, data_dir: str | Path | None = None) -> dict[str, Any]:
-        try:
-            datasets = importlib.import_module("sklearn.datasets")
-        except ImportError:
-            raise ImportError(
-                f"expected scikit-learn for {self.name}, got an environment without; install the extra study, "
-                "from a checkout by pip install '.[study]'"
-            ) from None
+        datasets = _optional.require("sklearn.datasets", "scikit-learn", self.name)
         x, y = getattr(datasets, f"load_{self.name}")(return_X_y=True)
         return {"x": x, "y": y}
 
@@ -124,7 +120,7 @@ class Bundled(Source):
 def read_archive(name: str, data_dir: str | Path | None = None) -> dict[str, np.ndarray]:
     """All arrays of ``name``.npz in a data directory.
 
-    :param data_dir: the directory; that of the environment variable RFGP_DATA where it is None.
+    :param data_dir: the directory; default: that of the environment variable RFGP_DATA.
     :raises ValueError: without a directory, or where there is no such file, or it is not an archive of plain arrays.
     """
     directory = data_dir or os.environ.get(DATA_DIR_VARIABLE)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import csv
+import io
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import _checks
+from .. import _checks, _optional
 from .base import Dataset, Scaling, Task, from_arrays, split
 from .npz import read_arrays
 
+if TYPE_CHECKING:
+    import pandas
+
 SUFFIXES = (".csv", ".npz")
 _ROWS_PER_CLASS = 5
-_BYTES_PER_BYTE = 10  # of a file whose cells have some eight characters, as Python strings in lists
-_INTEGER = re.compile("[+-]?[0-9]+")
-_MOST_DIGITS = 18
+_BYTES_PER_BYTE = 10  # of a file whose cells have some eight characters, as strings in columns
 _MOST_SHOWN = 40
 
 
@@ -36,9 +37,10 @@ def read_table(
     :param path: a file that ends in .csv or .npz.
     :param target: the name or index of a column of a CSV file (all other columns are inputs), or the name of an array.
     :param inputs: the name of the array of inputs of an NPZ file.
-    :param task: "classification" or "regression"; where it is None the targets tell.
+    :param task: "classification" or "regression"; default: as the targets tell.
     :param scaling: the scaling that suits the inputs.
     :raises ValueError: where the file, the target or a value is not as it should be.
+    :raises ImportError: for a CSV file, without pandas.
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
@@ -54,56 +56,52 @@ def read_table(
 
 
 def _read_csv(path: Path, target: str) -> tuple[np.ndarray, np.ndarray]:
-    header, rows = _cells(path)
+    header, table = _columns(path)
     index = _column(header, target, path)
-    columns = list(zip(*rows, strict=True))
-    kept = [i for i in range(len(header)) if i != index]
-    x = np.empty((len(rows), len(kept)))
-    for k, i in enumerate(kept):
-        x[:, k] = _numbers(columns[i], f"column {header[i]!r} of {path.name}")
-    return x, _typed(columns[index], f"target {target!r} of {path.name}")
+    inputs = [_numbers(table[i], f"column {header[i]!r} of {path.name}") for i in table if i != index]
+    return np.stack(inputs, axis=-1), _typed(table[index], f"target {target!r} of {path.name}")
 
 
-def _cells(path: Path) -> tuple[list[str], list[list[str]]]:
-    """The names of the columns (their indices where there is no header), and the rows of cells."""
+def _columns(path: Path) -> tuple[list[str], pandas.DataFrame]:
+    """The names of the columns (their indices where there is no header), and the columns by index."""
+    pandas = _optional.require("pandas", "pandas", "CSV files")
     if not path.is_file():
         raise ValueError(f"expected an existing file, got {str(path)!r}; check the path")
     size = path.stat().st_size
     _checks.fits_in_memory(_BYTES_PER_BYTE * size, f"the cells of {path.name}, of {size:,} bytes,", "save it as NPZ")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig").lstrip("\r\n")
     except UnicodeDecodeError:
         raise ValueError(f"expected a CSV file in UTF-8, got other bytes in {str(path)!r}; convert it") from None
     if "\0" in text:
         raise ValueError(f"expected a CSV file in UTF-8, got zero bytes in {str(path)!r}; convert it")
-    first = text.partition("\n")[0]
-    delimiter = max(",;\t", key=first.count)
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
+    options: dict[str, Any] = {"sep": delimiter, "header": None, "na_filter": False, "skipinitialspace": True}
     try:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines(), delimiter=delimiter) if row]
-    except csv.Error:
+        header = [cell.strip() for cell in pandas.read_csv(io.StringIO(text), nrows=1, dtype=str, **options).loc[0]]
+        has_header = bool(pandas.to_numeric(pandas.Series(header), errors="coerce").isna().all())
+        table = pandas.read_csv(io.StringIO(text), skiprows=int(has_header), low_memory=False, **options)
+    except pandas.errors.EmptyDataError:
+        raise ValueError(f"expected rows of data, got none in {str(path)!r}; check the file") from None
+    except pandas.errors.ParserError as error:
+        reason = str(error).rpartition("error: ")[2].strip()
         raise ValueError(
-            f"expected cells of at most {csv.field_size_limit():,} characters in {path.name}, got a longer one; check "
-            "the quotation marks and separators"
+            f"expected as many cells in every row of {path.name}, got {reason}; check the "
+            "quotation marks and separators"
         ) from None
-    has_header = bool(rows) and not any(_is_number(cell) for cell in rows[0])
-    header = rows.pop(0) if has_header else [str(i) for i in range(len(rows[0]) if rows else 0)]
-    if not rows:
-        raise ValueError(f"expected rows of data, got none in {str(path)!r}; check the file")
     if len(header) < 2:
         raise ValueError(f"expected at least two columns, got {len(header)} in {str(path)!r}; check the separators")
-    for number, row in enumerate(rows, start=1):
-        if len(row) != len(header):
-            raise ValueError(
-                f"expected {len(header)} cells in every row of {path.name}, got {len(row)} in data row {number}; "
-                "correct it"
-            )
-    return header, rows
+    if table.shape[1] != len(header):
+        raise ValueError(
+            f"expected {len(header)} cells in every row of {path.name}, got {table.shape[1]} in data row 1; correct it"
+        )
+    return header if has_header else [str(i) for i in table], table
 
 
 def _column(header: list[str], target: str, path: Path) -> int:
     if header.count(target) == 1:
         return header.index(target)
-    is_index = _is_integer(target) and len(target) <= _MOST_DIGITS and target not in header
+    is_index = re.fullmatch("[+-]?[0-9]{1,18}", target) is not None and target not in header
     if is_index and -len(header) <= int(target) < len(header):
         return int(target) % len(header)
     names = ", ".join(_shown(name)[1:-1] for name in header[:20]) + (", ..." if len(header) > 20 else "")
@@ -113,47 +111,39 @@ def _column(header: list[str], target: str, path: Path) -> int:
     )
 
 
-def _numbers(cells: Any, what: str) -> np.ndarray:
-    """Cells as finite floats, or an error that names the first bad one."""
-    try:
-        values = np.array(cells, dtype=object).astype(np.float64)
-        bad = np.flatnonzero(~np.isfinite(values))
-    except ValueError:
-        bad = np.array([i for i, cell in enumerate(cells) if not _is_number(cell)])
+def _parsed(column: pandas.Series) -> pandas.Series:
+    return _optional.require("pandas", "pandas", "CSV files").to_numeric(column, errors="coerce")
+
+
+def _numbers(column: pandas.Series, what: str) -> np.ndarray:
+    """A column as finite floats, or an error that names the first bad cell."""
+    values = _parsed(column).to_numpy(np.float64)
+    bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         raise ValueError(
-            f"expected finite numbers in {what}, got {_shown(cells[bad[0]])} in data row {bad[0] + 1}; remove, impute "
-            "or encode such rows"
+            f"expected finite numbers in {what}, got {_shown(str(column[bad[0]]))} in data row {bad[0] + 1}; remove, "
+            "impute or encode such rows"
         )
     return values
 
 
-def _typed(cells: tuple[str, ...], what: str) -> np.ndarray:
-    """Cells of a target as integers where all are, as floats where all are, and else as strings."""
-    empty = [i for i, cell in enumerate(cells) if not cell]
-    if empty:
+def _typed(column: pandas.Series, what: str) -> np.ndarray:
+    """A target as integers, booleans or floats where all of its cells are, and else as strings."""
+    if column.dtype.kind in "iub":
+        return column.to_numpy()
+    if column.dtype.kind == "f":
+        return _numbers(column, what)
+    if _parsed(column).notna().any():
+        largest = np.abs(_numbers(column, what)).max()
+        raise ValueError(
+            f"expected integers of at most 64 bits in {what}, got {largest:g}; write them as floating-point numbers, "
+            "or as labels with letters"
+        )
+    labels = column.str.strip()
+    empty = np.flatnonzero(labels == "")
+    if len(empty):
         raise ValueError(f"expected a value in every row of {what}, got none in data row {empty[0] + 1}; remove it")
-    if all(_is_integer(cell) for cell in cells):
-        longest = max(cells, key=len)
-        if len(longest) > _MOST_DIGITS:
-            raise ValueError(
-                f"expected integers of at most {_MOST_DIGITS} characters in {what}, got {_shown(longest)}; write them "
-                "as floating-point numbers, or as labels with letters"
-            )
-        return np.array([int(cell) for cell in cells])
-    return _numbers(cells, what) if any(_is_number(cell) for cell in cells) else np.array(cells)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_integer(cell: str) -> bool:
-    return _INTEGER.fullmatch(cell) is not None
+    return labels.to_numpy(str)
 
 
 def _shown(cell: str) -> str:

@@ -94,7 +94,7 @@ class WindField:
     def window(
         self, lat: tuple[float, float], lon: tuple[float, float], projection: Projection = "tangent"
     ) -> WindWindow:
-        r"""All grid points of a window, in plane coordinates in units of 1000 km from its centre.
+        r"""All grid points of a window, in plane coordinates in units of 1000 km from its center.
 
         .. math:: \text{tangent:} \quad x = R \cos\varphi_0 (\lambda - \lambda_0), \quad y = R (\varphi - \varphi_0),
             \qquad h = (\cos\varphi / \cos\varphi_0, \; 1)
@@ -103,8 +103,8 @@ class WindField:
             y = R \cos\varphi_0 (\operatorname{artanh}\sin\varphi - \operatorname{artanh}\sin\varphi_0), \qquad
             h = \cos\varphi / \cos\varphi_0 \, (1, \; 1)
 
-        with the centre :math:`(\varphi_0, \lambda_0)` of the window, R = 6371.2 km, and the metric h: the distance on
-        the sphere per unit of either coordinate. Both use one cosine for all points, that of the centre, so that the
+        with the center :math:`(\varphi_0, \lambda_0)` of the window, R = 6371.2 km, and the metric h: the distance on
+        the sphere per unit of either coordinate. Both use one cosine for all points, that of the center, so that the
         grid stays rectangular; at other latitudes than :math:`\varphi_0` that stretches x. The second is conformal:
         there the decomposition on the sphere is one in the plane, see :class:`WindWindow`.
 
@@ -124,7 +124,7 @@ class WindField:
             )
         if east - west >= 360.0:
             raise ValueError(f"expected less than 360 degrees of longitude, got {east - west:g}; leave a gap")
-        middle, centre = 0.5 * (west + east), math.radians(0.5 * (south + north))
+        middle, center = 0.5 * (west + east), math.radians(0.5 * (south + north))
         turned = torch.remainder(self.lon - middle + 180.0, 360.0) - 180.0
         rounding = 1e-9
         rows = ((self.lat >= south - rounding) & (self.lat <= north + rounding)).nonzero()[:, 0]
@@ -136,12 +136,12 @@ class WindField:
                 f"expected a window with points of the grid, got latitudes {south:g} to {north:g} and longitudes "
                 f"{west:g} to {east:g} without; make it larger"
             )
-        latitude, cosine = self.lat[rows].deg2rad(), math.cos(centre)
+        latitude, cosine = self.lat[rows].deg2rad(), math.cos(center)
         stretch = latitude.cos() / cosine
         if projection == "tangent":
-            y, metric = latitude - centre, torch.stack([stretch, torch.ones_like(stretch)], dim=-1)
+            y, metric = latitude - center, torch.stack([stretch, torch.ones_like(stretch)], dim=-1)
         else:
-            y = cosine * (latitude.sin().atanh() - math.atanh(math.sin(centre)))
+            y = cosine * (latitude.sin().atanh() - math.atanh(math.sin(center)))
             metric = torch.stack([stretch, stretch], dim=-1)
         x = cosine * turned[columns].deg2rad()
         plane = torch.stack([x.expand(shape), y[:, None].expand(shape)], dim=-1)
@@ -204,8 +204,8 @@ def load_wind(data_dir: str | Path | None = None) -> WindField:
     Without a directory it is the wind over the North Atlantic, 10 to 75 degrees north and 100 degrees west to 20
     degrees east, every 2.5 degrees: the same numbers on fewer points, with the potentials of the whole sphere.
 
-    :param data_dir: the directory of archives; that of the environment variable RFGP_DATA where it is None, and the
-        North Atlantic where that is not set either.
+    :param data_dir: the directory of archives; default: that of the environment variable RFGP_DATA, or the North
+        Atlantic where that is not set.
     :returns: float64 tensors.
     :raises ValueError: where the file or an array is not in the directory.
 

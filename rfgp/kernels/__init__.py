@@ -14,11 +14,12 @@ from .families.shared_measure import SharedMeasureKernel
 from .families.sum import FeatureSumKernel
 from .family import Family, approximates, family
 from .feature_kernel import FeatureKernel
-from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, FeaturePlusDiagLinearOperator
+from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
 from .helmholtz import HelmholtzKernel
 from .hilbert_schmidt import hilbert_schmidt_variance
 from .laplace import LaplaceKernel
 from .method import METHODS, Method
+from .noisy_features import NoisyFeaturesLinearOperator
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
 from .optical import OpticalKernel
@@ -44,7 +45,6 @@ __all__ = [
     "FeatureKernel",
     "FeatureLinearOperator",
     "FeatureMultitaskKernel",
-    "FeaturePlusDiagLinearOperator",
     "FeaturePredictionStrategy",
     "FeatureProductKernel",
     "FeatureScaleKernel",
@@ -56,6 +56,7 @@ __all__ = [
     "LinearlyObservedKernel",
     "MapRecipe",
     "Method",
+    "NoisyFeaturesLinearOperator",
     "OperatorValuedKernel",
     "OpticalKernel",
     "OutputFeatures",

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from .. import _checks, _state
 from ..features import FeatureMap
+from ..inference import OutputFactor
 from ..operators import Operator
-from ..output_factor import OutputFactor
 from .family import settings
 from .like import like_tensor
 from .map_family import MapFamily, map_family

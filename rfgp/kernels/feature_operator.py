@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from linear_operator.operators import (
-    AddedDiagLinearOperator,
     ConstantDiagLinearOperator,
     DiagLinearOperator,
     LinearOperator,
@@ -17,10 +16,9 @@ from linear_operator.operators import (
 )
 from torch import Tensor
 
-from .. import linalg
-from ..posterior import WeightPosterior, batched_gram, feature_product, refined_mean, transposed_product
+from ..inference import OutputFactor
+from .noisy_features import NoisyFeaturesLinearOperator, num_outputs, operator_noise
 from .output_features import OutputFeatures
-from .output_noise import OutputPlusNoiseLinearOperator, output_noise
 
 
 def _is_scales(value: Any) -> bool:
@@ -44,8 +42,8 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
     r"""The kernel matrix :math:`\Phi \Phi^\top` of real features, whose sum with a diagonal is solved in float64.
 
     :param root: the features, (..., N, D).
-    :param residual: makes the variance (..., N) that the features lack of the kernel's, or None for nothing, where
-        predictions ask for it. Scaling keeps it; parts of the matrix do not have it.
+    :param residual: makes the variance (..., N) that the features lack of the kernel's, where
+        predictions ask for it; default: nothing. Scaling keeps it; parts of the matrix do not have it.
     """
 
     def __init__(self, root: Tensor | LinearOperator, residual: Callable[[], Tensor | None] | None = None) -> None:
@@ -60,6 +58,13 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         """The variance that the features lack, (..., N); None for nothing. It is no part of the matrix."""
         return None if self._residual is None else self._residual()
 
+    def parts(self) -> tuple[Tensor, OutputFactor]:
+        """Scalar features (..., N, n), and how they become those of the outputs, in float64; one output has [[1]]."""
+        if isinstance(self.root, OutputFeatures):
+            return self.root.scalar, self.root.factor.double()
+        scalar = self.root.to_dense()
+        return scalar, OutputFactor.kronecker(scalar.new_ones(1, 1, dtype=torch.float64), scalar.shape[-1])
+
     def mul(self, other: Any) -> LinearOperator:
         return self._mul_constant(other[..., 0, 0]) if _is_scales(other) else super().mul(other)
 
@@ -70,17 +75,21 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         return self.__class__(_scaled(self.root, other.sqrt()), residual)
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
+        return self + self.diagonal_operator(diag)
+
+    def diagonal_operator(self, diag: Tensor) -> DiagLinearOperator:
+        """A diagonal (...), (..., 1) or (..., N) as an operator of the size of this one."""
         if diag.dim() == 0 or diag.shape[-1] == 1:
-            return self + ConstantDiagLinearOperator(diag.reshape(*diag.shape[:-1], 1), diag_shape=self.shape[-1])
-        return self + DiagLinearOperator(diag.expand(torch.broadcast_shapes(diag.shape, self.shape[:-1])))
+            return ConstantDiagLinearOperator(diag.reshape(*diag.shape[:-1], 1), diag_shape=self.shape[-1])
+        return DiagLinearOperator(diag.expand(torch.broadcast_shapes(diag.shape, self.shape[:-1])))
 
     def __add__(self, other: Any) -> LinearOperator:
-        root = self.root
-        is_many = isinstance(root, OutputFeatures) and isinstance(other, LinearOperator) and not self.batch_shape
-        if is_many and output_noise(other, root.coefficient.shape[-1]) is not None:
-            return OutputPlusNoiseLinearOperator(self, other)
-        if isinstance(other, DiagLinearOperator):
-            return FeaturePlusDiagLinearOperator(self, other)
+        outputs = num_outputs(self)
+        is_known = isinstance(other, LinearOperator) and operator_noise(other, outputs) is not None
+        if is_known and not (self.batch_shape and outputs > 1):
+            return NoisyFeaturesLinearOperator(self, other)
+        if isinstance(other, DiagLinearOperator):  # a batch, of several outputs
+            return self.__class__(self.root.to_dense(), self._residual) + other
         return super().__add__(other)
 
 
@@ -96,115 +105,3 @@ class FeatureCrossLinearOperator(MatmulLinearOperator):
 
     def _mul_constant(self, other: Tensor) -> LinearOperator:
         return self.__class__(_scaled(self.left_linear_op, other), self.right_linear_op)
-
-
-class FeaturePlusDiagLinearOperator(AddedDiagLinearOperator):
-    r"""The covariance :math:`\Phi \Phi^\top + S` of noisy observations, by its D x D (or, for D >= N, N x N) form.
-
-    .. math:: (\Phi \Phi^\top + S)^{-1} r = S^{-1} (r - \Phi m), \qquad m = B^{-1} \Phi^\top S^{-1} r, \qquad
-        B = I + \Phi^\top S^{-1} \Phi
-
-    The quadratic form is taken as :math:`(r - \Phi m)^\top S^{-1} (r - \Phi m) + m^\top m`, a sum of positive terms
-    that is stationary in m: nothing cancels, and its gradient needs no derivative of m.
-    """
-
-    @property
-    def _features(self) -> Tensor:
-        return self._linear_op.root.to_dense()
-
-    @property
-    def _noise_variances(self) -> Tensor:
-        """(..., 1) for constant noise, else (..., N), in float64."""
-        if isinstance(self._diag_tensor, ConstantDiagLinearOperator):
-            return self._diag_tensor.diag_values.double()
-        return self._diag_tensor._diag.double()
-
-    def _posterior(self, rhs: Tensor, weights: Tensor | None = None) -> WeightPosterior:
-        """Posterior of the weights given observations ``rhs`` (..., N, K) with precisions ``weights`` (..., N)."""
-        features, noise = self._features, self._noise_variances
-        dtype = linalg.product_dtype(
-            features.dtype,
-            float(noise.detach().min()),
-            lambda: linalg.largest_square(linalg.sample_rows(features)),
-        )
-        if weights is None and noise.shape[-1] == 1:
-            product, cross = batched_gram(features, rhs, product_dtype=dtype)
-            return WeightPosterior(product / noise[..., None], cross / noise[..., None])
-        precision = 1.0 / noise.expand(*noise.shape[:-1], features.shape[-2]) if weights is None else weights
-        return WeightPosterior(*batched_gram(features, rhs, precision, dtype))
-
-    @property
-    def _row_noise(self) -> Tensor:
-        """(..., N), in float64."""
-        noise = self._noise_variances
-        return noise.expand(*noise.shape[:-1], self.shape[-1])
-
-    def _dense_factor(self) -> Tensor:
-        features = self._features.double()
-        return linalg.cholesky(features @ features.mT + torch.diag_embed(self._row_noise))
-
-    @property
-    def _is_wide(self) -> bool:
-        return self._linear_op.root.shape[-1] >= self.shape[-1]
-
-    def _solve(self, rhs: Tensor, preconditioner: Any = None, num_tridiag: int | None = 0) -> Tensor:
-        exact = rhs.double()
-        if self._is_wide:
-            return torch.cholesky_solve(exact, self._dense_factor()).to(rhs.dtype)
-        residual = exact - feature_product(self._features, self._posterior(exact).mean)
-        return (residual / self._noise_variances[..., None]).to(rhs.dtype)
-
-    def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
-        is_vector = right_tensor.dim() == 1
-        result = self._solve(right_tensor.unsqueeze(-1) if is_vector else right_tensor)
-        result = result.squeeze(-1) if is_vector else result
-        return result if left_tensor is None else left_tensor @ result
-
-    def inv_quad(self, inv_quad_rhs: Tensor, reduce_inv_quad: bool = True) -> Tensor:
-        return self.inv_quad_logdet(inv_quad_rhs, False, reduce_inv_quad)[0]
-
-    def inv_quad_logdet(
-        self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
-    ) -> tuple[Tensor, Tensor]:
-        dtype = self.dtype
-        num_rows = self.shape[-1]
-        rhs = self._features.new_zeros(num_rows, 1) if inv_quad_rhs is None else inv_quad_rhs
-        exact = (rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs).double()
-        if self._is_wide:
-            quadratic, log_det = linalg.dense_evidence(self._features.double(), self._row_noise, exact)
-        else:
-            posterior = self._posterior(exact.detach())
-            features, noise = self._features, self._noise_variances
-            mean = refined_mean(
-                posterior,
-                lambda m: transposed_product(features, (exact - feature_product(features, m)) / noise[..., None]) - m,
-            )
-            residual = exact - feature_product(features, mean)
-            quadratic = (residual.square() / noise[..., None]).sum(-2) + mean.square().sum(-2)
-            log_det = posterior.log_determinant + noise.log().sum(-1) * (num_rows // noise.shape[-1])
-        quadratic = quadratic.sum(-1) if reduce_inv_quad else quadratic
-        empty = quadratic.new_zeros(())
-        quadratic = (empty if inv_quad_rhs is None else quadratic).to(dtype)
-        return quadratic, (log_det if logdet else empty).to(dtype)
-
-    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        features, noise = self._features, self._diag_tensor._diag
-        latent = features @ torch.randn(
-            *features.shape[:-2], features.shape[-1], num_samples, dtype=features.dtype, device=features.device
-        )
-        shape = (*self.shape[:-1], num_samples)
-        draws = latent + noise.sqrt()[..., None] * torch.randn(shape, dtype=features.dtype, device=features.device)
-        return draws.movedim(-1, 0)
-
-    def add_diagonal(self, diag: Tensor) -> LinearOperator:
-        return self.__class__(self._linear_op, self._diag_tensor.add_diagonal(diag))
-
-    def _mul_constant(self, other: Tensor) -> LinearOperator:
-        if bool((other < 0).any()):
-            return super()._mul_constant(other)
-        return self.__class__(self._linear_op._mul_constant(other), self._diag_tensor._mul_constant(other))
-
-    def __add__(self, other: Any) -> LinearOperator:
-        if isinstance(other, DiagLinearOperator):
-            return self.__class__(self._linear_op, self._diag_tensor + other)
-        return AddedDiagLinearOperator(self._linear_op + other, self._diag_tensor)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..features import ComplexToReal, FeatureMap
+from ..inference import OutputFactor
 from ..operators import Operator
-from ..output_factor import OutputFactor
 from .family import Family, family, unsupported
 from .method import Method
 from .recipe import MapRecipe

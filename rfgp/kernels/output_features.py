@@ -6,7 +6,7 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from ..output_factor import OutputFactor
+from ..inference import OutputFactor
 
 
 class OutputFeatures(LinearOperator):
@@ -70,9 +70,7 @@ class OutputFeatures(LinearOperator):
         outputs = self.coefficient.shape[-1]
         by_row = columns.unflatten(-2, (-1, outputs))
         cross = (self.scalar.mT @ by_row.flatten(-2)).unflatten(-1, by_row.shape[-2:])
-        legs = zip(self.index, self.coefficient.unbind(-3), strict=True)
-        parts = [(c.unsqueeze(-1) * cross.index_select(-3, index)).sum(-2) for index, c in legs]
-        result = sum(parts[1:], parts[0])
+        result = self.factor.adjoint(cross)
         return result.squeeze(-1) if is_vector else result
 
     def _size(self) -> torch.Size:

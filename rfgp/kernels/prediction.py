@@ -15,12 +15,11 @@ from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from ..features import FeatureMap
-from ..kronecker import KroneckerPosterior
-from ..output_covariance import OutputCovariance
-from ..posterior import WeightPosterior, feature_product, plus_residual
-from .feature_operator import FeatureLinearOperator, FeaturePlusDiagLinearOperator
+from ..inference import KroneckerPosterior, WeightPosterior, WeightSpaceCovariance, plus_residual
+from ..inference.products import feature_product
+from .feature_operator import FeatureLinearOperator
+from .noisy_features import NoisyFeaturesLinearOperator
 from .output_features import OutputFeatures
-from .output_noise import OutputPlusNoiseLinearOperator
 
 
 class FeaturePredictionStrategy(DefaultPredictionStrategy):
@@ -80,65 +79,33 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         self._posteriors.pop(key, None)
 
     def _compute_posterior(self, nan_policy: str, detach: bool) -> WeightPosterior | KroneckerPosterior:
-        residual = self.train_labels - self.train_prior_dist.loc
-        if isinstance(self.lik_train_train_covar, OutputPlusNoiseLinearOperator):
-            return self._output_posterior(residual, nan_policy, detach)
-        weights = None
-        if nan_policy != "ignore":
-            missing = torch.isnan(residual)
-            noise = self.lik_train_train_covar._noise_variances
-            weights = torch.where(missing, 0.0, 1.0 / noise.expand(*noise.shape[:-1], residual.shape[-1]))
-            residual = torch.where(missing, 0.0, residual)
-        posterior = self.lik_train_train_covar._posterior(residual.unsqueeze(-1).double(), weights)
-        return posterior.detach() if detach else posterior
-
-    def _output_posterior(
-        self, residual: Tensor, nan_policy: str, detach: bool
-    ) -> WeightPosterior | KroneckerPosterior:
-        """The posterior of the weights of several outputs, of which some may be missing."""
-        covariance = self.lik_train_train_covar
-        exact, observed = residual.double(), None
-        if nan_policy != "ignore" and bool(torch.isnan(exact).any()):
-            observed = ~torch.isnan(exact)
-            exact = exact.nan_to_num(0.0)
+        residual, observed = (self.train_labels - self.train_prior_dist.loc).double(), None
+        if nan_policy != "ignore" and bool(torch.isnan(residual).any()):
+            observed = ~torch.isnan(residual)
+            residual = residual.nan_to_num(0.0)
         if not detach:
-            return covariance.posterior(exact, observed, tracks=True)
+            return self.lik_train_train_covar.posterior(residual, observed, tracks=True)
         with torch.no_grad():
-            return covariance.posterior(exact, observed)
+            return self.lik_train_train_covar.posterior(residual, observed)
 
     def exact_prediction(
         self, test_mean: Tensor, test_test_covar: LinearOperator, test_train_covar: LinearOperator
     ) -> tuple[Tensor, LinearOperator]:
         self._refresh()
-        prior = test_test_covar.evaluate_kernel()
-        structured = FeaturePlusDiagLinearOperator | OutputPlusNoiseLinearOperator
-        if not isinstance(self.lik_train_train_covar, structured) or not isinstance(prior, FeatureLinearOperator):
+        prior, noisy = test_test_covar.evaluate_kernel(), self.lik_train_train_covar
+        if not isinstance(noisy, NoisyFeaturesLinearOperator) or not isinstance(prior, FeatureLinearOperator):
             return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
-        posterior: Any = self.weight_posterior()
-        if isinstance(prior.root, OutputFeatures) and isinstance(
-            self.lik_train_train_covar, OutputPlusNoiseLinearOperator
-        ):
-            return self._output_prediction(test_mean, prior, posterior)
-        features = prior.root.to_dense()
-        mean = test_mean + feature_product(features, posterior.mean).squeeze(-1).to(test_mean.dtype)
-        if settings.skip_posterior_variances.on():
-            return mean, ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
-        covariance = FeatureLinearOperator(posterior.covariance_root(features).to(features.dtype))
-        residual = prior.residual_variance()
-        return mean, covariance if residual is None else covariance.add_diagonal(residual)
-
-    @staticmethod
-    def _output_prediction(
-        test_mean: Tensor, prior: FeatureLinearOperator, posterior: WeightPosterior | KroneckerPosterior
-    ) -> tuple[Tensor, LinearOperator]:
-        features = prior.root
-        factor = features.factor.double()
-        values = feature_product(features.scalar, factor.scalar_weights(posterior.mean).squeeze(-1))
+        posterior, (scalar, factor) = self.weight_posterior(), prior.parts()
+        values = feature_product(scalar, factor.scalar_weights(posterior.mean).squeeze(-1))
         mean = test_mean + values.flatten(-2).to(test_mean.dtype)
         if settings.skip_posterior_variances.on():
             return mean, ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
-        covariance = OutputCovariance(features.scalar, posterior, factor, _identity)
-        return mean, plus_residual(covariance, prior.residual_variance())
+        residual = prior.residual_variance()
+        if factor.num_outputs > 1 or isinstance(prior.root, OutputFeatures):
+            covariance = WeightSpaceCovariance(scalar, posterior, factor, _identity)
+            return mean, plus_residual(covariance, residual)
+        root = FeatureLinearOperator(posterior.function_root(scalar, factor).to(scalar.dtype))
+        return mean, root if residual is None else root.add_diagonal(residual)
 
     def get_fantasy_strategy(
         self,

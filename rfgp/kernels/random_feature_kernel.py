@@ -16,9 +16,9 @@ from torch import Tensor
 
 from .. import _checks
 from ..features.random_weights import weights_kept_on_error
+from ..inference import OutputFactor
 from ..linalg import row_chunks
 from ..operators import Operator
-from ..output_factor import OutputFactor
 from .checked import CheckedKernel
 from .described_state import DescribedState
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator

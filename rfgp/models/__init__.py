@@ -2,7 +2,7 @@
 
 from .least_squares import VectorLeastSquares
 from .localized import LocalizedMaclaurinGP
-from .neighbour_graph import knn_laplacian
+from .neighbor_graph import knn_laplacian
 from .task_columns import task_columns
 from .weight_space import WeightSpaceGP
 

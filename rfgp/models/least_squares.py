@@ -12,13 +12,14 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .. import _checks
+from ..inference import OutputFactor
+from ..inference.products import feature_product
 from ..kernels import RandomFeatureKernel, with_features
 from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.output_features import OutputFeatures
 from ..linalg import add_gram_, cholesky, mirror_, row_chunks
 from ..operators import Operator
-from ..output_factor import OutputFactor
-from ..posterior import feature_product
+from .record import WEIGHTS, Record
 
 SOLVERS = ("cholesky", "lbfgs")
 _BLOCK = 512
@@ -99,13 +100,7 @@ class VectorLeastSquares:
     def _known(self) -> _Fitted:
         if self._fitted is None:
             raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
-        now = self._state()
-        changed = [name for name, value in self._fitted.state.items() if not torch.equal(value, now[name])]
-        if changed:
-            raise ValueError(
-                f"expected the parameters that the model was fitted with, got a new {', '.join(changed)}; "
-                "call fit(x, y) again"
-            )
+        self._fitted.record.check(self._state(), "the model was fitted")
         return self._fitted
 
     @torch.no_grad()
@@ -163,7 +158,7 @@ class VectorLeastSquares:
         else:
             sums = problem.sums()
             weights = sums.solution(self.regularization, self.manifold_regularization)
-        fitted = _Fitted(weights, sums, {name: value.clone() for name, value in self._state().items()})
+        fitted = _Fitted(weights, sums, Record(self._state()))
         return fitted, num_iterations
 
     @torch.no_grad()
@@ -219,7 +214,7 @@ class VectorLeastSquares:
     def _state(self) -> dict[str, Tensor]:
         """What the weights depend on, by name."""
         state = {name: value.detach() for name, value in self.covar_module.named_parameters()}
-        return state | {"set of random weights": torch.tensor(self.covar_module.version)}
+        return state | {WEIGHTS: torch.tensor(self.covar_module.version)}
 
 
 class _Problem(NamedTuple):
@@ -281,7 +276,7 @@ class _Sums(NamedTuple):
         if self.graph_gram is not None and along_graph > 0.0:
             system = system + self.factor.gram(along_graph * self.graph_gram, identity)
         system.diagonal().add_(ridge)
-        return torch.cholesky_solve(self.factor.cross(self.cross, identity), cholesky(system))
+        return torch.cholesky_solve(self.factor.adjoint(self.cross.unsqueeze(-1)), cholesky(system))
 
     def _by_output(self, root: Tensor, ridge: float, along_graph: float) -> Tensor:
         """The same for the Kronecker product of features with a root A: a system per eigenvalue of A^T C^T C A.
@@ -307,7 +302,7 @@ class _Fitted(NamedTuple):
 
     weights: Tensor
     sums: _Sums | None
-    state: dict[str, Tensor]
+    record: Record
 
 
 def _by_lbfgs(

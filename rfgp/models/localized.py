@@ -14,8 +14,9 @@ from torch.distributions import Normal
 from .. import _checks
 from ..allocation import optimized_maclaurin
 from ..features import Maclaurin
+from ..inference import WeightPosterior
 from ..kernels.power_series import exponential_series
-from ..posterior import WeightPosterior
+from .record import Record
 
 _CHUNK_BYTES = 64 * 2**20
 
@@ -95,13 +96,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
     def _known(self) -> _Fitted:
         if self._fitted is None:
             raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
-        now = dict(self.named_parameters())
-        changed = [name for name, value in self._fitted.parameters.items() if not torch.equal(value, now[name])]
-        if changed:
-            raise ValueError(
-                f"expected the parameters that the model was fitted with, got a new {', '.join(changed)}; "
-                "call fit(x, y) again"
-            )
+        self._fitted.record.check(dict(self.named_parameters()), "the model was fitted")
         return self._fitted
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
@@ -128,8 +123,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
                 centers = self._scaled(given.reshape(-1, given.shape[-1]))
             feature_map = self._make_map(scaled)
             posterior = self._posterior(feature_map, scaled, y, centers)
-        parameters = {name: value.detach().clone() for name, value in self.named_parameters()}
-        self._fitted = _Fitted(feature_map, centers, posterior, parameters)
+        self._fitted = _Fitted(feature_map, centers, posterior, Record(dict(self.named_parameters())))
         self.training_data = [(x.detach().clone(), y.detach().clone(), None)]
         return self
 
@@ -215,7 +209,7 @@ class _Fitted(NamedTuple):
     feature_map: Maclaurin
     centers: Tensor
     posterior: WeightPosterior
-    parameters: dict[str, Tensor]
+    record: Record
 
 
 def farthest_point_centers(x: Tensor, threshold: float) -> Tensor:

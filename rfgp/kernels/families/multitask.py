@@ -11,9 +11,9 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from ... import _checks
+from ...inference import OutputFactor
 from ...linalg import cholesky
 from ...operators import Operator
-from ...output_factor import OutputFactor
 from ..decomposable import DecomposableKernel
 from ..family import Family, approximates, family
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_no_operator, check_parts

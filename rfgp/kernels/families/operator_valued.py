@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ... import _checks
 from ...features import FeatureMap, Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
+from ...inference import OutputFactor
 from ...operators import Operator
-from ...output_factor import OutputFactor
 from ..derivatives import smoothness
 from ..family import approximates, family
 from ..field_moments import covariance_of_fields

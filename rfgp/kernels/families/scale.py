@@ -10,8 +10,8 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from ... import _checks
+from ...inference import OutputFactor
 from ...operators import Operator
-from ...output_factor import OutputFactor
 from ..family import Family, approximates, family
 from ..method import Method
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_parts

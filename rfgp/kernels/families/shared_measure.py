@@ -11,8 +11,8 @@ from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor
 
 from ...features import FeatureMap
+from ...inference import OutputFactor
 from ...operators import Operator
-from ...output_factor import OutputFactor
 from ..family import Family, approximates, family
 from ..feature_kernel import FeatureKernel
 from ..field_moments import covariance_of_fields

@@ -12,8 +12,8 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor
 
+from ...inference import OutputFactor
 from ...operators import Operator
-from ...output_factor import OutputFactor
 from ..family import family
 from ..random_feature_kernel import KernelMoments, check_parts
 from ..request import Request

@@ -1,0 +1,47 @@
+"""Coefficients of a Maclaurin series, and a sketch for every degree."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from .. import _checks
+from ..features import FeatureMap, LinearFeatures, polynomial_sketch
+
+MAX_DEGREE = 20
+
+
+def series_coefficients(coefficients: Tensor) -> Tensor:
+    """The coefficients up to degree 20 in float64, or a ValueError where they are no kernel's."""
+    values = _checks.series(coefficients).detach().to("cpu", torch.float64)
+    return _checks.series(values[: MAX_DEGREE + 1])
+
+
+def sketches(
+    columns: dict[int, int],
+    input_dim: int,
+    sketch: str,
+    form: str,
+    generator: Generator | None,
+    dtype: torch.dtype | None,
+    real_linear: bool = True,
+) -> dict[int, FeatureMap]:
+    """A polynomial sketch for every degree, with so many columns.
+
+    :param columns: the numbers of columns by degree.
+    :param input_dim: the number of columns of the inputs.
+    :param sketch: the name of a polynomial sketch.
+    :param form: "real", "complex" or "ctr".
+    :param generator: a CPU generator.
+    :param dtype: the dtype of the weights; default: the default dtype.
+    :param real_linear: whether the linear term is real in the form "ctr", and exact where it has as many columns as the
+        inputs.
+    """
+
+    def make(degree: int, width: int) -> FeatureMap:
+        kind = "real" if real_linear and form == "ctr" and degree == 1 else form
+        if real_linear and degree == 1 and kind == "real" and width == input_dim:
+            return LinearFeatures(input_dim)
+        return polynomial_sketch(sketch, kind, input_dim, width, degree, generator, dtype)
+
+    return {degree: make(degree, width) for degree, width in columns.items()}

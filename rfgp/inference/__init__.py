@@ -1,0 +1,34 @@
+"""The one way from rows to predictions: noise models, additive statistics, normal equations, posterior, covariance."""
+
+from .accumulation import ScalarFeatures, accumulate
+from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual
+from .factor import OutputFactor
+from .kronecker import KroneckerPosterior
+from .noise import NoiseModel, noise_model
+from .posterior import WeightPosterior
+from .regression import Regression
+from .residual_pass import TrainingRows
+from .rows import Rows
+from .statistics import GramStatistics
+from .sums import Group, WeightedSums
+from .system import WeightSystem
+
+__all__ = [
+    "CovariancePlusResidual",
+    "GramStatistics",
+    "Group",
+    "KroneckerPosterior",
+    "NoiseModel",
+    "OutputFactor",
+    "Regression",
+    "Rows",
+    "ScalarFeatures",
+    "TrainingRows",
+    "WeightPosterior",
+    "WeightSpaceCovariance",
+    "WeightSystem",
+    "WeightedSums",
+    "accumulate",
+    "noise_model",
+    "plus_residual",
+]

@@ -1,0 +1,127 @@
+"""The posterior covariance of functions, whose features are made chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from linear_operator.operators import AddedDiagLinearOperator, DiagLinearOperator, LinearOperator, RootLinearOperator
+from torch import Tensor
+
+from ..linalg import row_chunks
+from .factor import OutputFactor
+from .kronecker import KroneckerPosterior
+from .posterior import WeightPosterior
+
+
+class WeightSpaceCovariance(LinearOperator):
+    r"""Posterior covariance :math:`F_* B^{-1} F_*^\top` of T outputs at N inputs, rows interleaved.
+
+    Neither the (N T) x (N T) covariance nor the features of all rows need to be in memory for variances, products and
+    samples.
+
+    :param x: inputs, (..., N, d).
+    :param posterior: the posterior of the weights, or a batch of them.
+    :param factor: the factor of the outputs, in float64.
+    :param features: takes (..., n, d) inputs and returns their real scalar features.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        posterior: WeightPosterior | KroneckerPosterior,
+        factor: OutputFactor,
+        features: Callable[[Tensor], Tensor],
+    ) -> None:
+        super().__init__(x, posterior=posterior, factor=factor, features=features)
+        self.x, self.posterior, self.factor, self.features = x, posterior, factor, features
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.x.dtype
+
+    def _rows(self) -> list[slice]:
+        return row_chunks(self.x.shape[-2], self.factor.num_columns * self.factor.num_outputs)
+
+    def _root_of(self, rows: slice) -> Tensor:
+        """A root (..., n T, K) of the covariance of some rows with themselves, in float64."""
+        return self.posterior.function_root(self.features(self.x[..., rows, :]), self.factor)
+
+    def _root(self) -> Tensor:
+        return torch.cat([self._root_of(rows) for rows in self._rows()], dim=-2)
+
+    def _diagonal(self) -> Tensor:
+        is_kronecker = isinstance(self.posterior, KroneckerPosterior)
+        chunks = row_chunks(self.x.shape[-2], self.factor.num_scalar) if is_kronecker else self._rows()
+        scalar = (self.features(self.x[..., rows, :]) for rows in chunks)
+        parts = [self.posterior.function_variance(part, self.factor) for part in scalar]
+        return torch.cat(parts, dim=-1).to(self.dtype)
+
+    def matmul(self, other: Any) -> Any:
+        """The product with a matrix; gradients run through the posterior too."""
+        return self._matmul(other) if isinstance(other, Tensor) else super().matmul(other)
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        is_vector = rhs.dim() == 1
+        columns = (rhs.unsqueeze(-1) if is_vector else rhs).double()
+        outputs = self.factor.num_outputs
+        slices = [(rows, slice(rows.start * outputs, rows.stop * outputs)) for rows in self._rows()]
+        inner = sum(self._root_of(rows).mT @ columns[..., part, :] for rows, part in slices)
+        result = torch.cat([self._root_of(rows) @ inner for rows, _ in slices], dim=-2).to(rhs.dtype)
+        return result.squeeze(-1) if is_vector else result
+
+    def _size(self) -> torch.Size:
+        rows = self.x.shape[-2] * self.factor.num_outputs
+        return torch.Size((*torch.broadcast_shapes(self.x.shape[:-2], self.posterior.batch_shape), rows, rows))
+
+    def _transpose_nonbatch(self) -> WeightSpaceCovariance:
+        return self
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        known: Any = self.root_decomposition() if batch_indices else super()
+        result: LinearOperator = known._getitem(row_index, col_index, *batch_indices)
+        return result
+
+    def _expand_batch(self, batch_shape: torch.Size) -> LinearOperator:
+        root = self._root().to(self.dtype)
+        return RootLinearOperator(root.expand(*batch_shape, *root.shape[-2:])) if batch_shape else self
+
+    def _unsqueeze_batch(self, dim: int) -> LinearOperator:
+        return RootLinearOperator(self._root().to(self.dtype).unsqueeze(dim))
+
+    def to_dense(self) -> Tensor:
+        root = self._root()
+        return (root @ root.mT).to(self.dtype)
+
+    def root_decomposition(self, method: str | None = None) -> RootLinearOperator:
+        return RootLinearOperator(self._root().to(self.dtype))
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        weights = self.factor.scalar_weights(self.posterior.deviations(num_samples))
+        parts = [self.features(self.x[..., rows, :]).double() @ weights.flatten(-2) for rows in self._rows()]
+        draws = torch.cat(parts, dim=-2).unflatten(-1, weights.shape[-2:]).flatten(-3, -2)
+        return draws.movedim(-1, 0).to(self.dtype)
+
+
+class CovariancePlusResidual(AddedDiagLinearOperator):
+    """A posterior covariance and independent variances of the points, whose samples are those of the two together.
+
+    :param covariance: the posterior covariance of the features.
+    :param residual: a DiagLinearOperator of what the features lack.
+    """
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        return self._linear_op.zero_mean_mvn_samples(num_samples) + self._diag_tensor.zero_mean_mvn_samples(num_samples)
+
+
+def plus_residual(covariance: LinearOperator, residual: Tensor | None) -> LinearOperator:
+    """A posterior covariance with the variance that the features lack of the kernel's on its diagonal.
+
+    :param covariance: (..., N, N).
+    :param residual: broadcasts to (..., N), not negative; default: nothing is added.
+    """
+    if residual is None:
+        return covariance
+    diagonal = DiagLinearOperator(residual.to(covariance.dtype).expand(covariance.shape[:-1]))
+    return CovariancePlusResidual(covariance, diagonal)

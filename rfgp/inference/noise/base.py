@@ -1,0 +1,174 @@
+"""How noise turns rows into groups of equal precision, and sums over these into what a regression needs."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+from collections.abc import Iterator
+from typing import ClassVar, Self
+
+import torch
+from gpytorch.likelihoods import Likelihood
+from torch import Tensor
+
+from ..rows import Rows
+from ..statistics import GramStatistics
+from ..sums import Group, WeightedSums
+from .targets import Targets
+
+
+class NoiseModel(abc.ABC):
+    r"""The noise of rows with T outputs, as one likelihood has it.
+
+    Rows with the same precision of their outputs make a group, and share one scalar Gram matrix. Residuals are linear
+    in known columns: those of the targets are y (where it is not a label) and the basis of the mean function, so that
+    mean parameters, and noise that is the same for all rows, need no new pass over the data.
+
+    A new kind of noise says how it weighs rows (``rows``), and which precision each group has (``precisions``).
+
+    :param targets: what targets have to be.
+    """
+
+    num_systems: int = 1
+    is_batched: ClassVar[bool] = False
+    """Whether there is a regression per class, on the same rows."""
+
+    def __init__(self, targets: Targets) -> None:
+        self.targets = targets
+        self.patterns: tuple[tuple[bool, ...], ...] = ()
+
+    @classmethod
+    @abc.abstractmethod
+    def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
+        """The noise of a likelihood, or None where it is of another kind."""
+
+    @property
+    def num_outputs(self) -> int:
+        """The number T of outputs."""
+        return self.targets.num_outputs
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the targets are complex."""
+        return self.targets.is_complex
+
+    @abc.abstractmethod
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        """Checked rows.
+
+        :param x: inputs, (N, d).
+        :param y: targets.
+        :param noise: noise variances that were given beside the targets.
+        :param basis: the columns of the mean function, (N, k).
+        :param is_all: whether these are all rows, whose noise the likelihood may know.
+        :raises ValueError: for rows that do not suit the likelihood.
+        """
+
+    @abc.abstractmethod
+    def precisions(self, num_groups: int) -> list[Tensor | None]:
+        """The precision (..., T, T) of every group of rows, in float64; None where nothing is observed.
+
+        :param num_groups: the number of groups that there are.
+        """
+
+    @abc.abstractmethod
+    def log_noise(self, statistics: GramStatistics) -> Tensor:
+        """The logarithm of the determinant of the noise covariance of all that is observed."""
+
+    @abc.abstractmethod
+    def smallest(self, rows: Rows) -> float:
+        """The smallest noise variance of some rows, in any direction."""
+
+    def variances(self, rows: Rows) -> Tensor:
+        """The noise variances of rows of one output, (N,), in float64."""
+        raise ValueError("expected one output with one noise variance per row, got others; sum over groups")
+
+    def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[WeightedSums]:
+        """The weighted sums of every regression.
+
+        :param statistics: the sums over the rows.
+        :param coefficients: those of the mean function in its basis, (k, T), or (C, k, T) for classes.
+        """
+        yield self.weighted(statistics, residual_columns(coefficients))
+
+    def weighted(self, statistics: GramStatistics, residual: Tensor) -> WeightedSums:
+        """The weighted sums of residuals, combinations (K, T) of the columns of the targets."""
+        crosses, squares = statistics.of_combination(residual)
+        precisions = self.precisions(len(statistics.count))
+        groups, quadratic = [], []
+        for index, precision in enumerate(precisions):
+            if precision is not None and (len(precisions) == 1 or float(statistics.count[index])):
+                groups.append((Group(precision, statistics.gram[index]), crosses[index]))
+                square = (precision * squares[index]).sum()
+                quadratic.append(square.real if square.is_complex() else square)
+        return combined(groups, torch.stack(quadratic).sum(), self.log_noise(statistics))
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Parameters of the likelihood that enter the statistics, by name."""
+        return {}
+
+    def num_values(self, statistics: GramStatistics) -> float:
+        """The number of observed values."""
+        return statistics.num_rows
+
+    @property
+    def numbers_of_groups(self) -> tuple[int, ...]:
+        """How many groups the statistics may have."""
+        return (1,)
+
+    def check_groups(self, statistics: GramStatistics) -> None:
+        """Raise a ValueError where statistics from elsewhere do not have the groups of this noise."""
+        if len(statistics.count) not in self.numbers_of_groups:
+            wanted = " or ".join(map(str, self.numbers_of_groups))
+            raise ValueError(
+                f"expected statistics of {wanted} groups as the likelihood has, got {len(statistics.count)}; make them "
+                "with a model of this likelihood"
+            )
+
+    def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
+        """The same statistics with the same groups, so that they can be merged."""
+        return first, second
+
+    def merged(self, known: GramStatistics | None, added: GramStatistics) -> GramStatistics:
+        """The statistics of old rows, if there are any, and new ones together."""
+        if known is None:
+            return added
+        first, second = self.aligned(known, added)
+        return first.merge(second)
+
+    @property
+    def constant(self) -> float:
+        """The constant of the log density per observed value: log(2 pi), or log(pi) for complex ones."""
+        return math.log(math.pi) if self.is_complex else math.log(2.0 * math.pi)
+
+
+def combined(groups: list[tuple[Group, Tensor]], quadratic: Tensor, log_noise: Tensor) -> WeightedSums:
+    """The weighted sums of groups and their cross products (..., n, T) or (..., n, T, S).
+
+    :param groups: the groups with their cross products.
+    :param quadratic: the quadratic form of the residuals.
+    :param log_noise: the log determinant of the noise.
+    """
+    crosses = []
+    for group, cross in groups:
+        columns = cross.unsqueeze(-1) if cross.dim() == group.gram.dim() else cross
+        crosses.append(torch.einsum("...tu,...nus->...nts", group.precision.to(columns.dtype), columns))
+    return WeightedSums([group for group, _ in groups], functools.reduce(torch.add, crosses), quadratic, log_noise)
+
+
+def residual_columns(coefficients: Tensor, target: float = 1.0) -> Tensor:
+    """Coefficients (T + k, T) of the residuals target * Y - basis @ coefficients in the columns [Y, basis].
+
+    :param coefficients: those of the mean function, (k, T).
+    :param target: what the targets are multiplied by.
+    """
+    identity = torch.eye(coefficients.shape[-1], dtype=coefficients.dtype, device=coefficients.device)
+    return torch.cat([target * identity, -coefficients])
+
+
+def unit_matrix(index: int, size: int, device: torch.device) -> Tensor:
+    """The (T, T) matrix, in float64, with a one on its diagonal for one output."""
+    unit = torch.zeros(size, size, dtype=torch.float64, device=device)
+    unit[index, index] = 1.0
+    return unit

@@ -1,0 +1,94 @@
+"""Class labels as targets: every class is a regression with noise of two kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Self
+
+import torch
+from gpytorch.likelihoods import DirichletClassificationLikelihood, Likelihood
+from torch import Tensor
+
+from ... import _checks
+from ...likelihoods.dirichlet import dirichlet_targets
+from ..rows import Rows
+from ..statistics import GramStatistics
+from ..sums import Group, WeightedSums
+from .base import NoiseModel, residual_columns
+from .targets import Targets
+
+
+class ClassLabels(NoiseModel):
+    r"""Integer labels: every class is a regression, and all of them share one pass over the data.
+
+    With the Gram matrices of the rows of each class, :math:`G_c`, and their sum G, class c has
+    :math:`\Phi^H S_c^{-1} \Phi = (G - G_c) / s_0 + G_c / s_1`, and so on for the other sums.
+
+    :param targets: what targets have to be.
+    :param likelihood: the Dirichlet likelihood.
+
+    Source: errata, identity 1.
+    """
+
+    is_batched: ClassVar[bool] = True
+
+    def __init__(self, targets: Targets, likelihood: Any) -> None:
+        super().__init__(targets)
+        self.likelihood = likelihood
+        self.num_systems = likelihood.num_classes
+
+    @classmethod
+    def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
+        is_known = isinstance(likelihood, DirichletClassificationLikelihood) and not targets.has_columns
+        return cls(targets, likelihood) if is_known else None
+
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        if noise is not None:
+            raise ValueError("expected no noise for class labels, got some; the likelihood computes it from the labels")
+        labels = _checks.labels(y, x, self.num_systems)
+        columns = torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1)
+        return Rows(columns, groups=labels, num_groups=self.num_systems)
+
+    def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[WeightedSums]:
+        values = dirichlet_targets(self.likelihood.alpha_epsilon)
+        pooled = statistics.pooled()
+        for c, (noise_inside, noise_outside) in enumerate(self._variances(coefficients.device)):
+            mean = coefficients if coefficients.dim() == 2 else coefficients[c]
+            inside, outside = (residual_columns(mean, target) for target in (values.inside, values.outside))
+            own = statistics.of_group(c)
+            every, others = pooled.of_combination(outside), own.of_combination(outside)
+            members = own.of_combination(inside)
+            cross, quadratic = (
+                (a[0] - b[0]) / noise_outside + m[0] / noise_inside
+                for a, b, m in zip(every, others, members, strict=True)
+            )
+            groups = [
+                Group((1.0 / noise_outside).reshape(1, 1), pooled.gram[0]),
+                Group((1.0 / noise_inside - 1.0 / noise_outside).reshape(1, 1), own.gram[0]),
+            ]
+            rows_inside = statistics.count[c]
+            log_noise = rows_inside * noise_inside.log() + (statistics.num_rows - rows_inside) * noise_outside.log()
+            yield WeightedSums(groups, cross.unsqueeze(-1), quadratic.squeeze(), log_noise)
+
+    def _variances(self, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+        """The noise variances of every class, for its members and for other rows."""
+        values = dirichlet_targets(self.likelihood.alpha_epsilon)
+        extra = self.likelihood.second_noise_covar
+        added = torch.zeros((), dtype=torch.float64) if extra is None else extra.noise.double()
+        for own in added.to(device).expand(self.num_systems, 1).unbind(0):
+            yield values.inside_noise + own[0], values.outside_noise + own[0]
+
+    def precisions(self, num_groups: int) -> list[Tensor | None]:
+        raise ValueError("expected a regression per class, got one for all of them; iterate over the systems")
+
+    def log_noise(self, statistics: GramStatistics) -> Tensor:
+        raise ValueError("expected a regression per class, got one for all of them; iterate over the systems")
+
+    def smallest(self, rows: Rows) -> float:
+        """The noise variance inside a class, without what is learned."""
+        values = dirichlet_targets(self.likelihood.alpha_epsilon)
+        return min(values.inside_noise, values.outside_noise)
+
+    @property
+    def numbers_of_groups(self) -> tuple[int, ...]:
+        return (self.num_systems,)

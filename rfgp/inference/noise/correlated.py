@@ -1,0 +1,110 @@
+"""A full covariance of the noise of the outputs; rows are grouped by what is missing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from gpytorch.likelihoods import Likelihood, MultitaskGaussianLikelihood
+from torch import Tensor
+
+from ..rows import Rows
+from ..statistics import GramStatistics
+from .base import NoiseModel
+from .targets import Targets
+
+
+class CorrelatedNoise(NoiseModel):
+    """Noise with a covariance of the outputs, the same for all rows, and independent between rows.
+
+    ``patterns`` says which outputs are observed in the rows of each group; new patterns come at the end.
+
+    :param targets: what targets have to be.
+    :param covariance: gives the present covariance, (T, T), float64.
+    """
+
+    def __init__(self, targets: Targets, covariance: Callable[[], Tensor]) -> None:
+        super().__init__(targets)
+        self._covariance = covariance
+
+    @classmethod
+    def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
+        is_multitask = isinstance(likelihood, MultitaskGaussianLikelihood) and targets.has_columns
+        if not is_multitask or not likelihood.has_task_noise or likelihood.rank == 0:
+            return None
+        return cls(targets, functools.partial(_task_covariance, likelihood))
+
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        if noise is not None:
+            raise ValueError("expected no noise for a likelihood that learns its covariance, got some; leave it out")
+        return self.weigh(*self.targets.columns(x, y, basis))
+
+    def weigh(self, columns: Tensor, observed: Tensor | None) -> Rows:
+        """Rows of columns (N, K) whose outputs are observed where it is said, (N, T)."""
+        if observed is None:
+            observed = torch.ones(1, self.num_outputs, dtype=torch.bool, device=columns.device)
+        found, numbers = observed.expand(len(columns), -1).unique(dim=0, return_inverse=True)
+        rows = [tuple(pattern) for pattern in found.tolist()]
+        self.patterns = (*self.patterns, *[pattern for pattern in rows if pattern not in self.patterns])
+        names = torch.tensor([self.patterns.index(pattern) for pattern in rows], device=numbers.device)
+        return Rows(columns, groups=names[numbers], num_groups=len(self.patterns))
+
+    def precisions(self, num_groups: int) -> list[Tensor | None]:
+        covariance = self._covariance()
+        precisions: list[Tensor | None] = []
+        for pattern in self.patterns[:num_groups]:
+            selection = torch.eye(self.num_outputs, dtype=torch.float64, device=covariance.device)[list(pattern)]
+            inner = selection @ covariance @ selection.mT
+            precisions.append(selection.mT @ torch.linalg.inv(inner) @ selection if any(pattern) else None)
+        return precisions
+
+    def log_noise(self, statistics: GramStatistics) -> Tensor:
+        covariance = self._covariance()
+        logs = []
+        for count, pattern in zip(statistics.count, self.patterns, strict=False):
+            if float(count) and any(pattern):
+                logs.append(count * torch.logdet(covariance[list(pattern)][:, list(pattern)]))
+        return torch.stack(logs).sum()
+
+    def smallest(self, rows: Rows) -> float:
+        return float(torch.linalg.eigvalsh(self._covariance().detach()).min())
+
+    def num_values(self, statistics: GramStatistics) -> float:
+        return sum(float(c) * sum(p) for c, p in zip(statistics.count, self.patterns, strict=False))
+
+    @property
+    def numbers_of_groups(self) -> tuple[int, ...]:
+        return (max(len(self.patterns), 1),)
+
+    def check_groups(self, statistics: GramStatistics) -> None:
+        super().check_groups(statistics)
+        if self.patterns:
+            return
+        if not bool((statistics.target_variances[0, : self.num_outputs] > 0).all()):
+            raise ValueError(
+                "expected statistics of complete rows, got some of which outputs are missing, and it is not known in "
+                "which rows; load the state of the model that has seen them"
+            )
+        self.patterns = ((True,) * self.num_outputs,)
+
+    def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
+        size = max(len(first.count), len(second.count))
+        return _padded(first, size), _padded(second, size)
+
+
+def _task_covariance(likelihood: MultitaskGaussianLikelihood) -> Tensor:
+    covariance: Tensor = likelihood.task_noise_covar.double()
+    if not likelihood.has_global_noise:
+        return covariance
+    identity = torch.eye(likelihood.num_tasks, dtype=covariance.dtype, device=covariance.device)
+    return covariance + likelihood.noise.double() * identity
+
+
+def _padded(statistics: GramStatistics, size: int) -> GramStatistics:
+    """The statistics with groups without rows at their end."""
+    missing = size - len(statistics.count)
+    if not missing:
+        return statistics
+    return GramStatistics.concatenate([statistics, *[statistics.empty_group()] * missing])

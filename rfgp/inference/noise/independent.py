@@ -1,0 +1,107 @@
+"""One noise variance per output, or the same for all, which the statistics do not contain."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood, MultitaskGaussianLikelihood
+from torch import Tensor
+
+from ...likelihoods import ComplexGaussianLikelihood
+from ..rows import Rows
+from ..statistics import GramStatistics
+from .base import NoiseModel, unit_matrix
+from .targets import Targets
+
+
+class IndependentNoise(NoiseModel):
+    """Noise with a variance per output, the same for all rows.
+
+    Complete rows are one group. Where outputs are missing there is a group per output.
+
+    :param targets: what targets have to be.
+    :param variances: gives the present variances, (..., T), float64.
+    """
+
+    def __init__(self, targets: Targets, variances: Callable[[], Tensor]) -> None:
+        super().__init__(targets)
+        self._variances = variances
+
+    @classmethod
+    def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
+        if isinstance(likelihood, MultitaskGaussianLikelihood):
+            return cls(targets, functools.partial(_task_variances, likelihood)) if targets.has_columns else None
+        is_plain = type(likelihood) is GaussianLikelihood or not targets.has_columns
+        if not isinstance(likelihood, GaussianLikelihood) or not is_plain:
+            return None
+        if likelihood.noise.numel() != 1:
+            if targets.has_columns:
+                return None
+            raise ValueError(
+                f"expected a likelihood with one noise variance, got a batch of shape {tuple(likelihood.noise.shape)}; "
+                "fit one model per element"
+            )
+        kind = targets._replace(is_complex=isinstance(likelihood, ComplexGaussianLikelihood))
+        return cls(kind, functools.partial(_common_variance, likelihood, targets.num_outputs))
+
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        if noise is not None:
+            other = "MultitaskFixedNoise" if self.targets.has_columns else "FixedNoise"
+            raise ValueError(
+                f"expected no noise for a likelihood that learns it, got some; use {other}GaussianLikelihood"
+            )
+        return self.weigh(*self.targets.columns(x, y, basis))
+
+    def weigh(self, columns: Tensor, observed: Tensor | None) -> Rows:
+        """Rows of columns (..., N, K) whose outputs are observed where it is said, (..., N, T)."""
+        if observed is None:
+            return Rows(columns)
+        return Rows(columns, observed.to(columns.dtype), num_groups=self.num_outputs)
+
+    def precisions(self, num_groups: int) -> list[Tensor | None]:
+        variances, outputs = self._variances(), self.num_outputs
+        if num_groups == 1:
+            return [torch.diag_embed(1.0 / variances)]
+        return [unit_matrix(t, outputs, variances.device) / variances[..., t] for t in range(outputs)]
+
+    def log_noise(self, statistics: GramStatistics) -> Tensor:
+        logs, counts = self._variances().log(), statistics.count
+        return counts[0] * logs.sum() if len(counts) == 1 else (counts * logs).sum()
+
+    def smallest(self, rows: Rows) -> float:
+        return float(self._variances().detach().min())
+
+    def variances(self, rows: Rows) -> Tensor:
+        return self._variances().expand(len(rows.targets)) if self.num_outputs == 1 else super().variances(rows)
+
+    def num_values(self, statistics: GramStatistics) -> float:
+        return statistics.num_rows * (self.num_outputs if len(statistics.count) == 1 else 1)
+
+    @property
+    def numbers_of_groups(self) -> tuple[int, ...]:
+        return (1,) if self.num_outputs == 1 else (1, self.num_outputs)
+
+    def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
+        if len(first.count) == len(second.count):
+            return first, second
+        return self._by_output(first), self._by_output(second)
+
+    def _by_output(self, statistics: GramStatistics) -> GramStatistics:
+        if len(statistics.count) == self.num_outputs:
+            return statistics
+        return GramStatistics.concatenate([statistics] * self.num_outputs)
+
+
+def _common_variance(likelihood: GaussianLikelihood, num_outputs: int) -> Tensor:
+    return likelihood.noise.double().reshape(1).expand(num_outputs)
+
+
+def _task_variances(likelihood: MultitaskGaussianLikelihood) -> Tensor:
+    device = next(likelihood.parameters()).device
+    total = torch.zeros(likelihood.num_tasks, dtype=torch.float64, device=device)
+    if likelihood.has_task_noise:
+        total = total + likelihood.task_noises.double()
+    return total + likelihood.noise.double() if likelihood.has_global_noise else total

@@ -1,0 +1,108 @@
+"""A known noise variance for every row and output, plus a learned one where the likelihood has it."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from gpytorch.likelihoods import DirichletClassificationLikelihood, FixedNoiseGaussianLikelihood, Likelihood
+from torch import Tensor
+
+from ... import _checks
+from ...likelihoods import MultitaskFixedNoiseGaussianLikelihood
+from ..rows import Rows
+from ..statistics import GramStatistics
+from .base import NoiseModel, unit_matrix
+from .targets import Targets
+
+
+class KnownNoise(NoiseModel):
+    """Noise with a variance of its own for every observation, which the statistics contain: a group per output.
+
+    :param targets: what targets have to be.
+    :param likelihood: the likelihood that knows the noise of the training rows, if there is one.
+    """
+
+    def __init__(self, targets: Targets, likelihood: Any = None) -> None:
+        super().__init__(targets)
+        self.likelihood = likelihood
+
+    @classmethod
+    def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
+        is_several = isinstance(likelihood, MultitaskFixedNoiseGaussianLikelihood) and targets.has_columns
+        is_fixed = isinstance(likelihood, FixedNoiseGaussianLikelihood)
+        is_single = (
+            is_fixed and targets.num_outputs == 1 and not isinstance(likelihood, DirichletClassificationLikelihood)
+        )
+        return cls(targets, likelihood) if is_several or is_single else None
+
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        columns, observed = self.targets.columns(x, y, basis)
+        variances = self._checked(self._noise(y, noise, is_all).to(x) if noise is None else noise, x, observed)
+        if self.likelihood.second_noise_covar is not None:
+            variances = variances + self.likelihood.second_noise_covar.noise.double()
+        return self.weigh(columns, observed, variances)
+
+    def weigh(self, columns: Tensor, observed: Tensor | None, variances: Tensor) -> Rows:
+        """Rows of columns (..., N, K) whose outputs are observed where it is said, (..., N, T), with so much noise."""
+        weights, log_noise = 1.0 / variances, variances.log()
+        if observed is not None:
+            weights, log_noise = (torch.where(observed, values, 0.0) for values in (weights, log_noise))
+        return Rows(columns, weights, log_noise, num_groups=self.num_outputs)
+
+    def _noise(self, y: Tensor, noise: Tensor | None, is_all: bool) -> Tensor:
+        """The noise that the likelihood knows of the training rows."""
+        known: Tensor = self.likelihood.noise_covar.noise
+        if self.targets.has_columns:
+            if not is_all:
+                raise ValueError(f"expected the noise of {len(y)} rows beside each batch, got none; pass noise=")
+        elif not is_all or known.shape != y.shape:
+            raise ValueError(
+                f"expected the noise of {len(y)} rows, got a likelihood that knows {known.shape[-1]}; pass noise="
+            )
+        return known
+
+    def _checked(self, noise: Tensor, x: Tensor, observed: Tensor | None) -> Tensor:
+        """The noise variances of every output, (N, T), in float64; ones where it is missing."""
+        if not self.targets.has_columns:
+            return _checks.noise(noise, x).double().unsqueeze(-1)
+        if not isinstance(noise, Tensor) or not noise.is_floating_point():
+            got = noise.dtype if isinstance(noise, Tensor) else type(noise).__name__
+            raise ValueError(f"expected a floating-point tensor for noise, got {got}; pass a variance per observation")
+        _checks.same_kind(noise, x, "noise", "x")
+        values, shape = self.targets.by_output(noise), (len(x), self.num_outputs)
+        if values.shape != shape:
+            raise ValueError(f"expected noise of shape {shape}, got {tuple(noise.shape)}; pass noise=")
+        known = values if observed is None else torch.where(observed, values, torch.ones_like(values))
+        is_good = (known > 0) & torch.isfinite(known)
+        if not bool(is_good.all()):
+            raise ValueError(
+                f"expected positive, finite noise variances of what is observed, got {float(known[~is_good][0]):g}; "
+                "correct them"
+            )
+        return known.double()
+
+    def precisions(self, num_groups: int) -> list[Tensor | None]:
+        return [unit_matrix(t, self.num_outputs, self._device) for t in range(self.num_outputs)]
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device("cpu") if self.likelihood is None else self.likelihood.noise_covar.noise.device
+
+    def log_noise(self, statistics: GramStatistics) -> Tensor:
+        return statistics.log_noise.sum()
+
+    def smallest(self, rows: Rows) -> float:
+        return float("inf") if rows.weights is None else 1.0 / float(rows.weights.detach().max())
+
+    def variances(self, rows: Rows) -> Tensor:
+        if rows.weights is None or self.num_outputs > 1:
+            return super().variances(rows)
+        return 1.0 / rows.weights.squeeze(-1)
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {f"likelihood.{name}": value for name, value in self.likelihood.named_parameters()}
+
+    @property
+    def numbers_of_groups(self) -> tuple[int, ...]:
+        return (self.num_outputs,)

@@ -1,0 +1,67 @@
+"""The targets that a likelihood takes, and the columns that are regressed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ... import _checks
+
+
+class Targets(NamedTuple):
+    """What targets have to be.
+
+    :param num_outputs: the number T of outputs.
+    :param has_columns: whether there is a column per output, with NaN for what is missing; else targets are (N,).
+    :param has_tasks: whether the likelihood is one of several tasks, of which there may be a single one.
+    :param is_complex: whether they are complex.
+    """
+
+    num_outputs: int = 1
+    has_columns: bool = False
+    has_tasks: bool = False
+    is_complex: bool = False
+
+    def columns(self, x: Tensor, y: Tensor, basis: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Columns [y, basis] (N, T + k), and where y is observed, (N, T); None for everywhere.
+
+        :param x: inputs, (N, d).
+        :param y: targets, (N,) or (N, T).
+        :param basis: the columns of the mean function, (N, k).
+        :raises ValueError: for targets of another kind.
+        """
+        if self.has_columns:
+            return self._several(x, y, basis)
+        _checks.targets(y, x)
+        if y.is_complex() != self.is_complex:
+            wanted, likelihood = (
+                ("complex", "GaussianLikelihood") if self.is_complex else ("real", "ComplexGaussianLikelihood")
+            )
+            raise ValueError(f"expected {wanted} targets, got {y.dtype}; use {likelihood}")
+        return torch.cat([y.unsqueeze(-1), basis.to(y.dtype)], dim=-1), None
+
+    def by_output(self, values: Tensor) -> Tensor:
+        """Values (N,) of a single output as (N, 1); others as they are."""
+        return values.unsqueeze(-1) if values.dim() == 1 and self.num_outputs == 1 else values
+
+    def _several(self, x: Tensor, y: Tensor, basis: Tensor) -> tuple[Tensor, Tensor | None]:
+        _checks.tensor(y, "y")
+        values = self.by_output(y)
+        if not y.is_floating_point() or values.shape != (len(x), self.num_outputs):
+            wanted = f"({len(x)}, {self.num_outputs})"
+            raise ValueError(
+                f"expected floating-point targets of shape {wanted}, got {y.dtype} {tuple(y.shape)}; give a column per "
+                "output, with NaN for those that are missing"
+            )
+        _checks.same_kind(values, x, "y", "x")
+        observed = ~torch.isnan(values)
+        if bool(torch.isinf(values).any()):
+            raise ValueError("expected finite targets, or NaN for missing ones, got infinite ones; correct them")
+        if bool(observed.all()):
+            return torch.cat([values, basis], dim=-1), None
+        if not bool(observed.any()):
+            raise ValueError("expected at least one observed target, got NaN only; leave these rows out")
+        known = torch.where(observed, values, values.nanmean(0).nan_to_num(0.0))
+        return torch.cat([known, basis], dim=-1), observed

@@ -1,0 +1,156 @@
+"""The Gaussian posterior of the weights of a feature model, real or complex, from its sufficient statistics."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ..linalg import cholesky, cholesky_, is_ill_conditioned, log_determinant
+from .factor import OutputFactor
+
+
+class WeightPosterior:
+    r"""Posterior :math:`N(m, B^{-1})` of weights w with prior N(0, I), observed through features with Gaussian noise.
+
+    .. math:: B = I + \Phi^H S^{-1} \Phi = L L^H, \qquad m = B^{-1} \Phi^H S^{-1} y
+
+    The function :math:`f(x) = \phi(x) w` then has mean :math:`\Phi_* m` and covariance
+    :math:`\Phi_* B^{-1} \Phi_*^H = (\Phi_* L^{-H}) (\Phi_* L^{-H})^H`. Complex features give a proper complex
+    posterior.
+
+    :param grams: pairs of coefficients and (..., D, D) matrices whose sum is :math:`\Phi^H S^{-1} \Phi`, in float64 or
+        complex128; or that sum itself.
+    :param cross: :math:`\Phi^H S^{-1} y`, (..., D, K).
+    :raises ValueError: where B is not positive definite to working precision.
+
+    Source: T Eq. B.18 to B.20.
+
+    >>> posterior = WeightPosterior(torch.eye(2, dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64))
+    >>> posterior.mean
+    tensor([[0.5000],
+            [0.5000]], dtype=torch.float64)
+    """
+
+    def __init__(self, grams: Tensor | Sequence[tuple[Tensor | float, Tensor]], cross: Tensor) -> None:
+        self.factor = cholesky(precision_matrix([(1.0, grams)] if isinstance(grams, Tensor) else grams))
+        dtype = torch.promote_types(self.factor.dtype, cross.dtype)
+        self.mean = torch.cholesky_solve(cross.to(dtype), self.factor.to(dtype))
+
+    @classmethod
+    def stacked(cls, systems: Iterable[tuple[list[tuple[Tensor | float, Tensor]], Tensor]], count: int) -> Self:
+        """A batch of posteriors, from systems that are made one at a time.
+
+        Without gradients one matrix of working memory serves all of them beside the factors.
+
+        :param systems: the arguments of each posterior.
+        :param count: how many there are.
+        """
+        result = object.__new__(cls)
+        if torch.is_grad_enabled():
+            parts = [cls(*system) for system in systems]
+            result.factor = torch.stack([part.factor for part in parts])
+            result.mean = torch.stack([part.mean for part in parts])
+            return result
+        means = []
+        for index, (grams, cross) in enumerate(systems):
+            if index == 0:
+                work = torch.empty_like(grams[0][1])
+                result.factor = work.new_empty(count, *work.shape).mT
+            for term, (coefficient, matrix) in enumerate(grams):
+                if term == 0:
+                    torch.mul(matrix, coefficient, out=work)
+                else:
+                    work.add_(matrix, alpha=float(coefficient))
+            work.diagonal().add_(1.0)
+            means.append(torch.cholesky_solve(cross, cholesky_(work, result.factor[index])))
+        result.mean = torch.stack(means)
+        return result
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch dimensions of the posterior."""
+        return self.factor.shape[:-2]
+
+    @property
+    def log_determinant(self) -> Tensor:
+        """log|B|, shape (...)."""
+        return log_determinant(self.factor)
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        """B^-1 times columns (..., D, K)."""
+        return torch.cholesky_solve(rhs, self.factor.to(rhs.dtype))
+
+    @property
+    def is_ill_conditioned(self) -> bool:
+        """Whether rounding may cost the mean more than half of its digits."""
+        return is_ill_conditioned(torch.linalg.vector_norm(self.factor, dim=-1).square())
+
+    def covariance_root(self, features: Tensor) -> Tensor:
+        r"""The root :math:`\Phi_* L^{-H}` of the posterior covariance of the function, (..., N, D).
+
+        :param features: (..., N, D).
+        """
+        return _root(self.factor, features)
+
+    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        """A root (..., N T, K) of the covariance of T outputs at N inputs, rows interleaved.
+
+        :param scalar: the scalar features of the inputs, (..., N, n).
+        :param outputs: how these become the features of the outputs, in float64.
+        """
+        scale = outputs.covariance_root
+        if scale is None or scale.shape[-2:] != (1, 1):
+            return self.covariance_root(outputs.features(scalar.double()))
+        if self.factor.dim() == 2 or scalar.dim() > 2:
+            return scale * self.covariance_root(scalar)
+        roots = [_root(factor, scalar) for factor in self.factor.flatten(0, -3)]  # without a copy of the features each
+        return scale * torch.stack(roots).unflatten(0, self.factor.shape[:-2])
+
+    def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        """The variances (..., N T) of T outputs at N inputs; the arguments are those of :meth:`function_root`."""
+        root = self.function_root(scalar, outputs)
+        return (root.abs() if root.is_complex() else root).square().sum(-1)
+
+    def detach(self) -> WeightPosterior:
+        """The same posterior without its autograd graph."""
+        detached = object.__new__(type(self))
+        detached.factor, detached.mean = self.factor.detach(), self.mean.detach()
+        return detached
+
+    def deviations(self, num_samples: int) -> Tensor:
+        """Draws of the weights minus their mean, (..., D, num_samples); circular complex ones for complex features.
+
+        :param num_samples: the number of draws.
+        """
+        shape = (*self.factor.shape[:-1], num_samples)
+        noise = torch.randn(shape, dtype=self.factor.dtype, device=self.factor.device)
+        return torch.linalg.solve_triangular(self.factor.mH, noise, upper=True)
+
+
+def _root(factor: Tensor, features: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(factor, features.to(factor.dtype).mH, upper=False).mH
+
+
+def precision_matrix(grams: Sequence[tuple[Tensor | float, Tensor]]) -> Tensor:
+    r"""The matrix :math:`B = I + \sum_k c_k G_k`, (..., D, D).
+
+    :param grams: pairs of coefficients and (..., D, D) matrices.
+    """
+    precision = functools.reduce(torch.add, [coefficient * matrix for coefficient, matrix in grams])
+    precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return precision
+
+
+@torch.no_grad()
+def refined_mean(posterior: Any, gradient: Callable[[Tensor], Tensor]) -> Tensor:
+    r"""The mean m after one step of iterative refinement where B is ill-conditioned.
+
+    :param posterior: a :class:`WeightPosterior`, or a KroneckerPosterior.
+    :param gradient: takes m and returns :math:`\Phi^H S^{-1} (y - \Phi m) - m`, from the rows and not from their sums.
+    """
+    mean: Tensor = posterior.mean.detach()
+    return mean + posterior.solve(gradient(mean)) if posterior.is_ill_conditioned else mean

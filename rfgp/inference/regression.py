@@ -1,0 +1,190 @@
+"""Regression on random features: posterior, evidence and predictions of a model, from its statistics."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from gpytorch.means import Mean, MultitaskMean
+from linear_operator.operators import LinearOperator, RootLinearOperator
+from torch import Tensor
+
+from .. import _checks
+from ..distributions import ComplexNormal
+from ..linalg import accurate_dtype, dense_evidence, row_chunks
+from ..normal import MultitaskMultivariateNormal, MultivariateNormal
+from ..operators import Operator
+from .covariance import WeightSpaceCovariance, plus_residual
+from .factor import OutputFactor
+from .kronecker import KroneckerPosterior
+from .mean_basis import basis, coefficients, constant_part
+from .noise import NoiseModel
+from .posterior import WeightPosterior
+from .products import feature_product
+from .residual_pass import ResidualPass, TrainingRows
+from .statistics import GramStatistics
+from .system import WeightSystem
+
+
+class Regression:
+    r"""Functions :math:`f_t(x) = \psi(x) W_t + m_t(x)` of T outputs, whose weights follow from scalar statistics.
+
+    :param kernel: a kernel with features, whose maps are made.
+    :param mean: the mean function.
+    :param noise: the noise model.
+    """
+
+    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
+        self.kernel, self.mean, self.noise = kernel, mean, noise
+
+    def factor(self, operator: Operator | None = None) -> OutputFactor:
+        """How scalar features become those of the outputs, or of what an operator makes of them, in float64."""
+        factor: Tensor | OutputFactor = self.kernel.output_factor(operator)
+        if isinstance(factor, Tensor):
+            factor = OutputFactor.kronecker(factor, self.kernel.num_scalar_features)
+        return factor.double()
+
+    def systems(self, statistics: GramStatistics) -> Iterator[WeightSystem]:
+        """The normal equations of every regression.
+
+        :param statistics: the sums over the training data.
+        """
+        factor = self.factor()
+        values = coefficients(self.mean, self.noise.num_outputs, factor.coefficient.device)
+        for index, sums in enumerate(self.noise.systems(statistics, values)):
+            yield WeightSystem(sums, factor[index])
+
+    def posterior(self, statistics: GramStatistics, tracks: bool = False) -> WeightPosterior | KroneckerPosterior:
+        """The posterior of the weights; a batch of them for class labels.
+
+        :param statistics: the sums over the training data.
+        :param tracks: whether gradients are to run back through it.
+        """
+        systems = self.systems(statistics)
+        if self.noise.is_batched:
+            pairs = ((system.terms, system.cross) for system in systems)
+            return WeightPosterior.stacked(pairs, self.noise.num_systems)
+        return next(systems).posterior(tracks)
+
+    def log_marginal_likelihood(self, statistics: GramStatistics, data: TrainingRows | None = None) -> Tensor:
+        """The log evidence, summed over classes.
+
+        :param statistics: the sums over the training data.
+        :param data: the rows, where they are at hand, for a quadratic form that keeps its digits at tiny noise, and for
+            one by the covariance of rows that are no more than the features.
+
+        Source: errata, identities 1 to 3.
+        """
+        data = None if self.noise.is_batched else data
+        constant = self.noise.num_values(statistics) * self.noise.constant
+        share = 1.0 if self.noise.is_complex else 0.5
+        is_single = not self.noise.targets.has_columns
+        if data is not None and is_single and len(data.x) <= statistics.num_features:
+            return -share * (self._dense_terms(data) + constant)
+        total = torch.zeros((), dtype=torch.float64, device=statistics.count.device)
+        for system in self.systems(statistics):
+            log_det, explained, is_lossy = system.evidence_terms()
+            quadratic = system.sums.quadratic - explained
+            if data is not None and is_lossy:
+                quadratic = self._quadratic_from_residuals(statistics, data)
+            total = total - share * (quadratic + log_det + system.sums.log_noise + constant)
+        return total
+
+    def _dense_terms(self, data: TrainingRows) -> Tensor:
+        """Quadratic form and log determinant of rows that are no more than the features, from their covariance."""
+        features = self.factor().features(self.kernel.scalar_features(data.x))
+        residual = data.y.to(accurate_dtype(data.y.dtype)).unsqueeze(-1) - self._mean_in_basis(data.x)
+        exact = features.to(accurate_dtype(features.dtype))
+        quadratic, log_det = dense_evidence(exact, self.noise.variances(data.rows), residual)
+        return quadratic.sum() + log_det
+
+    def _quadratic_from_residuals(self, statistics: GramStatistics, data: TrainingRows) -> Tensor:
+        """The quadratic form from one more pass over the rows."""
+        values = coefficients(self.mean, self.noise.num_outputs, statistics.count.device)
+        residuals = ResidualPass(self.kernel, self.factor(), data, self._mean_in_basis)
+        return residuals.quadratic(statistics, lambda sums: next(self.noise.systems(sums, values)))
+
+    def _mean_in_basis(self, x: Tensor) -> Tensor:
+        """The mean function at (N, d), (N, T), in float64, differentiable in its parameters."""
+        return basis(self.mean, x).double() @ coefficients(self.mean, self.noise.num_outputs, x.device)
+
+    def distribution(
+        self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None = None
+    ) -> MultivariateNormal | ComplexNormal:
+        """The distribution of the function, or of what an operator makes of it, at inputs.
+
+        :param x: (..., N, d); (N, d) for class labels and several outputs.
+        :param posterior: the posterior of the weights.
+        :param operator: a linear operator on the field of an operator-valued kernel.
+        """
+        kind = "class labels" if self.noise.is_batched else "several outputs"
+        if x.dim() != 2 and (self.noise.is_batched or self.noise.targets.has_columns):
+            raise ValueError(f"expected inputs of shape (N, d) for {kind}, got {tuple(x.shape)}; flatten the batch")
+        factor = self.factor(operator)
+        mean = self._values(x, factor, posterior.mean, operator)
+        is_multitask = self.noise.targets.has_tasks and (operator is None or mean.shape[-1] > 1)
+        mean = mean if is_multitask or mean.shape[-1] > 1 else mean.squeeze(-1)
+        residual = self.kernel.residual_variance(x) if operator is None else None
+        if self.noise.is_complex:
+            root = posterior.function_root(self.kernel.scalar_features(x), factor)
+            return ComplexNormal(mean, covariance_root=root, diagonal=residual)
+        if self.kernel.is_complex:
+            root = posterior.function_root(self.kernel.scalar_features(x), factor)
+            covariance: LinearOperator = RootLinearOperator(torch.cat([root.real, root.imag], dim=-1).to(x.dtype))
+        else:
+            features = functools.partial(_scalar_features, self.kernel, torch.is_grad_enabled())
+            covariance = WeightSpaceCovariance(x.clone(), posterior, factor, features)
+        covariance = plus_residual(covariance, residual)
+        if is_multitask or factor.num_outputs > 1:
+            return MultitaskMultivariateNormal(mean, covariance)
+        return MultivariateNormal(mean, covariance)
+
+    def leverages(self, x: Tensor, posterior: WeightPosterior) -> Tensor:
+        """The posterior variances of one output at inputs (N, d), without what the features lack, (N,)."""
+        return posterior.function_variance(self.kernel.scalar_features(x), self.factor())
+
+    def function(self, weights: Tensor, x: Tensor) -> Tensor:
+        """The function of weights (..., K, 1) at x (..., N, d): (..., N), or (..., N, T) for several tasks."""
+        _checks.finite(_checks.inputs(x).detach())
+        values = self._values(x, self.factor(), weights, None)
+        return values.squeeze(-1) if values.shape[-1] == 1 and not self.noise.targets.has_tasks else values
+
+    def _values(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
+        """The function of weights at x, (..., N, T), of the dtype of x, or complex for complex targets."""
+        by_output = factor.scalar_weights(weights).squeeze(-1)
+        chunks = row_chunks(x.shape[-2], factor.num_scalar)
+        parts = [feature_product(self.kernel.scalar_features(x[..., rows, :]), by_output) for rows in chunks]
+        values = _checks.no_overflow(torch.cat(parts, dim=-2), x)
+        if not self.noise.is_complex:
+            values = values.real if values.is_complex() else values
+            return (values + self._mean_at(x, operator)).to(x.dtype)
+        dtype = torch.complex64 if x.dtype == torch.float32 else torch.complex128
+        return (values.to(torch.complex128) + self._mean_at(x, operator)).to(dtype)
+
+    def _mean_at(self, x: Tensor, operator: Operator | None) -> Tensor:
+        """The mean function at x, (..., N, T), or what an operator makes of it."""
+        if operator is not None:
+            constants = constant_part(self.mean, self.noise.num_outputs).to(x.device)
+            return operator.of_constant(constants, self.kernel.input_dim)
+        mean: Tensor = self.mean(x)
+        return mean if isinstance(self.mean, MultitaskMean) else mean.unsqueeze(-1)
+
+
+def check_size(factor: Tensor | OutputFactor, num_groups: int) -> None:
+    """Raise a ValueError where the matrices of the posterior would not fit in memory.
+
+    :param factor: the factor of the outputs.
+    :param num_groups: the number of groups of rows; with one, separable kernels need no large matrix.
+    """
+    if isinstance(factor, OutputFactor) and (factor.covariance_root is None or num_groups > 1):
+        what = f"a posterior of {factor.num_columns} weights"
+        _checks.fits_in_memory(24.0 * factor.num_columns**2, what, "use fewer features, or complete rows")
+
+
+def _scalar_features(kernel: Any, tracks: bool, x: Tensor) -> Tensor:
+    """The scalar features of a kernel, made later with gradients where these were enabled at first."""
+    with torch.set_grad_enabled(tracks and torch.is_grad_enabled()):
+        features: Tensor = kernel.scalar_features(x)
+        return features

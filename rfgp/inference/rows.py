@@ -1,0 +1,76 @@
+"""Rows of a table as a noise model sees them: targets, precisions, and the group that each row belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import linalg
+
+
+class Rows(NamedTuple):
+    """What a batch of rows adds to the statistics beside its features.
+
+    A row belongs to one group of rows with equal precision, or to all of them: where the weights (and log noises) are
+    matrices (..., N, G) a row is in every group in which its weight is not zero.
+
+    :param targets: the columns that are regressed, (..., N, K).
+    :param weights: the precisions of the rows, (..., N) or (..., N, G); default: ones.
+    :param log_noise: the log noise variances, of the shape of the weights; default: zeros.
+    :param groups: the number of the group of each row, (N,); default: 0.
+    :param num_groups: the number of groups G.
+    """
+
+    targets: Tensor
+    weights: Tensor | None = None
+    log_noise: Tensor | None = None
+    groups: Tensor | None = None
+    num_groups: int = 1
+
+    @property
+    def center(self) -> Tensor:
+        """The mean of the targets, (K,), in double precision: what is subtracted before they are summed."""
+        return self.targets.to(linalg.accurate_dtype(self.targets.dtype)).mean(0)
+
+    @property
+    def is_in_all_groups(self) -> bool:
+        """Whether there are weights for every group."""
+        return self.weights is not None and self.weights.dim() == self.targets.dim()
+
+    def take(self, rows: slice | Tensor) -> Rows:
+        """These rows alone, or all of them in another order."""
+        weights, log_noise, groups = (None if part is None else part[rows] for part in self[1:4])
+        return Rows(self.targets[rows], weights, log_noise, groups, self.num_groups)
+
+    def blocks(self) -> list[slice | Tensor]:
+        """All rows, those of one group after those of another: chunks of them meet as few groups as can be."""
+        return [slice(None)] if self.groups is None else [self.groups == group for group in range(self.num_groups)]
+
+    def by_group(self) -> Iterator[tuple[int, slice | Tensor, Rows]]:
+        """The number of every group that has rows, which rows these are, and what they add to it."""
+        if self.weights is not None and self.is_in_all_groups:
+            for group, weights in enumerate(self.weights.unbind(-1)):
+                is_in = weights.detach() != 0
+                log_noise = None if self.log_noise is None else self.log_noise[:, group]
+                own = Rows(self.targets, weights, log_noise)
+                if bool(is_in.all()):
+                    yield group, slice(None), own
+                elif bool(is_in.any()):
+                    yield group, is_in, own.take(is_in)
+            return
+        names = [0] if self.groups is None else self.groups.unique().tolist()
+        whole = self._replace(groups=None, num_groups=1)
+        for group in names:
+            members = slice(None) if len(names) == 1 or self.groups is None else self.groups == group
+            yield group, members, whole.take(members)
+
+    def all_weights(self) -> Tensor:
+        """The weight of every row in every group, (N, G), in float64."""
+        if self.weights is not None and self.is_in_all_groups:
+            return self.weights.double()
+        ones = torch.ones(len(self.targets), dtype=torch.float64, device=self.targets.device)
+        weights = (ones if self.weights is None else self.weights.double()).unsqueeze(-1)
+        return weights if self.groups is None else weights * torch.nn.functional.one_hot(self.groups, self.num_groups)

@@ -1,0 +1,482 @@
+"""Sufficient statistics of a feature model: sums over rows that can be added, subtracted, saved and all-reduced."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from .. import _checks, _files, linalg
+from .rows import Rows
+
+_FIELDS = ("_gram", "_cross", "_target_gram", "count", "log_noise")
+_MAGIC = b"rfgp sums, format 2\n"
+_ROUNDING = 1e-5
+"""How far below zero a difference of sums may lie, relative to the sum: products may be in float32."""
+
+
+class GramStatistics:
+    r"""Weighted sums over rows, one set per group (class, task or fold), in float64.
+
+    .. math:: G_g = \sum_{i \in g} w_i \overline{\phi_i} \phi_i^\top, \quad
+        H_g = \sum_{i \in g} w_i \overline{\phi_i} t_i^\top, \quad T_g = \sum_{i \in g} w_i \overline{t_i} t_i^\top
+
+    with the count and the sum of log noise variances of the rows of each group. The posterior, the evidence and their
+    gradients need nothing else from the data.
+
+    A shift s is subtracted from the targets before they are summed, and a column of ones is summed beside them, so that
+    the sums of :math:`t - s` and of t follow from one another: targets far from zero lose no digits.
+
+    :param num_features: the number of columns D of the features.
+    :param num_targets: the number of columns K of the targets.
+    :param num_groups: the number of groups.
+    :param is_complex: whether the features are complex.
+    :param has_complex_targets: whether the targets are complex.
+    :param device: where the sums live.
+    :param shift: s, (K,), a point near the targets; default: zeros.
+
+    >>> statistics = GramStatistics(2, 1).update(torch.eye(2), torch.ones(2, 1))
+    >>> statistics.gram
+    tensor([[[1., 0.],
+             [0., 1.]]], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        num_targets: int,
+        num_groups: int = 1,
+        is_complex: bool = False,
+        has_complex_targets: bool = False,
+        device: torch.device | None = None,
+        shift: Tensor | None = None,
+    ) -> None:
+        num_features = _checks.positive_integer("num_features", num_features)
+        num_targets = _checks.positive_integer("num_targets", num_targets)
+        num_groups = _checks.positive_integer("num_groups", num_groups)
+        _checks.flag("is_complex", is_complex)
+        _checks.flag("has_complex_targets", has_complex_targets)
+        feature_dtype = torch.complex128 if is_complex else torch.float64
+        target_dtype = torch.complex128 if has_complex_targets else torch.float64
+        cross_dtype = torch.promote_types(feature_dtype, target_dtype)
+        self._gram = torch.zeros(num_groups, num_features, num_features, dtype=feature_dtype, device=device)
+        columns = num_targets + 1
+        self._cross = torch.zeros(num_groups, num_features, columns, dtype=cross_dtype, device=device)
+        self._target_gram = torch.zeros(num_groups, columns, columns, dtype=target_dtype, device=device)
+        self.count = torch.zeros(num_groups, dtype=torch.float64, device=device)
+        self.log_noise = torch.zeros(num_groups, dtype=torch.float64, device=device)
+        zeros = torch.zeros(num_targets, dtype=target_dtype, device=device)
+        self.shift = zeros if shift is None else shift.to(zeros)
+        self._is_mirrored = True
+
+    @property
+    def gram(self) -> Tensor:
+        """The Gram matrices, (G, D, D)."""
+        if not self._is_mirrored:
+            for gram in self._gram:
+                linalg.mirror_(gram)
+            self._is_mirrored = True
+        return self._gram
+
+    @property
+    def cross(self) -> Tensor:
+        """The cross products of features and targets, (G, D, K)."""
+        return self.of_combination(self._identity)[0]
+
+    @property
+    def target_gram(self) -> Tensor:
+        """The Gram matrices of the targets, (G, K, K)."""
+        return self.of_combination(self._identity)[1]
+
+    @property
+    def _identity(self) -> Tensor:
+        return torch.eye(len(self.shift), dtype=self.shift.dtype, device=self.shift.device)
+
+    def of_combination(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
+        """The cross products and Gram matrices of combinations of the targets, without the digits lost to an offset.
+
+        :param coefficients: (K, C), of the dtype of the targets, or real.
+        :returns: (G, D, C) and (G, C, C).
+        """
+        columns = coefficients.to(self.shift.dtype)
+        lifted = torch.cat([columns, self.shift.unsqueeze(0) @ columns])
+        return self._cross @ lifted.to(self._cross.dtype), lifted.mH @ self._target_gram @ lifted
+
+    @property
+    def target_variances(self) -> Tensor:
+        """The weighted variances of the targets in every group, (G, K); zero for targets that are all alike."""
+        square = self._target_gram.diagonal(dim1=-2, dim2=-1).real[:, :-1]
+        total, weight = (
+            self._target_gram[:, -1, :-1].abs().square(),
+            self._target_gram[:, -1:, -1].real.clamp_min(1e-300),
+        )
+        spread = square - total / weight
+        return torch.where(spread > 1e-12 * square, spread, 0.0) / weight
+
+    def of_group(self, group: int) -> GramStatistics:
+        """The statistics of one group alone, which share memory with these."""
+        return self.from_sums({name: value[group : group + 1] for name, value in self.sums().items()}, self.shift)
+
+    def pooled(self) -> GramStatistics:
+        """The statistics of all groups as one."""
+        return self.from_sums({name: value.sum(0, keepdim=True) for name, value in self.sums().items()}, self.shift)
+
+    def shifted(self, shift: Tensor) -> GramStatistics:
+        """The same statistics with another shift, a new object.
+
+        :param shift: (K,).
+        """
+        if torch.equal(shift, self.shift):
+            return self
+        change = torch.eye(len(shift) + 1, dtype=self.shift.dtype, device=self.shift.device)
+        change[-1, :-1] = self.shift - shift
+        sums = self.sums()
+        sums["cross"] = sums["cross"] @ change.to(sums["cross"].dtype)
+        sums["target_gram"] = change.mH @ sums["target_gram"] @ change
+        return self.from_sums(sums, shift)
+
+    @property
+    def num_features(self) -> int:
+        """The number of columns D of the features."""
+        return self._gram.shape[-1]
+
+    @property
+    def num_rows(self) -> float:
+        """The number of rows in all groups."""
+        return float(self.count.sum())
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all sums are finite, and with them all rows."""
+        diagonal = self._gram.detach().diagonal(dim1=-2, dim2=-1)
+        return all(bool(torch.isfinite(part.detach()).all()) for part in (diagonal, self._cross, self._target_gram))
+
+    def update(
+        self,
+        features: Tensor,
+        targets: Tensor,
+        weights: Tensor | None = None,
+        log_noise: Tensor | None = None,
+        groups: Tensor | None = None,
+        product_dtype: torch.dtype = torch.float64,
+    ) -> Self:
+        """Add rows, and return the statistics. Where an argument carries gradients the sums carry them too.
+
+        :param features: (N, D), real or complex.
+        :param targets: (N, K), real or complex.
+        :param weights: (N,), the precisions of the rows; default: ones.
+        :param log_noise: (N,), the log noise variances of the rows; default: zeros.
+        :param groups: (N,), integers that name the group of each row; default: group 0.
+        :param product_dtype: the dtype of the products inside a chunk of rows; sums are in float64.
+        :raises ValueError: for rows that do not fit, or are not finite; the statistics stay as they were.
+        """
+        self._check_rows(features, targets, weights, log_noise, groups, product_dtype)
+        return self.add(features, Rows(targets, weights, log_noise, groups, len(self.count)), product_dtype)
+
+    def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
+        """:meth:`update` without its checks, for rows that a model has checked.
+
+        :param features: (N, D).
+        :param rows: what the rows add beside their features.
+        :param product_dtype: the dtype of products.
+        """
+        inputs = (features, rows.targets, rows.weights, self._gram)
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+            added = self.merge(self.of_rows(features, rows, product_dtype, self.shift))
+            for name, value in zip(_FIELDS, added.sums().values(), strict=True):
+                setattr(self, name, value)
+            return self
+        for group, members, own in rows.by_group():
+            columns = _with_ones(own.targets, self.shift)
+            arguments = features[members], columns, own.weights, product_dtype
+            linalg.add_gram_(self._gram[group], self._cross[group], *arguments)
+            self._target_gram[group] += _gram_of_targets(columns, own.weights)
+            self.count[group] += len(columns)
+            self.log_noise[group] += 0.0 if own.log_noise is None else own.log_noise.double().sum()
+            self._is_mirrored = False
+        return self
+
+    @classmethod
+    def of_rows(
+        cls, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64, shift: Tensor | None = None
+    ) -> GramStatistics:
+        """Statistics of some rows, with gradients.
+
+        :param features: (N, D).
+        :param rows: what the rows add beside their features.
+        :param product_dtype: the dtype of products.
+        :param shift: what is subtracted from the targets, (K,); default: zeros.
+        """
+        exact = linalg.accurate_dtype(rows.targets.dtype)
+        known = rows.targets.new_zeros(rows.targets.shape[-1], dtype=exact) if shift is None else shift.to(exact)
+        found = {group: cls._of_group(features[m], own, product_dtype, known) for group, m, own in rows.by_group()}
+        if rows.num_groups == 1 and found:
+            return found[0]
+        none = slice(0)
+        empty = cls._of_group(features[none], Rows(rows.targets[none]), product_dtype, known)
+        return cls.concatenate([found.get(group, empty) for group in range(rows.num_groups)])
+
+    @classmethod
+    def _of_group(cls, features: Tensor, rows: Rows, product_dtype: torch.dtype, shift: Tensor) -> GramStatistics:
+        """Statistics of rows that are one group."""
+        columns = _with_ones(rows.targets, shift)
+        gram, cross = linalg.gram(features, columns, rows.weights, product_dtype)
+        count = torch.full((1,), len(columns), dtype=torch.float64, device=features.device)
+        noise = torch.zeros_like(count) if rows.log_noise is None else rows.log_noise.double().sum().reshape(1)
+        sums = gram.unsqueeze(0), cross.unsqueeze(0), _gram_of_targets(columns, rows.weights).unsqueeze(0), count, noise
+        return cls.from_sums(dict(zip((name.strip("_") for name in _FIELDS), sums, strict=True)), shift)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[GramStatistics]) -> GramStatistics:
+        """The groups of several statistics, one after the other.
+
+        :param parts: statistics of the same model; the result has the shift of the first.
+        """
+        if not isinstance(parts, Sequence) or not len(parts):
+            raise ValueError(f"expected a list of GramStatistics, got {parts!r}; such as [first, second]")
+        for part in parts:
+            _checks.instance("every part", part, GramStatistics, "a GramStatistics", "fill it with update(...)")
+        shift = parts[0].shift
+        every = [part.shifted(shift).sums() for part in parts]
+        return cls.from_sums({name: torch.cat([sums[name] for sums in every]) for name in every[0]}, shift)
+
+    def empty_group(self) -> GramStatistics:
+        """Statistics of one group without rows, that can be concatenated with these."""
+        return self.from_sums({name: torch.zeros_like(value[:1]) for name, value in self.sums().items()}, self.shift)
+
+    def merge(self, other: GramStatistics) -> GramStatistics:
+        """The statistics of both sets of rows together, a new object."""
+        return self._combine(other, torch.add)
+
+    def subtract(self, other: GramStatistics) -> GramStatistics:
+        """The statistics of these rows without those of ``other``, a new object.
+
+        :param other: the statistics of a subset of the rows.
+        :raises ValueError: where the shapes differ, ``other`` has more rows in a group, or the sums of squares that
+            would be left are negative, so that ``other`` has rows which were never here.
+        """
+        result = self._combine(other, torch.sub)
+        if bool((result.count < 0).any()):
+            raise ValueError("expected statistics of a subset of the rows to subtract, got more rows than there are")
+        for whole, left in ((self.gram, result.gram), (self._target_gram, result._target_gram)):
+            before, after = (sums.detach().diagonal(dim1=-2, dim2=-1).real for sums in (whole, left))
+            if not bool((after >= -_ROUNDING * before).all()):
+                raise ValueError(
+                    "expected statistics of a subset of the rows to subtract, got others, which leave negative sums of "
+                    "squares; subtract what was added, with the same features and weights"
+                )
+        return result
+
+    def _combine(self, other: GramStatistics, operation: Callable[[Tensor, Tensor], Tensor]) -> GramStatistics:
+        _checks.instance("other", other, GramStatistics, "a GramStatistics", "fill it with update(...)")
+        added = other.sums()
+        for name, known in self.sums().items():
+            new = added[name]
+            if known.shape != new.shape or known.dtype != new.dtype or known.device != new.device:
+                raise ValueError(
+                    f"expected statistics of the same model, with {name} {tuple(known.shape)} {known.dtype} on "
+                    f"{known.device}, got {tuple(new.shape)} {new.dtype} on {new.device}; combine like with like"
+                )
+        shift = self.shift if self.num_rows else other.shift
+        added = other.shifted(shift).sums()
+        sums = {name: operation(known, added[name]) for name, known in self.shifted(shift).sums().items()}
+        return self.from_sums(sums, shift)
+
+    def all_reduce(self) -> Self:
+        """Sum the statistics over all processes of the default ``torch.distributed`` group, in place.
+
+        All processes take the mean of their shifts first, weighted by their rows.
+        """
+        with torch.no_grad():
+            rows = self.count.sum()
+            shift = self.shift * rows
+            for value in (shift, rows):
+                _sum_over_processes(value)
+            for name, value in zip(_FIELDS, self.shifted(shift / rows.clamp_min(1.0)).sums().values(), strict=True):
+                _sum_over_processes(value)
+                setattr(self, name, value)
+            self.shift = shift / rows.clamp_min(1.0)
+        return self
+
+    def to(self, device: torch.device) -> Self:
+        """Move the sums to a device, in place; their dtype stays."""
+        for name in (*_FIELDS, "shift"):
+            setattr(self, name, getattr(self, name).to(device))
+        return self
+
+    def sums(self) -> dict[str, Tensor]:
+        """The sums by name, with their gradients; those of targets are of their shifted columns and of one of ones."""
+        return {name.strip("_"): self.gram if name == "_gram" else getattr(self, name) for name in _FIELDS}
+
+    @classmethod
+    def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> GramStatistics:
+        """Statistics that hold the tensors which :meth:`sums` gives.
+
+        :param sums: the sums by name.
+        :param shift: what was subtracted from the targets, (K,).
+        """
+        result = object.__new__(cls)
+        result._is_mirrored, result.shift = True, shift
+        for name in _FIELDS:
+            setattr(result, name, sums[name.strip("_")])
+        return result
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Copies of the sums by name and of the shift, detached."""
+        return {name: value.detach().clone() for name, value in {**self.sums(), "shift": self.shift}.items()}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Tensor]) -> GramStatistics:
+        """Statistics from :meth:`state_dict`.
+
+        :param state: the sums by name.
+        :raises ValueError: where a sum is missing, unknown, or of a shape or dtype that does not fit the others.
+        """
+        names = [*(name.strip("_") for name in _FIELDS), "shift"]
+        if not isinstance(state, dict) or sorted(state) != sorted(names):
+            got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+            raise ValueError(f"expected the sums {', '.join(names)}, got {got}; pass what state_dict() gives")
+        strange = [name for name, value in state.items() if not isinstance(value, Tensor)]
+        if strange:
+            raise ValueError(f"expected tensors, got others for {', '.join(strange)}; pass what state_dict() gives")
+        gram, target_gram = state["gram"], state["target_gram"]
+        sizes = {"gram": "gdd", "cross": "gdk", "target_gram": "gkk", "count": "g", "log_noise": "g", "shift": "t"}
+        length = dict(zip("gdk", (*gram.shape[:2], *target_gram.shape[-1:]), strict=False))
+        length["t"] = length.get("k", 1) - 1
+        real = torch.float64, torch.complex128
+        for name, letters in sizes.items():
+            shape, wanted = tuple(state[name].shape), tuple(length.get(letter) for letter in letters)
+            if shape != wanted or state[name].dtype not in (real[:1] if letters == "g" else real):
+                raise ValueError(
+                    f"expected {name} of shape {wanted} in double precision beside the other sums, got {shape} "
+                    f"{state[name].dtype}; pass what state_dict() gives"
+                )
+        copies = {name: value.clone() for name, value in state.items()}
+        return cls.from_sums(copies, copies.pop("shift"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: the sums without their autograd graph."""
+        return {name: v.detach() if isinstance(v, Tensor) else v for name, v in self.__dict__.items()}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sums to a file, under a temporary name first, with a checksum.
+
+        :param path: the file to write.
+        """
+        _files.write_whole(path, self._write)
+
+    def _write(self, path: Path) -> None:
+        with path.open("w+b") as file:
+            file.write(_MAGIC + bytes(hashlib.sha256().digest_size))
+            torch.save(self.state_dict(), file)
+            file.seek(len(_MAGIC) + hashlib.sha256().digest_size)
+            digest = hashlib.file_digest(file, "sha256").digest()
+            file.seek(len(_MAGIC))
+            file.write(digest)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> GramStatistics:
+        """Read what :meth:`save` wrote.
+
+        :param path: the file to read.
+        :raises ValueError: for a file that :meth:`save` has not written, or that has changed since.
+        """
+        _checks.instance("path", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
+        if os.path.isdir(path):
+            raise ValueError(
+                f"expected a file that GramStatistics.save wrote, got the folder {os.fspath(path)!r}; name it"
+            )
+        with open(path, "rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise ValueError(
+                    f"expected a file that GramStatistics.save wrote, got {os.fspath(path)!r}, which starts otherwise; "
+                    "save the statistics again"
+                )
+            wanted = file.read(hashlib.sha256().digest_size)
+            start = file.tell()
+            if hashlib.file_digest(file, "sha256").digest() != wanted:
+                raise ValueError(
+                    f"expected {os.fspath(path)!r} as GramStatistics.save wrote it, got another checksum; it is "
+                    "damaged or cut off; copy it again, or save the statistics again"
+                )
+            file.seek(start)
+            return cls.from_state_dict(torch.load(file, weights_only=True))
+
+    def _check_rows(
+        self,
+        features: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
+        log_noise: Tensor | None,
+        groups: Tensor | None,
+        product_dtype: torch.dtype,
+    ) -> None:
+        """Raise a ValueError where :meth:`update` cannot add rows."""
+        _checks.product_dtype(product_dtype)
+        _check_part("features", features, (None, self.num_features), self._gram, self._gram.is_complex())
+        rows = len(features)
+        _check_part("targets", targets, (rows, len(self.shift)), self._gram, self.shift.is_complex())
+        if weights is not None:
+            _check_part("weights", weights, (rows,), self._gram)
+            if bool((weights < 0).any()):
+                raise ValueError(f"expected weights of at least 0, got {float(weights.min()):g}; they are precisions")
+        if log_noise is not None:
+            _check_part("log_noise", log_noise, (rows,), self._gram)
+        if groups is None:
+            return
+        kind = _checks.tensor(groups, "groups").dtype
+        if kind not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+            raise ValueError(f"expected a tensor of integers for groups, got {kind}; number the groups from 0")
+        known = len(self.count)
+        if groups.shape != (rows,) or groups.device != self._gram.device:
+            raise ValueError(
+                f"expected groups of shape {(rows,)} on {self._gram.device}, one per row, got {tuple(groups.shape)} on "
+                f"{groups.device}; give every row its group"
+            )
+        if rows and (int(groups.min()) < 0 or int(groups.max()) >= known):
+            raise ValueError(
+                f"expected groups from 0 to {known - 1}, got {int(groups.min())} to {int(groups.max())}; make the "
+                "statistics with more num_groups"
+            )
+
+
+def _check_part(
+    name: str, value: Tensor, shape: tuple[int | None, ...], like: Tensor, is_complex_allowed: bool = False
+) -> None:
+    """Raise a ValueError where an argument of ``update`` is not a finite tensor of a shape (None: any length)."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"expected a torch.Tensor for {name}, got {type(value).__name__}; use torch.as_tensor")
+    if value.layout is not torch.strided or value.device != like.device:
+        raise ValueError(
+            f"expected dense {name} on {like.device}, where the sums are, got {value.layout} on {value.device}; "
+            f"convert them with .to_dense() and .to({str(like.device)!r})"
+        )
+    if not value.is_floating_point() and not (is_complex_allowed and value.is_complex()):
+        wanted = "floating-point or complex" if is_complex_allowed else "floating-point"
+        raise ValueError(f"expected {wanted} {name} for these statistics, got {value.dtype}; convert them")
+    is_right = value.dim() == len(shape) and all(n in (None, m) for n, m in zip(shape, value.shape, strict=True))
+    if not is_right:
+        wanted = ", ".join("N" if n is None else str(n) for n in shape)
+        raise ValueError(f"expected {name} of shape ({wanted}), got {tuple(value.shape)}; correct one of the two")
+    _checks.finite(value.detach(), name)
+
+
+def _sum_over_processes(value: Tensor) -> None:
+    torch.distributed.all_reduce(torch.view_as_real(value) if value.is_complex() else value)
+
+
+def _with_ones(targets: Tensor, shift: Tensor) -> Tensor:
+    """The columns t - s, and one of ones, in double precision."""
+    columns = targets.to(linalg.accurate_dtype(targets.dtype)) - shift
+    return torch.cat([columns, columns.new_ones(len(columns), 1)], dim=-1)
+
+
+def _gram_of_targets(targets: Tensor, weights: Tensor | None) -> Tensor:
+    exact = targets.to(linalg.accurate_dtype(targets.dtype))
+    return (exact if weights is None else exact * weights.double().unsqueeze(-1)).mH @ exact

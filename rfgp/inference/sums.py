@@ -1,0 +1,33 @@
+"""What one regression in weight space needs of the data: sums over rows, weighted by the precision of their noise."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Group(NamedTuple):
+    r"""Rows with one precision :math:`S_g^{-1}` of their outputs.
+
+    :param precision: :math:`S_g^{-1}`, (..., T, T).
+    :param gram: :math:`\Psi_g^H \Psi_g`, (..., n, n), of scalar features.
+    """
+
+    precision: Tensor
+    gram: Tensor
+
+
+class WeightedSums(NamedTuple):
+    r"""Residuals r of T outputs in all groups of rows, in double precision.
+
+    :param groups: the rows by the precision of their outputs.
+    :param cross: :math:`\sum_g \Psi_g^H R_g S_g^{-1}`, (..., n, T, S), for S right-hand sides.
+    :param quadratic: :math:`r^H S^{-1} r`, for one right-hand side.
+    :param log_noise: :math:`\log|S|`.
+    """
+
+    groups: list[Group]
+    cross: Tensor
+    quadratic: Tensor
+    log_noise: Tensor

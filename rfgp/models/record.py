@@ -1,0 +1,78 @@
+"""What a result was computed with, so that it is noticed where that has changed since."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ..features import FeatureMap
+
+WEIGHTS = "set of random weights"
+
+
+class Record:
+    """Copies of the named tensors that a result depends on.
+
+    :param tensors: the tensors as they are now.
+
+    >>> scale = torch.ones(1)
+    >>> record = Record({"scale": scale})
+    >>> record.changes({"scale": 2 * scale})
+    ['scale']
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = {name: value.detach().clone() for name, value in tensors.items()}
+
+    def changes(self, now: Mapping[str, Tensor]) -> list[str]:
+        """The names of what is not as it was."""
+        return [name for name, value in self.tensors.items() if not _are_equal(value, now.get(name))]
+
+    def is_of(self, now: Mapping[str, Tensor]) -> bool:
+        """Whether these are the tensors that were recorded, and no others."""
+        return self.tensors.keys() == now.keys() and not self.changes(now)
+
+    def check(self, now: Mapping[str, Tensor], result: str) -> None:
+        """Raise a ValueError where something has changed.
+
+        :param now: the tensors as they are now.
+        :param result: what was computed, for the message.
+        """
+        if changed := self.changes(now):
+            raise ValueError(
+                f"expected the parameters that {result} with, got a new {', '.join(changed)}; call fit(x, y) again"
+            )
+
+    def to(self, device: torch.device) -> Self:
+        """Move the copies, in place."""
+        self.tensors = {name: value.to(device) for name, value in self.tensors.items()}
+        return self
+
+
+class WeightsCode:
+    """A number that stands for the random weights of a kernel: equal for equal weights, also after loading them."""
+
+    def __init__(self) -> None:
+        self._known: tuple[int, Tensor] | None = None
+
+    def of(self, kernel: Any) -> Tensor:
+        """The code of the present weights, computed once for every draw of them.
+
+        :param kernel: a kernel with features.
+        """
+        if self._known is None or self._known[0] != kernel.version:
+            digest = hashlib.blake2b(digest_size=7)
+            for feature_map in kernel.modules():
+                if isinstance(feature_map, FeatureMap):
+                    for name, buffer in feature_map.named_buffers(recurse=False):
+                        digest.update(name.encode() + buffer.detach().cpu().contiguous().numpy().tobytes())
+            self._known = kernel.version, torch.tensor(int.from_bytes(digest.digest(), "big"))
+        return self._known[1]
+
+
+def _are_equal(a: Tensor, b: Tensor | None) -> bool:
+    return b is not None and a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b.to(a.device))

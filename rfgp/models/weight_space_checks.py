@@ -1,0 +1,69 @@
+"""What the parts of a weight-space model have to agree in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
+
+from ..inference import GramStatistics, NoiseModel
+from ..inference.mean_basis import batch_shape, num_columns
+from ..kernels import LinearlyObservedKernel
+
+
+def check_output_kernel(kernel: Any, mean: Mean) -> None:
+    """Raise a ValueError where a kernel of several outputs has batch dimensions, or a mean that is not one of them."""
+    if kernel.batch_shape:
+        raise ValueError(
+            "expected a kernel of several outputs without batch dimensions, got "
+            f"{tuple(kernel.batch_shape)}; make a model for each"
+        )
+    parts = [part for part in kernel.modules() if isinstance(part, LinearlyObservedKernel)]
+    is_for_all = isinstance(mean, ConstantMean | LinearMean)
+    if is_for_all and any(len(part.operators) > 1 for part in parts):
+        raise ValueError(
+            f"expected a mean for every observed quantity, got one {type(mean).__name__} for all; use a MultitaskMean, "
+            "for instance of a ConstantMean for values and ZeroMeans for derivatives"
+        )
+
+
+def check_scalar_kernel(kernel: Any, mean: Mean, noise: NoiseModel) -> None:
+    """Raise a ValueError where a scalar kernel or its mean have batch dimensions that are not those of classes."""
+    if isinstance(mean, MultitaskMean):
+        raise ValueError(
+            "expected a ZeroMean, ConstantMean or LinearMean for a scalar kernel, got a MultitaskMean; use a kernel of "
+            "several outputs, such as a MultitaskKernel"
+        )
+    allowed = [torch.Size(), torch.Size([noise.num_systems])] if noise.is_batched else [torch.Size()]
+    found = [torch.Size(kernel.output_factor().shape[:-2]), batch_shape(mean)]
+    inner = kernel
+    while isinstance(inner, gpytorch.kernels.ScaleKernel):
+        inner = inner.base_kernel
+    if inner.batch_shape or any(shape not in allowed for shape in found):
+        shape = inner.batch_shape or next(shape for shape in found if shape not in allowed)
+        raise ValueError(
+            f"expected batch shapes () or (C,) of output scale and mean, and () inside the features, got "
+            f"{tuple(shape)}; batch only the ScaleKernel and the mean, over classes"
+        )
+
+
+def check_statistics(statistics: GramStatistics, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
+    """Raise a ValueError where statistics cannot be those of a model."""
+    noise.check_groups(statistics)
+    wanted = kernel.num_scalar_features, num_columns(mean) + noise.num_outputs
+    found = statistics.num_features, len(statistics.shift)
+    if found != wanted:
+        raise ValueError(
+            f"expected statistics of {wanted[0]} features and {wanted[1]} target columns (the targets and the mean's "
+            f"basis), got {found[0]} and {found[1]}; make them with this kernel and mean"
+        )
+    has_complex_targets = statistics.shift.is_complex()
+    kinds = statistics.gram.is_complex() or has_complex_targets, has_complex_targets
+    if kinds != (kernel.is_complex or noise.is_complex, noise.is_complex):
+        raise ValueError(
+            f"expected {'complex' if kernel.is_complex else 'real'} features and "
+            f"{'complex' if noise.is_complex else 'real'} targets in the statistics, got others; make them with this "
+            "kernel and likelihood"
+        )

@@ -1,0 +1,78 @@
+"""What is measured with one method, one number of features and one seed, and its means over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import _optional
+
+MEASURES = (
+    "kl",
+    "kl_reverse",
+    "kl_noisy",
+    "error",
+    "mnll",
+    "kernel_error",
+    "fit_seconds",
+    "predict_seconds",
+    "seconds",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was measured with one method, one number of features and one seed.
+
+    :param method: the name of the method, or "exact".
+    :param num_features: the number of features, None for the exact model.
+    :param seed: the seed of the weights, None for the exact model.
+    :param kl: KL(approximate, exact) of the latent marginals, summed over test points, averaged over classes.
+    :param kl_reverse: the same for KL(exact, approximate).
+    :param kl_noisy: KL(approximate, exact) of the noisy predictions; None for classification.
+    :param error: the error rate, or the root mean squared error in units of the target.
+    :param mnll: the mean negative log likelihood of the test targets.
+    :param kernel_error: the relative Frobenius error of the kernel matrix of test points.
+    :param fit_seconds: the time for weights, features, statistics and factorization.
+    :param predict_seconds: the time for latent means and variances of all test rows.
+    """
+
+    method: str
+    num_features: int | None
+    seed: int | None
+    kl: float
+    kl_reverse: float
+    kl_noisy: float | None
+    error: float
+    mnll: float
+    kernel_error: float
+    fit_seconds: float
+    predict_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """The time to fit and to predict."""
+        return self.fit_seconds + self.predict_seconds
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Means and standard errors over seeds of every measure; NaN where a measure or its error does not exist."""
+
+    method: str
+    num_features: int | None
+    mean: dict[str, float]
+    standard_error: dict[str, float]
+
+
+def summary(runs: Sequence[Run]) -> Summary:
+    """The means and standard errors of runs that differ in their seeds alone.
+
+    :param runs: the runs.
+    :raises ImportError: without pandas.
+    """
+    pandas = _optional.require("pandas", "pandas", "means over seeds")
+    values = pandas.DataFrame([{name: getattr(run, name) for name in MEASURES} for run in runs], dtype=float)
+    mean, standard_error = values.mean(skipna=False), values.where(values.abs() < math.inf).sem(skipna=False)
+    return Summary(runs[0].method, runs[0].num_features, mean.to_dict(), standard_error.to_dict())
