@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import torch
 import torch.distributed
 from torch import Tensor
 
-from .. import _checks, _files, linalg
+from .. import _checks, linalg
+from . import tensor_file
+from .row_checks import check_groups, check_part, check_weights
 from .rows import Rows
 
 _FIELDS = ("_gram", "_cross", "_target_gram", "count", "log_noise")
-_MAGIC = b"rfgp sums, format 2\n"
 _ROUNDING = 1e-5
 """How far below zero a difference of sums may lie, relative to the sum: products may be in float32."""
 
@@ -176,7 +175,11 @@ class GramStatistics:
         :param product_dtype: the dtype of the products inside a chunk of rows; sums are in float64.
         :raises ValueError: for rows that do not fit, or are not finite; the statistics stay as they were.
         """
-        self._check_rows(features, targets, weights, log_noise, groups, product_dtype)
+        _checks.product_dtype(product_dtype)
+        check_part("features", features, (None, self.num_features), self._gram, self._gram.is_complex())
+        check_part("targets", targets, (len(features), len(self.shift)), self._gram, self.shift.is_complex())
+        check_weights(features, weights, log_noise)
+        check_groups(features, groups, len(self.count))
         return self.add(features, Rows(targets, weights, log_noise, groups, len(self.count)), product_dtype)
 
     def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
@@ -369,16 +372,7 @@ class GramStatistics:
 
         :param path: the file to write.
         """
-        _files.write_whole(path, self._write)
-
-    def _write(self, path: Path) -> None:
-        with path.open("w+b") as file:
-            file.write(_MAGIC + bytes(hashlib.sha256().digest_size))
-            torch.save(self.state_dict(), file)
-            file.seek(len(_MAGIC) + hashlib.sha256().digest_size)
-            digest = hashlib.file_digest(file, "sha256").digest()
-            file.seek(len(_MAGIC))
-            file.write(digest)
+        tensor_file.write(path, self.state_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GramStatistics:
@@ -387,84 +381,7 @@ class GramStatistics:
         :param path: the file to read.
         :raises ValueError: for a file that :meth:`save` has not written, or that has changed since.
         """
-        _checks.instance("path", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
-        if os.path.isdir(path):
-            raise ValueError(
-                f"expected a file that GramStatistics.save wrote, got the folder {os.fspath(path)!r}; name it"
-            )
-        with open(path, "rb") as file:
-            if file.read(len(_MAGIC)) != _MAGIC:
-                raise ValueError(
-                    f"expected a file that GramStatistics.save wrote, got {os.fspath(path)!r}, which starts otherwise; "
-                    "save the statistics again"
-                )
-            wanted = file.read(hashlib.sha256().digest_size)
-            start = file.tell()
-            if hashlib.file_digest(file, "sha256").digest() != wanted:
-                raise ValueError(
-                    f"expected {os.fspath(path)!r} as GramStatistics.save wrote it, got another checksum; it is "
-                    "damaged or cut off; copy it again, or save the statistics again"
-                )
-            file.seek(start)
-            return cls.from_state_dict(torch.load(file, weights_only=True))
-
-    def _check_rows(
-        self,
-        features: Tensor,
-        targets: Tensor,
-        weights: Tensor | None,
-        log_noise: Tensor | None,
-        groups: Tensor | None,
-        product_dtype: torch.dtype,
-    ) -> None:
-        """Raise a ValueError where :meth:`update` cannot add rows."""
-        _checks.product_dtype(product_dtype)
-        _check_part("features", features, (None, self.num_features), self._gram, self._gram.is_complex())
-        rows = len(features)
-        _check_part("targets", targets, (rows, len(self.shift)), self._gram, self.shift.is_complex())
-        if weights is not None:
-            _check_part("weights", weights, (rows,), self._gram)
-            if bool((weights < 0).any()):
-                raise ValueError(f"expected weights of at least 0, got {float(weights.min()):g}; they are precisions")
-        if log_noise is not None:
-            _check_part("log_noise", log_noise, (rows,), self._gram)
-        if groups is None:
-            return
-        kind = _checks.tensor(groups, "groups").dtype
-        if kind not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
-            raise ValueError(f"expected a tensor of integers for groups, got {kind}; number the groups from 0")
-        known = len(self.count)
-        if groups.shape != (rows,) or groups.device != self._gram.device:
-            raise ValueError(
-                f"expected groups of shape {(rows,)} on {self._gram.device}, one per row, got {tuple(groups.shape)} on "
-                f"{groups.device}; give every row its group"
-            )
-        if rows and (int(groups.min()) < 0 or int(groups.max()) >= known):
-            raise ValueError(
-                f"expected groups from 0 to {known - 1}, got {int(groups.min())} to {int(groups.max())}; make the "
-                "statistics with more num_groups"
-            )
-
-
-def _check_part(
-    name: str, value: Tensor, shape: tuple[int | None, ...], like: Tensor, is_complex_allowed: bool = False
-) -> None:
-    """Raise a ValueError where an argument of ``update`` is not a finite tensor of a shape (None: any length)."""
-    if not isinstance(value, Tensor):
-        raise ValueError(f"expected a torch.Tensor for {name}, got {type(value).__name__}; use torch.as_tensor")
-    if value.layout is not torch.strided or value.device != like.device:
-        raise ValueError(
-            f"expected dense {name} on {like.device}, where the sums are, got {value.layout} on {value.device}; "
-            f"convert them with .to_dense() and .to({str(like.device)!r})"
-        )
-    if not value.is_floating_point() and not (is_complex_allowed and value.is_complex()):
-        wanted = "floating-point or complex" if is_complex_allowed else "floating-point"
-        raise ValueError(f"expected {wanted} {name} for these statistics, got {value.dtype}; convert them")
-    is_right = value.dim() == len(shape) and all(n in (None, m) for n, m in zip(shape, value.shape, strict=True))
-    if not is_right:
-        wanted = ", ".join("N" if n is None else str(n) for n in shape)
-        raise ValueError(f"expected {name} of shape ({wanted}), got {tuple(value.shape)}; correct one of the two")
-    _checks.finite(value.detach(), name)
+        return cls.from_state_dict(tensor_file.read(path))
 
 
 def _sum_over_processes(value: Tensor) -> None:
