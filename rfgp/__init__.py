@@ -25,7 +25,7 @@ from . import (
     study,
     training,
 )
-from .kernels import approximate
+from .approximation import approximate
 from .training import fit
 
 __version__ = "0.1.0"

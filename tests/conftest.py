@@ -3,6 +3,17 @@
 import pytest
 import torch
 
+from rfgp.kernels.families import FAMILIES
+
+
+@pytest.fixture(autouse=True)
+def _families_stay():
+    """What a test registers, it registers for itself."""
+    before = dict(FAMILIES)
+    yield
+    FAMILIES.clear()
+    FAMILIES.update(before)
+
 
 @pytest.fixture
 def float64_default():

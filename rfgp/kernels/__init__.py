@@ -1,25 +1,32 @@
 """Kernels with random features, how to get them from exact GPyTorch kernels, and exact kernels that GPyTorch lacks."""
 
-from .approximate import approximate, with_features
-from .composition import FeatureProductKernel, FeatureScaleKernel, FeatureSumKernel
+from .approximated import with_features
 from .curl_free import CurlFreeKernel
 from .decomposable import DecomposableKernel
 from .divergence_free import DivergenceFreeKernel
 from .dot_product import DotProductKernel
 from .exponential import ExponentialDotProductKernel
-from .feature_kernel import FeatureKernel, FeatureStructure
+from .families.index import FeatureIndexKernel
+from .families.multitask import FeatureMultitaskKernel
+from .families.product import FeatureProductKernel
+from .families.scale import FeatureScaleKernel
+from .families.shared_measure import SharedMeasureKernel
+from .families.sum import FeatureSumKernel
+from .family import Family, approximates, family
+from .feature_kernel import FeatureKernel
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
 from .helmholtz import HelmholtzKernel
+from .hilbert_schmidt import hilbert_schmidt_variance
 from .laplace import LaplaceKernel
-from .moments import hilbert_schmidt_variance
-from .multitask import FeatureIndexKernel, FeatureMultitaskKernel
+from .method import METHODS, Method
 from .noisy_features import NoisyFeaturesLinearOperator
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
 from .optical import OpticalKernel
 from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
-from .recipe import METHODS, MapRecipe
+from .random_feature_kernel import KernelMoments, RandomFeatureKernel
+from .recipe import MapRecipe
 from .skewed_chi2 import SkewedChiSquaredKernel
 from .spectral_density import SpectralDensityKernel
 from .task_covariance import ConstantCovariance, GraphLaplacianCovariance
@@ -32,6 +39,7 @@ __all__ = [
     "DivergenceFreeKernel",
     "DotProductKernel",
     "ExponentialDotProductKernel",
+    "Family",
     "FeatureCrossLinearOperator",
     "FeatureIndexKernel",
     "FeatureKernel",
@@ -40,20 +48,24 @@ __all__ = [
     "FeaturePredictionStrategy",
     "FeatureProductKernel",
     "FeatureScaleKernel",
-    "FeatureStructure",
     "FeatureSumKernel",
     "GraphLaplacianCovariance",
     "HelmholtzKernel",
+    "KernelMoments",
     "LaplaceKernel",
     "LinearlyObservedKernel",
     "MapRecipe",
+    "Method",
     "NoisyFeaturesLinearOperator",
     "OperatorValuedKernel",
     "OpticalKernel",
     "OutputFeatures",
+    "RandomFeatureKernel",
+    "SharedMeasureKernel",
     "SkewedChiSquaredKernel",
     "SpectralDensityKernel",
-    "approximate",
+    "approximates",
+    "family",
     "hilbert_schmidt_variance",
     "with_features",
 ]

@@ -22,7 +22,7 @@ class HelmholtzKernel(CheckedKernel, AdditiveKernel):
     parts apart: a gradient with a long lengthscale of its own looks like a uniform flow, and may take what is not its.
 
     :param curl_free_base: the kernel of the potential: an RBFKernel, or a MaternKernel with nu 3/2 or 5/2.
-    :param divergence_free_base: that of the other part; a copy of the first where it is None.
+    :param divergence_free_base: that of the other part; default: a copy of the first.
     :raises ValueError: for other base kernels.
 
     Source: M Example 5.

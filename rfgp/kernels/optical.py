@@ -11,7 +11,7 @@ from .parameter_free import ParameterFreeKernel
 
 
 class OpticalKernel(ParameterFreeKernel):
-    r"""The limit of optical random features, a sum of normalised even polynomial kernels.
+    r"""The limit of optical random features, a sum of normalized even polynomial kernels.
 
     .. math:: k_{2 s}(x, y) = (s!)^2 \sum_{i=0}^s \binom{s}{i}^2 (x^\top y)^{2 i} (\|x\| \|y\|)^{2 (s - i)}
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from .. import _checks
 from ..inference import OutputFactor
 from ..inference.products import feature_product
-from ..kernels.approximate import with_features
-from ..kernels.feature_kernel import FeatureStructure, all_or_nothing
+from ..kernels import RandomFeatureKernel, with_features
+from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.output_features import OutputFeatures
 from ..linalg import add_gram_, cholesky, mirror_, row_chunks
 from ..operators import Operator
@@ -116,7 +116,7 @@ class VectorLeastSquares:
         :returns: the model.
         :raises ValueError: for bad or missing values, or a system that is not positive definite to working precision.
         """
-        with all_or_nothing(self.covar_module):
+        with maps_kept_on_error(self.covar_module):
             self._fitted, self.num_iterations = self._fit(x, y, unlabelled, laplacian)
         return self
 
@@ -220,7 +220,7 @@ class VectorLeastSquares:
 class _Problem(NamedTuple):
     """Data in the form that all solvers take; the first ``len(targets)`` inputs are labelled."""
 
-    kernel: FeatureStructure
+    kernel: RandomFeatureKernel
     factor: OutputFactor
     x: Tensor
     targets: Tensor
@@ -358,7 +358,7 @@ def _by_lbfgs(
     return weights.unsqueeze(-1), done
 
 
-def _output_factor(kernel: FeatureStructure, operator: Operator | None = None) -> OutputFactor:
+def _output_factor(kernel: RandomFeatureKernel, operator: Operator | None = None) -> OutputFactor:
     """The output factor in float64; for scalar kernels the root of their scale, as one of a single output."""
     factor = kernel.output_factor(operator)
     if isinstance(factor, Tensor):

@@ -15,7 +15,7 @@ from .. import _checks
 from ..allocation import optimized_maclaurin
 from ..features import Maclaurin
 from ..inference import WeightPosterior
-from ..kernels.families.stationary import exponential_series
+from ..kernels.power_series import exponential_series
 from .record import Record
 
 _CHUNK_BYTES = 64 * 2**20

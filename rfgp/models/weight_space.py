@@ -31,8 +31,10 @@ from ..inference import (
 )
 from ..inference.mean_basis import basis, check_mean, check_output_mean
 from ..inference.regression import check_size
-from ..kernels.approximate import with_features
-from ..kernels.feature_kernel import all_or_nothing, no_operator, reference
+from ..kernels import with_features
+from ..kernels.like import like_tensor
+from ..kernels.map_holder import maps_kept_on_error
+from ..kernels.random_feature_kernel import check_no_operator
 from ..linalg import product_dtype, sample_rows
 from ..normal import MultivariateNormal
 from ..operators import Operator
@@ -229,7 +231,7 @@ class WeightSpaceGP(torch.nn.Module):
         """Where anything is raised, forget the map, the noise model and the patterns that were made on the way."""
         noise, patterns = self._known_noise, self._patterns
         try:
-            with all_or_nothing(self.covar_module):
+            with maps_kept_on_error(self.covar_module):
                 yield
         except BaseException:
             self._known_noise = noise
@@ -259,7 +261,7 @@ class WeightSpaceGP(torch.nn.Module):
         _checks.finite(_checks.inputs(x).detach())
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
-        _checks.same_kind(x, reference(self.covar_module, x), "x", "the kernel")
+        _checks.same_kind(x, like_tensor(self.covar_module, x), "x", "the kernel")
         if self.covar_module.has_output_factor:
             with torch.no_grad():
                 self.covar_module.scalar_features(x[:1])
@@ -356,11 +358,11 @@ class WeightSpaceGP(torch.nn.Module):
         """
         self._known()
         _checks.finite(_checks.inputs(x).detach())
-        _checks.same_kind(x, reference(self.covar_module, x), "x", "the kernel")
+        _checks.same_kind(x, like_tensor(self.covar_module, x), "x", "the kernel")
         if operator is not None and not isinstance(operator, Operator):
             raise ValueError(f"expected an operator of rfgp.operators, got {operator!r}; such as Divergence()")
         if not self.covar_module.has_output_factor:
-            no_operator(operator)
+            check_no_operator(operator)
         return self._regression(is_frozen=True).distribution(x, self.weight_posterior(), operator)
 
     def log_marginal_likelihood(self) -> Tensor:
@@ -423,7 +425,7 @@ class WeightSpaceGP(torch.nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn)
         if self._fitted is not None:
-            self._fitted.to(reference(self.covar_module, self._fitted.statistics.count).device)
+            self._fitted.to(like_tensor(self.covar_module, self._fitted.statistics.count).device)
             self._posterior = None
         self._rows = None
         return self

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import _checks, diagnostics
+from ..approximation import approximate
 from ..datasets import Dataset
 from ..datasets.base import Scaling
-from ..kernels import approximate
 from ..likelihoods import DirichletClassificationLikelihood
 from ..models import WeightSpaceGP
 from ..training import FitSummary, fit

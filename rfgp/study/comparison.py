@@ -115,7 +115,7 @@ def environment() -> dict[str, Any]:
 def _methods(kernel: Kernel) -> str:
     """The methods by which the features of a kernel were made."""
     recipes = [part.recipe for part in kernel.modules() if isinstance(part, FeatureKernel)]
-    return ", ".join(dict.fromkeys(recipe.method for recipe in recipes if recipe is not None))
+    return ", ".join(dict.fromkeys(str(recipe.method) for recipe in recipes if recipe is not None))
 
 
 def _unique(name: str, values: Iterable[Any]) -> list[Any]:

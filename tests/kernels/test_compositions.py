@@ -433,9 +433,9 @@ def test_copies_of_compositions(name, method):
 def test_resample_reaches_all_parts(name):
     kernel = approximated(composition(name))
     before = {key: value.clone() for key, value in kernel.state_dict().items() if isinstance(value, torch.Tensor)}
-    version = kernel.version
+    draws = kernel.version
     assert kernel.resample(torch.Generator().manual_seed(5)) is kernel
-    assert kernel.version >= version + len(leaves(kernel))
+    assert kernel.version >= draws + len(leaves(kernel))
     after = kernel.state_dict()
     for path, part in kernel.named_modules():
         if isinstance(part, FeatureMap) and not isinstance(part, FourierSeries | LinearFeatures):

@@ -145,7 +145,7 @@ def test_weights_stay_where_the_second_part_cannot_be_drawn(error, name, monkeyp
     else:
         kernel = rfgp.approximate(RBFKernel(), 40, method="random_maclaurin:real", input_dim=3, seed=0)
         parts = list(maps(kernel)[0].maps_by_degree.values())
-    before, version = copied(kernel), kernel.version
+    before, draws = copied(kernel), kernel.version
 
     def fail(*arguments):
         raise error
@@ -154,7 +154,7 @@ def test_weights_stay_where_the_second_part_cannot_be_drawn(error, name, monkeyp
     with pytest.raises(error):
         kernel.resample()
     assert_same_state(kernel, before)
-    assert kernel.version == version
+    assert kernel.version == draws
 
 
 def test_new_weights_of_a_sum_whose_second_part_waits():
@@ -382,12 +382,12 @@ def test_the_state_of_another_kernel_is_refused_before_anything_is_loaded(name, 
     saved, make = OTHERS[name]
     state = copied(moved(saved()))
     kernel = make(input_dim=None) if is_lazy else make()
-    before, known, version = copied(kernel), maps(kernel), kernel.version
+    before, known, draws = copied(kernel), maps(kernel), kernel.version
     for strict in (True, False):
         with pytest.raises(ValueError, match=r"expected .*state of .*, got "):
             kernel.load_state_dict(state, strict=strict)
         assert_same_state(kernel, before)
-        assert maps(kernel) == known and kernel.version == version
+        assert maps(kernel) == known and kernel.version == draws
 
 
 def test_the_state_of_other_inputs_is_refused():

@@ -19,8 +19,13 @@ from problems import randomised, scaled
 
 import rfgp
 from rfgp.features import FeatureMap, Matern, RandomFourier, TensorSRHT
-from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel, LinearlyObservedKernel
-from rfgp.kernels.composition import FeatureSumKernel
+from rfgp.kernels import (
+    CurlFreeKernel,
+    DivergenceFreeKernel,
+    FeatureSumKernel,
+    HelmholtzKernel,
+    LinearlyObservedKernel,
+)
 from rfgp.operators import Gradient, Laplacian, Value
 from rfgp.selection import best_method, predicted_error, rank_methods, suggest_num_features
 
@@ -53,8 +58,8 @@ def shared_helmholtz():
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
     """As many draws in simulated predictions as there are in these tests."""
-    monkeypatch.setattr(rfgp.selection, "_COLUMNS_DRAWN", 1)
-    monkeypatch.setattr(rfgp.selection, "_DRAWS", DRAWS)
+    monkeypatch.setattr(rfgp.selection.errors, "_COLUMNS_DRAWN", 1)
+    monkeypatch.setattr(rfgp.selection.errors, "_DRAWS", DRAWS)
 
 
 def agrees(prediction, kernel, x, factor=1.0):
@@ -132,11 +137,11 @@ def test_plain_derivatives_of_a_rough_process_have_an_infinite_error():
 
 def test_samples_of_many_outputs_give_the_diagonal_its_share(monkeypatch):
     """The mean over samples is the error of all rows: pairs of a row with itself are one in N."""
-    monkeypatch.setattr(rfgp.selection, "_SAMPLE", 8)
+    monkeypatch.setattr(rfgp.selection.errors, "_SAMPLE", 8)
     exact, x = OUTPUTS["tasks"](), points(16)
     kernel = rfgp.approximate(exact, WIDTH, method="fourier", input_dim=2, seed=0)
     found = torch.tensor([predicted_error(kernel, x, seed=seed).mean_squared_error for seed in range(100)])
-    monkeypatch.setattr(rfgp.selection, "_SAMPLE", 16)
+    monkeypatch.setattr(rfgp.selection.errors, "_SAMPLE", 16)
     whole = predicted_error(kernel, x).mean_squared_error
     assert abs(float(found.mean()) - whole) <= 3.0 * float(found.std()) / math.sqrt(100)
 

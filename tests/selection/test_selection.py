@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import inspect
 import math
 
 import gpytorch
@@ -72,7 +73,7 @@ def has_closed_form(name, method):
 @pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
 @pytest.mark.parametrize(("name", "method"), EVERY)
 def test_predicted_errors_are_those_that_are_measured(monkeypatch, name, method):
-    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", WIDTH * DRAWS)
+    monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", WIDTH * DRAWS)
     case = KERNELS[name]
     near = 0.3 if method.startswith("random_maclaurin") else 0.7  # high degrees have heavy tails
     x = case.inputs(ROWS) if case.domain == "sphere" else near * case.inputs(ROWS)
@@ -95,7 +96,7 @@ WITHOUT_FEATURES = [("sum of many", "fourier:complex")]  # its polynomial has no
     [pair for pair in itertools.product(COMPOSITIONS, ("auto", "fourier:complex")) if pair not in WITHOUT_FEATURES],
 )
 def test_predicted_errors_of_compositions(monkeypatch, name, method):
-    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 48 * 60)
+    monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", 48 * 60)
     exact, x = composition(name), 0.5 * points(ROWS)
     kernel = rfgp.approximate(exact, 48, method=method, input_dim=3, seed=0)
     prediction = predicted_error(kernel, x)
@@ -143,7 +144,7 @@ def test_exact_kernels_have_no_error():
 @pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
 @pytest.mark.parametrize("name", KERNELS)
 def test_rankings_are_sorted_and_can_be_used(monkeypatch, name):
-    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", 1)
     case = KERNELS[name]
     exact, x = case.make(), case.inputs(20)
     ranking = rank_methods(exact, 64, x)
@@ -151,7 +152,7 @@ def test_rankings_are_sorted_and_can_be_used(monkeypatch, name):
     assert errors == sorted(errors) and all(math.isfinite(error) for error in errors)
     names = [candidate.method for candidate in ranking]
     assert len(set(names)) == len(names)
-    suits = set(family(exact).applicable(case.columns))
+    suits = set(map(str, family(exact).applicable(case.columns)))
     assert set(names) <= suits
     if name != "polynomial":  # whose spherical features are for the sphere, and an offset above 1
         assert set(names) == suits
@@ -183,13 +184,13 @@ def test_rankings_of_random_degrees_are_over_degrees():
         ("sum", {"auto", "fourier", "fourier_orthogonal", "fourier_hadamard"}),
         ("sum of many", {"auto"}),
         ("product", {"auto", "fourier"}),
-        ("scaled sum", {"auto", *family(RBFKernel()).applicable(3)}),
+        ("scaled sum", {"auto", *map(str, family(RBFKernel()).applicable(3))}),
         ("scaled sum in a product", {"auto", "fourier", "fourier_orthogonal", "fourier_hadamard"}),
-        ("product of exact parts", {"auto", *family(LinearKernel()).applicable(3)}),
+        ("product of exact parts", {"auto", *map(str, family(LinearKernel()).applicable(3))}),
     ],
 )
 def test_rankings_of_compositions(monkeypatch, name, expected):
-    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)  # the fewest draws
+    monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", 1)  # the fewest draws
     exact, x = composition(name), points(20)
     ranking = rank_methods(exact, 65, x)
     errors, names = [c.error.mean_squared_error for c in ranking], [c.method for c in ranking]
@@ -205,7 +206,7 @@ def test_only_the_methods_asked_for_are_ranked():
 
 
 def test_predictions_are_repeatable_and_leave_everything_as_it_was(monkeypatch):
-    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", 1)
     exact, x = scaled(MaternKernel(nu=1.5)), points(520)
     before = [parameter.clone() for parameter in exact.parameters()]
     state = torch.get_rng_state()
@@ -244,7 +245,7 @@ def test_the_best_method_is_the_cheapest_of_those_within_a_per_cent(monkeypatch,
         i = names.index(method)
         return Candidate(method, num_features, PredictedError(errors[i] ** 2, errors[i], 0.0), operations[i])
 
-    monkeypatch.setattr(selection, "_candidate", candidate)
+    monkeypatch.setattr(selection.ranking, "candidate_of", candidate)
     assert best_method(MaternKernel(), 64, points(70)) == names[best]
 
 
@@ -270,7 +271,7 @@ def test_exact_features_are_best_where_there_are_some(name):
 )
 def test_suggested_numbers_meet_the_tolerance_and_their_halves_do_not(monkeypatch, exact, method, tolerance):
     if method == "auto":
-        monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+        monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", 1)
     x, kernel = points(20), exact()
     width = suggest_num_features(kernel, x, tolerance, method=method)
     assert width % 2 == 0 and isinstance(width, int)
@@ -325,7 +326,8 @@ def test_unsupported_kernels_raise_and_list_the_supported_ones(exact):
     for use in uses:
         with pytest.raises(ValueError, match="expected a kernel with random features") as caught:
             use()
-        assert all(kernel.__name__ in str(caught.value) for kernel in FAMILIES)
+        names = [kernel.__name__ for kernel in FAMILIES if not inspect.isabstract(kernel)]
+        assert all(name in str(caught.value) for name in names)
 
 
 BAD = [
@@ -367,7 +369,7 @@ def test_kernels_without_features_have_no_predicted_error():
 @pytest.mark.parametrize("width", [12, 128])
 @pytest.mark.parametrize("name", ["rbf", "matern 3/2", "exponential", "polynomial"])
 def test_auto_is_the_first_of_the_ranking_or_as_good(monkeypatch, name, width):
-    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", 1)
     case = KERNELS[name]
     exact, x = case.make(), 0.5 * case.inputs(70)
     ranking = {candidate.method: candidate for candidate in rank_methods(exact, width, x)}
@@ -381,7 +383,7 @@ def test_auto_is_the_first_of_the_ranking_or_as_good(monkeypatch, name, width):
 
 def test_the_best_method_depends_on_the_data(monkeypatch):
     """Maclaurin features have the smallest error near the origin, Fourier features far from it."""
-    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", 1)
     near, far = (rank_methods(RBFKernel(), 128, factor * points(130)) for factor in (0.2, 2.0))
     assert near[0].method.startswith("optimized_maclaurin") and near[0].is_truncated
     assert far[0].method.startswith("fourier") and not far[0].is_truncated
@@ -412,7 +414,7 @@ def test_batches_of_inputs_are_one_set_of_rows():
 )
 def test_auto_leaves_out_series_that_do_not_end(monkeypatch, exact):
     """Near the origin truncated series have the smallest error on the data, and fail off them."""
-    monkeypatch.setattr(selection, "_COLUMNS_DRAWN", 1)
+    monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", 1)
     kernel, x = exact(), 0.2 * points(130)
     names = ["fourier", "fourier_orthogonal", "optimized_maclaurin:real", "optimized_maclaurin"]
     marks = {c.method: c.is_truncated for c in rank_methods(kernel, 66, x, methods=names)}
@@ -441,7 +443,7 @@ def test_truncated_series_collapse_off_the_data_and_auto_does_not():
 def test_series_that_end_and_kernels_without_other_methods_keep_maclaurin_features(exact, first):
     ranking = rank_methods(exact(), 64, points(70), methods=["optimized_maclaurin:real", "random_maclaurin:real"])
     assert {candidate.is_truncated for candidate in ranking} == {first}
-    assert any("maclaurin" in name for name in selection._for_auto(exact(), 3))
+    assert any("maclaurin" in name for name in selection.ranking.methods_for_auto(exact(), 3))
 
 
 # How many features
@@ -453,7 +455,7 @@ def uniform(num_rows, columns=8):
 
 def counted(monkeypatch, law=None):
     """The widths that predictions are made for, by the library's predictions or by a law of the error."""
-    widths, original = [], selection._candidate
+    widths, original = [], selection.ranking.candidate_of
 
     def candidate(kernel, width, method, *arguments):
         widths.append(width)
@@ -461,7 +463,7 @@ def counted(monkeypatch, law=None):
             return original(kernel, width, method, *arguments)
         return Candidate(method, width, PredictedError(law(width) ** 2, law(width), 0.0), 1.0)
 
-    monkeypatch.setattr(selection, "_candidate", candidate)
+    monkeypatch.setattr(selection.ranking, "candidate_of", candidate)
     return widths
 
 
@@ -492,7 +494,7 @@ def test_numbers_are_solved_for(monkeypatch, law, steps, tolerance):
 def test_time_is_bounded(monkeypatch):
     """A clock that moves on by a second whenever it is looked at."""
     clock = iter(range(10**6))
-    monkeypatch.setattr(selection, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(selection.width, "perf_counter", lambda: float(next(clock)))
     widths = counted(monkeypatch, lambda d: 30.0 / math.sqrt(d))
     with pytest.raises(
         ValueError, match=r"is found in 2 seconds, got none: with 64 features .* about 90,000 are needed"

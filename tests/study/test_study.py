@@ -170,7 +170,9 @@ def test_tables_and_results_name_the_method_that_auto_took(regression, tmp_path)
     result = run(regression, kernel="rbf", **settings)
     chosen = result.settings["auto"]
     measured = bench.Bench(regression, study.exact_kernel("rbf"), 30, 0.01, "standardize")
-    assert set(chosen) == {8, 16} and set(chosen.values()) <= set(selection._for_auto(measured.kernel, 3))
+    assert set(chosen) == {8, 16} and set(chosen.values()) <= set(
+        selection.ranking.methods_for_auto(measured.kernel, 3)
+    )
     lines = result.table().splitlines()
     for width, method in chosen.items():
         assert any(f"auto ({method})" in line and f" {width} " in line for line in lines)

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
 from ...features import FeatureMap, Maclaurin, OpticalFeatures
 from ..dot_product import DotProductKernel
 from ..exponential import ExponentialDotProductKernel
+from ..family import approximates
 from ..optical import OpticalKernel
-from ..recipe import MapRecipe, maclaurin
-from .base import Family, generator, leaves_out_terms
-from .stationary import exponential_series
+from ..power_series import exponential_series, leaves_out_terms, maclaurin
+from ..recipe import MapRecipe
+from .leaf import LeafFamily
 
 
-class DotProductFamily(Family):
+@approximates(DotProductKernel)
+class DotProductFamily(LeafFamily):
     """DotProductKernel, by a map for every term of its series."""
 
     kernel: DotProductKernel
-    methods: ClassVar = ("random_maclaurin", "optimized_maclaurin")
+    methods = ("random_maclaurin", "optimized_maclaurin")
     default = "random_maclaurin"
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         return maclaurin(recipe, input_dim, self.kernel.coefficients, x)
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         is_dot_product = isinstance(feature_map, Maclaurin) and not feature_map.is_gaussian
         return "" if is_dot_product else "a Maclaurin map of a dot-product kernel"
 
@@ -34,6 +34,7 @@ class DotProductFamily(Family):
         return leaves_out_terms(feature_map, self.kernel.coefficients)
 
 
+@approximates(ExponentialDotProductKernel)
 class ExponentialFamily(DotProductFamily):
     """ExponentialDotProductKernel, by a map for every term of its series up to degree 20."""
 
@@ -51,20 +52,22 @@ class ExponentialFamily(DotProductFamily):
         return True  # the series does not end
 
 
-class OpticalFamily(Family):
+@approximates(OpticalKernel)
+class OpticalFamily(LeafFamily):
     """OpticalKernel, by simulated optical features."""
 
     kernel: OpticalKernel
-    methods: ClassVar = ("optical",)
+    settings = ("exponent",)
+    methods = ("optical",)
     default = "optical"
     in_products = "optical"
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         return OpticalFeatures(
-            input_dim, recipe.num_features, self.kernel.exponent, generator=generator(recipe), dtype=recipe.dtype
+            input_dim, recipe.num_features, self.kernel.exponent, generator=recipe.generator, dtype=recipe.dtype
         )
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, OpticalFeatures) and feature_map.exponent == self.kernel.exponent:
             return ""
         return f"OpticalFeatures with exponent={self.kernel.exponent}"

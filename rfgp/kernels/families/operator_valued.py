@@ -5,22 +5,31 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from gpytorch.kernels import MaternKernel
+from gpytorch.kernels import Kernel, MaternKernel
+from linear_operator import to_dense
 from torch import Tensor
 
+from ... import _checks
 from ...features import FeatureMap, Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
 from ...inference import OutputFactor
 from ...operators import Operator
 from ..derivatives import smoothness
+from ..family import approximates, family
+from ..field_moments import covariance_of_fields
+from ..map_family import checked_columns
+from ..method import Method
 from ..observed import LinearlyObservedKernel
 from ..operator_valued import OperatorValuedKernel
-from ..recipe import MapRecipe, orthogonality
+from ..random_feature_kernel import RandomFeatureKernel
+from ..recipe import MapRecipe
+from ..request import Request
 from ..spectral_density import SpectralDensityKernel
-from .base import Family, generator
+from .leaf import LeafFamily
 
 
-class OperatorFamily(Family):
-    r"""CurlFreeKernel, DivergenceFreeKernel, LinearlyObservedKernel: features :math:`e^{i w^\top x} a(w) b(w)`.
+@approximates(OperatorValuedKernel)
+class OperatorFamily(LeafFamily):
+    r"""Fields such as CurlFreeKernel and DivergenceFreeKernel: features :math:`e^{i w^\top x} a(w) b(w)`.
 
     The law of the frequencies is that of the scalar kernel ("unbounded" features), or one with amplitudes a(w) that
     bound them: the trace measure, which maps made by name have, and the widened one.
@@ -30,6 +39,19 @@ class OperatorFamily(Family):
     is_shift_invariant: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("fourier", "fourier_orthogonal")
     default = "fourier_orthogonal"
+    is_ranked = False
+    has_output_factor = True
+
+    @property
+    def is_scalar(self) -> bool:
+        return False
+
+    @property
+    def measure_kernel(self) -> Kernel | None:
+        return self.kernel.scalar_kernel
+
+    def num_columns(self, input_dim: int | None) -> int | None:
+        return checked_columns(self.kernel.scalar_kernel.ard_num_dims, input_dim)
 
     @property
     def spectrum(self) -> Gaussian | Matern:
@@ -48,12 +70,12 @@ class OperatorFamily(Family):
             input_dim,
             recipe.num_features,
             measure,
-            orthogonality(recipe),
-            generator=generator(recipe),
+            recipe.method.structure,
+            generator=recipe.generator,
             dtype=recipe.dtype,
         )
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier) and not feature_map.is_complex:
             found = feature_map.spectrum
             if isinstance(found, PowerWeighted):
@@ -64,10 +86,10 @@ class OperatorFamily(Family):
                 return ""
         return f"a real RandomFourier with spectrum={self.spectrum}, or PowerWeighted or WidenedGaussian ones of it,"
 
-    def check_method(self, recipe: MapRecipe) -> None:
-        super().check_method(recipe)
-        if recipe.is_complex:
-            raise ValueError(f"expected real features for many outputs, got {recipe.method!r}; write {recipe.name}")
+    def check_method(self, method: Method) -> None:
+        super().check_method(method)
+        if method.is_complex:
+            raise ValueError(f"expected real features for many outputs, got {str(method)!r}; write {method.name}")
 
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         return x / self.kernel.scalar_kernel.lengthscale
@@ -75,7 +97,7 @@ class OperatorFamily(Family):
     def frequencies(self, feature_map: FeatureMap) -> Tensor:
         """The frequencies of the map in radians per unit of the inputs, (..., m, d), in float64."""
         if not isinstance(feature_map, RandomFourier):
-            raise ValueError(f"expected {self.expected(feature_map)} got {type(feature_map).__name__}")
+            raise ValueError(f"expected {self.mismatch(feature_map)} got {type(feature_map).__name__}")
         return feature_map.frequencies().double() / self.kernel.scalar_kernel.lengthscale.double()
 
     def check_operator(self, operator: Operator, input_dim: int) -> None:
@@ -83,35 +105,54 @@ class OperatorFamily(Family):
         if smoothness(self.kernel.scalar_kernel) < math.inf and operator.is_differential:
             LinearlyObservedKernel(self.kernel, [operator]).covariance(input_dim)
 
-    def output_factor(self, feature_map: FeatureMap, symbol: Tensor | None = None) -> OutputFactor:
-        """The factor of the outputs, or of what a Fourier multiplier with a symbol (..., m, T', T) makes of them."""
-        b = self.kernel.factor(self.frequencies(feature_map))
-        if symbol is not None:
-            b = symbol @ b.to(symbol.dtype)
-        return OutputFactor.spectral(b)
+    def output_factor(self, feature_map: FeatureMap, operator: Operator | None = None) -> OutputFactor:
+        w, columns = self.frequencies(feature_map), feature_map.input_dim
+        if operator is None:
+            return OutputFactor.spectral(self.kernel.factor(w))
+        _checks.instance("operator", operator, Operator, "an operator of rfgp.operators", "such as Divergence()")
+        outputs = self.kernel.num_outputs(columns)
+        self.check_operator(operator, columns)
+        symbol = operator.symbol(w, outputs)
+        return OutputFactor.spectral(symbol @ self.kernel.factor(w).to(symbol.dtype))
 
-    def applicable(self, input_dim: int) -> tuple[str, ...]:
-        return self.methods
+    def moments(self, feature_map: FeatureMap, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
+        variance = covariance_of_fields(feature_map, self.kernel, self.kernel, x, y)
+        return None if variance is None else (to_dense(self.kernel.forward(x, y)), variance)
 
 
+@approximates(LinearlyObservedKernel)
+class ObservedFamily(OperatorFamily):
+    """LinearlyObservedKernel; observations of scales and sums are scales and sums of observations."""
+
+    kernel: LinearlyObservedKernel
+    settings = ("operators",)
+
+    def approximate(self, request: Request) -> RandomFeatureKernel:
+        distributed = self.kernel.distributed()
+        return super().approximate(request) if distributed is self.kernel else family(distributed).approximate(request)
+
+
+@approximates(SpectralDensityKernel)
 class SpectralDensityFamily(OperatorFamily):
     """SpectralDensityKernel, whose frequencies have the trace measure of its density."""
 
     kernel: SpectralDensityKernel
     methods: ClassVar[tuple[str, ...]] = ("fourier",)
     default = "fourier"
+    settings = ("measure",)
+
+    @property
+    def measure_kernel(self) -> Kernel | None:
+        return None
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         return RandomFourier(
-            input_dim, recipe.num_features, self.kernel.measure, generator=generator(recipe), dtype=recipe.dtype
+            input_dim, recipe.num_features, self.kernel.measure, generator=recipe.generator, dtype=recipe.dtype
         )
 
     def check_operator(self, operator: Operator, input_dim: int) -> None:
         """Nothing is known about the derivatives of the process."""
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         is_own = isinstance(feature_map, RandomFourier) and feature_map.spectrum == self.kernel.measure
         return "" if is_own and not feature_map.is_complex else "a real RandomFourier with the kernel's measure"
-
-
-__all__ = ["OperatorFamily", "SpectralDensityFamily"]

@@ -13,13 +13,16 @@ from torch import Tensor
 
 from ...features import FeatureMap, FourierSeries, Periodic, RandomFourier
 from ...features.spectra import ScaledBessel
+from ..family import approximates
+from ..method import Method
 from ..recipe import MapRecipe
-from .base import Family, generator
+from .leaf import LeafFamily
 
 _NEGLIGIBLE = 1e-10
 
 
-class PeriodicFamily(Family):
+@approximates(PeriodicKernel)
+class PeriodicFamily(LeafFamily):
     r"""PeriodicKernel, by its Fourier series; with z = 1/lengthscale in every dimension
 
     .. math:: \exp\Big(-2 z \sin^2 \frac{\pi \tau}{p}\Big) = I_0(z) e^{-z} + 2 \sum_{n \ge 1} I_n(z) e^{-z}
@@ -30,30 +33,30 @@ class PeriodicFamily(Family):
 
     kernel: PeriodicKernel
     is_shift_invariant: ClassVar[bool] = True
-    methods: ClassVar = ("series", "fourier")
+    methods = ("series", "fourier")
     default = "series"
     in_products = "fourier"
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        if recipe.name == "fourier" or input_dim > 1:
+        if recipe.method.name == "fourier" or input_dim > 1:
             return RandomFourier(
                 input_dim,
                 recipe.num_features,
                 Periodic(),
                 "independent",
                 recipe.is_complex,
-                generator=generator(recipe),
+                generator=recipe.generator,
                 dtype=recipe.dtype,
             )
-        columns = self.exact_columns(recipe, input_dim) or recipe.num_features
+        columns = self.num_exact_columns(recipe.method, input_dim) or recipe.num_features
         count = (min(columns, recipe.num_features) + 1) // 2
         orders = torch.arange(count)[:, None]
         return FourierSeries(orders, torch.ones(count), recipe.dtype)
 
-    def applicable(self, input_dim: int) -> tuple[str, ...]:
-        return ("series",) if input_dim == 1 else ("fourier",)
+    def _applicable(self, input_dim: int) -> tuple[Method, ...]:
+        return (Method.parse("series" if input_dim == 1 else "fourier"),)
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         is_periodic = isinstance(feature_map, RandomFourier) and isinstance(feature_map.spectrum, Periodic)
         return (
             "" if is_periodic or isinstance(feature_map, FourierSeries) else "FourierSeries or periodic RandomFourier"
@@ -65,16 +68,16 @@ class PeriodicFamily(Family):
     def _concentration(self) -> Tensor:
         return 1.0 / self.kernel.lengthscale.squeeze(-2)
 
-    def law(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
         if isinstance(feature_map, RandomFourier):
             return {"concentration": self._concentration()}
         orders = feature_map.get_buffer("orders")[:, 0]
         bessel = ScaledBessel.apply(self._concentration(), orders)
         return {"coefficients": torch.where(orders > 0, 2.0 * bessel, bessel)}
 
-    def exact_columns(self, recipe: MapRecipe, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
         """As many as leave a tail below 1e-10 at a quarter of the lengthscale, in one dimension."""
-        if recipe.name != "series" or input_dim != 1:
+        if method.name != "series" or input_dim != 1:
             return None
         z = 4.0 * float(self._concentration().detach().max())
         orders = np.arange(1, 20 + int(4.0 * z + 12.0 * math.sqrt(z)))
@@ -82,12 +85,13 @@ class PeriodicFamily(Family):
         return 1 + 2 * int((tail > _NEGLIGIBLE).sum())
 
 
-class CosineFamily(Family):
+@approximates(CosineKernel)
+class CosineFamily(LeafFamily):
     r"""CosineKernel of one input column: :math:`\cos(\pi (x - y)/p)`, whose features are one cosine and one sine."""
 
     kernel: CosineKernel
     is_shift_invariant: ClassVar[bool] = True
-    methods: ClassVar = ("series",)
+    methods = ("series",)
     default = "series"
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
@@ -98,33 +102,34 @@ class CosineFamily(Family):
             )
         return FourierSeries(torch.ones(1, 1), torch.ones(1), recipe.dtype)
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         is_cosine = isinstance(feature_map, FourierSeries) and feature_map.num_features == 2
         return "" if is_cosine and feature_map.input_dim == 1 else "a FourierSeries of one order in one dimension"
 
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         return math.pi * x / self.kernel.period_length
 
-    def exact_columns(self, recipe: MapRecipe, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
         return 2
 
 
-class ConstantFamily(Family):
+@approximates(ConstantKernel)
+class ConstantFamily(LeafFamily):
     """ConstantKernel, whose feature is the root of the constant."""
 
     kernel: ConstantKernel
-    methods: ClassVar = ("series",)
+    methods = ("series",)
     default = "series"
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         return FourierSeries(torch.zeros(1, input_dim), torch.ones(1), recipe.dtype)
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         is_constant = isinstance(feature_map, FourierSeries) and feature_map.num_features == 1
         return "" if is_constant else "a FourierSeries of order zero"
 
-    def law(self, feature_map: FeatureMap) -> dict[str, Any]:
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Any]:
         return {"coefficients": self.kernel.constant}
 
-    def exact_columns(self, recipe: MapRecipe, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
         return 1

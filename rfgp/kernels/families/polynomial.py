@@ -11,11 +11,16 @@ from torch import Tensor
 from ... import _checks
 from ...features import FeatureMap, LinearFeatures, Maclaurin, PolynomialSketch, SphericalFourier, polynomial_sketch
 from ...features.by_name import SKETCHES
-from ..recipe import MapRecipe, maclaurin, orthogonality
-from .base import Family, generator, inside, leaves_out_terms
+from ..family import approximates
+from ..map_family import unwrap_ctr
+from ..method import Method
+from ..power_series import leaves_out_terms, maclaurin
+from ..recipe import MapRecipe
+from .leaf import LeafFamily
 
 
-class PolynomialFamily(Family):
+@approximates(PolynomialKernel)
+class PolynomialFamily(LeafFamily):
     r"""PolynomialKernel: :math:`(x^\top y + \nu)^p`.
 
     Sketches take the root of the offset as one more column. Maclaurin maps take the coefficients, functions of the
@@ -23,6 +28,7 @@ class PolynomialFamily(Family):
     """
 
     kernel: PolynomialKernel
+    settings = ("power",)
     default = "tensor_srht"
     in_products = "tensor_srht"
 
@@ -37,30 +43,32 @@ class PolynomialFamily(Family):
         return _checks.positive_integer("power", self.kernel.power, largest=20)
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        if recipe.name in SKETCHES:
+        if recipe.method.name in SKETCHES:
             return polynomial_sketch(
-                recipe.name,
-                recipe.form,
+                recipe.method.name,
+                recipe.method.form,
                 input_dim + 1,
                 recipe.num_features,
                 self.degree,
-                generator(recipe),
+                recipe.generator,
                 recipe.dtype,
             )
-        if recipe.name.endswith("maclaurin"):
+        if recipe.method.is_maclaurin:
             return maclaurin(recipe, input_dim, self._coefficients().detach().reshape(-1, self.degree + 1)[0], x)
         offset = float(self.kernel.offset.detach().reshape(-1)[0])
         if offset < 1.0:
-            raise ValueError(f"expected an offset of at least 1 for {recipe.name}, got {offset:.4g}; use a sketch")
+            raise ValueError(
+                f"expected an offset of at least 1 for {recipe.method.name}, got {offset:.4g}; use a sketch"
+            )
         a = math.sqrt(2.0 * (1.0 + offset))
         return SphericalFourier(
             input_dim,
             recipe.num_features,
             self.degree,
             a,
-            orthogonality(recipe),
+            recipe.method.structure,
             recipe.is_complex,
-            generator=generator(recipe),
+            generator=recipe.generator,
             dtype=recipe.dtype,
         )
 
@@ -70,7 +78,7 @@ class PolynomialFamily(Family):
         binomial = torch.tensor([math.comb(self.degree, n) for n in range(self.degree + 1)]).to(powers)
         return binomial * self.kernel.offset ** (self.degree - powers)
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         is_polynomial = isinstance(feature_map, PolynomialSketch | LinearFeatures | SphericalFourier)
         if is_polynomial and feature_map.degree == self.degree:
             return ""
@@ -85,14 +93,14 @@ class PolynomialFamily(Family):
         batch = torch.broadcast_shapes(x.shape[:-2], root.shape[:-2])
         return torch.cat([x.expand(*batch, *x.shape[-2:]), root.expand(*batch, x.shape[-2], 1)], dim=-1)
 
-    def law(self, feature_map: FeatureMap) -> dict[str, Tensor]:
-        return {"coefficients": self._coefficients()} if isinstance(inside(feature_map), Maclaurin) else {}
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+        return {"coefficients": self._coefficients()} if isinstance(unwrap_ctr(feature_map), Maclaurin) else {}
 
     def is_truncated(self, feature_map: FeatureMap) -> bool:
         return leaves_out_terms(feature_map, self._coefficients())
 
     def extra_columns(self, feature_map: FeatureMap) -> int:
-        return int(isinstance(inside(feature_map), PolynomialSketch | LinearFeatures))
+        return int(isinstance(unwrap_ctr(feature_map), PolynomialSketch | LinearFeatures))
 
     def scale(self, feature_map: FeatureMap) -> float:
         if not isinstance(feature_map, SphericalFourier):
@@ -107,7 +115,8 @@ class PolynomialFamily(Family):
         return (1.0 + made_for) ** (0.5 * self.degree)
 
 
-class LinearFamily(Family):
+@approximates(LinearKernel)
+class LinearFamily(LeafFamily):
     r"""LinearKernel: :math:`v\, x^\top y`, whose exact features are the scaled inputs."""
 
     kernel: LinearKernel
@@ -119,18 +128,18 @@ class LinearFamily(Family):
         return ("linear", *SKETCHES)
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        if recipe.name == "linear":
+        if recipe.method.name == "linear":
             return LinearFeatures(input_dim)
         return polynomial_sketch(
-            recipe.name, recipe.form, input_dim, recipe.num_features, 1, generator(recipe), recipe.dtype
+            recipe.method.name, recipe.method.form, input_dim, recipe.num_features, 1, recipe.generator, recipe.dtype
         )
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         is_polynomial = isinstance(feature_map, PolynomialSketch | LinearFeatures)
         return "" if is_polynomial and feature_map.degree == 1 else "a polynomial feature map of degree 1"
 
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         return x * self.kernel.variance.sqrt()
 
-    def exact_columns(self, recipe: MapRecipe, input_dim: int | None) -> int | None:
-        return input_dim if recipe.name == "linear" else None
+    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
+        return input_dim if method.name == "linear" else None

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import abc
-import math
 from typing import ClassVar
 
-import torch
-from gpytorch.kernels import MaternKernel, RQKernel, SpectralMixtureKernel
+from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, SpectralMixtureKernel
 from torch import Tensor
 
 from ...features import (
@@ -22,71 +20,96 @@ from ...features import (
     SpectralMixture,
     Spectrum,
 )
+from ..family import approximates
 from ..laplace import LaplaceKernel
-from ..recipe import MapRecipe, maclaurin, orthogonality
+from ..power_series import exponential_series, maclaurin
+from ..recipe import MapRecipe
 from ..skewed_chi2 import SkewedChiSquaredKernel
-from .base import Family, generator
-
-_ISOTROPIC = ("fourier", "fourier_orthogonal", "fourier_hadamard")
+from .leaf import LeafFamily
 
 
-class FourierFamily(Family):
-    """Kernels with a spectral law."""
+class FourierFamily(LeafFamily):
+    """Kernels with a spectral law: what a family of one's own has to say is ``spectrum``, and ``scaled`` if need be."""
 
     is_shift_invariant: ClassVar[bool] = True
+    methods: ClassVar[tuple[str, ...]] = ("fourier",)
+    default: ClassVar[str] = "fourier"
+    in_products: ClassVar[str | None] = "fourier"
 
     @property
     @abc.abstractmethod
     def spectrum(self) -> Spectrum:
         """The law of the frequencies of scaled inputs."""
 
+    def scaled(self, x: Tensor) -> Tensor:
+        """Inputs (..., N, d) in units in which the kernel is that of the spectral law; differentiable."""
+        return x / self.kernel.lengthscale if self.kernel.has_lengthscale else x
+
+    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
+        return self.scaled(x)
+
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         return RandomFourier(
             input_dim,
             recipe.num_features,
             self.spectrum,
-            orthogonality(recipe),
+            recipe.method.structure,
             recipe.is_complex,
-            generator=generator(recipe),
+            generator=recipe.generator,
             dtype=recipe.dtype,
         )
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier):
             found, wanted = feature_map.spectrum, self.spectrum
-            if found == wanted or (type(found) is type(wanted) and self.law(feature_map)):
+            if found == wanted or (type(found) is type(wanted) and self.hyperparameters(feature_map)):
                 return ""
         return f"RandomFourier with spectrum={self.spectrum}"
 
 
 class IsotropicFamily(FourierFamily):
-    """MaternKernel and RQKernel, with a lengthscale."""
+    """Kernels of the distance of scaled inputs, whose frequencies may have orthogonal directions."""
 
-    methods: ClassVar = _ISOTROPIC
+    methods: ClassVar[tuple[str, ...]] = ("fourier", "fourier_orthogonal", "fourier_hadamard")
     default = "fourier_orthogonal"
     in_products = "fourier_orthogonal"
 
+
+@approximates(MaternKernel)
+class MaternFamily(IsotropicFamily):
+    """MaternKernel."""
+
+    kernel: MaternKernel
+    settings = ("nu",)
+
     @property
     def spectrum(self) -> Spectrum:
-        return Matern(self.kernel.nu) if isinstance(self.kernel, MaternKernel) else RationalQuadratic()
-
-    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
-        return x / self.kernel.lengthscale
-
-    def law(self, feature_map: FeatureMap) -> dict[str, Tensor]:
-        return {"alpha": self.kernel.alpha.squeeze(-1)} if isinstance(self.kernel, RQKernel) else {}
+        return Matern(self.kernel.nu)
 
 
-class GaussianFamily(FourierFamily):
+@approximates(RQKernel)
+class RationalQuadraticFamily(IsotropicFamily):
+    """RQKernel, whose shape belongs to the spectral law."""
+
+    kernel: RQKernel
+
+    @property
+    def spectrum(self) -> Spectrum:
+        return RationalQuadratic()
+
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+        return {"alpha": self.kernel.alpha.squeeze(-1)}
+
+
+@approximates(RBFKernel)
+class GaussianFamily(IsotropicFamily):
     r"""RBFKernel: :math:`\exp(-\|x - y\|^2/(2 \ell^2))`, by Fourier or Maclaurin features.
 
     Maclaurin features are best near the origin: they see inputs from which the mean of the training inputs has been
     subtracted, which leaves the kernel as it is.
     """
 
-    methods: ClassVar = (*_ISOTROPIC, "random_maclaurin", "optimized_maclaurin")
-    default = "fourier_orthogonal"
-    in_products = "fourier_orthogonal"
+    methods = (*IsotropicFamily.methods, "random_maclaurin", "optimized_maclaurin")
     truncated = ("random_maclaurin", "optimized_maclaurin")
 
     @property
@@ -94,79 +117,64 @@ class GaussianFamily(FourierFamily):
         return Gaussian()
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        if not recipe.name.endswith("maclaurin"):
+        if not recipe.method.is_maclaurin:
             return super().build(recipe, input_dim, x)
-        scaled = None if x is None else ((x - x.mean(-2)) / self.kernel.lengthscale).detach()
+        scaled = None if x is None else self.scaled(x - x.mean(-2)).detach()
         return maclaurin(recipe, input_dim, exponential_series(), scaled, is_gaussian=True)
 
-    def expected(self, feature_map: FeatureMap) -> str:
+    def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, Maclaurin) and feature_map.is_gaussian:
             return ""
-        return super().expected(feature_map)
-
-    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
-        return x / self.kernel.lengthscale
+        return super().mismatch(feature_map)
 
     def is_truncated(self, feature_map: FeatureMap) -> bool:
         return isinstance(feature_map, Maclaurin)  # the series does not end
 
     def center(self, recipe: MapRecipe, x: Tensor | None) -> Tensor | None:
-        return x.mean(-2) if x is not None and recipe.name.endswith("maclaurin") else None
+        return x.mean(-2) if x is not None and recipe.method.is_maclaurin else None
 
 
+@approximates(LaplaceKernel)
 class LaplaceFamily(FourierFamily):
     """LaplaceKernel, whose frequencies have independent Cauchy entries."""
 
     kernel: LaplaceKernel
-    methods: ClassVar = ("fourier",)
-    default = "fourier"
-    in_products = "fourier"
 
     @property
     def spectrum(self) -> Spectrum:
         return Laplace()
 
-    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
-        return x / self.kernel.lengthscale
 
-
+@approximates(SkewedChiSquaredKernel)
 class SkewedChiSquaredFamily(FourierFamily):
     """SkewedChiSquaredKernel, shift-invariant in log(x + c)."""
 
     kernel: SkewedChiSquaredKernel
     is_shift_invariant: ClassVar[bool] = False
-    methods: ClassVar = ("fourier",)
-    default = "fourier"
-    in_products = "fourier"
+    settings = ("skewness",)
 
     @property
     def spectrum(self) -> Spectrum:
         return HyperbolicSecant()
 
-    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
+    def scaled(self, x: Tensor) -> Tensor:
         return self.kernel.log_inputs(x)
 
 
+@approximates(SpectralMixtureKernel)
 class SpectralMixtureFamily(FourierFamily):
     """SpectralMixtureKernel, all of whose parameters belong to the spectral law."""
 
     kernel: SpectralMixtureKernel
-    methods: ClassVar = ("fourier",)
-    default = "fourier"
-    in_products = "fourier"
+    settings = ("num_mixtures",)
 
     @property
     def spectrum(self) -> Spectrum:
         return SpectralMixture(self.kernel.num_mixtures)
 
-    def law(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
         return {
             "weights": self.kernel.mixture_weights,
             "means": self.kernel.mixture_means.squeeze(-2),
             "scales": self.kernel.mixture_scales.squeeze(-2),
         }
-
-
-def exponential_series() -> Tensor:
-    """The coefficients 1/n! of the exponential function, to the largest degree of a sketch."""
-    return torch.tensor([1.0 / math.factorial(n) for n in range(21)], dtype=torch.float64)

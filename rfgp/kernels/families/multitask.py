@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import torch
-from gpytorch.kernels import IndexKernel, Kernel, MultitaskKernel
+from gpytorch.kernels import Kernel, MultitaskKernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from .. import _checks
-from ..inference import OutputFactor
-from ..linalg import cholesky
-from ..operators import Operator
-from .decomposable import DecomposableKernel
-from .feature_kernel import FeatureStructure, check_parts, no_operator, reference
+from ... import _checks
+from ...inference import OutputFactor
+from ...linalg import cholesky
+from ...operators import Operator
+from ..decomposable import DecomposableKernel
+from ..family import Family, approximates, family
+from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_no_operator, check_parts
+from ..request import Request
+from .wrapper import WrapperFamily
 
 
-class FeatureMultitaskKernel(FeatureStructure, MultitaskKernel):
+class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
     r"""A MultitaskKernel whose features are the Kronecker product of those of its data kernel and a root of the tasks.
 
     .. math:: k(x, y)\, \Gamma \approx (\phi(x) \otimes A)(\phi(y) \otimes A)^\top, \qquad A A^\top = \Gamma
@@ -53,28 +56,26 @@ class FeatureMultitaskKernel(FeatureStructure, MultitaskKernel):
         )
 
     @property
-    def is_complex(self) -> bool:
-        """Never."""
-        return False
-
-    @property
-    def version(self) -> int:
-        """How many times the weights have been drawn anew."""
-        return self.data_covar_module.version
-
-    @property
     def num_scalar_features(self) -> int:
         """The number of columns of the features of the data kernel."""
         return self.data_covar_module.num_scalar_features
 
     @property
     def has_output_factor(self) -> bool:
-        """Yes."""
+        """Always True."""
         return True
 
     def active_features(self, x: Tensor) -> Tensor:
         """The scalar features of the data kernel, (..., N, D)."""
         return self.data_covar_module.active_features(x)
+
+    def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
+        moments = self.data_covar_module.active_moments(x, y)
+        if moments is None:
+            return None
+        tasks = to_dense(self.task_covar_module.covar_matrix)
+        mean = (moments.mean[..., :, None, :, None] * tasks[:, None, :]).flatten(-2).flatten(-3, -2)
+        return KernelMoments(mean, moments.variance * tasks.square().sum((-2, -1))[..., None, None])
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
         """That of the data kernel times the variances of the tasks, (..., N T)."""
@@ -85,7 +86,7 @@ class FeatureMultitaskKernel(FeatureStructure, MultitaskKernel):
 
     def output_factor(self, operator: Operator | None = None) -> OutputFactor:
         """The Cholesky factor of the covariance of the tasks, times the root of the data kernel's output scale."""
-        no_operator(operator)
+        check_no_operator(operator)
         root = cholesky(to_dense(self.task_covar_module.covar_matrix).double())
         return OutputFactor.kronecker(self.data_covar_module.output_factor() * root, self.num_scalar_features)
 
@@ -93,78 +94,33 @@ class FeatureMultitaskKernel(FeatureStructure, MultitaskKernel):
         """The parameters of the data kernel's scalar features."""
         return self.data_covar_module.feature_parameters()
 
-    def resample(self, generator: torch.Generator | None = None) -> Self:
-        """Draw new weights in place, and return the kernel."""
-        self.data_covar_module.resample(generator)
-        return self
-
     def __getitem__(self, index: Any) -> FeatureMultitaskKernel:
         if not self.batch_shape:
             return self
         raise ValueError("expected a kernel of several tasks without batch dimensions; make one per element")
 
 
-class FeatureIndexKernel(FeatureStructure, Kernel):
-    r"""The covariance of tasks for inputs that are the number of a task, one per row, with exact features.
+@approximates(MultitaskKernel)
+class MultitaskFamily(WrapperFamily):
+    """MultitaskKernel and DecomposableKernel, whose scalar features are those of the data kernel."""
 
-    .. math:: \phi(i) = A_i, \qquad A A^\top = \Gamma
-
-    A factor of a product with a data kernel, as in GPyTorch's models of one task per row.
-
-    :param base_kernel: the exact kernel.
-
-    >>> import gpytorch, rfgp
-    >>> data, tasks = gpytorch.kernels.RBFKernel(active_dims=[0]), gpytorch.kernels.IndexKernel(2, active_dims=[1])
-    >>> rfgp.approximate(data * tasks, num_features=64, input_dim=2).features(torch.zeros(3, 2)).shape
-    torch.Size([3, 128])
-    """
-
-    def __init__(self, base_kernel: IndexKernel) -> None:
-        _checks.instance("base_kernel", base_kernel, IndexKernel, "an IndexKernel", "such as IndexKernel(num_tasks=2)")
-        super().__init__(active_dims=base_kernel.active_dims)
-        self.base_kernel = base_kernel
+    kernel: MultitaskKernel
 
     @property
-    def exact_kernel(self) -> IndexKernel:
-        """The base kernel."""
-        return self.base_kernel
+    def inner(self) -> Family:
+        return family(self.kernel.data_covar_module)
 
     @property
-    def is_complex(self) -> bool:
-        """Never."""
+    def is_scalar(self) -> bool:
         return False
 
-    @property
-    def version(self) -> int:
-        """Zero: there are no random weights."""
-        return 0
+    def approximate(self, request: Request) -> FeatureMultitaskKernel:
+        if self.kernel.data_covar_module.active_dims is not None:
+            raise ValueError(
+                "expected active_dims on the MultitaskKernel, got them on its data kernel, where GPyTorch ignores "
+                "them; move them"
+            )
+        return FeatureMultitaskKernel(self.inner.approximate(self.inside(request)), self.kernel)
 
-    @property
-    def num_scalar_features(self) -> int:
-        """The number of tasks."""
-        return self.base_kernel.covar_factor.shape[-2]
-
-    def active_features(self, x: Tensor) -> Tensor:
-        """The row of the Cholesky factor that belongs to the task, (..., N, 1) to (..., N, T)."""
-        tasks, count = x.detach(), self.num_scalar_features
-        if tasks.shape[-1] != 1 or not bool(((tasks == tasks.round()) & (tasks >= 0) & (tasks < count)).all()):
-            raise ValueError(f"expected one column of task numbers from 0 to {count - 1}; select it by active_dims")
-        root = cholesky(to_dense(self.base_kernel.covar_matrix).double()).to(x.dtype)
-        return root[tasks.squeeze(-1).long()]
-
-    def output_factor(self, operator: Operator | None = None) -> Tensor:
-        """One, of shape (1, 1)."""
-        no_operator(operator)
-        return reference(self).new_ones(1, 1)
-
-    def all_features(self, x: Tensor) -> Tensor:
-        """The features of the full inputs, (..., N, d) to (..., N, T)."""
-        return self.scalar_features(x)
-
-    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """The parameters of the covariance of the tasks."""
-        return self.base_kernel.parameters()
-
-    def resample(self, generator: torch.Generator | None = None) -> Self:
-        """Return the kernel, which has no random weights."""
-        return self
+    def with_features(self) -> FeatureMultitaskKernel:
+        return FeatureMultitaskKernel(self.inner.with_features(), self.kernel)

@@ -1,0 +1,44 @@
+"""Kernels with feature maps of their own, as parts of a tree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...features import FeatureMap
+from ..feature_kernel import FeatureKernel
+from ..like import like_tensor
+from ..map_family import MapFamily
+from ..method import Method
+from ..random_feature_kernel import RandomFeatureKernel
+from ..recipe import MapRecipe
+from ..request import Request
+
+
+class LeafFamily(MapFamily):
+    """A family whose kernels become :class:`rfgp.kernels.FeatureKernel`."""
+
+    def approximate(self, request: Request) -> RandomFeatureKernel:
+        if request.feature_map is not None:
+            return self._with_map(request.feature_map, request.num_features)
+        own = request.select(self.kernel)
+        columns = self.num_columns(own.input_dim)
+        if self.is_ranked and request.method is None and request.x is not None and self.exact_columns(request) is None:
+            chosen = Method.parse(request.choose(self.kernel, request.num_features, request.x))
+            own = replace(own, method=chosen)
+        recipe = MapRecipe(self.method(own), request.num_features, next(request.seeds))
+        self.check_method(recipe.method)
+        if columns is None:
+            return FeatureKernel(self.kernel, recipe)
+        feature_map = self.make(recipe, columns, own.x, like_tensor(self.kernel, request.like))
+        made = FeatureKernel(self.kernel, feature_map, self.center(recipe, own.x))
+        made.recipe = recipe
+        return made
+
+    def _with_map(self, feature_map: FeatureMap, num_features: int) -> FeatureKernel:
+        made = FeatureKernel(self.kernel, feature_map)  # which raises where the map is another kernel's
+        if feature_map.num_features != num_features:
+            raise ValueError(
+                f"expected num_features={feature_map.num_features}, the columns of the {type(feature_map).__name__} "
+                f"given as method, got {num_features}; make the two agree"
+            )
+        return made

@@ -1,0 +1,195 @@
+"""Scaled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel, ScaleKernel
+from torch import Tensor
+
+from ... import _checks
+from ...inference import OutputFactor
+from ...operators import Operator
+from ..family import Family, approximates, family
+from ..method import Method
+from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_parts
+from ..request import Request
+from ..scale import share_scale, with_scale_of
+from .wrapper import WrapperFamily
+
+
+class FeatureScaleKernel(RandomFeatureKernel, ScaleKernel):
+    r"""A scaled kernel whose features are those of its base kernel times the root of the output scale.
+
+    A batch of output scales over one base kernel shares the scalar features.
+
+    :param base_kernel: a kernel with features.
+    :param scale_kernel: the GPyTorch kernel whose parameter, constraint and prior are shared.
+
+    >>> import gpytorch, rfgp
+    >>> exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.LinearKernel())
+    >>> kernel = rfgp.approximate(exact, num_features=2, input_dim=2)
+    >>> kernel.raw_outputscale is exact.raw_outputscale
+    True
+    """
+
+    base_kernel: Any
+    outputscale: Tensor
+
+    def __init__(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> None:
+        check_parts([base_kernel])
+        _checks.instance("scale_kernel", scale_kernel, ScaleKernel, "a ScaleKernel", "whose output scale is shared")
+        ScaleKernel.__init__(self, base_kernel, batch_shape=scale_kernel._batch_shape)
+        self.active_dims = scale_kernel.active_dims
+        share_scale(scale_kernel, self)
+
+    @property
+    def exact_kernel(self) -> ScaleKernel:
+        """The exact scaled kernel, with the same parameters, constraints and priors."""
+        exact = ScaleKernel(self.base_kernel.exact_kernel, batch_shape=self._batch_shape)
+        exact.active_dims = self.active_dims
+        share_scale(self, exact)
+        return exact
+
+    @property
+    def has_unbiased_columns(self) -> bool:
+        """Whether every column of the base kernel alone is without bias."""
+        return self.base_kernel.has_unbiased_columns
+
+    forward = ScaleKernel.forward
+
+    @property
+    def parts(self) -> list[Any]:
+        """The base kernel."""
+        return [self.base_kernel]
+
+    @property
+    def unscaled(self) -> Any:
+        """The kernel inside this output scale and others."""
+        return self.base_kernel.unscaled
+
+    @property
+    def total_outputscale(self) -> Tensor:
+        """The product of this output scale and others inside."""
+        return self.outputscale * self.base_kernel.total_outputscale
+
+    def active_features(self, x: Tensor) -> Tensor:
+        """The features of the base kernel, (..., N, D)."""
+        return self.base_kernel.active_features(x)
+
+    def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
+        moments, scale = self.base_kernel.active_moments(x, y), self.outputscale[..., None, None]
+        return None if moments is None else KernelMoments(scale * moments.mean, scale.square() * moments.variance)
+
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """That of the base kernel times the output scale."""
+        residual = self.base_kernel.active_residual_variance(x)
+        return None if residual is None else self.outputscale.unsqueeze(-1) * residual
+
+    @property
+    def num_scalar_features(self) -> int:
+        """The number of columns of the scalar features of the base kernel."""
+        return self.base_kernel.num_scalar_features
+
+    @property
+    def has_output_factor(self) -> bool:
+        """Whether the base kernel is operator-valued."""
+        return self.base_kernel.has_output_factor
+
+    def all_features(self, x: Tensor) -> Tensor:
+        """The features of the full inputs, (..., N, d) to (..., N, D) or (..., N T, K)."""
+        if self.has_output_factor:
+            return super().all_features(x)
+        scalar, root = self.scalar_features(x), self.total_outputscale.sqrt()[..., None, None]
+        return scalar * root.to(scalar.dtype)
+
+    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
+        """The root of the output scale times the factor of the base kernel."""
+        factor, root = self.base_kernel.output_factor(operator), self.outputscale.sqrt()
+        return factor.scaled(root) if isinstance(factor, OutputFactor) else root[..., None, None] * factor
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters of the base kernel's scalar features."""
+        return self.base_kernel.feature_parameters()
+
+    def __getitem__(self, index: Any) -> FeatureScaleKernel:
+        if not self.batch_shape:
+            return self
+        return self._with(self.base_kernel[index], self._scale_alone()[index])
+
+    def expand_batch(self, *sizes: Any) -> FeatureScaleKernel:
+        return self._with(self.base_kernel.expand_batch(*sizes), self._scale_alone().expand_batch(*sizes))
+
+    def _scale_alone(self) -> ScaleKernel:
+        """The scale around nothing, without ``active_dims``, which GPyTorch would index as if they were batched."""
+        scale = ScaleKernel(Kernel(), batch_shape=self.raw_outputscale.shape)
+        share_scale(self, scale)
+        return scale
+
+    def _with(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> FeatureScaleKernel:
+        scale_kernel.active_dims = self.active_dims
+        return FeatureScaleKernel(base_kernel, scale_kernel).train(self.training)
+
+
+@approximates(ScaleKernel)
+class ScaleFamily(WrapperFamily):
+    """ScaleKernel, whose output scale multiplies the features of its base kernel."""
+
+    kernel: ScaleKernel
+
+    @property
+    def inner(self) -> Family:
+        return family(self.kernel.base_kernel)
+
+    def inside(self, request: Request) -> Request:
+        # GPyTorch copies the active_dims of a base kernel to the ScaleKernel around it: they select once
+        return request if self.kernel.base_kernel.active_dims is not None else super().inside(request)
+
+    def approximate(self, request: Request) -> FeatureScaleKernel:
+        return FeatureScaleKernel(self.inner.approximate(self.inside(request)), self.kernel)
+
+    def with_features(self) -> FeatureScaleKernel:
+        return FeatureScaleKernel(self.inner.with_features(), self.kernel)
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.inner.is_scalar
+
+    @property
+    def numbers_tasks(self) -> bool:
+        return self.inner.numbers_tasks
+
+    @property
+    def is_ready(self) -> bool:
+        return self.inner.is_ready
+
+    @property
+    def unscaled(self) -> Any:
+        return self.inner.unscaled
+
+    @property
+    def measure_kernel(self) -> Kernel | None:
+        return self.inner.measure_kernel
+
+    def columnwise_method(self, request: Request) -> Method | None:
+        return self.inner.columnwise_method(request)
+
+    def own_method(self, request: Request) -> Method | None:
+        return self.inner.own_method(request)
+
+    def products(self) -> list[list[Any]]:
+        """Those of the base kernel, where the scale goes to the first factors.
+
+        :raises ValueError: for ``active_dims`` around a sum or product.
+        """
+        products = self.inner.products()
+        if len(products) == len(products[0]) == 1:
+            return [[self.kernel]]
+        if self.kernel.active_dims is not None:
+            raise ValueError(
+                "expected active_dims on the parts of a sum or a product inside a product, got them on a ScaleKernel "
+                "around it; move them inside"
+            )
+        return [[with_scale_of(self.kernel, first), *others] for first, *others in products]

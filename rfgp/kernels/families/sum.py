@@ -1,0 +1,153 @@
+"""Sums of kernels."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel
+from torch import Tensor
+
+from ...inference import OutputFactor
+from ...operators import Operator
+from ..family import family
+from ..random_feature_kernel import KernelMoments, check_parts
+from ..request import Request
+from ..shared_weights import have_common_weights
+from .composite import CompositeFamily, CompositeKernel
+
+
+class FeatureSumKernel(CompositeKernel, AdditiveKernel):
+    r"""A sum of kernels, whose features are those of its parts side by side.
+
+    .. math:: \phi(x) = [\phi_1(x), \phi_2(x), \dots], \qquad D = D_1 + D_2 + \dots
+
+    :param kernels: kernels with features, each with its own ``active_dims`` and output scale.
+
+    >>> import gpytorch, rfgp
+    >>> exact = gpytorch.kernels.RBFKernel(active_dims=[0]) + gpytorch.kernels.LinearKernel(active_dims=[1])
+    >>> rfgp.approximate(exact, num_features=65, input_dim=2).features(torch.randn(3, 2)).shape
+    torch.Size([3, 65])
+    """
+
+    def __init__(self, *kernels: Any) -> None:
+        check_parts(kernels)
+        if len({kernel.has_output_factor for kernel in kernels}) > 1:
+            raise ValueError(
+                "expected a sum of scalar kernels or one of kernels of several outputs, got both; give the scalar ones "
+                "a covariance of the outputs by DecomposableKernel or MultitaskKernel"
+            )
+        AdditiveKernel.__init__(self, *kernels)
+
+    @property
+    def exact_kernel(self) -> AdditiveKernel:
+        """The sum of the exact kernels, with the same parameters."""
+        return AdditiveKernel(*[kernel.exact_kernel for kernel in self.parts])
+
+    @property
+    def num_scalar_features(self) -> int:
+        """The number of columns of all parts."""
+        return sum(kernel.num_scalar_features for kernel in self.parts)
+
+    @property
+    def has_output_factor(self) -> bool:
+        """Whether the parts are operator-valued."""
+        return self.parts[0].has_output_factor
+
+    def active_features(self, x: Tensor) -> Tensor:
+        """The scalar features of all parts side by side, (..., N, D)."""
+        if self.has_output_factor:
+            return _concatenated([kernel.scalar_features(x) for kernel in self.parts])
+        return _concatenated([kernel.all_features(x) for kernel in self.parts])
+
+    def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
+        """The moments of the parts added up; None where some have none, or weights in common."""
+        known = [moments for kernel in self.parts if (moments := kernel.moments(x, y)) is not None]
+        are_tied = any(have_common_weights(*pair) for pair in itertools.combinations(self.parts, 2))
+        if are_tied or len(known) < len(self.parts):
+            return None
+        return KernelMoments(*[reduce(torch.add, values) for values in zip(*known, strict=True)])
+
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """The sum of those of the parts."""
+        residuals = [kernel.residual_variance(x) for kernel in self.parts]
+        return reduce(torch.add, known) if (known := [r for r in residuals if r is not None]) else None
+
+    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
+        """The factors of operator-valued parts, one after the other; one for scalar parts."""
+        if not self.has_output_factor:
+            return super().output_factor(operator)
+        return OutputFactor.concatenate([kernel.output_factor(operator) for kernel in self.parts])
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """All parameters of scalar parts; those of the scalar features of operator-valued ones."""
+        if not self.has_output_factor:
+            return super().feature_parameters()
+        return iter({id(p): p for kernel in self.parts for p in kernel.feature_parameters()}.values())
+
+    def _with(self, kernels: list[Kernel]) -> FeatureSumKernel:
+        return FeatureSumKernel(*kernels).train(self.training)
+
+
+class SumFamily(CompositeFamily):
+    """AdditiveKernel, whose terms get an equal share of the features each."""
+
+    kernel: AdditiveKernel
+
+    def terms(self) -> list[Any]:
+        return [term for part in self.parts for term in part.terms()]
+
+    def products(self) -> list[list[Any]]:
+        return [factors for part in self.parts for factors in part.products()]
+
+    def approximate(self, request: Request) -> FeatureSumKernel:
+        request.check_no_map(self.kernel)
+        return self.compose(approximated_terms(self.terms(), request))
+
+    def with_features(self) -> FeatureSumKernel:
+        return self.compose([part.with_features() for part in self.parts])
+
+    def compose(self, parts: list[Any]) -> FeatureSumKernel:
+        """The sum of kernels with features."""
+        return FeatureSumKernel(*parts)
+
+
+def approximated_terms(terms: list[Kernel], request: Request) -> list[Any]:
+    """The terms of a sum with features: exact ones take what they need, and others have equal shares of the rest."""
+    families = [family(term) for term in terms]
+    exact = [known.exact_columns(request) for known in families]
+    open_ended = [known for known, columns in zip(families, exact, strict=True) if columns is None]
+    rest = request.num_features - sum(columns or 0 for columns in exact)
+    shares = _shares(rest, [known.has_pairs(request) for known in open_ended])
+    widths = [next(shares) if columns is None else columns for columns in exact]
+    parts = zip(families, widths, strict=True)
+    return [known.approximate(replace(request, num_features=width)) for known, width in parts]
+
+
+def _shares(total: int, has_pairs: list[bool]) -> Iterator[int]:
+    """Equal shares of a number of features, in pairs; single ones go where columns need no pairs, if anywhere."""
+    count = len(has_pairs)
+    needed = sum(2 if paired else 1 for paired in has_pairs)
+    if total < needed:
+        raise ValueError(
+            f"expected at least {needed} features for {count} approximated parts of a sum, beside the columns of exact "
+            f"parts, got {total}; use {needed - total} more"
+        )
+    if total < 2 * count:
+        shares, single = [2 if paired else 1 for paired in has_pairs], total - needed
+    else:
+        pairs, single = divmod(total, 2)
+        shares = [2 * (pairs // count + (i < pairs % count)) for i in range(count)]
+    for i in reversed(range(count)):
+        if single and not has_pairs[i]:
+            shares[i], single = shares[i] + 1, single - 1
+    return iter(shares)
+
+
+def _concatenated(parts: list[Tensor]) -> Tensor:
+    batch = torch.broadcast_shapes(*[part.shape[:-2] for part in parts])
+    return torch.cat([part.expand(*batch, *part.shape[-2:]) for part in parts], dim=-1)

@@ -1,0 +1,55 @@
+"""How far the features of one or many outputs are from the exact kernel, in closed form."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from .. import _checks
+from ..features import FeatureMap
+from .random_feature_kernel import RandomFeatureKernel
+
+
+def hilbert_schmidt_variance(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor | None:
+    r"""The variance :math:`E \|\hat K(x, y) - K(x, y)\|_F^2` of the estimate of a kernel of many outputs by features.
+
+    With m independent frequencies of amplitudes a(w), and :math:`Q = b b^H`, it is
+
+    .. math:: \frac1m \Big\{\frac12 \sum_{s, t} E\big[a^4 |Q_{st}|^2\big] + \mathrm{Re}\, E\big[a^4 Q_{st}^2\,
+        e^{2 i w^\top (x - y)}\big] - \|K(x, y)\|_F^2\Big\}
+
+    The entries of Q are polynomials, so that the means are derivatives of scalar kernels: of the kernel itself for
+    unbounded features; of a Gaussian with variance 2/3 of that of the frequencies for widened ones. Under the trace
+    measure of one order q, :math:`a^2 = M_q / \|w\|^{2 q}` of scaled frequencies divides the sums over s and t.
+
+    :param kernel: a kernel made by :func:`rfgp.approximate`; for a separable kernel :math:`k\,\Gamma` it is
+        :math:`\|\Gamma\|_F^2` times the variance of the scalar features, and for scalar kernels that variance itself.
+        Scales multiply it; the parts of a sum add up, with their covariance where they share one measure.
+    :param x: the full inputs, (..., N, d).
+    :param y: (..., M, d).
+    :returns: (..., N, M), or None where there is no closed form (for orthogonal frequencies, and for the trace measure
+        of several orders or with ARD, and for parts of a sum that share weights in other ways), and where the variance
+        is infinite: without a change of measure derivatives of order q need nu > 2 q.
+    :raises ValueError: for a kernel without features.
+
+    Source: errata, from B 4.4 (whose Proposition 33 lacks a factor).
+
+    >>> import gpytorch, rfgp
+    >>> from rfgp.features import RandomFourier
+    >>> exact = rfgp.kernels.CurlFreeKernel(gpytorch.kernels.RBFKernel())
+    >>> kernel = rfgp.approximate(exact, num_features=64, method=RandomFourier(3, 64))
+    >>> hilbert_schmidt_variance(kernel, torch.zeros(2, 3), torch.zeros(4, 3)).shape
+    torch.Size([2, 4])
+    """
+    for inputs in (x, y):
+        _checks.inputs(inputs)
+    if not isinstance(kernel, RandomFeatureKernel):
+        raise ValueError(
+            f"expected a kernel with random features, got {type(kernel).__name__}; wrap it with rfgp.approximate"
+        )
+    moments = kernel.moments(x, y)
+    is_biased = any(not part.is_unbiased for part in kernel.modules() if isinstance(part, FeatureMap))
+    if moments is None or is_biased or not bool(torch.isfinite(moments.variance).all()):
+        return None
+    return moments.variance

@@ -1,0 +1,126 @@
+"""Names of methods: what a string such as "tensor_srht:ctr" says, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .. import _checks
+from ..features.by_name import FORMS, SKETCHES
+
+_OTHERS = (
+    "fourier",
+    "fourier_orthogonal",
+    "fourier_hadamard",
+    "spherical",
+    "spherical_orthogonal",
+    "spherical_hadamard",
+    "optical",
+    "random_maclaurin",
+    "optimized_maclaurin",
+    "linear",
+    "series",
+)
+
+
+def method_names() -> tuple[str, ...]:
+    """The names of all methods, with those of sketches that were registered since."""
+    return (*SKETCHES, *_OTHERS)
+
+
+METHODS = method_names()
+"""Names of the methods; each may be followed by ":real", ":complex" or ":ctr". The last two are exact, and real."""
+
+_REAL = ("optical", "linear", "series")
+
+
+@dataclass(frozen=True)
+class Method:
+    """How features are made: the name of a method, and the form in which its columns come out.
+
+    :param name: a name in METHODS.
+    :param form: "real", "complex" or "ctr".
+
+    >>> Method.parse("rademacher") == Method.parse("rademacher:ctr")
+    True
+    """
+
+    name: str
+    form: str
+    written: str = field(default="", compare=False, repr=False)
+    """How it was asked for, which messages repeat."""
+
+    @classmethod
+    def parse(cls, text: str) -> Method:
+        """The method that a string stands for.
+
+        :param text: a name in METHODS with an optional ":real", ":complex" or ":ctr" behind it; default: ":ctr" where a
+            complex form exists (cosines and sines for Fourier features), and ":real" for tensor_sketch.
+        :raises ValueError: for an unknown name or form.
+        """
+        _checks.instance("method", text, str, "the name of a method", f"one of {', '.join(method_names())}")
+        name, _, form = text.partition(":")
+        if name not in method_names() or form not in ("", *FORMS):
+            raise ValueError(
+                f"expected a method among {', '.join(method_names())}, optionally followed by :real, :complex or :ctr, "
+                f"got {text!r}; choose one of these, or pass a FeatureMap"
+            )
+        if name in _REAL and form not in ("", "real"):
+            raise ValueError(f"expected a real form of {name}, got {text!r}; write {name}")
+        return cls(name, form or _default_form(name), text)
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the map is complex."""
+        return self.form == "complex"
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the features are exact."""
+        return self.name in ("linear", "series")
+
+    @property
+    def is_fourier(self) -> bool:
+        """Whether the real form has cosines and sines."""
+        return self.name.startswith(("fourier", "spherical"))
+
+    @property
+    def structure(self) -> str:
+        """The structure of the frequencies of Fourier features, which the name ends with."""
+        return self.name.partition("_")[2] or "independent"
+
+    @property
+    def is_maclaurin(self) -> bool:
+        """Whether the features are those of a power series."""
+        return self.name.endswith("maclaurin")
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether columns come in pairs."""
+        return (self.is_fourier and not self.is_complex) or (self.form == "ctr" and self.name in SKETCHES)
+
+    @property
+    def has_unbiased_columns(self) -> bool:
+        """Whether single columns, complex ones where they exist, are without bias."""
+        return not (self.is_exact or self.is_maclaurin or self.name.endswith("hadamard"))
+
+    @property
+    def columnwise(self) -> Method:
+        """The same in the form whose single columns are without bias: complex where it exists."""
+        return Method(self.name, "real" if self.name in _REAL else "complex")
+
+    @property
+    def real_forms(self) -> tuple[Method, ...]:
+        """The same with every form whose columns are real, and that is worth a trial."""
+        default = _default_form(self.name)
+        if self.is_fourier or default == "real":
+            return (Method(self.name, default),)
+        return Method(self.name, "real"), Method(self.name, "ctr")
+
+    def __str__(self) -> str:
+        return self.written or (self.name if self.real_forms == (self,) else f"{self.name}:{self.form}")
+
+
+def _default_form(name: str) -> str:
+    if name in SKETCHES:
+        return SKETCHES[name].default_form
+    return "real" if name in _REAL else "ctr"

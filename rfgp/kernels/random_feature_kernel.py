@@ -1,0 +1,293 @@
+"""The interface of kernels with random features: what :func:`rfgp.approximate` returns."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Self
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from .. import _checks
+from ..features.random_weights import weights_kept_on_error
+from ..inference import OutputFactor
+from ..linalg import row_chunks
+from ..operators import Operator
+from .checked import CheckedKernel
+from .described_state import DescribedState
+from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
+from .like import like_tensor
+from .map_holder import map_holders, maps_kept_on_error
+from .output_features import OutputFeatures
+from .prediction import FeaturePredictionStrategy
+
+
+class KernelMoments(NamedTuple):
+    r"""The mean of the estimate of a kernel, (..., N T, M T), and its variance, (..., N, M).
+
+    The variance of every block of T outputs is :math:`E \|\hat K - E \hat K\|_F^2`, which may be infinite.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+
+class RandomFeatureKernel(CheckedKernel, DescribedState, Kernel, abc.ABC):
+    """What every kernel returned by :func:`rfgp.approximate` has beside being a GPyTorch kernel."""
+
+    active_dims: Any
+
+    @property
+    @abc.abstractmethod
+    def exact_kernel(self) -> Kernel:
+        """The exact kernel, with the same parameters."""
+
+    @property
+    @abc.abstractmethod
+    def num_scalar_features(self) -> int:
+        """The number of columns of the scalar features.
+
+        :raises ValueError: where a map has not been made yet.
+        """
+
+    @abc.abstractmethod
+    def active_features(self, x: Tensor) -> Tensor:
+        """The features (..., N, D) of inputs whose ``active_dims`` have been selected, without the output factor."""
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the features are complex; the kernel is then their real part."""
+        return any(part.is_complex for part in self.parts)
+
+    @property
+    def has_unbiased_columns(self) -> bool:
+        """Whether every column alone, times the root of D, estimates the kernel without bias."""
+        return False
+
+    @property
+    def parts(self) -> list[Any]:
+        """The kernels with features that this one is made of; none for one with features of its own."""
+        return []
+
+    @property
+    def unscaled(self) -> Any:
+        """The kernel inside output scales."""
+        return self
+
+    @property
+    def total_outputscale(self) -> Tensor:
+        """The product of the output scales around ``unscaled``."""
+        return like_tensor(self).new_ones(())
+
+    @property
+    def input_dim(self) -> int:
+        """The number of columns that ``active_dims`` leave to the features of an operator-valued kernel.
+
+        :raises ValueError: where its map has not been made yet.
+        """
+        return map_holders(self)[0].made_map().input_dim
+
+    @property
+    def version(self) -> int:
+        """How many times the weights have been drawn anew; caches compare it."""
+        maps = [part.feature_map for part in map_holders(self)]
+        return sum(feature_map.version for feature_map in maps if feature_map is not None)
+
+    def resample(self, generator: torch.Generator | None = None) -> Self:
+        """Draw new weights in place, and return the kernel.
+
+        :param generator: a CPU generator; default: PyTorch's default one.
+        :raises ValueError: where a map has not been made yet.
+        """
+        with weights_kept_on_error(self):
+            for part in map_holders(self):
+                part.made_map().resample(generator)
+        return self
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """GPyTorch's lazy kernel matrix; inputs of another dtype or device are refused at once."""
+        for x in (x1, x2):
+            if isinstance(x, Tensor) and x.is_floating_point():
+                _checks.same_kind(x, like_tensor(self, x), "x", "the kernel")
+        return super().__call__(x1, x2, *args, **kwargs)
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor | LinearOperator:
+        """The kernel matrix of selected inputs, as an operator that knows its features, or its diagonal."""
+        if last_dim_is_batch:
+            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        for x in (x1, x2):
+            _checks.inputs(x)
+        same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
+        if self.has_output_factor:
+            return self._output_covariance(x1, None if same else x2, diag)
+        with maps_kept_on_error(self):
+            left = _checks.no_overflow(self._real_features(x1), x1)
+            right = left if same else _checks.no_overflow(self._real_features(x2), x2)
+        if diag:
+            return (left * right).sum(-1)
+        if not same:
+            return FeatureCrossLinearOperator(left, right.mT)
+        return FeatureLinearOperator(left, functools.partial(self.active_residual_variance, x1))
+
+    def _output_covariance(self, x1: Tensor, x2: Tensor | None, diag: bool) -> Tensor | LinearOperator:
+        with maps_kept_on_error(self):
+            left = self.active_output_features(x1)
+            right = left if x2 is None else self.active_output_features(x2)
+        if diag:
+            return (left.to_dense() * right.to_dense()).sum(-1)
+        if x2 is not None:
+            return FeatureCrossLinearOperator(left, right.mT)
+        return FeatureLinearOperator(left, functools.partial(self.active_residual_variance, x1))
+
+    def _real_features(self, x: Tensor) -> Tensor:
+        """Real features of selected inputs: complex ones as real and imaginary part side by side."""
+        features = self.active_features(_checks.finite(x))
+        return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
+
+    def features(self, x: Tensor) -> Tensor:
+        r"""Features with :math:`\phi(x) \phi(y)^H` = the kernel (its real part for complex maps).
+
+        :param x: the full inputs, (..., N, d), of the dtype of the kernel; ``active_dims`` are applied here.
+        :returns: (..., N, D), or (..., N T, K) for T outputs, rows interleaved.
+        :raises ValueError: for inputs of another dtype, or with which the features overflow.
+        """
+        with maps_kept_on_error(self):
+            return _checks.no_overflow(self.all_features(x), x)
+
+    def all_features(self, x: Tensor) -> Tensor:
+        """What :meth:`features` returns, unchecked."""
+        scalar = self.scalar_features(x)
+        return self._many_outputs().features(scalar) if self.has_output_factor else scalar
+
+    def scalar_features(self, x: Tensor) -> Tensor:
+        """The features (..., N, D) of the full inputs (..., N, d), without the output factor."""
+        _checks.same_kind(_checks.inputs(x), like_tensor(self, x), "x", "the kernel")
+        with maps_kept_on_error(self):
+            return self.active_features(self._select(x))
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters that ``scalar_features`` depends on."""
+        return self.parameters()
+
+    def _select(self, x: Tensor) -> Tensor:
+        if self.active_dims is None:
+            return x
+        if int(self.active_dims.max()) >= x.shape[-1]:
+            raise ValueError(
+                f"expected x with more than {int(self.active_dims.max())} columns as active_dims says, got "
+                f"{x.shape[-1]}; correct one of the two"
+            )
+        return x.index_select(-1, self.active_dims)
+
+    @property
+    def has_output_factor(self) -> bool:
+        """Whether the kernel is operator-valued, with an OutputFactor."""
+        return False
+
+    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
+        """The root (..., 1, 1) of the output scale for scalar kernels, else the factor of the outputs.
+
+        :param operator: what is predicted instead of the outputs of an operator-valued kernel.
+        :raises ValueError: where there is no such operator for the kernel, or a map has not been made yet.
+        """
+        check_no_operator(operator)
+        return like_tensor(self).new_ones(1, 1)
+
+    def _many_outputs(self) -> OutputFactor:
+        factor = self.output_factor()
+        if not isinstance(factor, OutputFactor):
+            raise ValueError("expected a kernel of several outputs, got a scalar one; use features(x)")
+        return factor
+
+    def feature_operator(self, x: Tensor) -> OutputFeatures:
+        """The features of many outputs as a linear operator, for iterative solvers: nothing of its size is formed.
+
+        :param x: the full inputs, (..., N, d).
+        :returns: (..., N T, K), with ``matvec`` and ``rmatvec`` at O(N n T) for n scalar features.
+        :raises ValueError: for a scalar kernel, whose features are ``features(x)``.
+
+        Source: B 5.4, Eq. 29 and 30.
+        """
+        with maps_kept_on_error(self):
+            return OutputFeatures.of(self.scalar_features(x), self._many_outputs())
+
+    def active_output_features(self, x: Tensor) -> OutputFeatures:
+        """The features (..., N T, K) of many outputs at selected inputs, as an operator."""
+        scalar = _checks.no_overflow(self.active_features(_checks.finite(x)), x)
+        return OutputFeatures.of(scalar, self._many_outputs())
+
+    def residual_variance(self, x: Tensor) -> Tensor | None:
+        r"""The prior variance that features of a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
+
+        Predictions add it, independently between points, so that far from the data the variance of the prior comes
+        back. Features that estimate the whole kernel lack nothing on average, and have none.
+
+        :param x: the full inputs, (..., N, d).
+        :returns: (..., N), or (..., N T) for several outputs, with the output scale; None where nothing is left out.
+        :raises ValueError: where a map has not been made yet.
+        """
+        selected = self._select(_checks.inputs(x))
+        chunks = row_chunks(x.shape[-2], self.num_scalar_features)
+        parts = [self.active_residual_variance(selected[..., rows, :]) for rows in chunks]
+        known = [part for part in parts if part is not None]
+        return torch.cat(known, dim=-1) if known else None
+
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """The residual variance at inputs (..., N, d) whose ``active_dims`` have been selected."""
+        return None
+
+    def moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
+        """Mean and variance of the estimate of the kernel by its features, over the draw of the weights.
+
+        :param x: the full inputs, (..., N, d).
+        :param y: (..., M, d).
+        :returns: (..., N T, M T) and (..., N, M), or None where there is no closed form.
+        """
+        return self.active_moments(self._select(x), self._select(y))
+
+    def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
+        """The moments at inputs whose ``active_dims`` have been selected."""
+        return None
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
+        """One, or the number of outputs of the exact kernel."""
+        return self.exact_kernel.num_outputs_per_input(x1, x2) if self.has_output_factor else 1
+
+    def prediction_strategy(
+        self,
+        train_inputs: list[Tensor],
+        train_prior_dist: MultivariateNormal,
+        train_labels: Tensor,
+        likelihood: Likelihood,
+    ) -> FeaturePredictionStrategy:
+        """Predictions in weight space."""
+        return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
+    @property
+    def description(self) -> str:
+        """What a state has to agree in beside its tensors: the kind of the kernel, and settings that are no tensors."""
+        return f"{type(self).__name__}(is_complex={self.is_complex})"
+
+
+def check_parts(kernels: Iterable[Any]) -> None:
+    """Raise a ValueError where the parts of a composition are not kernels with features, or there are none."""
+    for part in list(kernels) or [None]:
+        what, advice = "a kernel with features", "wrap it with rfgp.approximate"
+        _checks.instance("every part", part, RandomFeatureKernel, what, advice)
+
+
+def check_no_operator(operator: Operator | None) -> None:
+    """Raise a ValueError where an operator is asked for from a kernel that has no frequencies to apply it to."""
+    if operator is not None:
+        raise ValueError(
+            f"expected an operator-valued kernel for the prediction of {operator}, got a scalar or decomposable one; "
+            "observe a scalar Gaussian or Matern kernel by LinearlyObservedKernel(kernel, [Value()])"
+        )

@@ -1,0 +1,59 @@
+"""What is asked for when a kernel is approximated: of the whole kernel at first, then of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..features import FeatureMap
+from .method import Method
+
+
+@dataclass(frozen=True)
+class Request:
+    """Features of a kernel or a part of one.
+
+    :param num_features: the number of columns that come out.
+    :param input_dim: the number of columns of the inputs, where it is known.
+    :param x: training inputs (N, d), where they are known.
+    :param like: a tensor whose dtype and device weights take where a part of the kernel has none of its own.
+    :param seeds: the seeds of the maps, one after the other.
+    :param choose: names the method for a kernel, a number of features and inputs, where none is asked for.
+    :param method: the method asked for; default: the best one for every part.
+    :param feature_map: a ready map to be used instead.
+    """
+
+    num_features: int
+    input_dim: int | None
+    x: Tensor | None
+    like: Tensor
+    seeds: Iterator[int] = field(repr=False)
+    choose: Callable[[Kernel, int, Tensor], str] = field(repr=False)
+    method: Method | None = None
+    feature_map: FeatureMap | None = None
+
+    def select(self, kernel: Kernel) -> Request:
+        """The same for the inputs that are left by the ``active_dims`` of a kernel.
+
+        :raises ValueError: where there are not so many inputs.
+        """
+        if kernel.active_dims is None:
+            return self
+        dims = kernel.active_dims
+        if self.input_dim is not None and int(dims.max()) >= self.input_dim:
+            raise ValueError(
+                f"expected active_dims below input_dim={self.input_dim}, got {int(dims.max())}; correct one of the two"
+            )
+        x = None if self.x is None else self.x.index_select(-1, dims)
+        return replace(self, input_dim=dims.numel(), x=x)
+
+    def check_no_map(self, kernel: Kernel) -> None:
+        """Raise a ValueError where one ready map is to serve all parts of a sum or product."""
+        if self.feature_map is not None:
+            raise ValueError(
+                f"expected the name of a method for {type(kernel).__name__}, whose parts need features of their own, "
+                f"got a {type(self.feature_map).__name__}; approximate the parts one by one"
+            )
