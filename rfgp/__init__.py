@@ -15,22 +15,24 @@ from . import (
     inference,
     kernels,
     likelihoods,
-    linalg,
     models,
     operators,
     plots,
-    sampling,
     selection,
-    simplex,
     study,
     training,
 )
 from .approximation import approximate
+from .diagnostics import kl_to_exact
+from .models import VectorLeastSquares, WeightSpaceGP
+from .selection import rank_methods, suggest_num_features
 from .training import fit
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "VectorLeastSquares",
+    "WeightSpaceGP",
     "allocation",
     "approximate",
     "bounds",
@@ -41,14 +43,19 @@ __all__ = [
     "fit",
     "inference",
     "kernels",
+    "kl_to_exact",
     "likelihoods",
-    "linalg",
     "models",
     "operators",
     "plots",
-    "sampling",
+    "rank_methods",
     "selection",
-    "simplex",
     "study",
+    "suggest_num_features",
     "training",
 ]
+
+
+def __dir__() -> list[str]:
+    """What a user calls; the rest is plumbing."""
+    return __all__

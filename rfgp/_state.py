@@ -9,6 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from ._gpytorch import loads_strict_shapes, persistent_buffers
+
 _BITS = 48  # which float64 holds exactly
 _OPTIONAL = ("_constraint.lower_bound", "_constraint.upper_bound")  # GPyTorch does not insist on them
 
@@ -51,7 +53,7 @@ def check(module: torch.nn.Module, state: Mapping[str, Any], prefix: str = "", s
     known: set[str] = set()
     for name, part in _parts(module, prefix):
         own = {name + key: tuple(value.shape) for key, value in _tensors(part)}
-        is_flexible = not getattr(part, "_load_strict_shapes", True)  # as GPyTorch's load_strict_shapes(False) says
+        is_flexible = not loads_strict_shapes(part)
         for key, shape in own.items():
             if key in found and not is_flexible and tuple(found[key].shape) not in (shape, shape or (1,)):
                 raise ValueError(
@@ -79,7 +81,7 @@ def _parts(module: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.nn
 def _tensors(part: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
     """What a module itself contributes to a state."""
     yield from part.named_parameters(recurse=False)
-    yield from ((k, v) for k, v in part.named_buffers(recurse=False) if k not in part._non_persistent_buffers_set)
+    yield from persistent_buffers(part).items()
 
 
 def _some(names: list[str]) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import _checks
+from .._gpytorch import class_regressions
 from ..distributions import ComplexNormal
 from ..kernels.operator_valued import OperatorValuedKernel
 from ..likelihoods import ComplexGaussianLikelihood
@@ -171,7 +172,7 @@ def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | No
     """Targets (N,) or (C, N), and noise variances of the same shape, in float64."""
     if isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood):
         labels = _checks.labels(y, x, likelihood.num_classes, "train_targets")
-        variances, targets, _ = likelihood._prepare_targets(labels, likelihood.alpha_epsilon, torch.float64)
+        variances, targets = class_regressions(likelihood, labels, likelihood.alpha_epsilon, torch.float64)
         if likelihood.second_noise_covar is not None:
             variances = variances + likelihood.second_noise_covar.noise.detach().double()
         return targets.mT, variances

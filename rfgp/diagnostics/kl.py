@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import _checks
-from ..distributions import ComplexNormal
+from ..distributions import ComplexNormal, unclamped
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..linalg import cholesky, log_determinant
-from ..normal import unclamped
 from .exact import exact_posterior, independent_normal, noise_covariance
 
 _NORMAL = (Normal, torch.distributions.MultivariateNormal, ComplexNormal)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from .. import _checks
-from ..normal import unclamped
+from ..distributions import unclamped
 
 _ROUNDING = 1e-5  # of probabilities in single precision
 

@@ -9,6 +9,7 @@ import torch
 from linear_operator.operators import AddedDiagLinearOperator, DiagLinearOperator, LinearOperator, RootLinearOperator
 from torch import Tensor
 
+from .._gpytorch import parts_of
 from ..linalg import row_chunks
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
@@ -112,7 +113,9 @@ class CovariancePlusResidual(AddedDiagLinearOperator):
     """
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        return self._linear_op.zero_mean_mvn_samples(num_samples) + self._diag_tensor.zero_mean_mvn_samples(num_samples)
+        covariance, residual = parts_of(self)
+        draws: Tensor = covariance.zero_mean_mvn_samples(num_samples)
+        return draws + residual.zero_mean_mvn_samples(num_samples)
 
 
 def plus_residual(covariance: LinearOperator, residual: Tensor | None) -> LinearOperator:

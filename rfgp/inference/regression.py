@@ -12,9 +12,8 @@ from linear_operator.operators import LinearOperator, RootLinearOperator
 from torch import Tensor
 
 from .. import _checks
-from ..distributions import ComplexNormal
+from ..distributions import ComplexNormal, MultitaskMultivariateNormal, MultivariateNormal
 from ..linalg import accurate_dtype, dense_evidence, row_chunks
-from ..normal import MultitaskMultivariateNormal, MultivariateNormal
 from ..operators import Operator
 from .covariance import WeightSpaceCovariance, plus_residual
 from .factor import OutputFactor

@@ -15,6 +15,7 @@ from linear_operator.operators import (
 )
 from torch import Tensor
 
+from .._gpytorch import constant_of, diagonal_of
 from ..inference import Rows
 from ..inference.noise import CorrelatedNoise, IndependentNoise, KnownNoise, Targets
 
@@ -127,15 +128,15 @@ def operator_noise(noise: LinearOperator, num_outputs: int) -> OperatorNoise | N
     if (covariance := _covariance(noise, num_outputs)) is not None:
         return ConstantNoise(covariance)
     if isinstance(noise, DiagLinearOperator):
-        return NoiseByRow(noise._diag.double().unflatten(-1, (-1, num_outputs)))
+        return NoiseByRow(diagonal_of(noise).double().unflatten(-1, (-1, num_outputs)))
     return None
 
 
 def _covariance(noise: LinearOperator, num_outputs: int) -> Tensor | None:
     """The covariance (..., T, T) of the outputs where it is the same for all rows, in float64."""
-    if isinstance(noise, ConstantMulLinearOperator) and noise._constant.numel() == 1:
+    if isinstance(noise, ConstantMulLinearOperator) and constant_of(noise).numel() == 1:
         known = _covariance(noise.base_linear_op, num_outputs)
-        return None if known is None else noise._constant.double().reshape(()) * known
+        return None if known is None else constant_of(noise).double().reshape(()) * known
     if isinstance(noise, ConstantDiagLinearOperator):
         identity = torch.eye(num_outputs, dtype=torch.float64, device=noise.device)
         return noise.diag_values.double().unsqueeze(-1) * identity

@@ -10,6 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from .._gpytorch import set_batch_shape
 from .checked import CheckedKernel
 
 
@@ -34,5 +35,5 @@ class ParameterFreeKernel(CheckedKernel, Kernel, abc.ABC):
 
     def _with(self, batch_shape: torch.Size) -> Self:
         twin = copy.deepcopy(self)  # a shallow copy of a GPyTorch kernel shares its __dict__
-        twin._batch_shape = batch_shape
+        set_batch_shape(twin, batch_shape)
         return twin

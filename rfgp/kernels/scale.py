@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from gpytorch.kernels import Kernel, ScaleKernel
 
+from .._gpytorch import register_outputscale_prior
+
 
 def share_scale(source: ScaleKernel, target: ScaleKernel) -> None:
     """Let ``target`` use the very parameter, constraint and prior of the output scale of ``source``."""
     target.raw_outputscale = source.raw_outputscale
     target.raw_outputscale_constraint = source.raw_outputscale_constraint
-    if "outputscale_prior" in source._priors:
-        target.register_prior(
-            "outputscale_prior", source.outputscale_prior, target._outputscale_param, target._outputscale_closure
-        )
+    register_outputscale_prior(source, target)
 
 
 def with_scale_of(source: ScaleKernel, kernel: Kernel) -> ScaleKernel:

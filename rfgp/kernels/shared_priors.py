@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 import gpytorch
 from gpytorch.kernels import Kernel
 
+from .._gpytorch import priors_of
+
 
 def with_priors_once(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
     """The kernels one after the other; where priors of one have been there before, a twin that leaves those out.
@@ -26,7 +28,7 @@ def _keys(module: object) -> dict[str, tuple[int, ...]]:
     if not isinstance(module, gpytorch.Module):
         return {}
     parameters = [id(parameter) for parameter in module.parameters(recurse=False)]
-    return {name: (id(prior), *parameters) for name, (prior, *_) in module._priors.items()}
+    return {name: (id(prior), *parameters) for name, (prior, *_) in priors_of(module).items()}
 
 
 def _without_priors(kernel: Kernel, known: set[tuple[int, ...]]) -> Kernel:
@@ -35,5 +37,5 @@ def _without_priors(kernel: Kernel, known: set[tuple[int, ...]]) -> Kernel:
     for module, original in zip(twin.modules(), kernel.modules(), strict=True):
         for name, key in _keys(original).items():
             if key in known:
-                del module._priors[name]
+                del priors_of(module)[name]
     return twin

@@ -10,6 +10,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.settings import observation_nan_policy
 from torch import Tensor
 
+from .._gpytorch import is_observed
 from ..distributions import ComplexNormal
 
 
@@ -100,5 +101,5 @@ def _log_densities(y: Tensor, distribution: ComplexNormal, variance: Tensor, spr
     quadratic = difference.real.square() + difference.imag.square() + spread
     values = -(quadratic / variance + variance.log() + math.log(math.pi))
     if policy == "mask":
-        return values[..., observation_nan_policy._get_observed(y, distribution.event_shape)]
+        return values[..., is_observed(y, distribution.event_shape)]
     return values * ~missing if policy == "fill" else values

@@ -13,7 +13,8 @@ from torch import Generator, Tensor
 from torch.distributions import Distribution
 
 from .. import _checks
-from ..normal import unclamped
+from .._gpytorch import class_regressions
+from ..distributions import unclamped
 
 ALPHA_GRID = (1e-4, 1e-3, 1e-2, 1e-1)
 
@@ -97,7 +98,7 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         :raises ValueError: where it is not positive.
         """
         alpha, dtype = _positive(alpha_epsilon), self.transformed_targets.dtype
-        noise, transformed, _ = self._prepare_targets(self.targets, alpha, dtype)
+        noise, transformed = class_regressions(self, self.targets, alpha, dtype)
         self.alpha_epsilon, self.noise_covar.noise, self.transformed_targets = alpha, noise, transformed.mT
 
     def class_probabilities(

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from gpytorch.constraints import Interval
 from gpytorch.distributions import MultitaskMultivariateNormal, base_distributions
-from gpytorch.likelihoods import _GaussianLikelihoodBase
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise, MultitaskHomoskedasticNoise
 from gpytorch.priors import Prior
 from gpytorch.utils.warnings import GPInputWarning
@@ -19,10 +18,11 @@ from torch import Tensor
 from torch.distributions import Independent
 
 from .. import _checks
-from ..normal import unclamped
+from .._gpytorch import GaussianLikelihoodBase, is_interleaved
+from ..distributions import unclamped
 
 
-class MultitaskFixedNoiseGaussianLikelihood(_GaussianLikelihoodBase):
+class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
     r"""Independent Gaussian noise of a known variance for every observation of every task.
 
     .. math:: y_{nt} = f_t(x_n) + \epsilon_{nt}, \qquad \epsilon_{nt} \sim N(0, s_{nt} + \sigma_t^2)
@@ -159,7 +159,7 @@ class MultitaskFixedNoiseGaussianLikelihood(_GaussianLikelihoodBase):
         :raises ValueError: where shapes or the number of tasks disagree.
         """
         _multitask(function_dist)
-        interleaved = function_dist._interleaved
+        interleaved = is_interleaved(function_dist)
         added = self._shaped_noise_covar(function_dist.mean.shape, noise=noise, interleaved=interleaved)
         if isinstance(added, ZeroLinearOperator):
             warnings.warn(

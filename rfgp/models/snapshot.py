@@ -10,6 +10,8 @@ import torch
 from gpytorch.means import Mean
 from torch import Tensor
 
+from .._gpytorch import own_tensors, version_of
+
 
 class Snapshot(NamedTuple):
     """Copies of a kernel and a mean function, whose parameters are clones in the autograd graph of the originals."""
@@ -89,8 +91,7 @@ class _Known(NamedTuple):
 
 def _marks(modules: tuple[torch.nn.Module, ...]) -> list[_Mark]:
     parts = [part for module in modules for part in module.modules()]
-    own = [tensor for part in parts for tensor in (*part._parameters.values(), *part._buffers.values())]
-    return [_Mark(t, 0 if t.is_inference() else t._version, t.requires_grad) for t in own if t is not None]
+    return [_Mark(t, version_of(t), t.requires_grad) for part in parts for t in own_tensors(part)]
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -16,7 +16,7 @@ from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
 from .. import _checks, _state
-from ..distributions import ComplexNormal
+from ..distributions import ComplexNormal, MultivariateNormal
 from ..inference import (
     GramStatistics,
     KroneckerPosterior,
@@ -36,7 +36,6 @@ from ..kernels.like import like_tensor
 from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.random_feature_kernel import check_no_operator
 from ..linalg import product_dtype, sample_rows
-from ..normal import MultivariateNormal
 from ..operators import Operator
 from .impropriety import SomeRows, warn_of_impropriety
 from .record import WEIGHTS, Record, WeightsCode

@@ -18,6 +18,7 @@ from linear_operator.operators import MaskedLinearOperator
 from torch import Tensor
 
 from .. import _checks
+from .._gpytorch import class_regressions
 from ..models import WeightSpaceGP
 from .moments import Moments, moments
 
@@ -88,7 +89,7 @@ class WeightSpaceObjective(Objective):
     def outputs(self) -> Tensor:
         likelihood = self.model.likelihood
         if isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood):
-            _, targets, _ = likelihood._prepare_targets(self.y, likelihood.alpha_epsilon, torch.float64)
+            _, targets = class_regressions(likelihood, self.y, likelihood.alpha_epsilon, torch.float64)
             return targets.reshape(-1, 1)
         return self.y.unsqueeze(-1) if self.y.dim() == 1 else self.y
 

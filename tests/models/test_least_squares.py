@@ -20,8 +20,8 @@ from rfgp.kernels import (
     LinearlyObservedKernel,
 )
 from rfgp.models import VectorLeastSquares, knn_laplacian
+from rfgp.models.simplex import decode, encode
 from rfgp.operators import Divergence, Gradient, Potential, Value
-from rfgp.simplex import decode, encode
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -10,10 +10,10 @@ from output_problems import dense_noise, one_measure
 from problems import randomised
 
 import rfgp
+from rfgp.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, FeatureKernel, HelmholtzKernel, LinearlyObservedKernel
 from rfgp.models import WeightSpaceGP
-from rfgp.normal import MultitaskMultivariateNormal, MultivariateNormal
 from rfgp.operators import (
     Component,
     Curl,

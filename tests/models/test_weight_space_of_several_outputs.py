@@ -14,9 +14,9 @@ from problems import randomised
 from torch.utils.data import DataLoader, TensorDataset
 
 import rfgp
+from rfgp.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel
 from rfgp.models import WeightSpaceGP
-from rfgp.normal import MultitaskMultivariateNormal, MultivariateNormal
 from rfgp.operators import Curl, Divergence, Gradient, Vorticity
 
 pytestmark = [

@@ -38,9 +38,9 @@ from rfgp import (
     plots,
     sampling,
     selection,
-    simplex,
     study,
 )
+from rfgp.models import simplex
 
 ROOT = os.path.dirname(rfgp.__file__)
 MESSAGE = re.compile(r"expected .+[,;] got .+[;:] \S+ \S.*", re.DOTALL)

@@ -57,6 +57,7 @@ HOOKS = [
     (LinearOperator, "_transpose_nonbatch"),
     (LinearOperator, "_expand_batch"),
     (LinearOperator, "_diagonal"),
+    (LinearOperator, "_getitem"),
     (LinearOperator, "_mul_constant"),
     (LinearOperator, "_solve"),
     (LinearOperator, "add_diagonal"),
@@ -96,7 +97,10 @@ def dirichlet():
 # Private attributes of foreign objects that rfgp reads, each with such an object.
 ATTRIBUTES = {
     "_buffers": lambda: torch.nn.Linear(1, 1),
+    "_GaussianLikelihoodBase": lambda: gpytorch.likelihoods,
     "_get_observed": lambda: gpytorch.settings.observation_nan_policy,
+    "_load_strict_shapes": scale_kernel,
+    "_parameters": lambda: torch.nn.Linear(1, 1),
     "_version": lambda: torch.ones(1),
     "_batch_shape": scale_kernel,
     "_constant": lambda: operators.ConstantMulLinearOperator(diagonal(), torch.tensor(2.0)),
@@ -134,6 +138,23 @@ def is_private(name):
 def attributes(context):
     nodes = (node for tree in sources() for node in ast.walk(tree) if isinstance(node, ast.Attribute))
     return {node.attr for node in nodes if isinstance(node.ctx, context) and is_private(node.attr)}
+
+
+def private_names_of(path):
+    """What a file reads of private names: attributes, and names that it imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and is_private(node.attr):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(FOREIGN):
+            yield from (alias.name for alias in node.names if is_private(alias.name))
+
+
+def test_private_names_are_read_in_one_file_alone():
+    foreign = set(ATTRIBUTES) - names_defined_in_rfgp()
+    for path in sorted(ROOT.rglob("*.py")):
+        found = foreign & set(private_names_of(path))
+        assert not found or path.name == "_gpytorch.py", f"{path.name} reads {sorted(found)}; do it in _gpytorch.py"
+    assert foreign <= set(private_names_of(ROOT / "_gpytorch.py")) | {"_version"}
 
 
 def names_defined_in_rfgp():

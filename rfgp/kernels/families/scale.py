@@ -10,6 +10,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from ... import _checks
+from ..._gpytorch import batch_shape_of
 from ...inference import OutputFactor
 from ...operators import Operator
 from ..family import Family, approximates, family
@@ -41,14 +42,14 @@ class FeatureScaleKernel(RandomFeatureKernel, ScaleKernel):
     def __init__(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> None:
         check_parts([base_kernel])
         _checks.instance("scale_kernel", scale_kernel, ScaleKernel, "a ScaleKernel", "whose output scale is shared")
-        ScaleKernel.__init__(self, base_kernel, batch_shape=scale_kernel._batch_shape)
+        ScaleKernel.__init__(self, base_kernel, batch_shape=batch_shape_of(scale_kernel))
         self.active_dims = scale_kernel.active_dims
         share_scale(scale_kernel, self)
 
     @property
     def exact_kernel(self) -> ScaleKernel:
         """The exact scaled kernel, with the same parameters, constraints and priors."""
-        exact = ScaleKernel(self.base_kernel.exact_kernel, batch_shape=self._batch_shape)
+        exact = ScaleKernel(self.base_kernel.exact_kernel, batch_shape=batch_shape_of(self))
         exact.active_dims = self.active_dims
         share_scale(self, exact)
         return exact

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
-from . import _checks
-from .linalg import cholesky, log_determinant
+from .. import _checks
+from ..linalg import cholesky, log_determinant
 
 
 class ComplexNormal(Distribution):

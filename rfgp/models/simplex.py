@@ -9,7 +9,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from . import _checks
+from .. import _checks
 
 
 def simplex_code(num_classes: int, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:

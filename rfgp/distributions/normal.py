@@ -8,6 +8,8 @@ import gpytorch
 from gpytorch import settings
 from torch import Tensor
 
+from .._gpytorch import is_interleaved
+
 _Any = TypeVar("_Any")
 
 
@@ -65,7 +67,7 @@ def unclamped(distribution: _Any) -> _Any:
         return distribution
     parts = known.mean, known.lazy_covariance_matrix
     if isinstance(known, gpytorch.distributions.MultitaskMultivariateNormal):
-        known = MultitaskMultivariateNormal(*parts, interleaved=known._interleaved)
+        known = MultitaskMultivariateNormal(*parts, interleaved=is_interleaved(known))
     else:
         known = MultivariateNormal(*parts)
     result: _Any = known

@@ -1,0 +1,106 @@
+"""All private names of GPyTorch, linear_operator and PyTorch that rfgp reads; a test notices when they move.
+
+Methods that GPyTorch calls, and that rfgp's classes therefore override, are listed in the same test.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.distributions import MultitaskMultivariateNormal
+from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.likelihoods import DirichletClassificationLikelihood, _GaussianLikelihoodBase
+from gpytorch.settings import observation_nan_policy
+from linear_operator.operators import (
+    AddedDiagLinearOperator,
+    ConstantMulLinearOperator,
+    DiagLinearOperator,
+    LinearOperator,
+)
+from torch import Tensor
+
+GaussianLikelihoodBase = _GaussianLikelihoodBase
+
+
+def diagonal_of(operator: DiagLinearOperator) -> Tensor:
+    """The numbers (..., N) on the diagonal."""
+    values: Tensor = operator._diag
+    return values
+
+
+def constant_of(operator: ConstantMulLinearOperator) -> Tensor:
+    """The constant that an operator is multiplied by."""
+    constant: Tensor = operator._constant
+    return constant
+
+
+def parts_of(operator: AddedDiagLinearOperator) -> tuple[LinearOperator, DiagLinearOperator]:
+    """A matrix and the diagonal that is added to it."""
+    return operator._linear_op, operator._diag_tensor
+
+
+def is_interleaved(distribution: MultitaskMultivariateNormal) -> bool:
+    """Whether the covariance has the tasks of one point beside each other."""
+    return bool(distribution._interleaved)
+
+
+def is_observed(y: Tensor, event_shape: torch.Size) -> Tensor:
+    """Which entries of an event are observed in all batch elements."""
+    observed: Tensor = observation_nan_policy._get_observed(y, event_shape)
+    return observed
+
+
+def class_regressions(
+    likelihood: DirichletClassificationLikelihood, labels: Tensor, alpha_epsilon: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Noise variances (C, N) and targets of the regressions that stand for class labels (N,)."""
+    variances, targets, _ = likelihood._prepare_targets(labels, alpha_epsilon, dtype)
+    return variances, targets
+
+
+def batch_shape_of(kernel: Kernel) -> torch.Size:
+    """The batch shape of a kernel's own parameters."""
+    shape: torch.Size = kernel._batch_shape
+    return shape
+
+
+def set_batch_shape(kernel: Kernel, shape: torch.Size) -> None:
+    """Give a kernel a batch shape."""
+    kernel._batch_shape = shape
+
+
+def priors_of(module: Any) -> dict[str, tuple[Any, ...]]:
+    """The priors of a module itself by name; first in each tuple the prior. Deleting one unregisters it."""
+    priors: dict[str, tuple[Any, ...]] = module._priors
+    return priors
+
+
+def register_outputscale_prior(source: ScaleKernel, target: ScaleKernel) -> None:
+    """Give one kernel the prior on the output scale of another, if there is one."""
+    if "outputscale_prior" in source._priors:
+        target.register_prior(
+            "outputscale_prior", source.outputscale_prior, target._outputscale_param, target._outputscale_closure
+        )
+
+
+def loads_strict_shapes(module: torch.nn.Module) -> bool:
+    """Whether tensors of a state need the shapes of the module's, as GPyTorch's ``load_strict_shapes`` says."""
+    return bool(module._load_strict_shapes) if isinstance(module, gpytorch.Module) else True
+
+
+def own_tensors(module: torch.nn.Module) -> list[Tensor]:
+    """The parameters and buffers of a module itself, shared ones every time."""
+    return [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
+
+
+def persistent_buffers(module: torch.nn.Module) -> dict[str, Tensor]:
+    """The buffers of a module itself that its state holds."""
+    buffers = module.named_buffers(recurse=False)
+    return {name: buffer for name, buffer in buffers if name not in module._non_persistent_buffers_set}
+
+
+def version_of(tensor: Tensor) -> int:
+    """How many times a tensor was changed in place; 0 for those of inference mode."""
+    return 0 if tensor.is_inference() else tensor._version
