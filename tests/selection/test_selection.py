@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import inspect
+import itertools
 import math
 
 import gpytorch
