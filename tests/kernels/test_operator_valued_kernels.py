@@ -20,9 +20,9 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.kernels.matern52_kernel_grad import Matern52KernelGrad
+from kernel_suite import suite
 from linear_operator import to_dense
 from problems import randomised
-from test_kernels_gpytorch import suite
 
 import rfgp
 from rfgp.kernels import (

@@ -16,7 +16,7 @@ import torch
 from rfgp import study
 from rfgp.__main__ import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.rst"))]
 SMALL = ["--num-features", "8", "--seeds", "1", "--methods", "rademacher:real", "--exact-limit", "40"]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
