@@ -213,8 +213,8 @@ def collected(result: dict[str, Any]) -> Iterator[Errors]:
 
 def slopes(x: np.ndarray, y: np.ndarray) -> list[float]:
     """The slope of a straight line through y (seeds, points) at x, for every seed."""
-    centred = x - x.mean()
-    return (y @ centred / (centred @ centred)).tolist()
+    centered = x - x.mean()
+    return (y @ centered / (centered @ centered)).tolist()
 
 
 def linearity(x: np.ndarray, y: np.ndarray) -> float:

@@ -65,7 +65,7 @@ class GraphLaplacianCovariance(gpytorch.Module):
 
     @property
     def strength(self) -> Tensor:
-        r"""The weight :math:`\kappa` of the graph, positive and learnt."""
+        r"""The weight :math:`\kappa` of the graph, positive and learned."""
         return self.raw_strength_constraint.transform(self.raw_strength)
 
     @strength.setter

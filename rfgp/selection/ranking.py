@@ -92,7 +92,7 @@ def rank_methods(
 
 
 def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed: int = 0) -> str:
-    """The method with the smallest predicted error, or a cheaper one within one per cent of it.
+    """The method with the smallest predicted error, or a cheaper one within one percent of it.
 
     Random Maclaurin degrees, which the optimized ones improve on, are left out. So are truncated methods, unless the
     kernel has no others: trained on [-1, 1], Maclaurin features of a Gaussian kernel claim at 3 to know the function.
