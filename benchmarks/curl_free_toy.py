@@ -287,12 +287,12 @@ def draw(result: dict[str, Any], out: Any) -> None:
                 axes[row, 0].axhline(
                     level, color=plots.COLORS[i], linestyle="--", linewidth=1.2, label=f"{kind}, exact"
                 )
-            for ax, ours, theirs in (
+            for ax, of_features, of_kernel in (
                 (axes[row, 1], score(by_rows.r2), score(of_exact.r2)),
                 (axes[row, 2], by_rows.seconds, of_exact.seconds),
             ):
-                add_line(ax, by_rows.x, ours, label=f"{kind}, features", **features)
-                add_line(ax, of_exact.x, theirs, label=f"{kind}, exact", **exact)
+                add_line(ax, by_rows.x, of_features, label=f"{kind}, features", **features)
+                add_line(ax, of_exact.x, of_kernel, label=f"{kind}, exact", **exact)
         axes[row, 0].set(xlabel="frequencies D", ylabel=label, title=f"{setting} lengthscale: N = {FIXED_ROWS}")
         axes[row, 1].set(xlabel="training points N", ylabel=label, title=f"D = {FIXED_FREQUENCIES}")
         axes[row, 2].set(

@@ -442,8 +442,8 @@ def wind(share, data_dir, seed, quick, keep, cell):
         for name, value in (("divergence", divergence), ("vorticity", vorticity)):
             result[name] = agreement(value.detach() * scale / h[:, 0].square(), getattr(field, name))
         for name, value, reference in zip(("curl_free_part", "divergence_free_part"), parts, references, strict=True):
-            ours, theirs = value.detach() * scale / h, reference / h
-            result[name] = agreement(ours - ours.mean(0), theirs - theirs.mean(0))
+            part, reference_part = value.detach() * scale / h, reference / h
+            result[name] = agreement(part - part.mean(0), reference_part - reference_part.mean(0))
         cell["methods"][label] = result
         keep()
 
@@ -473,8 +473,8 @@ def wind(share, data_dir, seed, quick, keep, cell):
 def unsplit(label, predict, x):
     """The parts of a model that knows only one of them, and the whole field as either where it knows none."""
     whole = predict(x).mean
-    nothing = torch.zeros_like(whole)
-    parts = {"divergence-free": (nothing, whole), "curl-free": (whole, nothing)}
+    zeros = torch.zeros_like(whole)
+    parts = {"divergence-free": (zeros, whole), "curl-free": (whole, zeros)}
     return parts.get(label, (whole, whole))
 
 

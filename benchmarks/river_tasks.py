@@ -111,8 +111,8 @@ def report(result):
         runs = {m: [sum(v) / len(v) for v in result["cells"][f"{m}/{count}"]] for m in METHODS}
         p = scipy.stats.ttest_rel(runs["independent"], runs["Laplacian"]).pvalue
         shown = ["{:.3f} ± {:.3f}".format(*mean_and_error(runs[m])) for m in METHODS]
-        theirs = ["{:.3f} ± {:.3f}".format(*pair) for pair in SARCOS[count][:2]]
-        rows.append([f"{count} x 8", *shown, f"{100 * p:.2g}%", *theirs, SARCOS[count][2]])
+        published = ["{:.3f} ± {:.3f}".format(*pair) for pair in SARCOS[count][:2]]
+        rows.append([f"{count} x 8", *shown, f"{100 * p:.2g}%", *published, SARCOS[count][2]])
     header = ["N", "independent, nMSE %", "Laplacian, nMSE %", "p", "B: independent", "B: Laplacian", "B: p"]
     print(markdown(header, rows))
     print("\nkappa:", {count: softplus(p["strength"]) for count, p in laplacian_parameters(result).items()})

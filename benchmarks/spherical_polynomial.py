@@ -129,7 +129,7 @@ def orderings(measured: Panels) -> list[list[str]]:
     rows = []
     for method, other in PAIRS:
         cells = [(methods[other][w], methods[method][w]) for methods in measured.values() for w in methods[method]]
-        ratios = [mean_and_error(theirs)[0] / mean_and_error(ours)[0] for theirs, ours in cells]
+        ratios = [mean_and_error(compared)[0] / mean_and_error(errors)[0] for compared, errors in cells]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         rows.append([method, other, f"{sum(r > 1.0 for r in ratios)} of {len(ratios)}", f"{mean:.2f}"])
     return rows

@@ -72,7 +72,7 @@ print(f"{len(x)} points, of which {num_rows} are measured and {len(test)} held o
 # %%
 def model_for(kernel, num_features, seed=0, spectrum=None):
     method = "fourier"
-    if spectrum is not None:  # frequencies from another law than the default one
+    if spectrum is not None:  # frequencies from another distribution than the default one
         source = torch.Generator().manual_seed(seed)
         method = RandomFourier(2, num_features, spectrum=spectrum, generator=source)
     approximate = rfgp.approximate(kernel, num_features, input_dim=2, method=method, seed=seed)
@@ -303,20 +303,20 @@ figure.savefig("wind_rates.png")
 #
 # ## How far from exact?
 #
-# `kl_to_exact` sums over points and components; we divide by their number. The law from which the frequencies are
-# drawn matters. By default `rfgp.approximate` draws them with a weight |w|², as the kernel of a gradient has it.
+# `kl_to_exact` sums over points and components; we divide by their number. The distribution of the frequencies
+# matters. By default `rfgp.approximate` draws them with a weight |w|², as the kernel of a gradient has it.
 # Drawn for the scalar kernel, most frequencies are low, and the few high ones have to make up for it. A mixture of
-# the two laws is the choice for which the estimated kernel of a potential has a finite variance as well.
+# the two distributions is the choice for which the estimated kernel of a potential has a finite variance as well.
 
 # %%
-laws = {
+distributions = {
     "weight |w|² (default)": (PowerWeighted(Gaussian(), (1,)), BLUE, "o"),
     "mixture": (PowerWeighted(Gaussian(), (0, 1)), GREEN, "^"),
     "scalar kernel": (Gaussian(), ORANGE, "s"),
 }
 widths, seeds = ((16, 32), 1) if SHORT else ((64, 128, 256, 512, 1024), 3)
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
-for name, (spectrum, color, marker) in laws.items():
+for name, (spectrum, color, marker) in distributions.items():
     rows = [[model_for(kernel, w, seed, spectrum).fit(x[train], y, noise) for seed in range(seeds)] for w in widths]
     known = {"train_inputs": x[train], "train_targets": y, "train_noise": noise}
     kl = [[float(rfgp.diagnostics.kl_to_exact(m, x[test], **known)) / (2 * len(test)) for m in row] for row in rows]

@@ -19,7 +19,7 @@ def relative_frobenius_error(kernel: Any, x: Tensor, y: Tensor | None = None) ->
 
     :param kernel: a kernel made by :func:`rfgp.approximate`.
     :param x: inputs (N, d).
-    :param y: inputs (M, d); x where it is None.
+    :param y: inputs (M, d); default: x.
     :returns: a float64 scalar, or one per batch element of the kernel.
     :raises ValueError: for bad inputs, or a kernel without features.
 

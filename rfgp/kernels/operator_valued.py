@@ -41,7 +41,7 @@ class OperatorValuedKernel(CheckedKernel, Kernel, abc.ABC):
 
     @property
     def scalar_kernel(self) -> Kernel:
-        """The scalar kernel k, whose law the frequencies have."""
+        """The scalar kernel k, whose spectral density the frequencies have."""
         return self.base_kernel
 
     @abc.abstractmethod

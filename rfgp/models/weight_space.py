@@ -413,7 +413,7 @@ class WeightSpaceGP(torch.nn.Module):
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new random weights; the statistics are then stale.
 
-        :param generator: a CPU generator; PyTorch's default one where it is None.
+        :param generator: a CPU generator; default: PyTorch's.
         """
         self.covar_module.resample(generator)
         return self

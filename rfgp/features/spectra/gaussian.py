@@ -1,4 +1,4 @@
-"""The spectral law of the Gaussian kernel."""
+"""The spectral density of the Gaussian kernel."""
 
 from __future__ import annotations
 

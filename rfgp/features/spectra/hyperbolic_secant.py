@@ -1,4 +1,4 @@
-"""The spectral law of the skewed chi-squared kernel."""
+"""The spectral density of the skewed chi-squared kernel."""
 
 from __future__ import annotations
 

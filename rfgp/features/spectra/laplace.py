@@ -1,4 +1,4 @@
-"""The spectral law of the Laplace kernel."""
+"""The spectral density of the Laplace kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spectral laws of Matern kernels."""
+"""The spectral densities of Matern kernels."""
 
 from __future__ import annotations
 

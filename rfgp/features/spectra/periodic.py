@@ -1,4 +1,4 @@
-"""The spectral law of the periodic kernel."""
+"""The spectral density of the periodic kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spectral law of the rational quadratic kernel."""
+"""The spectral density of the rational quadratic kernel."""
 
 from __future__ import annotations
 

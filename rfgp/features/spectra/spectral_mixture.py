@@ -1,4 +1,4 @@
-"""The spectral law of spectral mixture kernels."""
+"""The spectral density of spectral mixture kernels."""
 
 from __future__ import annotations
 
