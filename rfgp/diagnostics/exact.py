@@ -43,6 +43,11 @@ def exact_posterior(
     :returns: independent normal distributions in float64, shape (M,), or (C, M) for a Dirichlet likelihood, or (M, T)
         for several outputs; complex normal ones for complex targets.
     :raises ValueError: where the matrices would not fit in memory, or inputs or targets are bad.
+
+    >>> x, y = torch.rand(10, 2), torch.rand(10)
+    >>> likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    >>> exact_posterior(gpytorch.kernels.RBFKernel(), likelihood, x, y, x[:3]).mean.shape
+    torch.Size([3])
     """
     _checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as ScaleKernel(RBFKernel())")
     _checks.instance("likelihood", likelihood, Likelihood, "a GPyTorch likelihood", "such as GaussianLikelihood()")

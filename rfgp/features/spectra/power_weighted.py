@@ -52,6 +52,10 @@ class PowerWeighted(IsotropicSpectrum):
     :raises ValueError: for another spectrum, or where a moment does not exist.
 
     Source: M Theorem 9, Corollary 10; sampling from the errata.
+
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(2, 10, spectrum=PowerWeighted())(torch.zeros(3, 2)).shape
+    torch.Size([3, 10])
     """
 
     has_moments: ClassVar = False
