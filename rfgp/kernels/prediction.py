@@ -23,7 +23,7 @@ from .output_features import OutputFeatures
 
 
 class FeaturePredictionStrategy(DefaultPredictionStrategy):
-    r"""GPyTorch's hook for predictions, by the posterior :math:`N(m, B^{-1})` of the weights at O(N D^2).
+    r"""GPyTorch's prediction strategy, by the posterior :math:`N(m, B^{-1})` of the weights at O(N D^2).
 
     It honors ``detach_test_caches``, ``skip_posterior_variances`` and ``observation_nan_policy`` (a missing
     observation has precision zero), and notices when the weights of the features were drawn anew. Features of a
