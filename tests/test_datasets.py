@@ -53,7 +53,7 @@ def table_of(labels, header="a,b,label\n"):
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_the_catalogue_says_what_is_in_a_data_set_and_where_it_comes_from(name):
+def test_the_catalog_says_what_is_in_a_data_set_and_where_it_comes_from(name):
     source = LOADERS[name]
     assert source.name == name and source.description[0].isdigit() and source.provenance and source.licence
 
