@@ -45,7 +45,7 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
 
 
 def mnist(data_dir: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """MNIST with unit-normalised float32 rows: training inputs and labels, test inputs and labels."""
+    """MNIST with unit-normalized float32 rows: training inputs and labels, test inputs and labels."""
     with np.load(data_dir / "mnist.npz") as archive:
         arrays = [archive[key] for key in ("x_train", "y_train", "x_test", "y_test")]
     x_train, y_train, x_test, y_test = (torch.from_numpy(np.ascontiguousarray(a)) for a in arrays)

@@ -170,10 +170,10 @@ def report(result: dict[str, Any]) -> None:
         overall, upper = slope(sizes, times), slope(sizes, times, UPPER)
         claims.append([f"slope, {name}", f"{overall:.2f}", f"at most {SLOPE}", met(overall <= SLOPE)])
         claims.append([f"slope from N = {UPPER:,}, {name}", f"{upper:.2f}", "", ""])
-    ours, baseline = (result["cells"].get(f"{name}/{COMPARED}", {}) for name in ("additive", BASELINE))
-    theirs = baseline.get("seconds", baseline.get("at_least"))
-    if "seconds" in ours and theirs is not None:
-        ratio, sign = theirs / ours["seconds"], "" if "seconds" in baseline else "more than "
+    additive, baseline = (result["cells"].get(f"{name}/{COMPARED}", {}) for name in ("additive", BASELINE))
+    baseline_seconds = baseline.get("seconds", baseline.get("at_least"))
+    if "seconds" in additive and baseline_seconds is not None:
+        ratio, sign = baseline_seconds / additive["seconds"], "" if "seconds" in baseline else "more than "
         value = f"{sign}{ratio:.1f}"
         claims.append([f"times faster at N = {COMPARED:,}", value, f"at least {FASTER:g}", met(ratio >= FASTER)])
     print()

@@ -1,7 +1,7 @@
 r"""Operator-valued features against exact kernels on two toys of B section 6: Figures 12 to 14, without numbers.
 
 Gradient field (data set 2 of B): inputs uniform on [-1, 1]^5, targets the gradient of a sum of 500 random plane waves
-with the spectrum of a Gaussian kernel of lengthscale 0.4, without noise; B does not tell the number of waves. Learnt
+with the spectrum of a Gaussian kernel of lengthscale 0.4, without noise; B does not tell the number of waves. Learned
 with the curl-free kernel, and with the scalar kernel times the identity, which takes its outputs for independent. The
 lengthscale is the median distance of the inputs as in B, 1.8 here, far from that of the field; and 0.4.
 
@@ -10,7 +10,7 @@ Quadratic functions (data set 3): inputs uniform on [0, 1]^20, four outputs line
 identity for outputs, which B does not tell, and the median distance.
 
 D counts frequencies, independent ones, of the trace measure for the curl-free kernel. Features solve their normal
-equations, whose optimum is that of B's L-BFGS. The regularisation is the best of a grid on 500 validation points; R^2
+equations, whose optimum is that of B's L-BFGS. The regularization is the best of a grid on 500 validation points; R^2
 is of 1000 test points, relative to the means of the outputs. Means and standard errors of new functions, points and
 weights. Seconds are those of the processor for one fit with one thread, for the exact kernels with the kernel matrix.
 """
@@ -110,7 +110,7 @@ def r_squared(predicted: Tensor, y: Tensor) -> float:
 def chosen(
     known: Data, seconds: float, fits: Iterator[tuple[float, Callable[[Tensor], Tensor], float]]
 ) -> dict[str, float]:
-    """Test R^2 of the best fit on the validation data; ``fits`` are a regularisation, a prediction and seconds."""
+    """Test R^2 of the best fit on the validation data; ``fits`` are a regularization, a prediction and seconds."""
     (x_validation, y_validation), (x_test, y_test) = known.held_out
     best, result = -math.inf, {}
     for regularization, predict, own in fits:
@@ -287,12 +287,12 @@ def draw(result: dict[str, Any], out: Any) -> None:
                 axes[row, 0].axhline(
                     level, color=plots.COLORS[i], linestyle="--", linewidth=1.2, label=f"{kind}, exact"
                 )
-            for ax, ours, theirs in (
+            for ax, of_features, of_kernel in (
                 (axes[row, 1], score(by_rows.r2), score(of_exact.r2)),
                 (axes[row, 2], by_rows.seconds, of_exact.seconds),
             ):
-                add_line(ax, by_rows.x, ours, label=f"{kind}, features", **features)
-                add_line(ax, of_exact.x, theirs, label=f"{kind}, exact", **exact)
+                add_line(ax, by_rows.x, of_features, label=f"{kind}, features", **features)
+                add_line(ax, of_exact.x, of_kernel, label=f"{kind}, exact", **exact)
         axes[row, 0].set(xlabel="frequencies D", ylabel=label, title=f"{setting} lengthscale: N = {FIXED_ROWS}")
         axes[row, 1].set(xlabel="training points N", ylabel=label, title=f"D = {FIXED_FREQUENCIES}")
         axes[row, 2].set(

@@ -155,13 +155,13 @@ def check(dim: int) -> None:
         found = (coefficients(weight, derivative) * torch.exp(1j * (x @ weight.mT))).real.sum(-1)
         columns = zip(x.unbind(-1), derivative.p, derivative.q, strict=True)
         target = math.prod((exact(column, p, q) for column, p, q in columns), start=torch.ones(()))
-        for value, ours in zip(values, (found, target), strict=True):
+        for value, expected in zip(values, (found, target), strict=True):
             for variable, orders in ((x, derivative.p), (y, derivative.q)):
                 for j, order in enumerate(orders):
                     for _ in range(order):
                         (gradient,) = torch.autograd.grad(value.sum(), variable, create_graph=True)
                         value = gradient[:, j]
-            if not torch.allclose(value, ours, rtol=0.0, atol=1e-10):
+            if not torch.allclose(value, expected, rtol=0.0, atol=1e-10):
                 raise RuntimeError(f"expected the derivative of autograd for {derivative.name}, got another")
 
 
@@ -213,8 +213,8 @@ def collected(result: dict[str, Any]) -> Iterator[Errors]:
 
 def slopes(x: np.ndarray, y: np.ndarray) -> list[float]:
     """The slope of a straight line through y (seeds, points) at x, for every seed."""
-    centred = x - x.mean()
-    return (y @ centred / (centred @ centred)).tolist()
+    centered = x - x.mean()
+    return (y @ centered / (centered @ centered)).tolist()
 
 
 def linearity(x: np.ndarray, y: np.ndarray) -> float:

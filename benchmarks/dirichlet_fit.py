@@ -1,7 +1,7 @@
 """Dirichlet classification of MNIST in weight space: its cost, and where GPyTorch's batched model stops.
 
-First, features, statistics and all C factorisations at N = 60,000 and D = 2,048, against one float32 Gram product of
-that size and C float64 Cholesky factorisations. Second, one evaluation of evidence and gradient at N = 10,000, against
+First, features, statistics and all C factorizations at N = 60,000 and D = 2,048, against one float32 Gram product of
+that size and C float64 Cholesky factorizations. Second, one evaluation of evidence and gradient at N = 10,000, against
 GPyTorch's ExactGP with a batch of C scaled RFFKernels of the same D. Third, the most rows that each survives with a
 limit on its address space.
 """
@@ -106,7 +106,7 @@ STEPS: dict[str, type[WeightSpaceStep] | type[BatchedStep]] = {"rfgp": WeightSpa
 def measure_fit(x: Tensor, labels: Tensor, width: int, degree: int, repeats: int) -> dict[str, float]:
     """Median seconds of the fit, of its parts and of the reference, in turn.
 
-    "Statistics" is what a fit takes beyond the features alone, "factorisations" what the posterior adds to the fit.
+    "Statistics" is what a fit takes beyond the features alone, "factorizations" what the posterior adds to the fit.
     """
     single = torch.Size()
     models = {name: weight_space(width, degree, x.shape[-1], single, dtype) for name, dtype in PRODUCTS.items()}
@@ -120,7 +120,7 @@ def measure_fit(x: Tensor, labels: Tensor, width: int, degree: int, repeats: int
 
     functions: dict[str, Any] = {
         "reference: Gram product": lambda: phi.mT @ phi,
-        "reference: factorisations": lambda: [torch.linalg.cholesky(matrix) for _ in range(CLASSES[0])],
+        "reference: factorizations": lambda: [torch.linalg.cholesky(matrix) for _ in range(CLASSES[0])],
         "features": features,
     }
     for name, model in models.items():
@@ -128,10 +128,10 @@ def measure_fit(x: Tensor, labels: Tensor, width: int, degree: int, repeats: int
         functions[f"{name}: all"] = lambda model=model: model.fit(x, labels).weight_posterior()
     with torch.no_grad():
         seconds = interleaved(functions, repeats)
-    seconds["reference"] = seconds["reference: Gram product"] + seconds["reference: factorisations"]
+    seconds["reference"] = seconds["reference: Gram product"] + seconds["reference: factorizations"]
     for name in PRODUCTS:
         seconds[f"{name}: statistics"] = seconds[f"{name}: fit"] - seconds["features"]
-        seconds[f"{name}: factorisations"] = seconds[f"{name}: all"] - seconds[f"{name}: fit"]
+        seconds[f"{name}: factorizations"] = seconds[f"{name}: all"] - seconds[f"{name}: fit"]
     return seconds
 
 
@@ -193,7 +193,7 @@ def report(result: dict[str, Any]) -> None:
     """Print the parts of the fit, the claims, and who survives what."""
     fit, reference = result["fit"], result["fit"]["reference"]
     rows = [
-        ["reference", "", *(f"{fit[f'reference: {part}']:.2f}" for part in ("Gram product", "factorisations"))],
+        ["reference", "", *(f"{fit[f'reference: {part}']:.2f}" for part in ("Gram product", "factorizations"))],
         *([name, *(f"{seconds:.2f}" for seconds in _parts(fit, name))] for name in PRODUCTS),
     ]
     totals = [reference, *(fit[f"{name}: all"] for name in PRODUCTS)]
@@ -203,7 +203,7 @@ def report(result: dict[str, Any]) -> None:
         for row, total, target in zip(rows, totals, targets, strict=True)
     ]
     print(f"Fit, N = {result['rows']:,}, D = {result['width']:,}, C = {result['classes']}, seconds\n")
-    print(markdown(["", "features", "statistics", "factorisations", "all", "ratio", "target"], lines))
+    print(markdown(["", "features", "statistics", "factorizations", "all", "ratio", "target"], lines))
     if "step" in result:
         seconds = result["step"]["seconds"]
         print(f"\nEvidence and gradient, N = {result['step']['rows']:,}, D = {result['width']:,}\n")
@@ -220,7 +220,7 @@ def report(result: dict[str, Any]) -> None:
 
 
 def _parts(fit: dict[str, float], name: str) -> list[float]:
-    return [fit["features"], fit[f"{name}: statistics"], fit[f"{name}: factorisations"]]
+    return [fit["features"], fit[f"{name}: statistics"], fit[f"{name}: factorizations"]]
 
 
 def _number(record: dict[str, Any], key: str) -> str:
@@ -233,8 +233,8 @@ def draw(result: dict[str, Any], out: Path) -> None:
 
     fit, reference = result["fit"], result["fit"]["reference"]
     figure, (axes,) = plots.figure(1, 3, width=3.6, height=3.6)
-    parts = ("features", "statistics or Gram product", "factorisations")
-    bars = {"reference": [0.0, fit["reference: Gram product"], fit["reference: factorisations"]]}
+    parts = ("features", "statistics or Gram product", "factorizations")
+    bars = {"reference": [0.0, fit["reference: Gram product"], fit["reference: factorizations"]]}
     bars |= {name: _parts(fit, name) for name in PRODUCTS}
     labels = [name.replace(" ", "\n") for name in bars]
     bottom = [0.0] * len(bars)

@@ -1,7 +1,7 @@
-"""Gaussian kernel on Fashion-MNIST: optimised Maclaurin features with TensorSRHT against Fourier features.
+"""Gaussian kernel on Fashion-MNIST: optimized Maclaurin features with TensorSRHT against Fourier features.
 
-Inputs are centred, the lengthscale is the median distance of 5,000 training rows (T 5.4.3). The claim: at D = 5,120 the
-relative Frobenius error of optimised Maclaurin features is at least 4 times below that of independent Fourier features,
+Inputs are centered, the lengthscale is the median distance of 5,000 training rows (T 5.4.3). The claim: at D=5,120 the
+relative Frobenius error of optimized Maclaurin features is at least 4 times below that of independent Fourier features,
 and at least 2 times below that of orthogonal ones. KL(approximate, exact) is of the latent marginals of Dirichlet
 classification, summed over test points and averaged over classes; test error is that of the posterior mean.
 """
@@ -53,7 +53,7 @@ Data = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def load(options: argparse.Namespace) -> Data:
-    """Centred float32 inputs with pixels from 0 to 1, and labels: the first 10,000 training rows, and test rows."""
+    """Centered float32 inputs with pixels from 0 to 1, and labels: the first 10,000 training rows, and test rows."""
     data = datasets.load("fashion_mnist", options.data_dir)
     rows = 500 if options.quick else 10_000
     mean = data.x_train.mean(0)

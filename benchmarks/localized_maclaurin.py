@@ -1,4 +1,4 @@
-"""Localised Maclaurin features: the collapse of plain ones at short lengthscales, cured, and when not to use them.
+"""Localized Maclaurin features: the collapse of plain ones at short lengthscales, cured, and when not to use them.
 
 The sinc toy of T 5.3.3 and 5.5.1 with ten features, and the yacht and kin8nm data of T 5.5.3. Exact models are trained
 by their evidence, and yacht also has the thesis' lengthscale of 0.32 with a noise variance of 0.01, which the thesis
@@ -61,7 +61,7 @@ def noisy(distribution, noise):
 
 
 def approximation(method, kernel, likelihood, x, y, width, seed, **options):
-    """A fitted model by a method's name; "localized" takes centres or a threshold."""
+    """A fitted model by a method's name; "localized" takes centers or a threshold."""
     if method == "localized":
         return LocalizedMaclaurinGP(kernel, likelihood, width, seed=seed, **options).fit(x, y)
     form = ":real" if method == "optimized_maclaurin" and x.shape[-1] == 1 else ""
@@ -81,7 +81,7 @@ def toy():
         grid = torch.linspace(-6.0, 6.0, 240, dtype=torch.float64)[:, None]
         exact = exact_posterior(kernel, likelihood, x, y, grid)
         reference = noisy(exact, float(likelihood.noise))
-        options = {"localized, a centre per input": {"centers": grid}, "localized, threshold 1": {"threshold": 1.0}}
+        options = {"localized, a center per input": {"centers": grid}, "localized, threshold 1": {"threshold": 1.0}}
         names = {"fourier": "fourier", "Maclaurin": "optimized_maclaurin"} | dict.fromkeys(options, "localized")
         curves = {"exact": (exact.mean.tolist(), exact.stddev.tolist())}
         divergences, centers = {}, {}
@@ -174,7 +174,7 @@ def report(result):
     print(markdown(["frequency", "lengthscale", *names], rows))
     short = result["toy"][0]["kl"]
     ratios = {name: short[name] / short["Maclaurin"] for name in names if name.startswith("localized")}
-    print("\nlocalised / plain at the short lengthscale (at most 0.1):", {k: round(v, 3) for k, v in ratios.items()})
+    print("\nlocalized / plain at the short lengthscale (at most 0.1):", {k: round(v, 3) for k, v in ratios.items()})
     for name, data in result["data"].items():
         print(
             f"\n{name}: lengthscale {data['lengthscale']:.2f}, median distance {data['median_distance']:.2f}, "
@@ -188,12 +188,12 @@ def report(result):
             centers = f"{statistics.fmean(run['centers'] for run in runs):.0f}"
             shown = "" if threshold is None else f"{threshold:g}"
             rows.append([method, str(width), shown, centers, f"{kl[0]:.4g} ± {kl[1]:.2g}", f"{rmse[0]:.4f}"])
-        print(markdown(["method", "D", "threshold", "centres", "KL", "RMSE"], rows))
+        print(markdown(["method", "D", "threshold", "centers", "KL", "RMSE"], rows))
 
 
 def draw(result, out):
     """The toy as in T Fig. 5.2 and 5.8, and the data sets as in Fig. 5.10."""
-    names = ["fourier", "Maclaurin", "localized, a centre per input"]
+    names = ["fourier", "Maclaurin", "localized, a center per input"]
     figure, axes = plots.figure(3, 3, width=3.6, height=2.4)
     for column, case in enumerate(result["toy"]):
         grid, exact = np.array(case["grid"]), case["curves"]["exact"]
@@ -216,7 +216,7 @@ def draw(result, out):
         points = [mean_and_error([run["kl"] for run in runs]) for _, runs in by_center]
         curve = plots.Curve([key[0] for key, _ in by_center], *map(list, zip(*points, strict=True)))
         plots.comparison(
-            {"localized": curve}, xlabel="centres", ylabel="KL to the exact model", log_x=2, ax=axes[0, column]
+            {"localized": curve}, xlabel="centers", ylabel="KL to the exact model", log_x=2, ax=axes[0, column]
         )
         axes[0, column].set_title(
             f"{name}\nl = {data['lengthscale']:.2f}, noise {data['noise']:.1e}", fontsize="medium"

@@ -1,6 +1,6 @@
 """Polynomial sketches on MNIST: kernel error, KL to the exact posterior, test error and MNLL against their width.
 
-The kernel is (1/2 + 1/2 x.y)^p on unit-normalised rows, with output scale = variance of the transformed labels. The KL
+The kernel is (1/2 + 1/2 x.y)^p on unit-normalized rows, with output scale = variance of the transformed labels. The KL
 compares latent marginals of posteriors given the first 5,000 training rows; error and MNLL are for all 60,000.
 """
 

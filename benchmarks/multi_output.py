@@ -11,7 +11,7 @@ rf1, gauges missing: 1,500 hours, each flow known at a random 15 % of them of it
 at the unknown entries of the 1,500 ("filled in"). The exact models have all observations here.
 energy: 80 % of 768 buildings, both loads; the exact models have all rows.
 wind: 4, 10 or 30 % of the 693 grid points of a window, the others held out. The models are of h (u, v) in Mercator
-coordinates, h = cos(lat) / cos(centre), where the decomposition on the sphere is one in the plane; predictions are
+coordinates, h = cos(lat) / cos(center), where the decomposition on the sphere is one in the plane; predictions are
 divided by h and scored in m/s. Divergence (that of the plane / h^2) and vorticity likewise, against the reference of
 windspharm at all points of the window. Measurements are simulated: independent noise of 1 m/s is added to h (u, v).
 NLPD is that of held-out measurements, RMSE that of means from the wind itself. The reference parts of the wind are
@@ -115,7 +115,7 @@ def index_start(kernel):
 
 
 def rbf(columns, share=1.0):
-    """A Gaussian kernel with a lengthscale per column, which starts at the typical distance of standardised inputs."""
+    """A Gaussian kernel with a lengthscale per column, which starts at the typical distance of standardized inputs."""
     kernel = RBFKernel(ard_num_dims=columns)
     kernel.lengthscale = share * columns**0.5
     return kernel
@@ -125,7 +125,7 @@ def multitask(columns, outputs, rank):
     return index_start(MultitaskKernel(rbf(columns), num_tasks=outputs, rank=rank))
 
 
-def coregionalised(columns, outputs, rank):
+def coregionalized(columns, outputs, rank):
     """The sum of two, one of them with short lengthscales."""
     parts = [MultitaskKernel(rbf(columns, share), num_tasks=outputs, rank=rank) for share in (0.5, 2.0)]
     return index_start(parts[0]) + index_start(parts[1])
@@ -299,7 +299,7 @@ def tabular_methods(name, x, y, seed, quick) -> Iterator[tuple[str, Callable]]:
     rank = min(outputs, 2)
     yield (
         f"sum of two, rank {rank}",
-        lambda: features(coregionalised(columns, outputs, rank), total, x, y, seed, evaluations),
+        lambda: features(coregionalized(columns, outputs, rank), total, x, y, seed, evaluations),
     )
     equal = 2 * round(width / outputs**0.5 / 2)
     yield "independent", lambda: independent(lambda: rbf(columns), x, y, evaluations, width, seed)
@@ -442,8 +442,8 @@ def wind(share, data_dir, seed, quick, keep, cell):
         for name, value in (("divergence", divergence), ("vorticity", vorticity)):
             result[name] = agreement(value.detach() * scale / h[:, 0].square(), getattr(field, name))
         for name, value, reference in zip(("curl_free_part", "divergence_free_part"), parts, references, strict=True):
-            ours, theirs = value.detach() * scale / h, reference / h
-            result[name] = agreement(ours - ours.mean(0), theirs - theirs.mean(0))
+            part, reference_part = value.detach() * scale / h, reference / h
+            result[name] = agreement(part - part.mean(0), reference_part - reference_part.mean(0))
         cell["methods"][label] = result
         keep()
 
@@ -473,8 +473,8 @@ def wind(share, data_dir, seed, quick, keep, cell):
 def unsplit(label, predict, x):
     """The parts of a model that knows only one of them, and the whole field as either where it knows none."""
     whole = predict(x).mean
-    nothing = torch.zeros_like(whole)
-    parts = {"divergence-free": (nothing, whole), "curl-free": (whole, nothing)}
+    zeros = torch.zeros_like(whole)
+    parts = {"divergence-free": (zeros, whole), "curl-free": (whole, zeros)}
     return parts.get(label, (whole, whole))
 
 
@@ -537,7 +537,7 @@ def report(result):
     settings = list(dict.fromkeys(key.rsplit("/", 1)[0] for key in result["cells"]))
     for setting in settings:
         count = sum(key.startswith(f"{setting}/") for key in result["cells"])
-        print(f"\n### {setting}, {count} seeds, standardised\n")
+        print(f"\n### {setting}, {count} seeds, standardized\n")
         measures = ["nlpd", "rmse", "joint", "seconds"]
         if setting == "missing":
             measures[2:3] = ["filled_nlpd", "filled_rmse"]

@@ -2,7 +2,7 @@ r"""Operator-valued random features against exact kernels: Tables 1 and 2 of M (
 
 Table 1: the relative Frobenius error of the Gram matrix of the curl-free and the divergence-free Gaussian kernel at 100
 normal points in R^3, scaled to [-1, 1] per coordinate, new ones per run, with sigma = 1, a lengthscale of 1/sqrt(2).
-Table 2: a gradient field on 40 x 40 points of [-1, -0.4765]^2, learnt from 5 % of them by vector-valued least squares
+Table 2: a gradient field on 40 x 40 points of [-1, -0.4765]^2, learned from 5 % of them by vector-valued least squares
 with curl-free features, sigma = 0.2 and a ridge of l 1e-9. M does not say what the RMSE is of. Here it is the root of
 the mean squared length of the error vectors, at the held-out points, and at all 1600 with the training points; errors
 per component would be smaller by sqrt(2). They have heavy tails, so that medians are given, too.

@@ -1,7 +1,7 @@
 """Predicted against measured mean squared Frobenius error, the diagonal included, of every map with closed moments.
 
 Polynomial kernels ((1 + x.y) / 2)^p (SRF: ((7 + x.y) / 8)^p) and exp(x.y) see rows of unit norm, stationary ones rows
-scaled to a median distance of 1. Protein is standardised, hence centred; other data are non-negative. The claim: the
+scaled to a median distance of 1. Protein is standardized, hence centered; other data are non-negative. The claim: the
 prediction is within 3 standard errors of the mean over draws of the weights. That can fail by chance (in 0.27 % of
 normal cells), and where tails are so heavy that the standard error itself is not known: it is called unreliable where
 its own relative error, by the sample kurtosis, exceeds 15 %. Cells that fail are measured again with 20 times as many
@@ -65,7 +65,7 @@ class Case(NamedTuple):
 
 
 def load(name: str, options: argparse.Namespace) -> Tensor:
-    """Training rows: raw, but for protein, which is standardised."""
+    """Training rows: raw, but for protein, which is standardized."""
     count = 60 if options.quick else 150
     x = datasets.load(name, options.data_dir).x_train
     if name == "protein":

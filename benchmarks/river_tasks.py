@@ -4,7 +4,7 @@ B has the 7 torques of SARCOS; here are the 8 flows of rf1, 48 hours ahead, with
 and each task has N random hours of its own from the others. Kernels are Gaussian, with one lengthscale, times the
 identity or (I + kappa L)^-1, where L is the Laplacian of the similarities exp(-gamma r_kl). B's r is the distance of
 two tasks' outputs, which needs both at the same rows: as there, all outputs of the rows not tested are taken for it,
-standardised, as a root mean square, so that gamma = 3 serves every N. Lengthscale, scale, noise and kappa have the
+standardized, as a root mean square, so that gamma = 3 serves every N. Lengthscale, scale, noise and kappa have the
 largest evidence on the first draw of rows and stay as they are in the others, and so do the random frequencies, which
 the parameters suit; B does not say how its own were found.
 nMSE is the mean squared error over the test variance of a task, averaged over tasks; p values are of paired t tests.
@@ -31,7 +31,7 @@ ROWS = (50, 100, 200, 400, 800, 3200)
 NUM_TEST = 900
 GAMMA = 3.0
 METHODS = ("independent", "Laplacian")
-SARCOS = {  # B table 3: mean and standard error in per cent, and the p value
+SARCOS = {  # B table 3: mean and standard error in percent, and the p value
     50: ((23.138, 0.577), (22.254, 0.536), "2.68%"),
     100: ((16.191, 0.221), (15.568, 0.187), "<0.1%"),
     200: ((12.713, 0.0978), (12.554, 0.0838), "1.52%"),
@@ -50,7 +50,7 @@ def load(data_dir):
 
 
 def draw_rows(x, y, count, seed):
-    """Standardised training inputs, targets with one output per row and task, test inputs and targets; similarities."""
+    """Standardized training inputs, targets with one output per row and task, test inputs and targets; similarities."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(x), generator=generator)
     test, pool = order[:NUM_TEST], order[NUM_TEST:]
@@ -111,8 +111,8 @@ def report(result):
         runs = {m: [sum(v) / len(v) for v in result["cells"][f"{m}/{count}"]] for m in METHODS}
         p = scipy.stats.ttest_rel(runs["independent"], runs["Laplacian"]).pvalue
         shown = ["{:.3f} ± {:.3f}".format(*mean_and_error(runs[m])) for m in METHODS]
-        theirs = ["{:.3f} ± {:.3f}".format(*pair) for pair in SARCOS[count][:2]]
-        rows.append([f"{count} x 8", *shown, f"{100 * p:.2g}%", *theirs, SARCOS[count][2]])
+        published = ["{:.3f} ± {:.3f}".format(*pair) for pair in SARCOS[count][:2]]
+        rows.append([f"{count} x 8", *shown, f"{100 * p:.2g}%", *published, SARCOS[count][2]])
     header = ["N", "independent, nMSE %", "Laplacian, nMSE %", "p", "B: independent", "B: Laplacian", "B: p"]
     print(markdown(header, rows))
     print("\nkappa:", {count: softplus(p["strength"]) for count, p in laplacian_parameters(result).items()})

@@ -31,7 +31,7 @@ ROWS, TEST_ROWS, SEEDS = 1000, 400, 8
 
 
 def inputs(name, data_dir):
-    """Rows to choose with and rows to measure on; tables are standardised, images and digits only scaled."""
+    """Rows to choose with and rows to measure on; tables are standardized, images and digits only scaled."""
     if name == "digits":
         x = torch.as_tensor(load_digits().data)
     else:
@@ -45,7 +45,7 @@ def inputs(name, data_dir):
 
 
 def exact_kernel(name, x):
-    """The kernel, and whether its inputs are normalised."""
+    """The kernel, and whether its inputs are normalized."""
     if name.startswith("poly"):
         kernel = PolynomialKernel(power=int(name.split()[1]))
         kernel.offset = 1.0

@@ -1,7 +1,7 @@
 """Spherical random features (SRF) against sketches of polynomial kernels of high degree, as in T 5.4.3.
 
-The kernel is (1 - |x - y|^2 / a^2)^p = ((7 + x.y) / 8)^p for a = 4, on centred and then unit-normalised rows. The claim
-to compare with: optimised Maclaurin features with TensorSRHT have smaller relative Frobenius errors than SRF and than
+The kernel is (1 - |x - y|^2 / a^2)^p = ((7 + x.y) / 8)^p for a = 4, on centered and then unit-normalized rows. Claim to
+compare with: optimized Maclaurin features with TensorSRHT have smaller relative Frobenius errors than SRF and than
 structured orthogonal SRF "for most cases", and so have their complex forms. ``spherical_hadamard`` is "SRF Orth.".
 """
 
@@ -50,7 +50,7 @@ PAIRS = [*product(MACLAURIN, SPHERICAL), COMPLEX[::-1]]
 
 
 def load(name: str, options: argparse.Namespace) -> tuple[Tensor, Tensor]:
-    """Training rows that maps are optimised for, and test rows, centred and then of unit norm."""
+    """Training rows that maps are optimized for, and test rows, centered and then of unit norm."""
     data = datasets.load(name, options.data_dir)
     count = 100 if options.quick else 1000
     mean = data.x_train.mean(0)
@@ -68,7 +68,7 @@ def exact_kernel(degree: int) -> ScaleKernel:
 
 
 def errors(method: str, degree: int, width: int, data: tuple[Tensor, Tensor], num_seeds: int) -> list[float]:
-    """Relative Frobenius errors of as many draws of the weights; an optimised map is optimised once."""
+    """Relative Frobenius errors of as many draws of the weights; an optimized map is optimized once."""
     train, test = data
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # more features than rows
@@ -129,7 +129,7 @@ def orderings(measured: Panels) -> list[list[str]]:
     rows = []
     for method, other in PAIRS:
         cells = [(methods[other][w], methods[method][w]) for methods in measured.values() for w in methods[method]]
-        ratios = [mean_and_error(theirs)[0] / mean_and_error(ours)[0] for theirs, ours in cells]
+        ratios = [mean_and_error(compared)[0] / mean_and_error(errors)[0] for compared, errors in cells]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         rows.append([method, other, f"{sum(r > 1.0 for r in ratios)} of {len(ratios)}", f"{mean:.2f}"])
     return rows

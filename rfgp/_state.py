@@ -1,4 +1,4 @@
-"""What a state has to fit before anything of it is loaded: codes of what modules are, names and shapes of tensors."""
+"""Checks of a state before it is loaded: codes of modules, names and shapes of tensors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _OPTIONAL = ("_constraint.lower_bound", "_constraint.upper_bound")  # GPyTorch d
 
 
 @runtime_checkable
-class Coded(Protocol):
-    """A module that knows whether a state is one of its own."""
+class StatePreparer(Protocol):
+    """A module that checks a state, and prepares itself for it, before the state is loaded."""
 
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
         """Raise a ValueError where a state, whose names begin with ``prefix``, is that of another kind of module."""
@@ -33,7 +33,7 @@ def code(description: str) -> int:
 
 
 def check(module: torch.nn.Module, state: Mapping[str, Any], prefix: str = "", strict: bool = False) -> None:
-    """Raise a ValueError where a state is not one of a module; of its tensors nothing is loaded here.
+    """Raise a ValueError where a state does not fit a module; load no tensor.
 
     :param module: what the state is to be loaded into.
     :param state: tensors by name.
@@ -47,7 +47,7 @@ def check(module: torch.nn.Module, state: Mapping[str, Any], prefix: str = "", s
         if not isinstance(value, Tensor):
             raise ValueError(f"expected a tensor for {name} in the state, got {type(value).__name__}; save it again")
     for name, part in list(_parts(module, prefix)):
-        if isinstance(part, Coded):
+        if isinstance(part, StatePreparer):
             part.prepare_for(found, name)
     needed: set[str] = set()
     known: set[str] = set()

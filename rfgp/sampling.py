@@ -76,7 +76,7 @@ def uniform(shape: Sequence[int], generator: Generator | None = None) -> Tensor:
 
 
 def chi(degrees: float, shape: Sequence[int], generator: Generator | None = None) -> Tensor:
-    """Independent draws from the chi law, the norm of a standard normal vector.
+    """Independent draws from the chi distribution, the norm of a standard normal vector.
 
     :param degrees: the degrees of freedom, a positive number.
     :param shape: the shape of the result.

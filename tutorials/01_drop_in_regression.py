@@ -1,7 +1,7 @@
 # %% [markdown]
 # # One line: regression with random features
 #
-# A Gaussian process with a polynomial kernel is a good model of a smooth curve. The exact model factorises an N x N
+# A Gaussian process with a polynomial kernel is a good model of a smooth curve. The exact model factorizes an N x N
 # matrix, at a cost of N³. **Can we keep the script and lose the cube?**
 #
 # We write an ordinary GPyTorch model, change one line, and look at what the line has done. Then we measure how far the
@@ -57,7 +57,7 @@ exact = Model(x, y, ScaleKernel(PolynomialKernel(power=6)))
 print(rfgp.fit(exact))
 
 # %% [markdown]
-# `rfgp.fit` maximises the log marginal likelihood by L-BFGS, for any GPyTorch `ExactGP`. The usual loop with Adam works
+# `rfgp.fit` maximizes the log marginal likelihood by L-BFGS, for any GPyTorch `ExactGP`. The usual loop with Adam works
 # just as well.
 #
 # ## The one new line
@@ -190,9 +190,9 @@ figure.savefig("drop_in_kl.png")
 #
 # ## Twenty thousand rows, in batches
 #
-# Now the whole data set. The exact kernel matrix would have 400 million entries, 3.2 GB, and its factorisation would
+# Now the whole data set. The exact kernel matrix would have 400 million entries, 3.2 GB, and its factorization would
 # take minutes. `WeightSpaceGP` keeps sums over rows instead, whose size depends on the number of features only. It
-# takes the kernel, likelihood and mean of the small exact model with their learnt parameters. `update` adds rows, and
+# takes the kernel, likelihood and mean of the small exact model with their learned parameters. `update` adds rows, and
 # the result is the same as that of a fit to all of them.
 
 
@@ -262,7 +262,7 @@ figure.savefig("drop_in_streaming.png")
 #
 # - Polynomial and linear kernels, with or without a `ScaleKernel`, are supported so far. Others raise a `ValueError`
 #   that says so.
-# - The parameters were learnt on 1,250 rows. `rfgp.fit(model, x, y)` learns them on all rows for a `WeightSpaceGP`, at
+# - The parameters were learned on 1,250 rows. `rfgp.fit(model, x, y)` learns them on all rows for a `WeightSpaceGP`, at
 #   a cost of N D² for each evaluation. After a change of a kernel parameter the sums are stale; the model raises an
 #   error that asks for a new `fit`.
 # - Kernel and inputs need one dtype. Sums over rows are kept in double precision, also for single-precision features.

@@ -6,7 +6,7 @@
 #
 # The labels of class c become the targets of a regression, with a noise variance that depends on the label: small
 # inside the class, large outside. This is Dirichlet classification (Milios et al., 2018). All classes share one set of
-# random features and one pass over the data; each of them adds the factorisation of one small matrix.
+# random features and one pass over the data; each of them adds the factorization of one small matrix.
 
 # %%
 import itertools
@@ -197,8 +197,8 @@ figure.savefig("dirichlet_digits.png")
 def interval(successes, count):
     """Wilson's interval of about 95 % for a share."""
     share, width = successes / count, 4.0 / count
-    centre, half = (share + width / 2) / (1 + width), (width * share * (1 - share) + width**2 / 4) ** 0.5 / (1 + width)
-    return share, centre - half, centre + half
+    center, half = (share + width / 2) / (1 + width), (width * share * (1 - share) + width**2 / 4) ** 0.5 / (1 + width)
+    return share, center - half, center + half
 
 
 correct = (predicted == y_digits[test]).double()

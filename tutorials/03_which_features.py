@@ -47,13 +47,13 @@ for candidate in rank_methods(kernel, num_features=256, train_inputs=x):
     print(f"{candidate.method:26} {error.relative_error:8.4f}   {source:26} {candidate.operations:9,.0f} operations")
 
 # %% [markdown]
-# The number is the predicted relative Frobenius error, the root of E‖K̂ - K‖² over ‖K‖, diagonal included. Optimised
+# The number is the predicted relative Frobenius error, the root of E‖K̂ - K‖² over ‖K‖, diagonal included. Optimized
 # Maclaurin features lead: at this lengthscale the Gaussian kernel is almost a polynomial of low degree, and the
-# sketches of that degree waste nothing. They are centred for us, which a shift-invariant kernel allows.
+# sketches of that degree waste nothing. They are centered for us, which a shift-invariant kernel allows.
 #
 # These are errors on the data. Away from the data a series that is cut off vanishes, and takes the variance of the
 # posterior with it. `method="auto"` therefore passes over Maclaurin features of the Gaussian kernel, and takes the
-# first of the others, or a cheaper one that is as good within one per cent. Here we stay among the digits, and ask by
+# first of the others, or a cheaper one that is as good within one percent. Here we stay among the digits, and ask by
 # name.
 
 # %%
@@ -152,7 +152,7 @@ ax.legend(frameon=False, ncols=2)
 figure.savefig("which_features_season.png")
 
 # %% [markdown]
-# The trend and the season go on after the last observation, and the band opens. All parameters were learnt through
+# The trend and the season go on after the last observation, and the band opens. All parameters were learned through
 # the features, the period included.
 #
 # ## Short lengthscales in few dimensions
@@ -173,7 +173,7 @@ grid = torch.linspace(-6.0, 6.0, 240)[:, None]
 plain = rfgp.approximate(kernel, 10, method="optimized_maclaurin:real", train_inputs=x_toy, seed=0)
 models = {
     "plain": WeightSpaceGP(plain, likelihood).fit(x_toy, y_toy),
-    "localised": LocalizedMaclaurinGP(kernel, likelihood, 10, centers=grid).fit(x_toy, y_toy),
+    "localized": LocalizedMaclaurinGP(kernel, likelihood, 10, centers=grid).fit(x_toy, y_toy),
 }
 reference = rfgp.diagnostics.exact_posterior(kernel, likelihood, x_toy, y_toy, grid)
 figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.0), sharey=True, layout="constrained")
@@ -187,13 +187,13 @@ for ax, (name, model), color in zip(axes, models.items(), COLORS, strict=False):
         ax.fill_between(grid[:, 0], mean - 2 * deviation, mean + 2 * deviation, color=ink, alpha=0.15, linewidth=0)
     ax.plot(x_toy[:, 0], y_toy, ".", color="#888888", markersize=3)
     ax.set(title=f"{name}: KL to the exact model {divergence:.0f}", xlabel="x", ylim=(-6, 8))
-figure.savefig("which_features_localised.png")
+figure.savefig("which_features_localized.png")
 
 # %% [markdown]
 # Grey and black are the data and the exact model. With ten features the plain model collapses to zero with full
-# confidence where |x| is large; the localised one follows the exact model and returns to the prior. We gave it a centre
+# confidence where |x| is large; the localized one follows the exact model and returns to the prior. We gave it a center
 # per test input here; by default it clusters the training inputs, which is cheaper and as good near the data. It is a
-# method for short lengthscales and noise that is not tiny: with long lengthscales a single centre is better.
+# method for short lengthscales and noise that is not tiny: with long lengthscales a single center is better.
 #
 # **What to remember.** Ask `rank_methods` before you compare by hand. Pass `train_inputs` to `approximate`, and it
 # asks for you, among the methods that last off the data. If the predicted error is large, believe it.

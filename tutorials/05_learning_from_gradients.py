@@ -93,7 +93,7 @@ figure.savefig("gradients_five_points.png")
 # ## How many points are saved?
 #
 # A test function in two, three and five dimensions, gradients by automatic differentiation, and noise of 0.05 on
-# every number. The parameters are learnt from the same observations.
+# every number. The parameters are learned from the same observations.
 
 
 # %%
@@ -112,7 +112,7 @@ def points(num_rows, dim, seed):
     return 3 * torch.rand(num_rows, dim, generator=torch.Generator().manual_seed(seed)) - 1.5
 
 
-def learnt(kind, num_rows, dim, num_features, seed=0):
+def learned(kind, num_rows, dim, num_features, seed=0):
     """A model of noisy observations, with parameters from the evidence."""
     x = points(num_rows, dim, seed)
     exact = with_gradient(x)
@@ -136,7 +136,7 @@ for ax, dim in zip(axes[0], dims, strict=True):
         errors = torch.zeros(len(counts), repeats)
         for i, count in enumerate(counts):
             for seed in range(repeats):
-                model = learnt(kind, count, dim, num_features, seed)
+                model = learned(kind, count, dim, num_features, seed)
                 errors[i, seed] = (model.posterior(place).mean[:, 0] - truth[:, 0]).square().mean().sqrt()
         ax.plot(counts, errors, "o", color=color, alpha=0.4, markersize=4, markeredgewidth=0)
         ax.plot(counts, errors.median(-1).values, "o-", color=color, linewidth=1.8, label=kind)
@@ -211,9 +211,9 @@ axes[3].legend(frameon=False)
 figure.savefig("gradients_predicted.png")
 
 # %% [markdown]
-# Every derivative costs accuracy, and the intervals say how much: 97, 98 and 97 per cent of the truth are in
-# intervals that promise 95. That needs more features than learning the parameters does. With the 256 that we learnt
-# with, it was 86 to 89 per cent: **too few features are too sure of themselves**, about derivatives as about values.
+# Every derivative costs accuracy, and the intervals say how much: 97, 98 and 97 percent of the truth are in
+# intervals that promise 95. That needs more features than learning the parameters does. With the 256 that we learned
+# with, it was 86 to 89 percent: **too few features are too sure of themselves**, about derivatives as about values.
 #
 # ## A differential equation is data
 #
@@ -306,7 +306,7 @@ figure.savefig("gradients_poisson.png")
 # %% [markdown]
 # From 20 to 80 points the error falls a hundredfold, from 0.039 to 0.0004, and then more slowly, as it nears the
 # accuracy to which we take the equations. With 20 points the intervals are too narrow, since the parameters are
-# learnt from the same few equations; with more they are safe. Other kernels must be smooth enough: a `MaternKernel`
+# learned from the same few equations; with more they are safe. Other kernels must be smooth enough: a `MaternKernel`
 # with nu = 5/2 has a Laplacian, and one with nu = 3/2 is refused.
 #
 # ## Many gradients
@@ -318,7 +318,7 @@ dim, num_rows = 5, 500 if SHORT else 20_000
 x = points(num_rows, dim, seed=1)
 y = with_gradient(x)
 y = y + 0.05 * torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
-few = learnt("values and gradients", 100, dim, num_features)  # parameters from a hundred points
+few = learned("values and gradients", 100, dim, num_features)  # parameters from a hundred points
 kernel = rfgp.approximate(few.covar_module.exact_kernel, 4 * num_features, input_dim=dim, seed=1)
 start = time.perf_counter()
 model = WeightSpaceGP(kernel, few.likelihood).fit(x, y)

@@ -95,7 +95,7 @@ few, many, evaluations = (32, 64, 10) if SHORT else (128, 512, 40)
 
 
 def predicted(kernel, likelihood, inputs, targets):
-    """Parameters learnt with few features; mean and deviation of noisy predictions with many."""
+    """Parameters learned with few features; mean and deviation of noisy predictions with many."""
     learner = WeightSpaceGP(rfgp.approximate(kernel, few, input_dim=1, seed=0), likelihood)
     summary = rfgp.fit(learner, inputs, targets, max_evaluations=evaluations)
     with torch.no_grad():
@@ -115,7 +115,7 @@ single = [torch.stack(values, dim=-1) for values in zip(*map(alone, range(len(GA
 # ## All at once
 #
 # GPyTorch's `MultitaskKernel` is the same kernel in time, multiplied by a covariance of the eight outputs, which is
-# learnt. Nothing else changes: the targets are a table with NaN in it.
+# learned. Nothing else changes: the targets are a table with NaN in it.
 
 # %%
 torch.manual_seed(0)  # the covariance of the outputs starts from random numbers
@@ -184,7 +184,7 @@ for name, (nlpd, rmse, inside) in table.items():
 # 1.02. Both bands hold about nine values in ten, where 95 in a hundred would be honest; most of what is outside is at
 # vali2.
 #
-# ## What has it learnt?
+# ## What has it learned?
 #
 # The covariance of the outputs, scaled to correlations, beside the correlations of all flows, of which the model has
 # seen four fifths.
@@ -197,9 +197,9 @@ def correlation(matrix):
 
 
 with torch.no_grad():
-    learnt = correlation(kernel.task_covar_module.covar_matrix.to_dense())
+    learned = correlation(kernel.task_covar_module.covar_matrix.to_dense())
 figure, axes = plt.subplots(1, 3, figsize=(11.0, 3.6), layout="constrained", width_ratios=(1.0, 1.0, 1.2))
-panels = {"learnt covariance of the rivers": learnt, "correlation of all flows": torch.corrcoef(logarithm.mT)}
+panels = {"learned covariance of the rivers": learned, "correlation of all flows": torch.corrcoef(logarithm.mT)}
 for ax, (title, matrix) in zip(axes, panels.items(), strict=False):
     image = ax.imshow(matrix, cmap="RdBu_r", vmin=-1.0, vmax=1.0)
     ax.set_xticks(range(len(names)), names, rotation=90)

@@ -52,18 +52,18 @@ def random_maclaurin(
     _checks.generator(generator)
     _checks.choice("form", form, FORMS)
     unit = 2 if form == "ctr" else 1
-    draws = _checks.positive_integer("num_features", num_features) // unit
-    if draws == 0:
+    num_draws = _checks.positive_integer("num_features", num_features) // unit
+    if num_draws == 0:
         raise ValueError(f"expected at least {unit} features for {form}, got {num_features}; use more")
-    law = torch.where(values > 0, ratio ** -(torch.arange(len(values), dtype=torch.float64) + 1.0), 0.0)
-    law = law / law.sum()
+    probabilities = torch.where(values > 0, ratio ** -(torch.arange(len(values), dtype=torch.float64) + 1.0), 0.0)
+    probabilities = probabilities / probabilities.sum()
     counts = torch.zeros(len(values), dtype=torch.int64)
     while not bool(counts[1:].any()):
-        drawn = torch.multinomial(law, draws, replacement=True, generator=generator)
+        drawn = torch.multinomial(probabilities, num_draws, replacement=True, generator=generator)
         counts = torch.bincount(drawn, minlength=len(values))
-    only_constants = law[0] ** draws
-    expected = draws * law
-    expected[0] -= draws * only_constants
+    only_constants = probabilities[0] ** num_draws
+    expected = num_draws * probabilities
+    expected[0] -= num_draws * only_constants
     columns = {n: unit * int(counts[n]) for n in range(1, len(values)) if counts[n]}
     maps = sketches(columns, input_dim, sketch, form, generator, dtype, real_linear=False)
     importance = torch.where(counts > 0, counts * (1.0 - only_constants) / expected, 0.0)

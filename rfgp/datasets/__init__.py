@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import _checks
 from .base import Dataset
-from .catalogue import LOADERS
+from .catalog import LOADERS
 from .table import read_table
 from .wind import WindField, WindWindow, load_wind
 

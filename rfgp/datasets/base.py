@@ -32,7 +32,7 @@ class Dataset:
     :param x_test: test inputs (M, d).
     :param y_test: test targets (M,), or (M, T).
     :param task: "classification" or "regression".
-    :param num_classes: the number of classes, None for regression.
+    :param num_classes: the number of classes; None for regression.
     :param provenance: where the data come from.
     :param licence: the terms of use.
     :param scaling: the scaling that suits the inputs: "standardize" for columns in units of their own, "unit" (rows of

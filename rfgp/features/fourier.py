@@ -41,16 +41,16 @@ class RandomFourier(FeatureMap):
 
     :param input_dim: the number of columns d of the inputs.
     :param num_features: the number of columns D that come out; even for the real map.
-    :param spectrum: the law of the frequencies: Matern(nu), RationalQuadratic(), Laplace(), HyperbolicSecant(),
-        SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of measure, PowerWeighted() or
-        WidenedGaussian(); default: Gaussian().
+    :param spectrum: the spectral density of the frequencies: Matern(nu), RationalQuadratic(), Laplace(),
+        HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of measure,
+        PowerWeighted() or WidenedGaussian(); default: Gaussian().
     :param structure: "independent" frequencies; "orthogonal" ones in blocks of d, with independent norms of the right
-        law (isotropic spectra only); or "hadamard": three Hadamard transforms with random signs per block, which is
-        faster for large d and biased for small d, so that the target is approximate.
+        distribution (isotropic spectra only); or "hadamard": three Hadamard transforms with random signs per block,
+        which is faster for large d and biased for small d, so that the target is approximate.
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights.
     :param dtype: the dtype of the weights; default: PyTorch's default dtype.
-    :raises ValueError: for an odd width of the real map, another structure, or one for a law that is not isotropic.
+    :raises ValueError: for an odd width of the real map, an unknown structure, or a spectrum that does not allow it.
 
     Source: T 2.1, Eq. 2.4 (Rahimi and Recht, 2007); Yu et al. (2016) for orthogonal frequencies.
 

@@ -31,7 +31,7 @@ class ProductSketch(PolynomialSketch):
     :param is_complex: whether weights and features are complex.
     :param generator: a CPU generator for the weights.
     :param dtype: the dtype of the weights; default: PyTorch's default dtype.
-    :raises ValueError: for a degree, width or law that does not exist.
+    :raises ValueError: for an invalid degree, width or distribution.
 
     Source: T Eq. 3.4, 3.10 and Table 4.1 (Kar and Karnick, 2012).
 

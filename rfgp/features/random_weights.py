@@ -15,7 +15,7 @@ from .. import _checks, _state
 
 
 class RandomWeights(torch.nn.Module, abc.ABC):
-    """A module with random weights in its buffers: it draws, counts and loads them, from the states of its equals."""
+    """A module with random weights in its buffers, which it can draw anew and load; it refuses states of other maps."""
 
     input_dim: int
     num_features: int
@@ -51,15 +51,15 @@ class RandomWeights(torch.nn.Module, abc.ABC):
 
     @property
     def description(self) -> str:
-        """Kind, sizes and settings of the map and its parts, without the weights: a state fits maps that share it."""
+        """Class, sizes and settings of the map and its parts, without the weights; a loaded state has to match it."""
         maps = [(name, part) for name, part in self.named_modules() if isinstance(part, RandomWeights)]
         texts = [f"{name} {type(part).__name__}({part.extra_repr()})" for name, part in maps]
         return re.sub(r" at 0x[0-9a-f]+", "", "; ".join(texts))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As for every module, but all or nothing.
+        """Load a state as torch modules do; on an error the module stays as it was.
 
-        :raises ValueError: for the state of another map; this one stays as it was.
+        :raises ValueError: for the state of another map.
         """
         _state.check(self, state_dict, strict=strict)
         return super().load_state_dict(state_dict, strict, assign)
@@ -83,16 +83,16 @@ class RandomWeights(torch.nn.Module, abc.ABC):
         )
 
     def get_extra_state(self) -> Tensor:
-        """What a state has to agree in: the numbers of columns that go in and come out, and a code of the rest."""
+        """The numbers of columns of inputs and features, and the code of :attr:`description`."""
         return torch.tensor([self.input_dim, self.num_features, _state.code(self.description)])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Nothing is left to do where ``prepare_for`` has found the same."""
+        """Do nothing: :meth:`prepare_for` has compared the code."""
 
 
 @contextmanager
 def weights_kept_on_error(module: torch.nn.Module) -> Iterator[None]:
-    """Where anything is raised, also an interrupt, give all maps inside a module back the weights that they had."""
+    """Restore the weights of all maps inside a module where anything is raised, an interrupt included."""
     maps = [part for part in module.modules() if isinstance(part, RandomWeights)]
     before = [(part, part._own_version, {n: b.clone() for n, b in part.named_buffers(recurse=False)}) for part in maps]
     try:

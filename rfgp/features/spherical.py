@@ -21,9 +21,9 @@ class SphericalFourier(RandomFourier):
     .. math:: \hat k(\|x - y\|) \approx \Big(1 - \frac{\|x - y\|^2}{a^2}\Big)^p = (\nu + \gamma x^\top y)^p, \qquad
         \nu = 1 - \frac 2 {a^2}, \quad \gamma = \frac 2 {a^2}
 
-    The spectral law is fitted by non-negative least squares, once for every (degree, a, dimension). ``target`` is the
-    isotropic kernel, which the features estimate without bias; ``fit_error`` says how far that is from the polynomial
-    one. The fit is the better the larger the degree and the smaller the dimension.
+    The spectral density is fitted by non-negative least squares, once for every (degree, a, dimension). ``target`` is
+    the isotropic kernel, which the features estimate without bias; ``fit_error`` says how far that is from the
+    polynomial one. The fit improves with the degree, and worsens with the dimension.
 
     :param input_dim: the number of columns d of the inputs.
     :param num_features: the number of columns D that come out; even for the real map.

@@ -1,4 +1,4 @@
-"""The one way from rows to predictions: noise models, additive statistics, normal equations, posterior, covariance."""
+"""Inference in weight space: noise models, additive statistics, normal equations, posteriors and covariances."""
 
 from .accumulation import ScalarFeatures, accumulate
 from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual

@@ -17,7 +17,7 @@ from .statistics import GramStatistics
 
 
 class ScalarFeatures(Protocol):
-    """What has scalar features: a kernel made by :func:`rfgp.approximate`."""
+    """The protocol of kernels with scalar features, such as those made by :func:`rfgp.approximate`."""
 
     @property
     def is_complex(self) -> bool:
@@ -38,7 +38,7 @@ def accumulate(
     product_dtype: torch.dtype,
     known: GramStatistics | None = None,
 ) -> GramStatistics:
-    """The statistics of known rows and new ones, chunk by chunk.
+    """Sum the statistics of rows in chunks, and add them to known ones.
 
     Where the features need gradients every chunk is checkpointed: its features are computed again on the way back, so
     that memory does not grow with the number of rows.

@@ -106,10 +106,10 @@ class WeightSpaceCovariance(LinearOperator):
 
 
 class CovariancePlusResidual(AddedDiagLinearOperator):
-    """A posterior covariance and independent variances of the points, whose samples are those of the two together.
+    """The sum of a posterior covariance and a diagonal of residual variances.
 
     :param covariance: the posterior covariance of the features.
-    :param residual: a DiagLinearOperator of what the features lack.
+    :param residual: a DiagLinearOperator of the variances that the features lack.
     """
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
@@ -119,7 +119,7 @@ class CovariancePlusResidual(AddedDiagLinearOperator):
 
 
 def plus_residual(covariance: LinearOperator, residual: Tensor | None) -> LinearOperator:
-    """A posterior covariance with the variance that the features lack of the kernel's on its diagonal.
+    """Add the variances that truncated features lack to the diagonal of a posterior covariance.
 
     :param covariance: (..., N, N).
     :param residual: broadcasts to (..., N), not negative; default: nothing is added.

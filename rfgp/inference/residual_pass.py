@@ -22,7 +22,7 @@ from .system import WeightSystem
 
 
 class TrainingRows(NamedTuple):
-    """The rows that statistics were computed from: inputs, targets (NaN where missing), and what they added."""
+    """The rows behind some statistics: inputs, targets (NaN where missing), and their weights and groups."""
 
     x: Tensor
     y: Tensor

@@ -12,7 +12,7 @@ from .. import linalg
 
 
 class Rows(NamedTuple):
-    """What a batch of rows adds to the statistics beside its features.
+    """Targets, weights and groups of a batch of rows: all that statistics need beside the features.
 
     A row belongs to one group of rows with equal precision, or to all of them: where the weights (and log noises) are
     matrices (..., N, G) a row is in every group in which its weight is not zero.

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Group(NamedTuple):
-    r"""Rows with one precision :math:`S_g^{-1}` of their outputs.
+    r"""The Gram matrix of rows that share one precision :math:`S_g^{-1}` of their outputs.
 
     :param precision: :math:`S_g^{-1}`, (..., T, T).
     :param gram: :math:`\Psi_g^H \Psi_g`, (..., n, n), of scalar features.
@@ -19,7 +19,7 @@ class Group(NamedTuple):
 
 
 class WeightedSums(NamedTuple):
-    r"""Residuals r of T outputs in all groups of rows, in double precision.
+    r"""Weighted sums over the residuals r of T outputs, from which the posterior follows, in float64.
 
     :param groups: the rows by the precision of their outputs.
     :param cross: :math:`\sum_g \Psi_g^H R_g S_g^{-1}`, (..., n, T, S), for S right-hand sides.

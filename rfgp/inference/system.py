@@ -16,7 +16,7 @@ from .sums import WeightedSums
 
 
 class WeightSystem:
-    r"""The posterior :math:`N(m, B^{-1})` of the weights of T outputs.
+    r"""The normal equations of the weights of T outputs, with the posterior :math:`N(m, B^{-1})`.
 
     .. math:: B = I + \sum_g F_g^H (I \otimes S_g^{-1}) F_g, \qquad
         m = B^{-1} \sum_g F_g^H (I \otimes S_g^{-1}) r_g

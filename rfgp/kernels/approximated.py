@@ -1,4 +1,4 @@
-"""An exact kernel in, a kernel with random features out, once it is said how methods are chosen."""
+"""Approximation of exact kernels by kernels with random features."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from .. import _checks
 from ..features import FeatureMap
 from .family import family, unsupported
-from .like import like_tensor
 from .method import Method
+from .reference_tensor import reference_tensor
 from .request import Request
 
 
@@ -28,10 +28,10 @@ def approximated(
     seed: int | None = None,
     choose: Callable[[Kernel, int, Tensor], str],
 ) -> Any:
-    """What :func:`rfgp.approximate` returns, with methods chosen by a function of the caller.
+    """Approximate a kernel as :func:`rfgp.approximate` does, with a function that chooses the methods.
 
-    :param kernel: see there, as for all others.
-    :param choose: names the method for a part with random features, their number, and the full inputs of the part.
+    :param choose: takes a part of the kernel, its number of features and its full inputs, and returns a method's name.
+    The other parameters are those of :func:`rfgp.approximate`.
     """
     width = _checks.positive_integer("num_features", num_features)
     if not isinstance(kernel, Kernel):
@@ -45,7 +45,7 @@ def approximated(
         width,
         input_dim,
         train_inputs,
-        like_tensor(kernel, train_inputs),
+        reference_tensor(kernel, train_inputs),
         itertools.count(int(torch.randint(0, 2**31 - 1, ())) if seed is None else _checks.seed(seed)),
         choose,
         method=None if isinstance(method, FeatureMap) or method == "auto" else Method.parse(method),
@@ -55,10 +55,11 @@ def approximated(
 
 
 def with_features(kernel: Kernel) -> Any:
-    """The kernel itself, with GPyTorch compositions around kernels with features replaced by ones that keep these.
+    """Replace GPyTorch's compositions of approximated kernels by those of rfgp, which keep the features.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, or a ScaleKernel, AdditiveKernel or MultitaskKernel
-        of such.
+        of such kernels.
+    :returns: a :class:`RandomFeatureKernel` with the same parameters.
     :raises ValueError: where there are no features inside.
     """
     return family(kernel).with_features()

@@ -1,4 +1,4 @@
-"""Kernels that say what is wrong with their inputs before GPyTorch trips over them."""
+"""Kernels that check their inputs before GPyTorch uses them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import _checks
 
 
 class CheckedKernel:
-    """What comes before GPyTorch's Kernel among the bases of a kernel, so that calls are checked first."""
+    """A base class that comes before GPyTorch's Kernel, and checks the inputs of every call."""
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """The kernel of x1 (..., N, d) and x2 (..., M, d), as GPyTorch gives it; (N,) stands for a single column.

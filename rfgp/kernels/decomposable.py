@@ -11,13 +11,13 @@ from .checked import CheckedKernel
 
 
 class DecomposableKernel(CheckedKernel, MultitaskKernel):
-    r"""A MultitaskKernel with any covariance of the outputs in place of an IndexKernel.
+    r"""A separable kernel of several outputs: a MultitaskKernel with any covariance of the outputs.
 
     .. math:: K(x, y) = k(x, y)\, \Gamma
 
     :param data_covar_module: the scalar kernel k.
-    :param task_covar_module: what has :math:`\Gamma` (T, T) as ``covar_matrix``: a :class:`GraphLaplacianCovariance`,
-        a :class:`ConstantCovariance` or a GPyTorch IndexKernel.
+    :param task_covar_module: a module with :math:`\Gamma` (T, T) as ``covar_matrix``: a
+        :class:`GraphLaplacianCovariance`, a :class:`ConstantCovariance` or a GPyTorch IndexKernel.
 
     Source: B 3.2.1.
 

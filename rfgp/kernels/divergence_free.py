@@ -14,11 +14,11 @@ from .operator_valued import OperatorValuedKernel
 
 
 class DivergenceFreeKernel(OperatorValuedKernel):
-    r"""A kernel of vector fields of which every sample has no divergence.
+    r"""The kernel of divergence-free vector fields: every sample is a field without divergence.
 
     .. math:: K(x, y) = (\nabla \nabla^\top - I \Delta)\, k(\tau), \qquad b(w) = \|w\|\, U(w)
 
-    The d - 1 columns of U(w) are an orthonormal basis of what is orthogonal to w, so that
+    The d - 1 columns of U(w) are an orthonormal basis of the complement of w, so that
     :math:`b b^\top = \|w\|^2 I - w w^\top`. In the plane the field is :math:`(\partial_2 s, -\partial_1 s)` for a
     streamfunction s with kernel k.
 

@@ -1,4 +1,4 @@
-"""What is known about every kind of exact kernel as a part of a tree of kernels, and the register of these kinds."""
+"""Families: how each class of exact kernels is approximated, and the registry of families by kernel class."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from .request import Request
 
 
 class Family(abc.ABC):
-    """The answers of one kind of kernel to all that :func:`rfgp.approximate` asks of the parts of a tree.
+    """How one class of exact kernels is approximated: the base class of what :func:`approximates` registers.
 
     :param kernel: the exact kernel.
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
-    """Attributes of the kernel that are neither tensors nor parts, and that a state has to agree in."""
+    """Names of attributes of the kernel, other than tensors and parts, that a loaded state has to match."""
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
 
     @abc.abstractmethod
     def approximate(self, request: Request) -> Any:
-        """The kernel with random features that share the parameters of this one.
+        """The kernel with random features, which shares the parameters of the exact one.
 
         :raises ValueError: where the kernel has no such features.
         """
 
     def applicable(self, input_dim: int) -> tuple[Method, ...] | None:
-        """The methods, with their real forms, that suit all open parts; None where there is nothing to choose.
+        """The methods, in real forms, that suit every part whose method is open; None for exact kernels.
 
         :param input_dim: the number of columns of the full inputs.
         """
@@ -42,12 +42,12 @@ class Family(abc.ABC):
         return self._applicable(input_dim if dims is None else dims.numel())
 
     def _applicable(self, input_dim: int) -> tuple[Method, ...] | None:
-        """The same for the number of columns that ``active_dims`` leave."""
+        """:meth:`applicable` for the number of columns that ``active_dims`` select."""
         return None
 
     @property
     def mixes_methods(self) -> bool:
-        """Whether there are parts, which may have methods of their own."""
+        """Whether the kernel consists of parts with possibly different methods."""
         return False
 
     @property
@@ -56,13 +56,13 @@ class Family(abc.ABC):
         return True
 
     @property
-    def numbers_tasks(self) -> bool:
-        """Whether inputs are numbers of tasks, whose columns come on top of the number of features of a product."""
+    def has_task_indices(self) -> bool:
+        """Whether inputs are task indices. Their features multiply the number of features of a product."""
         return False
 
     @property
-    def is_ready(self) -> bool:
-        """Whether the kernel has features already, of a width of its own."""
+    def is_approximated(self) -> bool:
+        """Whether the kernel is approximated already, with its own number of features."""
         return False
 
     def exact_columns(self, request: Request) -> int | None:
@@ -70,19 +70,19 @@ class Family(abc.ABC):
         return None
 
     def has_pairs(self, request: Request) -> bool:
-        """Whether features that approximate the kernel come in pairs, or may do so."""
+        """Whether the number of features may have to be even, since columns come in pairs."""
         return False
 
     def truncates(self, method: Method) -> bool:
-        """Whether a method leaves out the tail of the series of a part, so that features fail off the data."""
+        """Whether a method truncates an infinite series, so that features vanish far from the data."""
         return False
 
     def columnwise_method(self, request: Request) -> Method | None:
-        """The method for a factor of a product whose single columns are without bias, or None where there is none."""
+        """The method for a factor of an element-wise product, with unbiased columns; None where there is none."""
         return None
 
     def own_method(self, request: Request) -> Method | None:
-        """The method asked for, or None for a factor that has no such method."""
+        """The requested method, or None where the kernel does not have it."""
         return request.method
 
     @property
@@ -92,7 +92,7 @@ class Family(abc.ABC):
 
     @property
     def measure_kernel(self) -> Kernel | None:
-        """The scalar kernel whose measure the frequencies of a field have, and may share with others; None for none."""
+        """The scalar kernel of an operator-valued kernel, whose spectral density others may share; else None."""
         return None
 
     def terms(self) -> list[Any]:
@@ -100,11 +100,11 @@ class Family(abc.ABC):
         return [self.kernel]
 
     def products(self) -> list[list[Any]]:
-        """The factors of the products whose sum is the kernel, once everything is multiplied out."""
+        """The kernel as a sum of products, multiplied out: the factors of every product."""
         return [[self.kernel]]
 
     def with_features(self) -> Any:
-        """The kernel itself, with GPyTorch's compositions around kernels with features replaced by ours.
+        """The kernel, with GPyTorch's compositions of approximated kernels replaced by those of rfgp.
 
         :raises ValueError: where there are no features inside.
         """
@@ -118,14 +118,15 @@ FAMILIES: dict[type[Kernel], type[Family]] = {}
 
 
 def approximates(*kernels: type[Kernel]) -> Callable[[type[Family]], type[Family]]:
-    """Register a family for exact kernels, so that :func:`rfgp.approximate` and all that builds on it know them.
+    """Register a family for classes of exact kernels, which :func:`rfgp.approximate` then accepts.
 
-    A subclass of a registered kernel has the family of that one, as long as it has the same values. One that overrides
-    ``forward``, ``__call__``, ``covar_dist``, ``num_outputs_per_input`` or ``outputscale`` is another kernel, and is
-    refused until it is registered itself. Abstract kernels are contracts, whose subclasses define these.
+    A subclass of a registered kernel inherits its family. A subclass that overrides ``forward``, ``__call__``,
+    ``covar_dist``, ``num_outputs_per_input`` or ``outputscale`` is a different kernel, and has to be registered itself,
+    unless its base is abstract.
 
     :param kernels: classes of GPyTorch kernels.
-    :raises ValueError: for what is no class of kernels.
+    :returns: a decorator of the :class:`Family`.
+    :raises ValueError: for anything that is no kernel class.
 
     >>> import gpytorch, math, rfgp, torch
     >>> from rfgp.kernels import approximates
@@ -152,9 +153,10 @@ def approximates(*kernels: type[Kernel]) -> Callable[[type[Family]], type[Family
 
 
 def family(kernel: Any) -> Family:
-    """The family of a kernel: of its class, or of the nearest of its bases that has one.
+    """The family registered for the class of a kernel, or for its nearest registered base class.
 
-    :raises ValueError: where there is none, with the kernels that have one.
+    :param kernel: an exact kernel, or an approximated one.
+    :raises ValueError: where no family is registered; the message lists the kernels that have one.
     """
     for base in type(kernel).__mro__:
         if base in FAMILIES:
@@ -175,7 +177,7 @@ _VALUES = ("forward", "__call__", "covar_dist", "num_outputs_per_input", "output
 
 
 def _changed(kernel: type, base: type[Kernel]) -> str:
-    """What of the values of a base a class overrides, so that it is another kernel; empty where there is nothing."""
+    """The names of the methods of a base, among those that define the kernel's values, that a class overrides."""
     if kernel is base or inspect.isabstract(base):
         return ""
     between = [cls for cls in kernel.__mro__[: kernel.__mro__.index(base)] if cls is not CheckedKernel]

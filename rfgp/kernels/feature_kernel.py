@@ -16,12 +16,12 @@ from ..features import FeatureMap
 from ..inference import OutputFactor
 from ..operators import Operator
 from .family import settings
-from .like import like_tensor
 from .map_family import MapFamily, map_family
 from .map_holder import MapHolder
 from .operator_valued import without_dims
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .recipe import MapRecipe
+from .reference_tensor import reference_tensor
 
 
 class FeatureKernel(MapHolder, RandomFeatureKernel):
@@ -63,12 +63,12 @@ class FeatureKernel(MapHolder, RandomFeatureKernel):
 
     @property
     def family(self) -> MapFamily:
-        """What the family of the base kernel knows about its maps."""
+        """The family of the base kernel."""
         return map_family(self.base_kernel)
 
     @property
     def has_unbiased_columns(self) -> bool:
-        """Whether every column of the map alone estimates the kernel without bias."""
+        """Whether every single column of the map is an unbiased estimate of the kernel."""
         return self.feature_map is not None and self.feature_map.has_unbiased_columns
 
     @property
@@ -107,7 +107,7 @@ class FeatureKernel(MapHolder, RandomFeatureKernel):
         return self.family.scale(feature_map) * planes
 
     def map_inputs(self, x: Tensor) -> Tensor:
-        """What the map is fed with for selected inputs (..., N, d): centered, and scaled by the parameters."""
+        """The inputs of the map for selected inputs (..., N, d): centered, and scaled by the hyperparameters."""
         feature_map = self._map(x)
         _checks.inputs(x, feature_map.input_dim - self.family.extra_columns(feature_map))
         return self.family.batched_inputs(feature_map, self._centered(x))
@@ -131,13 +131,13 @@ class FeatureKernel(MapHolder, RandomFeatureKernel):
         return self.family.has_output_factor
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
-        """One, of shape (1, 1), or the factor that the frequencies of the map have for an operator-valued kernel."""
+        """The factor of an operator-valued kernel at the map's frequencies; [[1]] for scalar kernels."""
         if not self.has_output_factor:
             return super().output_factor(operator)
         return self.family.output_factor(self.made_map(), operator)
 
     def _map(self, x: Tensor) -> FeatureMap:
-        like = like_tensor(self, x)
+        like = reference_tensor(self, x)
         _checks.same_kind(_checks.inputs(x), like, "x", "the kernel")
         return self._build(x.shape[-1], like) if self.feature_map is None else self.feature_map
 
@@ -167,13 +167,13 @@ class FeatureKernel(MapHolder, RandomFeatureKernel):
 
     @property
     def description(self) -> str:
-        """Kind and settings of the base kernel; the map describes itself."""
+        """Class and settings of the base kernel; the map has its own description."""
         kernels = [(n, part) for n, part in self.base_kernel.named_modules(remove_duplicate=False)]
         texts = [f"{name} {_described(part)}" for name, part in kernels if isinstance(part, Kernel)]
         return f"{type(self).__name__}({'; '.join(texts).strip()})"
 
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
-        """Have a map where the state has one, and none where it has none.
+        """Make a map where the state has one, and drop it where the state has none.
 
         :raises ValueError: for the state of another kernel, or where there is no recipe for its map.
         """
@@ -183,7 +183,7 @@ class FeatureKernel(MapHolder, RandomFeatureKernel):
         if saved is None:
             return
         center = state.get(f"{prefix}center")
-        self.center = None if center is None else like_tensor(self.base_kernel).new_empty(center.shape)
+        self.center = None if center is None else reference_tensor(self.base_kernel).new_empty(center.shape)
         if bool(weights) == (self.feature_map is not None):
             return
         if self.recipe is None:
@@ -200,11 +200,11 @@ class FeatureKernel(MapHolder, RandomFeatureKernel):
         trained = copy.deepcopy(self.base_kernel)  # a map may depend on the parameters that it is made with
         _state.check(trained, values)
         trained.load_state_dict(values, strict=False)
-        made = self._build(int(saved[1]), like_tensor(self.base_kernel, like), map_family(trained))
+        made = self._build(int(saved[1]), reference_tensor(self.base_kernel, like), map_family(trained))
         made.prepare_for(state, f"{prefix}feature_map.")
 
     def get_extra_state(self) -> Tensor:
-        """A code of what a state has to agree in, and the number of input columns; zero before the first inputs."""
+        """The code of :attr:`description`, and the number of input columns, zero before the first call."""
         made = self.feature_map
         columns = 0 if made is None else made.input_dim - self.family.extra_columns(made)
         return torch.tensor([_state.code(self.description), columns])

@@ -39,11 +39,11 @@ def _scaled_residual(operator: FeatureLinearOperator, scale: Tensor) -> Tensor |
 
 
 class FeatureLinearOperator(LowRankRootLinearOperator):
-    r"""The kernel matrix :math:`\Phi \Phi^\top` of real features, whose sum with a diagonal is solved in float64.
+    r"""The kernel matrix :math:`\Phi \Phi^\top` of real features; sums with a diagonal are solved in float64.
 
     :param root: the features, (..., N, D).
-    :param residual: makes the variance (..., N) that the features lack of the kernel's, where
-        predictions ask for it; default: nothing. Scaling keeps it; parts of the matrix do not have it.
+    :param residual: returns the prior variance (..., N) that truncated features lack, for predictions; default: none.
+        Scaling keeps it; parts of the matrix do not have it.
     """
 
     def __init__(self, root: Tensor | LinearOperator, residual: Callable[[], Tensor | None] | None = None) -> None:
@@ -51,11 +51,11 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         self._residual = residual
 
     def evaluate_kernel(self) -> FeatureLinearOperator:
-        """The operator itself, in which nothing is lazy."""
+        """The operator itself, which is evaluated already."""
         return self
 
     def residual_variance(self) -> Tensor | None:
-        """The variance that the features lack, (..., N); None for nothing. It is no part of the matrix."""
+        """The variance that the features lack, (..., N), or None. It is no part of the matrix."""
         return None if self._residual is None else self._residual()
 
     def parts(self) -> tuple[Tensor, OutputFactor]:

@@ -19,7 +19,7 @@ class HelmholtzKernel(CheckedKernel, AdditiveKernel):
 
     Its two parts are predicted by the operators CurlFreePart and DivergenceFreePart. With one and the same base kernel
     for both, they share its lengthscale, and features of one measure serve the sum. Share it unless the data tell the
-    parts apart: a gradient with a long lengthscale of its own looks like a uniform flow, and may take what is not its.
+    parts apart: a gradient with its own long lengthscale resembles a uniform flow, and may absorb the other part.
 
     :param curl_free_base: the kernel of the potential: an RBFKernel, or a MaternKernel with nu 3/2 or 5/2.
     :param divergence_free_base: that of the other part; default: a copy of the first.

@@ -1,4 +1,4 @@
-"""What a family of exact kernels knows about its feature maps."""
+"""Families of kernels with feature maps of their own."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .request import Request
 
 
 class MapFamily(Family):
-    """A family of kernels with feature maps of their own: which there are, how they are made and what they are fed."""
+    """A family of kernels with feature maps: their methods, how maps are built, and the inputs that maps take."""
 
     default: ClassVar[str]
-    """The method where nothing is known about the inputs."""
+    """The method without training inputs."""
     in_products: ClassVar[str | None] = None
-    """The method whose single columns are without bias, or None where there is none."""
+    """The method whose every column is unbiased, for element-wise products; None where there is none."""
     is_shift_invariant: ClassVar[bool] = False
-    """Whether the kernel stays the same where a point is subtracted from all inputs."""
+    """Whether the kernel is shift-invariant."""
     truncated: ClassVar[tuple[str, ...]] = ()
-    """Methods that leave out the tail of a series that does not end, so that features cannot follow it off the data."""
+    """Methods that truncate an infinite series, whose features vanish far from the data."""
     is_ranked: ClassVar[bool] = True
-    """Whether the method is chosen by predicted errors where training inputs are known."""
+    """Whether training inputs, where given, choose the method by predicted errors."""
     has_output_factor: ClassVar[bool] = False
     """Whether the kernel is operator-valued."""
 

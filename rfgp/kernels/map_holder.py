@@ -1,4 +1,4 @@
-"""Kernels whose feature map is made at the first call, and what they go back to where that call fails."""
+"""Kernels whose feature map is made at the first call, and undone where that call fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..features import FeatureMap
 
 
 class MapHolder:
-    """A kernel with a feature map of its own, or none yet."""
+    """A kernel with a feature map, which may not be made yet."""
 
     feature_map: FeatureMap | None
     center: Tensor | None
@@ -34,7 +34,7 @@ def map_holders(module: torch.nn.Module) -> list[MapHolder]:
 
 @contextmanager
 def maps_kept_on_error(module: torch.nn.Module) -> Iterator[None]:
-    """Where anything is raised, also an interrupt, give the kernels inside back the maps that they had, or none."""
+    """Restore the maps of the kernels inside a module where anything is raised, an interrupt included."""
     before = [(part, part.feature_map, part.center) for part in map_holders(module)]
     try:
         yield

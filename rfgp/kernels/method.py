@@ -35,7 +35,7 @@ _REAL = ("optical", "linear", "series")
 
 @dataclass(frozen=True)
 class Method:
-    """How features are made: the name of a method, and the form in which its columns come out.
+    """A feature method: the name of a map, and the form of its columns.
 
     :param name: a name in METHODS.
     :param form: "real", "complex" or "ctr".

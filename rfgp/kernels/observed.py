@@ -16,7 +16,7 @@ from .scale import with_scale_of
 
 
 class LinearlyObservedKernel(OperatorValuedKernel):
-    r"""The kernel of what linear operators with constant coefficients make of a Gaussian process.
+    r"""The kernel of linear operators with constant coefficients applied to a Gaussian process.
 
     .. math:: K(x, y) = \mathcal L_x \mathcal L_y^\top k(x, y), \qquad b(w) = S(w)\, b_k(w)
 

@@ -23,8 +23,8 @@ class OperatorValuedKernel(CheckedKernel, Kernel, abc.ABC):
     .. math:: K(x, y) = P(\partial)\, k(\tau)\big|_{\tau = x - y} = E_{w \sim \rho}\big[e^{i w^\top (x - y)}\,
         b(w) b(w)^H\big]
 
-    One file holds both: ``covariance`` is the matrix P of polynomials, ``factor`` is b. Rows are interleaved as in all
-    GPyTorch kernels of several outputs.
+    A subclass defines P by ``covariance``, and b by ``factor``. Rows are interleaved as in all GPyTorch kernels of
+    several outputs.
 
     :param base_kernel: the scalar kernel k, an RBFKernel or a MaternKernel; its ``active_dims`` select inputs.
     :raises ValueError: where the process of the base kernel has too few derivatives.
@@ -41,7 +41,7 @@ class OperatorValuedKernel(CheckedKernel, Kernel, abc.ABC):
 
     @property
     def scalar_kernel(self) -> Kernel:
-        """The scalar kernel k, whose law the frequencies have."""
+        """The scalar kernel k, whose spectral density the frequencies have."""
         return self.base_kernel
 
     @abc.abstractmethod

@@ -20,26 +20,35 @@ from ..inference import OutputFactor
 from ..linalg import row_chunks
 from ..operators import Operator
 from .checked import CheckedKernel
-from .described_state import DescribedState
+from .checked_state import CheckedState
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
-from .like import like_tensor
 from .map_holder import map_holders, maps_kept_on_error
 from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
+from .reference_tensor import reference_tensor
 
 
 class KernelMoments(NamedTuple):
-    r"""The mean of the estimate of a kernel, (..., N T, M T), and its variance, (..., N, M).
+    r"""Mean and variance of a kernel estimate over the draw of the random weights.
 
-    The variance of every block of T outputs is :math:`E \|\hat K - E \hat K\|_F^2`, which may be infinite.
+    :param mean: :math:`E \hat K`, (..., N T, M T).
+    :param variance: :math:`E \|\hat K - E \hat K\|_F^2` of every block of T outputs, (..., N, M); may be infinite.
     """
 
     mean: Tensor
     variance: Tensor
 
 
-class RandomFeatureKernel(CheckedKernel, DescribedState, Kernel, abc.ABC):
-    """What every kernel returned by :func:`rfgp.approximate` has beside being a GPyTorch kernel."""
+class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
+    r"""The base class of all kernels that :func:`rfgp.approximate` returns.
+
+    .. math:: k(x, y) \approx \mathrm{Re}\, \phi(x) \phi(y)^H
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=64, input_dim=3)
+    >>> kernel.features(torch.zeros(5, 3)).shape
+    torch.Size([5, 64])
+    """
 
     active_dims: Any
 
@@ -58,7 +67,7 @@ class RandomFeatureKernel(CheckedKernel, DescribedState, Kernel, abc.ABC):
 
     @abc.abstractmethod
     def active_features(self, x: Tensor) -> Tensor:
-        """The features (..., N, D) of inputs whose ``active_dims`` have been selected, without the output factor."""
+        """The scalar features (..., N, D) of inputs whose ``active_dims`` have been selected."""
 
     @property
     def is_complex(self) -> bool:
@@ -83,7 +92,7 @@ class RandomFeatureKernel(CheckedKernel, DescribedState, Kernel, abc.ABC):
     @property
     def total_outputscale(self) -> Tensor:
         """The product of the output scales around ``unscaled``."""
-        return like_tensor(self).new_ones(())
+        return reference_tensor(self).new_ones(())
 
     @property
     def input_dim(self) -> int:
@@ -114,7 +123,7 @@ class RandomFeatureKernel(CheckedKernel, DescribedState, Kernel, abc.ABC):
         """GPyTorch's lazy kernel matrix; inputs of another dtype or device are refused at once."""
         for x in (x1, x2):
             if isinstance(x, Tensor) and x.is_floating_point():
-                _checks.same_kind(x, like_tensor(self, x), "x", "the kernel")
+                _checks.same_kind(x, reference_tensor(self, x), "x", "the kernel")
         return super().__call__(x1, x2, *args, **kwargs)
 
     def forward(
@@ -169,7 +178,7 @@ class RandomFeatureKernel(CheckedKernel, DescribedState, Kernel, abc.ABC):
 
     def scalar_features(self, x: Tensor) -> Tensor:
         """The features (..., N, D) of the full inputs (..., N, d), without the output factor."""
-        _checks.same_kind(_checks.inputs(x), like_tensor(self, x), "x", "the kernel")
+        _checks.same_kind(_checks.inputs(x), reference_tensor(self, x), "x", "the kernel")
         with maps_kept_on_error(self):
             return self.active_features(self._select(x))
 
@@ -199,7 +208,7 @@ class RandomFeatureKernel(CheckedKernel, DescribedState, Kernel, abc.ABC):
         :raises ValueError: where there is no such operator for the kernel, or a map has not been made yet.
         """
         check_no_operator(operator)
-        return like_tensor(self).new_ones(1, 1)
+        return reference_tensor(self).new_ones(1, 1)
 
     def _many_outputs(self) -> OutputFactor:
         factor = self.output_factor()

@@ -1,4 +1,4 @@
-"""What is asked for when a kernel is approximated: of the whole kernel at first, then of its parts."""
+"""The arguments of an approximation: of the whole kernel at first, then of its parts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .method import Method
 
 @dataclass(frozen=True)
 class Request:
-    """Features of a kernel or a part of one.
+    """The features to be made for a kernel, or for a part of one.
 
     :param num_features: the number of columns that come out.
     :param input_dim: the number of columns of the inputs, where it is known.
     :param x: training inputs (N, d), where they are known.
-    :param like: a tensor whose dtype and device weights take where a part of the kernel has none of its own.
+    :param like: a tensor with the dtype and device of the weights, for parts without parameters.
     :param seeds: the seeds of the maps, one after the other.
-    :param choose: names the method for a kernel, a number of features and inputs, where none is asked for.
-    :param method: the method asked for; default: the best one for every part.
-    :param feature_map: a ready map to be used instead.
+    :param choose: returns the name of the method for a kernel, a number of features and inputs; for the default method.
+    :param method: the requested method; default: the best one for every part.
+    :param feature_map: a map to be used instead; default: none.
     """
 
     num_features: int
@@ -36,9 +36,9 @@ class Request:
     feature_map: FeatureMap | None = None
 
     def select(self, kernel: Kernel) -> Request:
-        """The same for the inputs that are left by the ``active_dims`` of a kernel.
+        """The same request for the inputs that the ``active_dims`` of a kernel select.
 
-        :raises ValueError: where there are not so many inputs.
+        :raises ValueError: where there are fewer columns of inputs.
         """
         if kernel.active_dims is None:
             return self

@@ -17,7 +17,7 @@ from .operator_valued import OperatorValuedKernel
 
 
 class SpectralDensityKernel(OperatorValuedKernel):
-    r"""The kernel of a user's matrix-valued spectral density, with a lengthscale.
+    r"""The kernel of a given matrix-valued spectral density, with a lengthscale.
 
     .. math:: K(x, y) = \int e^{\mathrm{i} w^\top (x - y) / \ell} \mu(w)\, dw, \qquad
         b(w) b(w)^H = \mu(w) / \mathrm{tr}\, \mu(w)
@@ -29,8 +29,8 @@ class SpectralDensityKernel(OperatorValuedKernel):
         semidefinite, real or complex; only its real kernel counts, so that :math:`\mu(-w) = \overline{\mu(w)}` is
         assumed.
     :param input_dim: d.
-    :param proposal_scale: a scale of normal proposals as wide as the density or wider.
-    :raises ValueError: for a density that is none, or a scale far from it.
+    :param proposal_scale: the scale of normal proposals, as wide as the density or wider; default: 1.
+    :raises ValueError: for an invalid density, or a scale far from its width.
 
     Source: M Theorem 9, Corollary 10.
 

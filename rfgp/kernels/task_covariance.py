@@ -33,7 +33,7 @@ class ConstantCovariance(gpytorch.Module):
 
 
 class GraphLaplacianCovariance(gpytorch.Module):
-    r"""The covariance of outputs that are alike where a graph joins them.
+    r"""A learned covariance under which outputs that are neighbors in a graph are similar.
 
     .. math:: \Gamma = (I + \kappa L)^{-1}, \qquad L = \mathrm{diag}(S 1) - S
 
@@ -65,7 +65,7 @@ class GraphLaplacianCovariance(gpytorch.Module):
 
     @property
     def strength(self) -> Tensor:
-        r"""The weight :math:`\kappa` of the graph, positive and learnt."""
+        r"""The weight :math:`\kappa` of the graph, positive and learned."""
         return self.raw_strength_constraint.transform(self.raw_strength)
 
     @strength.setter

@@ -39,8 +39,8 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
     :param targets: the integer labels (N,) of the training data; None where a WeightSpaceGP is given them in batches.
     :param alpha_epsilon: the concentration outside the class, positive.
     :param learn_additional_noise: whether to learn a further noise variance per class.
-    :param num_classes: the number of classes C; the largest label plus one where it is None.
-    :param dtype: the dtype of the transformed targets; the default dtype where it is None.
+    :param num_classes: the number of classes C; default: the largest label plus one.
+    :param dtype: the dtype of the transformed targets; default: PyTorch's default dtype.
     :raises ValueError: where labels are not integers from 0 to C - 1, or alpha_epsilon is not positive.
 
     Source: T B.3.4 (Milios et al., 2018).
@@ -108,7 +108,7 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
 
         :param latent: the posterior of the latent functions, batch shape (C,), event shape (N,).
         :param num_samples: the number of draws of the Monte Carlo average.
-        :param generator: a CPU generator for the draws; PyTorch's default one where it is None.
+        :param generator: a CPU generator for the draws; default: PyTorch's.
         :returns: (N, C); rows sum to one.
         :raises ValueError: for another distribution, or a number of draws below one.
         """

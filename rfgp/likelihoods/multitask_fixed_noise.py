@@ -31,14 +31,14 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
     MultitaskGaussianLikelihood. It takes functions as MultitaskMultivariateNormal, interleaved or not. As in
     FixedNoiseGaussianLikelihood, ``likelihood(function, noise=test_noise)`` adds the known noise (..., M, T) of other
     inputs than the training ones. Without it, functions of N points get the training noise, and all others get
-    :math:`\sigma_t^2` alone or, where that is not learnt, nothing and a warning.
+    :math:`\sigma_t^2` alone or, where that is not learned, nothing and a warning.
 
     :param noise: the noise variances of the training data, (..., N, T); GPyTorch rounds up those below its setting
         ``min_fixed_noise``.
     :param learn_additional_noise: whether to learn a further noise variance :math:`\sigma_t^2` per task.
-    :param batch_shape: the batch shape of what is learnt, which is (..., T).
-    :param noise_prior: a prior on what is learnt.
-    :param noise_constraint: a constraint on what is learnt, in place of GreaterThan(1e-4).
+    :param batch_shape: the batch shape of what is learned, which is (..., T).
+    :param noise_prior: a prior on what is learned.
+    :param noise_constraint: a constraint on what is learned, in place of GreaterThan(1e-4).
     :raises ValueError: for noise that is not a floating-point tensor (..., N, T) of finite non-negative numbers.
 
     >>> likelihood = MultitaskFixedNoiseGaussianLikelihood(torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
@@ -72,7 +72,7 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
 
     @property
     def noise(self) -> Tensor:
-        """All noise variances of the training data, known and learnt, (..., N, T); setting it sets the known ones."""
+        """All noise variances of the training data, known and learned, (..., N, T); setting it sets the known ones."""
         return self.noise_covar.noise + self._second_rows
 
     @noise.setter
@@ -81,7 +81,7 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
 
     @property
     def second_noise(self) -> float | Tensor:
-        """The learnt noise variances, (..., T); 0 where there are none."""
+        """The learned noise variances, (..., T); 0 where there are none."""
         return 0.0 if self.second_noise_covar is None else self.second_noise_covar.noise
 
     @second_noise.setter
@@ -103,7 +103,7 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
         """The likelihood of the training data and new observations together.
 
         :param noise: the noise variances of the new observations, (..., M, T).
-        :returns: a likelihood with noise (..., N + M, T) and its own copy of what is learnt.
+        :returns: a likelihood with noise (..., N + M, T) and its own copy of what is learned.
         :raises ValueError: without noise, or for noise of another shape.
         """
         if noise is None:

@@ -39,11 +39,11 @@ def warn_of_impropriety(residuals: Tensor, leverages: Tensor, noise: float, stac
     .. math:: T = (1 - \bar h) \frac{|\sum_i r_i^2|^2}{\sum_i |r_i|^4}
 
     For circular noise :math:`\sum_i r_i^2` has mean zero and variance :math:`\sum_i E |r_i|^4`, whatever the tails, and
-    T has the exponential law of mean one for many rows. The residuals are those of the posterior mean and not the
-    targets themselves, since a function may be improper where the noise is proper, and since targets are correlated;
-    the factor with the leverages makes up for the part of the noise that the model has followed. Where the variance of
-    the residuals is more than four times the one that the noise variance explains, or less than a quarter, they are not
-    noise, the parameters wait for training, and nothing is said.
+    for many rows T has the exponential distribution with mean one. The residuals are those of the posterior mean,
+    not the targets themselves: a function may be improper where the noise is proper, and targets are correlated.
+    The factor with the leverages makes up for the part of the noise that the model has followed. Where the variance of
+    the residuals is more than four times the one that the noise variance explains, or less than a quarter, the
+    parameters are not trained yet, and there is no warning.
 
     :param residuals: r, (n,), complex.
     :param leverages: the diagonal h of the matrix that takes targets to the posterior mean, (n,).

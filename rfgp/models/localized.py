@@ -1,4 +1,4 @@
-"""Localised Maclaurin features: Gaussian processes with short lengthscales, centred where they predict."""
+"""Localized Maclaurin features: Gaussian processes with short lengthscales, centered where they predict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHUNK_BYTES = 64 * 2**20
 
 
 class LocalizedMaclaurinGP(torch.nn.Module):
-    r"""Regression with a Gaussian kernel by Maclaurin features around many centres, one posterior for each.
+    r"""Regression with a Gaussian kernel by Maclaurin features around many centers, one posterior for each.
 
     .. math:: \hat k_c(x, y) = \phi(x - c)\, \phi(y - c)^\top, \qquad
         B_c = I + \Phi_c^\top \Phi_c / \sigma^2, \qquad
@@ -30,18 +30,18 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         \max(0, k(x_*, x_*) - \|\phi_*\|^2)\big)
 
     A truncated Maclaurin series of the Gaussian kernel vanishes away from the origin. The kernel is shift-invariant, so
-    that the origin may be moved to a centre c close to where the model predicts; there the prior is kept, and the
+    that the origin may be moved to a center c close to where the model predicts; there the prior is kept, and the
     posterior does not collapse; what the series lacks of the prior variance is added. Every input is predicted from its
-    nearest centre, at O(C N D^2) for C centres; inputs far from all of them are centres of their own. The method
+    nearest center, at O(C N D^2) for C centers; inputs far from all of them are centers of their own. The method
     defines marginals, and no joint posterior. It pays for lengthscales that are short against the data, and noise well
-    above the error of the features; for longer ones a single centre, the mean of the training inputs, is better.
+    above the error of the features; for longer ones a single center, the mean of the training inputs, is better.
 
     :param kernel: an exact RBFKernel, or ScaleKernel around one.
     :param likelihood: a GaussianLikelihood.
-    :param num_features: the number of columns D per centre.
-    :param threshold: farthest-point clustering adds centres until every training input is within so many lengthscales
+    :param num_features: the number of columns D per center.
+    :param threshold: farthest-point clustering adds centers until every training input is within so many lengthscales
         of one.
-    :param centers: the centres (C, d), in place of clustering.
+    :param centers: the centers (C, d), in place of clustering.
     :param seed: the seed of the weights.
     :raises ValueError: for another kernel or likelihood, or a threshold that is not positive.
 
@@ -85,12 +85,12 @@ class LocalizedMaclaurinGP(torch.nn.Module):
 
     @property
     def feature_map(self) -> Maclaurin:
-        """The features that all centres share."""
+        """The features that all centers share."""
         return self._known().feature_map
 
     @property
     def centers(self) -> Tensor:
-        """The centres (C, d) in units of the lengthscale."""
+        """The centers (C, d) in units of the lengthscale."""
         return self._known().centers
 
     def _known(self) -> _Fitted:
@@ -100,7 +100,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         return self._fitted
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
-        """Choose centres and features for the data, and compute the posterior of every centre.
+        """Choose centers and features for the data, and compute the posterior of every center.
 
         Parameters are taken as they are: train them with an exact or another approximate model.
 
@@ -128,9 +128,9 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         return self
 
     def posterior(self, x: Tensor) -> Normal:
-        """The marginal posterior of the function at every input, without noise, from the nearest centre.
+        """The marginal posterior of the function at every input, without noise, from the nearest center.
 
-        Inputs beyond the threshold from all centres are centres of their own, at the price of a fit for each of them.
+        Inputs beyond the threshold from all centers are centers of their own, at the price of a fit for each of them.
 
         :param x: inputs (N, d).
         :returns: independent normal distributions of shape (N,), in float64.
@@ -163,7 +163,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         return Normal(mean, variance.sqrt(), validate_args=False)
 
     def _posterior(self, feature_map: Maclaurin, scaled: Tensor, y: Tensor, centers: Tensor) -> WeightPosterior:
-        """The posteriors of the weights around centres."""
+        """The posteriors of the weights around centers."""
         noise = float(self.likelihood.noise)
         sums = [self._sums(feature_map, scaled, y, part) for part in self._parts(centers, len(scaled))]
         grams, crosses = (torch.cat(parts) for parts in zip(*sums, strict=True))
@@ -195,7 +195,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         )
 
     def _parts(self, centers: Tensor, num_rows: int) -> Iterator[Tensor]:
-        """Centres in chunks whose features of all rows together stay near 64 MiB."""
+        """Centers in chunks whose features of all rows together stay near 64 MiB."""
         yield from centers.split(max(1, _CHUNK_BYTES // (8 * num_rows * self.num_features)))
 
     def _sums(self, feature_map: Maclaurin, scaled: Tensor, y: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
@@ -213,7 +213,7 @@ class _Fitted(NamedTuple):
 
 
 def farthest_point_centers(x: Tensor, threshold: float) -> Tensor:
-    """Centres such that every input is within a threshold of one: the mean, then the farthest input again and again.
+    """Centers such that every input is within a threshold of one: the mean, then the farthest input again and again.
 
     :param x: inputs (N, d).
     :param threshold: a distance.
@@ -230,7 +230,7 @@ def farthest_point_centers(x: Tensor, threshold: float) -> Tensor:
 
 
 def _groups(nearest: Tensor, num_centers: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Centres in chunks with similar numbers of inputs, and the place of each input among those of its centre."""
+    """Centers in chunks with similar numbers of inputs, and the place of each input among those of its center."""
     counts = torch.bincount(nearest, minlength=num_centers)
     order = torch.argsort(counts, descending=True)
     order = order[counts[order] > 0]

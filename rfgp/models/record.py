@@ -1,4 +1,4 @@
-"""What a result was computed with, so that it is noticed where that has changed since."""
+"""Records of the tensors that a result depends on, by which later changes are noticed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Record:
         self.tensors = {name: value.detach().clone() for name, value in tensors.items()}
 
     def changes(self, now: Mapping[str, Tensor]) -> list[str]:
-        """The names of what is not as it was."""
+        """The names of the tensors that have changed."""
         return [name for name, value in self.tensors.items() if not _are_equal(value, now.get(name))]
 
     def is_of(self, now: Mapping[str, Tensor]) -> bool:

@@ -1,4 +1,4 @@
-"""What predictions are made of, as it is when they are made: later changes of the model do not reach it."""
+"""Copies of what predictions depend on, which later changes of the model do not reach."""
 
 from __future__ import annotations
 

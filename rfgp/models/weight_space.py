@@ -32,9 +32,9 @@ from ..inference import (
 from ..inference.mean_basis import basis, check_mean, check_output_mean
 from ..inference.regression import check_size
 from ..kernels import with_features
-from ..kernels.like import like_tensor
 from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.random_feature_kernel import check_no_operator
+from ..kernels.reference_tensor import reference_tensor
 from ..linalg import product_dtype, sample_rows
 from ..operators import Operator
 from .impropriety import SomeRows, warn_of_impropriety
@@ -260,7 +260,7 @@ class WeightSpaceGP(torch.nn.Module):
         _checks.finite(_checks.inputs(x).detach())
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
-        _checks.same_kind(x, like_tensor(self.covar_module, x), "x", "the kernel")
+        _checks.same_kind(x, reference_tensor(self.covar_module, x), "x", "the kernel")
         if self.covar_module.has_output_factor:
             with torch.no_grad():
                 self.covar_module.scalar_features(x[:1])
@@ -357,7 +357,7 @@ class WeightSpaceGP(torch.nn.Module):
         """
         self._known()
         _checks.finite(_checks.inputs(x).detach())
-        _checks.same_kind(x, like_tensor(self.covar_module, x), "x", "the kernel")
+        _checks.same_kind(x, reference_tensor(self.covar_module, x), "x", "the kernel")
         if operator is not None and not isinstance(operator, Operator):
             raise ValueError(f"expected an operator of rfgp.operators, got {operator!r}; such as Divergence()")
         if not self.covar_module.has_output_factor:
@@ -412,7 +412,7 @@ class WeightSpaceGP(torch.nn.Module):
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new random weights; the statistics are then stale.
 
-        :param generator: a CPU generator; PyTorch's default one where it is None.
+        :param generator: a CPU generator; default: PyTorch's.
         """
         self.covar_module.resample(generator)
         return self
@@ -424,13 +424,13 @@ class WeightSpaceGP(torch.nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn)
         if self._fitted is not None:
-            self._fitted.to(like_tensor(self.covar_module, self._fitted.statistics.count).device)
+            self._fitted.to(reference_tensor(self.covar_module, self._fitted.statistics.count).device)
             self._posterior = None
         self._rows = None
         return self
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As for every module, but all or nothing.
+        """Load a state as torch modules do; on an error the model stays as it was.
 
         :raises ValueError: for the state of another model; this one stays as it was.
         """

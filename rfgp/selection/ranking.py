@@ -23,7 +23,7 @@ _ROUNDING = 1e-7  # the root of that of a variance
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method with what it is predicted to achieve.
+    """A feature method with its predicted error and cost.
 
     :param method: the name of the method, for :func:`rfgp.approximate`.
     :param num_features: the number of columns that come out.
@@ -92,7 +92,7 @@ def rank_methods(
 
 
 def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed: int = 0) -> str:
-    """The method with the smallest predicted error, or a cheaper one within one per cent of it.
+    """The name of the method with the smallest predicted error, or of a cheaper one within one percent of it.
 
     Random Maclaurin degrees, which the optimized ones improve on, are left out. So are truncated methods, unless the
     kernel has no others: trained on [-1, 1], Maclaurin features of a Gaussian kernel claim at 3 to know the function.
@@ -101,6 +101,11 @@ def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed
     :param num_features: the number of columns that come out.
     :param train_inputs: (N, d).
     :param seed: as for :func:`rank_methods`.
+    :raises ValueError: where no method suits the kernel and the number of features.
+
+    >>> import gpytorch
+    >>> best_method(gpytorch.kernels.LinearKernel(), 3, torch.rand(50, 3))
+    'linear'
     """
     seed = _checks.seed(seed)
     check_kernel(kernel)

@@ -34,7 +34,7 @@ def suggest_num_features(
     time_limit: float = 60.0,
     progress: bool | None = None,
 ) -> int:
-    """The smallest even number of features, to about two per cent, whose predicted relative error meets a tolerance.
+    """The smallest even number of features, to about two percent, whose predicted relative error meets a tolerance.
 
     Variances fall as 1/D, so that the number is solved for, and then checked.
 
@@ -53,7 +53,7 @@ def suggest_num_features(
     >>> suggest_num_features(gpytorch.kernels.RBFKernel(), x, 0.1, method="fourier") % 2
     0
     """
-    tolerance, seed = _checks.positive("tolerance", tolerance, "0.1 is ten per cent"), _checks.seed(seed)
+    tolerance, seed = _checks.positive("tolerance", tolerance, "0.1 is ten percent"), _checks.seed(seed)
     if not _checks.number(time_limit) > 0.0:
         raise ValueError(f"expected a positive time_limit, got {time_limit!r}; 60 is usual")
     check_kernel(kernel)

@@ -145,9 +145,9 @@ class StudyResult:
 
 
 def _curve(rows: list[Summary], method: str, measure: str, by_time: bool) -> plots.Curve:
-    mine = [row for row in rows if row.method == method]
+    selected = [row for row in rows if row.method == method]
     return plots.Curve(
-        [row.mean["seconds"] if by_time else row.num_features for row in mine],
-        [row.mean[measure] for row in mine],
-        [row.standard_error[measure] for row in mine],
+        [row.mean["seconds"] if by_time else row.num_features for row in selected],
+        [row.mean[measure] for row in selected],
+        [row.standard_error[measure] for row in selected],
     )

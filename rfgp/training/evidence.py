@@ -35,13 +35,13 @@ _PRECISION = {torch.float64: 1e-12, torch.float32: 1e-7}
 
 @dataclass(frozen=True)
 class FitSummary:
-    """What :func:`fit` did.
+    """The result of :func:`fit`.
 
     :param log_marginal_likelihood: the value reached, summed over rows and classes, without priors, for the targets in
         their own units.
     :param initial_log_marginal_likelihood: the value at the start.
     :param evaluations: how many times evidence and gradient of all rows were evaluated, to compare starts included.
-    :param converged: whether the gradient is zero to tolerance, but for parameters at a bound.
+    :param converged: whether the gradient is zero to tolerance, except for parameters at a bound.
     :param message: what ended the training, in plain words.
     :param seconds: wall-clock time.
     :param parameters: the constrained values of every trained parameter by name.

@@ -53,7 +53,7 @@ def table_of(labels, header="a,b,label\n"):
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_the_catalogue_says_what_is_in_a_data_set_and_where_it_comes_from(name):
+def test_the_catalog_says_what_is_in_a_data_set_and_where_it_comes_from(name):
     source = LOADERS[name]
     assert source.name == name and source.description[0].isdigit() and source.provenance and source.licence
 
@@ -330,7 +330,7 @@ GLOBE = (np.linspace(90.0, -90.0, 19), np.arange(0.0, 360.0, 10.0))
 
 def test_wind_documents_where_it_comes_from(tmp_path):
     field = datasets.load_wind(wind_file(tmp_path, *GLOBE))
-    assert f"Provenance: {field.provenance}." in wind.__doc__ and f"Licence: {field.licence}." in wind.__doc__
+    assert f"Provenance: {field.provenance}." in wind.__doc__ and f"License: {field.licence}." in wind.__doc__
 
 
 def test_wind_is_read_as_it_is(tmp_path, monkeypatch):
@@ -450,11 +450,11 @@ def test_the_north_atlantic_needs_no_data_directory(monkeypatch):
     assert (float(field.lat.min()), float(field.lat.max())) == (10.0, 75.0)
     assert (float(field.lon[0]), float(field.lon[-1])) == (-100.0, 20.0)
     text = (wind.BUNDLED.parent / "README.md").read_text(encoding="utf-8")
-    assert wind.BUNDLED.name in text and "Licence: MIT" in text and "Copyright (c) 2012 Andrew Dawson" in text
+    assert wind.BUNDLED.name in text and "License: MIT" in text and "Copyright (c) 2012 Andrew Dawson" in text
 
 
 def test_the_north_atlantic_obeys_its_decomposition(monkeypatch):
-    """By central differences over 5 degrees, whose error was measured as 3 per cent of the wind."""
+    """By central differences over 5 degrees, whose error was measured as 3 percent of the wind."""
     monkeypatch.delenv("RFGP_DATA", raising=False)
     window = datasets.load_wind().window((10.0, 75.0), (-100.0, 20.0), "mercator")
     x, velocity, h, psi, chi = (

@@ -148,7 +148,7 @@ def means(batch=()):
 LIKELIHOODS = {
     "gaussian": GaussianLikelihood,
     "fixed": lambda: FixedNoiseGaussianLikelihood(0.1 + torch.linspace(0.0, 1.0, ROWS)),
-    "fixed+learnt": lambda: FixedNoiseGaussianLikelihood(
+    "fixed+learned": lambda: FixedNoiseGaussianLikelihood(
         0.1 + torch.linspace(0.0, 1.0, ROWS), learn_additional_noise=True
     ),
 }
@@ -176,12 +176,12 @@ def test_exact_posterior_is_that_of_gpytorch(kind, mean):
 
 
 @pytest.mark.parametrize("mean", means())
-@pytest.mark.parametrize("learnt", [False, True], ids=["fixed", "fixed+learnt"])
+@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "fixed+learned"])
 @pytest.mark.parametrize("batched_scale", [False, True], ids=["one scale", "scales"])
-def test_exact_posterior_of_classes_is_that_of_gpytorch(batched_scale, learnt, mean):
+def test_exact_posterior_of_classes_is_that_of_gpytorch(batched_scale, learned, mean):
     (x, labels, _), at = rows_for("dirichlet", ROWS), points()
     shape = torch.Size([CLASSES])
-    likelihood = DirichletClassificationLikelihood(labels, 0.05, learn_additional_noise=learnt)
+    likelihood = DirichletClassificationLikelihood(labels, 0.05, learn_additional_noise=learned)
     mean_module = means((CLASSES,))[mean]
     kernel = ScaleKernel(PolynomialKernel(power=2), batch_shape=shape if batched_scale else torch.Size())
     if batched_scale:
@@ -190,7 +190,7 @@ def test_exact_posterior_of_classes_is_that_of_gpytorch(batched_scale, learnt, m
     assert posterior.mean.shape == (CLASSES, 5)
     y = likelihood.transformed_targets
     for c in range(CLASSES):
-        noise = likelihood.noise_covar.noise[c] + (likelihood.second_noise[c] if learnt else 0.0)
+        noise = likelihood.noise_covar.noise[c] + (likelihood.second_noise[c] if learned else 0.0)
         with torch.no_grad():
             single = ScaleKernel(PolynomialKernel(power=2))
             single.outputscale = kernel.outputscale[c] if batched_scale else kernel.outputscale
@@ -287,7 +287,7 @@ directions = pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("kind", "noisy"),
-    [("gaussian", False), ("gaussian", True), ("fixed", False), ("fixed+learnt", False), ("dirichlet", False)],
+    [("gaussian", False), ("gaussian", True), ("fixed", False), ("fixed+learned", False), ("dirichlet", False)],
 )
 def test_divergence_from_the_exact_posterior(kind, noisy, form, direction):
     model = fitted(kind, form)

@@ -86,12 +86,12 @@ def test_draws_have_the_moments(form):
     draws = distribution.rsample(torch.Size([count]))
     covariance = distribution.covariance_matrix
     scales = covariance.diagonal().real
-    centred = draws - distribution.mean
-    assert (centred.mean(0).abs() <= 5.0 * (scales / count).sqrt()).all()
+    centered = draws - distribution.mean
+    assert (centered.mean(0).abs() <= 5.0 * (scales / count).sqrt()).all()
     spread = scales[:, None] * scales
-    assert ((centred.mT @ centred.conj() / count - covariance).abs() <= 5.0 * (spread / count).sqrt()).all()
+    assert ((centered.mT @ centered.conj() / count - covariance).abs() <= 5.0 * (spread / count).sqrt()).all()
     spread = spread + covariance.abs().square()
-    assert ((centred.mT @ centred / count).abs() <= 5.0 * (spread / count).sqrt()).all()
+    assert ((centered.mT @ centered / count).abs() <= 5.0 * (spread / count).sqrt()).all()
 
 
 @batches
@@ -107,7 +107,7 @@ def test_shapes_of_draws(form, batch):
 
 
 @forms
-def test_draws_are_reparametrised(form):
+def test_draws_are_reparametrized(form):
     root, loc = random_complex(SIZE, 2 * SIZE).requires_grad_(), random_complex(SIZE).requires_grad_()
     diagonal = torch.rand(SIZE).requires_grad_()
     distribution = (

@@ -487,7 +487,7 @@ def test_active_dims_of_every_family(name, place):
             options["method"] = family(on_all.base_kernel).default
         options |= {} if options else {"input_dim": None}
         if options.get("method", "").startswith("random_maclaurin"):
-            continue  # centres and scales do not differ, but nothing is gained
+            continue  # centers and scales do not differ, but nothing is gained
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kernel, _ = made(name, exact=on_some, **options)

@@ -24,20 +24,20 @@ pytestmark = pytest.mark.usefixtures("float64_default")
 LABELS = torch.tensor([0, 2, 1, 1, 0, 2, 2])
 
 
-@pytest.mark.parametrize("learnt", [False, True], ids=["fixed", "fixed+learnt"])
+@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "fixed+learned"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("alpha", [1e-4, 0.01, 0.5])
-def test_targets_and_noise_are_those_of_gpytorch(alpha, dtype, learnt):
-    ours = DirichletClassificationLikelihood(LABELS, alpha, learn_additional_noise=learnt, dtype=dtype)
+def test_targets_and_noise_are_those_of_gpytorch(alpha, dtype, learned):
+    ours = DirichletClassificationLikelihood(LABELS, alpha, learn_additional_noise=learned, dtype=dtype)
     theirs = gpytorch.likelihoods.DirichletClassificationLikelihood(
-        LABELS, alpha, learn_additional_noise=learnt, dtype=dtype
+        LABELS, alpha, learn_additional_noise=learned, dtype=dtype
     )
     assert ours.num_classes == theirs.num_classes == 3
     assert ours.transformed_targets.dtype == ours.noise_covar.noise.dtype == dtype
     torch.testing.assert_close(ours.transformed_targets, theirs.transformed_targets)
     torch.testing.assert_close(ours.noise_covar.noise, theirs.noise_covar.noise)
     names = [name for name, _ in theirs.named_parameters()]
-    assert [name for name, _ in ours.named_parameters()] == names and len(names) == learnt
+    assert [name for name, _ in ours.named_parameters()] == names and len(names) == learned
     latent = MultivariateNormal(torch.zeros(3, 7, dtype=dtype), torch.eye(7, dtype=dtype).expand(3, 7, 7))
     torch.testing.assert_close(ours(latent).covariance_matrix, theirs(latent).covariance_matrix)
 

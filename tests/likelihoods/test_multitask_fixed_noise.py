@@ -145,15 +145,15 @@ def data(points=8):
     return x, torch.randn(points, TASKS, generator=generator), torch.rand(TESTS, 2, generator=generator)
 
 
-@pytest.mark.parametrize("learnt", [False, True], ids=["known", "known+learnt"])
-def test_an_exact_model_is_the_dense_formula(learnt):
+@pytest.mark.parametrize("learned", [False, True], ids=["known", "known+learned"])
+def test_an_exact_model_is_the_dense_formula(learned):
     x, y, x_test = data()
-    likelihood = MultitaskFixedNoiseGaussianLikelihood(known_noise(points=8), learn_additional_noise=learnt)
-    if learnt:
+    likelihood = MultitaskFixedNoiseGaussianLikelihood(known_noise(points=8), learn_additional_noise=learned)
+    if learned:
         likelihood.second_noise = torch.tensor([0.1, 0.2, 0.3])
     model = Exact(x, y, likelihood)
     test_noise = known_noise(points=TESTS, seed=5)
-    total = known_noise(points=8) + (torch.tensor([0.1, 0.2, 0.3]) if learnt else 0.0)
+    total = known_noise(points=8) + (torch.tensor([0.1, 0.2, 0.3]) if learned else 0.0)
     with torch.no_grad():
         evidence = gpytorch.ExactMarginalLogLikelihood(likelihood, model)(model(x), y) * y.numel()
         model.eval()
@@ -168,14 +168,14 @@ def test_an_exact_model_is_the_dense_formula(learnt):
         expected = (cross @ torch.linalg.solve(noise_covariance, residual)).unflatten(0, (TESTS, TASKS)) + mean
         covariance = prior - cross @ torch.linalg.solve(noise_covariance, cross.mT)
         density = torch.distributions.MultivariateNormal(torch.zeros(len(k)), noise_covariance).log_prob(residual)
-        added = torch.diag((test_noise + (likelihood.second_noise if learnt else 0.0)).flatten())
+        added = torch.diag((test_noise + (likelihood.second_noise if learned else 0.0)).flatten())
     torch.testing.assert_close(posterior.mean, expected, rtol=0.0, atol=1e-9)
     torch.testing.assert_close(posterior.covariance_matrix, covariance, rtol=0.0, atol=1e-9)
     torch.testing.assert_close(noisy.covariance_matrix, covariance + added, rtol=0.0, atol=1e-9)
     torch.testing.assert_close(evidence, density, rtol=1e-9, atol=0.0)
 
 
-def test_the_evidence_has_the_gradient_of_the_learnt_noise():
+def test_the_evidence_has_the_gradient_of_the_learned_noise():
     x, y, _ = data()
     likelihood = MultitaskFixedNoiseGaussianLikelihood(known_noise(points=8), learn_additional_noise=True)
     model = Exact(x, y, likelihood)
@@ -192,7 +192,7 @@ def test_the_evidence_has_the_gradient_of_the_learnt_noise():
 
 
 @orders
-def test_learnt_noise_per_task_is_added_everywhere(interleaved):
+def test_learned_noise_per_task_is_added_everywhere(interleaved):
     likelihood = MultitaskFixedNoiseGaussianLikelihood(
         known_noise(), learn_additional_noise=True, noise_prior=GammaPrior(2.0, 1.0)
     )
@@ -213,7 +213,7 @@ def test_learnt_noise_per_task_is_added_everywhere(interleaved):
         torch.testing.assert_close(likelihood(there).variance, there.variance + added)
 
 
-def test_learnt_noise_in_batches():
+def test_learned_noise_in_batches():
     likelihood = MultitaskFixedNoiseGaussianLikelihood(known_noise(), True, batch_shape=torch.Size([2]))
     likelihood.second_noise = added = torch.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
     latent = function(2)
@@ -293,7 +293,7 @@ BAD = {
     "negative": (lambda: MultitaskFixedNoiseGaussianLikelihood(-torch.ones(5, 3)), "not negative, got .* -1"),
     "NaN": (lambda: MultitaskFixedNoiseGaussianLikelihood(torch.full((5, 3), torch.nan)), "got 15 NaN"),
     "other tasks set": (set_noise, r"\(\.\.\., N, 3\), got \(5, 2\)"),
-    "nothing learnt": (set_second, "one that does not"),
+    "nothing learned": (set_second, "one that does not"),
     "transposed noise": (lambda: one()(function(), noise=known_noise().mT), r"\(\.\.\., 5, 3\), got \(3, 5\)"),
     "noise of one task": (lambda: one()(function(), noise=torch.ones(5)), r"\(\.\.\., 5, 3\), got \(5,\)"),
     "fewer tasks": (

@@ -147,7 +147,7 @@ def check_real(kernel, x, y, test, kind):
 @pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
-@pytest.mark.parametrize("kind", ["gaussian", "fixed", "fixed+learnt"])
+@pytest.mark.parametrize("kind", ["gaussian", "fixed", "fixed+learned"])
 @pytest.mark.parametrize("name", REAL)
 def test_real_maps(name, kind, scaled, rows):
     x, y, test = regression_data(ROWS[rows])
@@ -175,7 +175,7 @@ def test_every_family(name, method, rows):
 
 @pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
 @pytest.mark.parametrize("rows", ["N<D", "N>D"])
-@pytest.mark.parametrize("kind", ["gaussian", "fixed+learnt"])
+@pytest.mark.parametrize("kind", ["gaussian", "fixed+learned"])
 @pytest.mark.parametrize("name", COMPOSITIONS)
 def test_compositions(name, kind, rows):
     """The features of the whole, and what GPyTorch makes of it in ExactGP, agree with dense algebra and each other."""
@@ -254,17 +254,17 @@ def test_complex_targets(name, scaled, rows):
 @pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("alpha", [1e-3, 0.1])
-@pytest.mark.parametrize("learnt", [False, True], ids=["fixed", "fixed+learnt"])
+@pytest.mark.parametrize("learned", [False, True], ids=["fixed", "fixed+learned"])
 @pytest.mark.parametrize("name", [*REAL, *COMPLEX])
-def test_dirichlet_equals_separate_dense_solves(name, learnt, alpha, rows):
+def test_dirichlet_equals_separate_dense_solves(name, learned, alpha, rows):
     x, test = torch.randn(ROWS[rows], INPUTS), torch.randn(6, INPUTS)
     labels = torch.arange(len(x)) % 3
     scales = torch.tensor([0.5, 1.0, 3.0])
     means = torch.tensor([-1.0, 0.2, 0.7])
-    likelihood = DirichletClassificationLikelihood(labels, alpha, learn_additional_noise=learnt)
-    if learnt:
+    likelihood = DirichletClassificationLikelihood(labels, alpha, learn_additional_noise=learned)
+    if learned:
         likelihood.second_noise = torch.tensor([[0.1], [0.2], [0.3]])
-    extra = likelihood.second_noise_covar.noise.detach() if learnt else torch.zeros(3, 1)
+    extra = likelihood.second_noise_covar.noise.detach() if learned else torch.zeros(3, 1)
     noises = likelihood.noise_covar.noise + extra
     scale = ScaleKernel(make_kernel(name, False), batch_shape=torch.Size([3]))
     scale.outputscale = scales

@@ -92,7 +92,7 @@ def test_every_kernel_noise_and_pattern(name, noise, pattern):
     check(output_kernel(name), output_likelihood(name, noise), output_mean(name), x, y)
 
 
-FEW_ROWS = [case for case in CASES if case[2] == "random" and case[1] in ("per task", "full", "fixed+learnt")]
+FEW_ROWS = [case for case in CASES if case[2] == "random" and case[1] in ("per task", "full", "fixed+learned")]
 
 
 @pytest.mark.parametrize(("name", "noise", "pattern"), FEW_ROWS)
@@ -161,7 +161,7 @@ def forbidden(*arguments, **options):
 
 
 @pytest.mark.parametrize("pattern", ["none", "random"])
-@pytest.mark.parametrize("noise", ["per task", "full", "fixed+learnt"])
+@pytest.mark.parametrize("noise", ["per task", "full", "fixed+learned"])
 @pytest.mark.parametrize("name", ["curl-free", "one measure", "value and gradient", "multitask", "mixed sum"])
 def test_no_features_of_all_rows_and_outputs_are_formed(name, noise, pattern, monkeypatch):
     x, y = output_rows(name, 40, pattern)

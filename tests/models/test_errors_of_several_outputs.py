@@ -75,7 +75,7 @@ BAD = {
     "float32 y": (LEARNT, lambda x, y, n: (x, y.float(), n)),
     "NumPy y": (LEARNT, lambda x, y, n: (x, y.numpy(), n)),
     "no y": (LEARNT, lambda x, y, n: (x, None, n)),
-    "noise that is learnt": (NOT_FIXED, lambda x, y, n: (x, y, torch.ones_like(y))),
+    "noise that is learned": (NOT_FIXED, lambda x, y, n: (x, y, torch.ones_like(y))),
     "noise per row": (FIXED, lambda x, y, n: (x, y, n[:, 0])),
     "noise of more outputs": (FIXED, lambda x, y, n: (x, y, torch.cat([n, n], dim=-1))),
     "fewer noise": (FIXED, lambda x, y, n: (x, y, n[:-1])),

@@ -47,7 +47,7 @@ def kernels(seed=0):
 LIKELIHOODS = {
     "gaussian": lambda n: GaussianLikelihood(),
     "fixed": lambda n: FixedNoiseGaussianLikelihood(0.1 + torch.rand(n)),
-    "fixed+learnt": lambda n: FixedNoiseGaussianLikelihood(0.1 + torch.rand(n), learn_additional_noise=True),
+    "fixed+learned": lambda n: FixedNoiseGaussianLikelihood(0.1 + torch.rand(n), learn_additional_noise=True),
     "complex": lambda n: ComplexGaussianLikelihood(),
 }
 MEANS = {
@@ -89,9 +89,9 @@ def test_regression(kernel, likelihood, mean, num_rows):
     check(fast, dense, model)
 
 
-@pytest.mark.parametrize("learnt", [False, True])
+@pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("mean", ["zero", "constant", "linear"])
-def test_dirichlet(mean, learnt):
+def test_dirichlet(mean, learned):
     x, labels = torch.randn(40, 3), torch.arange(40) % 4
     batch = torch.Size([4])
     means = {
@@ -102,12 +102,12 @@ def test_dirichlet(mean, learnt):
     exact = ScaleKernel(PolynomialKernel(power=2), batch_shape=batch)
     exact.outputscale = torch.tensor([0.5, 1.0, 1.5, 2.0])
     kernel = rfgp.approximate(exact, 10, input_dim=3, seed=0)
-    likelihood = DirichletClassificationLikelihood(labels, learn_additional_noise=learnt)
+    likelihood = DirichletClassificationLikelihood(labels, learn_additional_noise=learned)
     model = WeightSpaceGP(kernel, likelihood, means[mean])
     fast = model.fit(x, labels).log_marginal_likelihood()
     base = covariance(kernel.base_kernel, x, x)
     offset = model.mean_module(x).expand(4, 40)
-    extra = likelihood.second_noise_covar.noise if learnt else torch.zeros(4, 1)
+    extra = likelihood.second_noise_covar.noise if learned else torch.zeros(4, 1)
     dense = sum(
         evidence(
             kernel.outputscale[c] * base,
@@ -130,7 +130,7 @@ class ExactModel(gpytorch.models.ExactGP):
 
 
 @pytest.mark.parametrize("num_rows", [9, 30])
-@pytest.mark.parametrize("likelihood", ["gaussian", "fixed", "fixed+learnt"])
+@pytest.mark.parametrize("likelihood", ["gaussian", "fixed", "fixed+learned"])
 @pytest.mark.parametrize("kernel", [name for name in kernels() if not name.endswith(":complex")])
 def test_exact_gp(kernel, likelihood, num_rows):
     x, y = torch.randn(num_rows, 3), torch.randn(num_rows)

@@ -209,9 +209,9 @@ def check_moments(draws, mean, covariance):
     """Mean and covariance within five standard errors."""
     scales = covariance.diagonal()
     assert ((draws.mean(0) - mean).abs() <= 5.0 * (scales / len(draws)).sqrt()).all()
-    centred = draws - mean
+    centered = draws - mean
     spread = scales[:, None] * scales + covariance.square()
-    assert ((centred.mT @ centred / len(draws) - covariance).abs() <= 5.0 * (spread / len(draws)).sqrt()).all()
+    assert ((centered.mT @ centered / len(draws) - covariance).abs() <= 5.0 * (spread / len(draws)).sqrt()).all()
 
 
 def batch_model(x, y, noise=None):

@@ -44,7 +44,7 @@ MODELS = [
     ("curl-free", "full"),
     ("helmholtz", "fixed"),
     ("multitask", "one"),
-    ("multitask", "fixed+learnt"),
+    ("multitask", "fixed+learned"),
     ("laplacian", "one"),
     ("mixed sum", "full"),
 ]
@@ -168,12 +168,12 @@ def test_draws_have_the_moments_of_the_posterior():
     for name, noise in (("curl-free", "full"), ("multitask", "one")):
         latent = exact_model(name, noise)(points(2))
         torch.manual_seed(0)
-        centred = latent.rsample(torch.Size([20_000])).flatten(1) - latent.mean.flatten()
+        centered = latent.rsample(torch.Size([20_000])).flatten(1) - latent.mean.flatten()
         covariance = latent.covariance_matrix
         scales = covariance.diagonal()
         spread = scales[:, None] * scales + covariance.square()
-        assert (centred.mean(0).abs() <= 5.0 * (scales / len(centred)).sqrt()).all()
-        assert ((centred.mT @ centred / len(centred) - covariance).abs() <= 5.0 * (spread / 20_000).sqrt()).all()
+        assert (centered.mean(0).abs() <= 5.0 * (scales / len(centered)).sqrt()).all()
+        assert ((centered.mT @ centered / len(centered) - covariance).abs() <= 5.0 * (spread / 20_000).sqrt()).all()
 
 
 @patterns

@@ -190,7 +190,7 @@ def test_equals_both_dense_forms(name, has_operator, has_unlabelled, has_graph):
 
 
 @on_every_problem
-def test_minimises_the_objective(name, has_operator, has_unlabelled):
+def test_minimizes_the_objective(name, has_operator, has_unlabelled):
     problem = Problem(name, has_operator, has_unlabelled)
     weights = problem.fit().weights
     smallest = problem.objective(weights)

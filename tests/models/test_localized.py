@@ -1,4 +1,4 @@
-"""Localised Maclaurin features: against dense algebra, and where plain features collapse."""
+"""Localized Maclaurin features: against dense algebra, and where plain features collapse."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sinc():
 
 
 @pytest.mark.parametrize("threshold", [1.5, 100.0])
-def test_marginals_equal_dense_algebra_around_every_centre(threshold):
+def test_marginals_equal_dense_algebra_around_every_center(threshold):
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
     points = rows(150, seed=1)[0]
@@ -45,8 +45,8 @@ def test_marginals_equal_dense_algebra_around_every_centre(threshold):
     covered = torch.cdist(points / 0.7, model.centers).min(-1).values <= threshold
     assert covered.sum() > 50
     for i in covered.nonzero().flatten()[::5]:
-        centre = model.centers[nearest[i]]
-        train, point = (2.0**0.5 * model.feature_map(z / 0.7 - centre) for z in (x, points[i : i + 1]))
+        center = model.centers[nearest[i]]
+        train, point = (2.0**0.5 * model.feature_map(z / 0.7 - center) for z in (x, points[i : i + 1]))
         covariance, cross = train @ train.mT + 0.05 * torch.eye(len(x)), train @ point.mT
         solved = torch.linalg.solve(covariance, torch.cat([y[:, None], cross], dim=-1))
         prior, missing = point @ point.mT, (2.0 - point @ point.mT).clamp_min(0.0)
@@ -55,7 +55,7 @@ def test_marginals_equal_dense_algebra_around_every_centre(threshold):
         torch.testing.assert_close(posterior.variance[i], variance[0, 0].detach(), rtol=1e-9, atol=1e-9)
 
 
-def test_a_single_centre_is_the_plain_method():
+def test_a_single_center_is_the_plain_method():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
     model = LocalizedMaclaurinGP(kernel, likelihood, 40, centers=x.mean(0, keepdim=True), threshold=100.0, seed=3).fit(
@@ -67,7 +67,7 @@ def test_a_single_centre_is_the_plain_method():
     torch.testing.assert_close(model.posterior(x).variance, expected.variance.detach(), rtol=1e-9, atol=1e-9)
 
 
-def test_chunks_of_centres_do_not_matter(monkeypatch):
+def test_chunks_of_centers_do_not_matter(monkeypatch):
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
     whole = LocalizedMaclaurinGP(kernel, likelihood, 30, threshold=1.0).fit(x, y).posterior(x)
@@ -77,7 +77,7 @@ def test_chunks_of_centres_do_not_matter(monkeypatch):
     torch.testing.assert_close(parts.variance, whole.variance)
 
 
-def test_more_centres_than_fit_in_a_group():
+def test_more_centers_than_fit_in_a_group():
     kernel, likelihood = kernel_and_likelihood(lengthscale=0.1)
     x, y = rows(150)
     model = LocalizedMaclaurinGP(kernel, likelihood, 20, threshold=1.0).fit(x, y)
@@ -86,7 +86,7 @@ def test_more_centres_than_fit_in_a_group():
     torch.testing.assert_close(model.posterior(x).variance[:40], one_by_one)
 
 
-def test_the_prior_is_kept_at_a_centre_far_from_the_data():
+def test_the_prior_is_kept_at_a_center_far_from_the_data():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
     far = torch.full((1, 3), 50.0)
@@ -95,7 +95,7 @@ def test_the_prior_is_kept_at_a_centre_far_from_the_data():
     assert abs(float(posterior.variance) - 2.0) < 1e-9
 
 
-def test_inputs_far_from_all_centres_get_centres_of_their_own():
+def test_inputs_far_from_all_centers_get_centers_of_their_own():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
     model = LocalizedMaclaurinGP(kernel, likelihood, 40).fit(x, y)
@@ -137,7 +137,7 @@ def test_the_collapse_at_short_lengthscales_is_cured():
 
 
 @pytest.mark.parametrize("threshold", [0.5, 1.0, 3.0])
-def test_farthest_point_centres_cover_the_inputs(threshold):
+def test_farthest_point_centers_cover_the_inputs(threshold):
     x = rows(200)[0]
     centers = farthest_point_centers(x, threshold)
     torch.testing.assert_close(centers[0], x.mean(0))
@@ -157,7 +157,7 @@ def test_lengthscales_and_active_dims_scale_the_inputs():
     torch.testing.assert_close(model.posterior(x).mean, expected.posterior(scaled).mean)
 
 
-def test_centres_may_be_given_in_full_inputs():
+def test_centers_may_be_given_in_full_inputs():
     x, y = rows(80, dim=4)
     kernel, likelihood = kernel_and_likelihood(active_dims=[1, 2])
     model = LocalizedMaclaurinGP(kernel, likelihood, 30, centers=x[:5]).fit(x, y)

@@ -300,9 +300,9 @@ def test_three_dimensions():
 def test_draws_have_the_covariance_of_the_prediction():
     latent = field_model("helmholtz").posterior(points(3), Stacked(Divergence(), Vorticity()))
     torch.manual_seed(0)
-    centred = latent.rsample(torch.Size([20_000])).flatten(1) - latent.mean.flatten()
+    centered = latent.rsample(torch.Size([20_000])).flatten(1) - latent.mean.flatten()
     covariance = latent.covariance_matrix
     scales = covariance.diagonal()
     spread = scales[:, None] * scales + covariance.square()
-    assert (centred.mean(0).abs() <= 5.0 * (scales / len(centred)).sqrt()).all()
-    assert ((centred.mT @ centred / len(centred) - covariance).abs() <= 5.0 * (spread / len(centred)).sqrt()).all()
+    assert (centered.mean(0).abs() <= 5.0 * (scales / len(centered)).sqrt()).all()
+    assert ((centered.mT @ centered / len(centered) - covariance).abs() <= 5.0 * (spread / len(centered)).sqrt()).all()

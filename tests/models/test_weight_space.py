@@ -193,10 +193,10 @@ BAD = {
     "column y": ("gaussian", lambda x, y, n: (x, y.unsqueeze(-1), n)),
     "fewer labels": ("dirichlet", lambda x, y, n: (x, y[:-1], n)),
     "missing noise": ("fixed", lambda x, y, n: (x, y, None)),
-    "missing noise, learnt": ("fixed+learnt", lambda x, y, n: (x, y, None)),
+    "missing noise, learned": ("fixed+learned", lambda x, y, n: (x, y, None)),
     "fewer noise": ("fixed", lambda x, y, n: (x, y, n[:-1])),
     "zero noise": ("fixed", lambda x, y, n: (x, y, spoilt(n, 0.0))),
-    "negative noise": ("fixed+learnt", lambda x, y, n: (x, y, spoilt(n, -0.1))),
+    "negative noise": ("fixed+learned", lambda x, y, n: (x, y, spoilt(n, -0.1))),
     "NaN noise": ("fixed", lambda x, y, n: (x, y, spoilt(n, float("nan")))),
     "infinite noise": ("fixed", lambda x, y, n: (x, y, spoilt(n, float("inf")))),
     "noise for a Gaussian likelihood": ("gaussian", lambda x, y, n: (x, y, torch.ones_like(y))),
@@ -332,7 +332,7 @@ def test_ard_variances_make_the_statistics_stale():
 
 
 def test_noise_that_the_statistics_contain_makes_them_stale():
-    model = fitted("fixed+learnt")
+    model = fitted("fixed+learned")
     model.likelihood.second_noise = 0.7
     with pytest.raises(ValueError, match=r"likelihood.*again"):
         model.posterior(points())
@@ -356,7 +356,7 @@ def test_loaded_weights_make_the_statistics_stale():
         model.posterior(points())
 
 
-def set_learnt_noise(model):
+def set_learned_noise(model):
     model.likelihood.noise = 0.05
 
 
@@ -373,7 +373,7 @@ def set_alpha(model):
 
 
 CHANGES = [
-    *[(kind, set_learnt_noise) for kind in ("gaussian", "complex")],
+    *[(kind, set_learned_noise) for kind in ("gaussian", "complex")],
     *[(kind, change) for kind in KINDS for change in (set_outputscale, set_constant)],
     ("dirichlet", set_alpha),
 ]
@@ -617,13 +617,13 @@ def check_moments(draws, latent):
     mean, covariance = latent.mean, latent.covariance_matrix
     scales = covariance.diagonal(dim1=-2, dim2=-1).real
     products = scales[..., :, None] * scales[..., None, :]
-    centred = draws - mean
+    centered = draws - mean
     assert ((draws.mean(0) - mean).abs() <= 5.0 * (scales / len(draws)).sqrt()).all()
-    sample = torch.einsum("s...i,s...j->...ij", centred, centred.conj()) / len(draws)
+    sample = torch.einsum("s...i,s...j->...ij", centered, centered.conj()) / len(draws)
     spread = products if draws.is_complex() else products + covariance.square()
     assert ((sample - covariance).abs() <= 5.0 * (spread / len(draws)).sqrt()).all()
     if draws.is_complex():
-        pseudo = torch.einsum("s...i,s...j->...ij", centred, centred) / len(draws)
+        pseudo = torch.einsum("s...i,s...j->...ij", centered, centered) / len(draws)
         assert (pseudo.abs() <= 5.0 * ((products + covariance.abs().square()) / len(draws)).sqrt()).all()
 
 
@@ -711,7 +711,7 @@ def test_gradients_with_respect_to_points(kind, form):
         assert torch.autograd.gradcheck(output, x, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "fixed+learnt", "dirichlet"])
+@pytest.mark.parametrize("kind", ["gaussian", "fixed+learned", "dirichlet"])
 def test_predictions_carry_gradients_of_all_parameters_where_gpytorch_is_told_so(kind):
     arguments, model = rows_for(kind, ROWS), model_for(kind, "real")
     parameters = dict(model.named_parameters())

@@ -28,11 +28,11 @@ ROWS = 40
 SUMS = ("gram", "cross", "target_gram", "count", "log_noise")
 ROUNDING = {"rtol": 1e-9, "atol": 1e-9}
 MODELS = [
-    *[(name, noise) for name in ("curl-free", "multitask") for noise in ("one", "per task", "full", "fixed+learnt")],
-    *[("laplacian", noise) for noise in ("one", "fixed+learnt")],
+    *[(name, noise) for name in ("curl-free", "multitask") for noise in ("one", "per task", "full", "fixed+learned")],
+    *[("laplacian", noise) for noise in ("one", "fixed+learned")],
     ("mixed sum", "full"),
     ("one measure", "per task"),
-    ("coregionalisation", "fixed"),
+    ("coregionalization", "fixed"),
 ]
 models = pytest.mark.parametrize(("name", "noise"), MODELS)
 few_models = pytest.mark.parametrize(("name", "noise"), [MODELS[i] for i in (0, 2, 3, 5, 6, 8, 10)])
@@ -43,7 +43,7 @@ def points(num_points=4):
 
 
 def rows_for(name, noise, num_rows=ROWS, pattern="none", seed=1):
-    """Arguments (x, y, noise) of fit and update; noise is None where it is learnt."""
+    """Arguments (x, y, noise) of fit and update; noise is None where it is learned."""
     return *output_rows(name, num_rows, pattern, seed), output_noise(name, num_rows) if "fixed" in noise else None
 
 
@@ -259,9 +259,9 @@ def check_moments(draws, mean, covariance):
     """Mean and covariance of draws (S, M) within five standard errors."""
     scales = covariance.diagonal()
     assert ((draws.mean(0) - mean).abs() <= 5.0 * (scales / len(draws)).sqrt()).all()
-    centred = draws - mean
+    centered = draws - mean
     spread = scales[:, None] * scales + covariance.square()
-    assert ((centred.mT @ centred / len(draws) - covariance).abs() <= 5.0 * (spread / len(draws)).sqrt()).all()
+    assert ((centered.mT @ centered / len(draws) - covariance).abs() <= 5.0 * (spread / len(draws)).sqrt()).all()
 
 
 @pytest.mark.parametrize("pattern", ["none", "random"])
@@ -423,7 +423,7 @@ def test_likelihoods_add_their_noise(name, noise):
         if "fixed" not in noise or outputs == 1:  # GPyTorch's likelihood of one output adds this noise twice
             return
         other = model.likelihood(model.posterior(points()), noise=output_noise(name, 4))
-        extra = model.likelihood.second_noise if "learnt" in noise else 0.0
+        extra = model.likelihood.second_noise if "learned" in noise else 0.0
         torch.testing.assert_close(other.variance, model.posterior(points()).variance + output_noise(name, 4) + extra)
 
 

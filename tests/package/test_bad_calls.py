@@ -145,7 +145,7 @@ APPROXIMATE_CALLS = [
     ("approximate, ARD and wide inputs", lambda: rfgp.approximate(RBFKernel(ard_num_dims=3), 8, train_inputs=WIDE)),
     ("approximate, an unsupported kernel", lambda: rfgp.approximate(gpytorch.kernels.ArcKernel(RBF), 8)),
     (
-        "approximate, an optimised series without data",
+        "approximate, an optimized series without data",
         lambda: rfgp.approximate(RBF, 8, input_dim=3, method="optimized_maclaurin"),
     ),
     ("approximate, kernel is a number", lambda: rfgp.approximate(0, 8)),
@@ -596,10 +596,10 @@ MODELS_CALLS = [
     ("functions before the fit", lambda: models.WeightSpaceGP(K, GAUSSIAN).sample_functions(2)),
     ("statistics before the fit", lambda: models.WeightSpaceGP(K, GAUSSIAN).statistics),
     ("least squares before the fit", lambda: models.VectorLeastSquares(K, regularization=1.0).predict(X)),
-    ("localised features before the fit", lambda: models.LocalizedMaclaurinGP(RBF, GAUSSIAN, 8).posterior(X)),
-    ("localised features of a polynomial", lambda: models.LocalizedMaclaurinGP(POLY, GAUSSIAN, 8)),
+    ("localized features before the fit", lambda: models.LocalizedMaclaurinGP(RBF, GAUSSIAN, 8).posterior(X)),
+    ("localized features of a polynomial", lambda: models.LocalizedMaclaurinGP(POLY, GAUSSIAN, 8)),
     (
-        "localised features with known noise",
+        "localized features with known noise",
         lambda: models.LocalizedMaclaurinGP(RBF, FixedNoiseGaussianLikelihood(Y + 1.0), 8),
     ),
     (

@@ -296,7 +296,7 @@ def test_suggested_numbers_of_exact_kernels_are_the_smallest():
 
 @pytest.mark.parametrize("tolerance", [0.0, -0.1, float("nan")])
 def test_bad_tolerances_raise(tolerance):
-    with pytest.raises(ValueError, match=f"^expected a positive tolerance, got {tolerance}; 0.1 is ten per cent$"):
+    with pytest.raises(ValueError, match=f"^expected a positive tolerance, got {tolerance}; 0.1 is ten percent$"):
         suggest_num_features(RBFKernel(), points(20), tolerance)
 
 

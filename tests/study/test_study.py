@@ -272,7 +272,7 @@ BAD_SETTINGS = [
 
 @pytest.mark.parametrize(("settings", "message"), BAD_SETTINGS)
 def test_bad_settings(regression, monkeypatch, settings, message):
-    monkeypatch.setattr("rfgp.study.bench.fit", None)  # nothing is learnt before the settings are checked
+    monkeypatch.setattr("rfgp.study.bench.fit", None)  # nothing is learned before the settings are checked
     with pytest.raises(ValueError, match=message):
         run(regression, **settings)
 

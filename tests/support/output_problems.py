@@ -35,7 +35,7 @@ def one_measure():
     return ScaleKernel(CurlFreeKernel(shared)) + ScaleKernel(DivergenceFreeKernel(shared))
 
 
-def coregionalisation():
+def coregionalization():
     return MultitaskKernel(RBFKernel(), num_tasks=3) + MultitaskKernel(MaternKernel(nu=2.5), num_tasks=3, rank=2)
 
 
@@ -53,13 +53,13 @@ OUTPUT_KERNELS = {
     "value and gradient": (lambda: LinearlyObservedKernel(ScaleKernel(RBFKernel()), [Value(), Gradient()]), 3),
     "laplacian": (lambda: LinearlyObservedKernel(RBFKernel(), [Laplacian()]), 1),
     "multitask": (lambda: MultitaskKernel(ScaleKernel(RBFKernel()), num_tasks=3, rank=2), 3),
-    "coregionalisation": (coregionalisation, 3),
+    "coregionalization": (coregionalization, 3),
     "graph laplacian": (graph_laplacian, 3),
     "mixed sum": (lambda: CurlFreeKernel(MaternKernel(nu=1.5)) + MultitaskKernel(RBFKernel(), num_tasks=2), 2),
 }
 SEPARABLE = ("multitask", "graph laplacian")
-NOISES = ("one", "shared", "per task", "full", "full alone", "fixed", "fixed+learnt")
-NOISES_OF_ONE = ("one", "fixed", "fixed+learnt")
+NOISES = ("one", "shared", "per task", "full", "full alone", "fixed", "fixed+learned")
+NOISES_OF_ONE = ("one", "fixed", "fixed+learned")
 PATTERNS = ("none", "random", "an output", "rows", "one per row")
 CASES = [
     (name, noise, pattern)
@@ -105,7 +105,7 @@ def output_likelihood(name, kind, num_rows=20):
     outputs = OUTPUT_KERNELS[name][1]
     if kind.startswith("fixed"):
         fixed = FixedNoiseGaussianLikelihood if outputs == 1 else MultitaskFixedNoiseGaussianLikelihood
-        likelihood = fixed(output_noise(name, num_rows), learn_additional_noise=kind == "fixed+learnt")
+        likelihood = fixed(output_noise(name, num_rows), learn_additional_noise=kind == "fixed+learned")
     elif kind == "one":
         likelihood = (
             GaussianLikelihood(noise_constraint=LOWEST)

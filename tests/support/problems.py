@@ -34,7 +34,7 @@ from rfgp.models import WeightSpaceGP
 
 INPUTS, WIDTH, CLASSES = 3, 12, 3
 FORMS = {"real": "rademacher:real", "ctr": "auto", "complex": "tensor_srht:complex"}
-KINDS = ("gaussian", "fixed", "fixed+learnt", "complex", "dirichlet")
+KINDS = ("gaussian", "fixed", "fixed+learned", "complex", "dirichlet")
 
 
 class ExactModel(gpytorch.models.ExactGP):
@@ -80,7 +80,7 @@ def likelihood_for(kind):
         return ComplexGaussianLikelihood()
     if kind == "dirichlet":
         return DirichletClassificationLikelihood(num_classes=CLASSES)
-    return FixedNoiseGaussianLikelihood(torch.ones(1), learn_additional_noise=kind == "fixed+learnt")
+    return FixedNoiseGaussianLikelihood(torch.ones(1), learn_additional_noise=kind == "fixed+learned")
 
 
 def model_for(kind, form="ctr", keep_data=True, **options):

@@ -1,4 +1,4 @@
-"""Spectral laws of shift-invariant kernels: one law per file, each with the kernel that it belongs to."""
+"""Spectral densities of shift-invariant kernels: one distribution per file, each with the kernel that it belongs to."""
 
 from .base import IsotropicSpectrum, Spectrum
 from .gaussian import Gaussian

@@ -1,4 +1,4 @@
-"""Spectral laws of shift-invariant kernels: how frequencies are drawn, and the exact kernel they belong to."""
+"""Spectral densities of shift-invariant kernels: how frequencies are drawn, and the exact kernel they belong to."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ... import sampling
 
 
 class Spectrum(abc.ABC):
-    r"""The law of the frequencies w of a kernel of scaled inputs, by Bochner's theorem.
+    r"""The spectral density of a shift-invariant kernel of scaled inputs, by Bochner's theorem.
 
     .. math:: k(x - y) = E[a^2 \exp(\mathrm{i} w^\top (x - y))]
 
-    The amplitude a is 1 for most kernels. What depends on kernel parameters beside a lengthscale is a differentiable
-    function of those hyperparameters and of fixed base draws.
+    The frequencies w are random; the amplitude a is 1 for most kernels. Where they depend on hyperparameters other than
+    a lengthscale, they are differentiable functions of these and of fixed base draws.
     """
 
     is_isotropic: ClassVar[bool] = False
@@ -27,9 +27,9 @@ class Spectrum(abc.ABC):
     @property
     @abc.abstractmethod
     def exact_kernel(self) -> str:
-        """The full name of the class of kernels that features of this law approximate, as "gpytorch.kernels.RBFKernel".
+        """The full name of the kernel class that the features approximate, such as "gpytorch.kernels.RBFKernel".
 
-        ``kernel`` has its values at scaled inputs.
+        ``kernel`` computes its values at scaled inputs.
         """
 
     @abc.abstractmethod
@@ -50,7 +50,7 @@ class Spectrum(abc.ABC):
 
 
 class IsotropicSpectrum(Spectrum):
-    """A law with a uniform direction: w = radius times direction, so that directions may be made orthogonal."""
+    """A spectral density with uniform directions: w = radius times direction, and directions may be orthogonal."""
 
     is_isotropic = True
 

@@ -14,7 +14,7 @@ from .levels import largest_level
 
 
 class GammaRoot(torch.autograd.Function):
-    """The root of the quantile function of the gamma law of shape alpha, differentiable in alpha.
+    """The root of the quantile function of the gamma distribution of shape alpha, differentiable in alpha.
 
     Small quantiles would underflow in single precision; levels may be 1 where they were rounded to that.
     """

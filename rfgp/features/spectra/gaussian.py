@@ -1,4 +1,4 @@
-"""The spectral law of the Gaussian kernel."""
+"""The spectral density of the Gaussian kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from .base import IsotropicSpectrum
 
 @dataclass(frozen=True)
 class Gaussian(IsotropicSpectrum):
-    r"""Standard normal frequencies, of :math:`k = \exp(-\|x - y\|^2/2)`."""
+    r"""The spectral density of the Gaussian kernel :math:`k = \exp(-\|x - y\|^2/2)`: standard normal frequencies.
+
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(2, 10, spectrum=Gaussian())(torch.zeros(3, 2)).shape
+    torch.Size([3, 10])
+    """
 
     exact_kernel = "gpytorch.kernels.RBFKernel"
 

@@ -1,4 +1,4 @@
-"""The spectral law of the skewed chi-squared kernel."""
+"""The spectral density of the skewed chi-squared kernel."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from .base import Spectrum
 
 @dataclass(frozen=True)
 class HyperbolicSecant(Spectrum):
-    r"""Independent frequencies of density sech(pi w), of :math:`k = \prod_k \mathrm{sech}((x_k - y_k)/2)`.
+    r"""The spectral density :math:`\prod_k \mathrm{sech}(\pi w_k)` of :math:`k = \prod_k \mathrm{sech}((x_k - y_k)/2)`.
 
-    With x = log(u + c) that is the skewed chi-squared kernel of u > -c.
+    With x = log(u + c) this is the skewed chi-squared kernel of u > -c.
 
     Source: B 3.2.2, Eq. 13b, with the logarithm of the errata.
+
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(2, 10, spectrum=HyperbolicSecant())(torch.zeros(3, 2)).shape
+    torch.Size([3, 10])
     """
 
     exact_kernel = "rfgp.kernels.SkewedChiSquaredKernel"

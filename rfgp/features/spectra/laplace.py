@@ -1,4 +1,4 @@
-"""The spectral law of the Laplace kernel."""
+"""The spectral density of the Laplace kernel."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from .base import Spectrum
 
 @dataclass(frozen=True)
 class Laplace(Spectrum):
-    r"""Independent Cauchy frequencies, of :math:`k = \exp(-\|x - y\|_1)`.
+    r"""The spectral density of the Laplace kernel :math:`k = \exp(-\|x - y\|_1)`: independent Cauchy frequencies.
 
-    They have no mean: the gradient of the features in the lengthscale does not converge.
+    These have no mean: the gradient of the features in the lengthscale does not converge.
+
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(2, 10, spectrum=Laplace())(torch.zeros(3, 2)).shape
+    torch.Size([3, 10])
     """
 
     exact_kernel = "rfgp.kernels.LaplaceKernel"

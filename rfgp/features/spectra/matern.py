@@ -1,4 +1,4 @@
-"""The spectral laws of Matern kernels."""
+"""The spectral densities of Matern kernels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from .base import IsotropicSpectrum
 
 @dataclass(frozen=True)
 class Matern(IsotropicSpectrum):
-    r"""Student-t frequencies with 2 nu degrees of freedom, of the Matern kernel with nu = 1/2, 3/2 or 5/2.
+    r"""The spectral density of a Matern kernel: Student-t frequencies with 2 nu degrees of freedom.
 
     With nu = 1/2 they have no second moment: the gradient of the features in the lengthscale does not converge.
+
+    :param nu: the smoothness: 1/2, 3/2 or 5/2.
+    :raises ValueError: for another nu.
+
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(2, 10, spectrum=Matern(1.5))(torch.zeros(3, 2)).shape
+    torch.Size([3, 10])
     """
 
     exact_kernel = "gpytorch.kernels.MaternKernel"

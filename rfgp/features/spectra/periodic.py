@@ -1,4 +1,4 @@
-"""The spectral law of the periodic kernel."""
+"""The spectral density of the periodic kernel."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ from .scaled_bessel import ScaledBessel
 
 @dataclass(frozen=True)
 class Periodic(Spectrum):
-    r"""Whole numbers with probabilities :math:`e^{-z} I_n(z)`, of :math:`k = \exp(-\sum_k z_k (1 - \cos(x_k - y_k)))`.
+    r"""The spectral distribution of a periodic kernel: integer frequencies.
+
+    .. math:: k = \exp\Big(-\sum_k z_k (1 - \cos(x_k - y_k))\Big), \qquad P(w_k = n) = e^{-z_k} I_n(z_k)
 
     The concentrations z, (..., d) or (..., 1), are hyperparameters, and 1 by default. Gradients in them take the
     logarithm of the probability of the number drawn as importance weight.
+
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(2, 10, spectrum=Periodic())(torch.zeros(3, 2)).shape
+    torch.Size([3, 10])
     """
 
     exact_kernel = "gpytorch.kernels.PeriodicKernel"

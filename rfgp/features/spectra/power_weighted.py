@@ -39,7 +39,7 @@ def radial_moment(spectrum: IsotropicSpectrum, power: int, dim: int) -> float:
 
 @dataclass(frozen=True)
 class PowerWeighted(IsotropicSpectrum):
-    r"""A Gaussian or Matern law weighted with powers of the norm of the frequencies.
+    r"""A Gaussian or Matern spectral density, weighted with powers of the norm of the frequencies.
 
     .. math:: \mu(w) = \frac1{|P|} \sum_{q \in P} \frac{\|w\|^{2 q}}{M_q} \rho(w), \qquad
         a(w) = \Big(\frac1{|P|} \sum_{q \in P} \frac{\|w\|^{2 q}}{M_q}\Big)^{-1/2}, \qquad M_q = E_\rho \|w\|^{2 q}
@@ -47,11 +47,15 @@ class PowerWeighted(IsotropicSpectrum):
     With P = (q,) it is the trace measure of derivatives of order q, under which operator-valued features of an
     isotropic kernel are bounded, and have the smallest second moment: the default of :func:`rfgp.approximate`.
 
-    :param spectrum: the law rho of the kernel.
+    :param spectrum: the spectral density rho of the kernel.
     :param powers: the powers P, of which one is drawn for every frequency with equal probability.
     :raises ValueError: for another spectrum, or where a moment does not exist.
 
     Source: M Theorem 9, Corollary 10; sampling from the errata.
+
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(2, 10, spectrum=PowerWeighted())(torch.zeros(3, 2)).shape
+    torch.Size([3, 10])
     """
 
     has_moments: ClassVar = False
@@ -77,7 +81,7 @@ class PowerWeighted(IsotropicSpectrum):
         return radii.gather(0, chosen[None]).squeeze(0)
 
     def _radius(self, power: int, width: int, dim: int, generator: Generator | None) -> Tensor:
-        """Radii under the weight of one power: a chi variable, over the root of a gamma one for Matern laws."""
+        """Radii under the weight of one power: a chi variable, over the root of a gamma one for Matern."""
         chi = sampling.chi(dim + 2 * power, (width,), generator)
         if isinstance(self.spectrum, Gaussian):
             return chi

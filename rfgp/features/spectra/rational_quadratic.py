@@ -1,4 +1,4 @@
-"""The spectral law of the rational quadratic kernel."""
+"""The spectral density of the rational quadratic kernel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ from .gamma_root import GammaRoot
 
 @dataclass(frozen=True)
 class RationalQuadratic(IsotropicSpectrum):
-    r"""Normal frequencies times the root of a gamma variable, of :math:`k = (1 + \|x - y\|^2/(2 \alpha))^{-\alpha}`.
+    r"""The spectral density of the rational quadratic kernel :math:`k = (1 + \|x - y\|^2/(2 \alpha))^{-\alpha}`.
 
-    :param alpha: the shape, unless the hyperparameters have another one (...,), which gradients flow through.
+    Frequencies are normal vectors times the square root of a gamma variable.
+
+    :param alpha: the shape, unless the hyperparameters have another one (...,), which is differentiable.
+    :raises ValueError: for an alpha that is not positive.
+
+    >>> import torch
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(2, 10, spectrum=RationalQuadratic())(torch.zeros(3, 2)).shape
+    torch.Size([3, 10])
     """
 
     exact_kernel = "gpytorch.kernels.RQKernel"

@@ -1,4 +1,4 @@
-"""The spectral law of spectral mixture kernels."""
+"""The spectral density of spectral mixture kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .base import Spectrum
 
 @dataclass(frozen=True)
 class SpectralMixture(Spectrum):
-    r"""Normal mixtures in every coordinate, of GPyTorch's SpectralMixtureKernel.
+    r"""The spectral density of GPyTorch's SpectralMixtureKernel: a normal mixture in every coordinate.
 
     .. math:: k(\tau) = \prod_k \sum_q c_q \exp(-2 \pi^2 \tau_k^2 v_{qk}^2) \cos(2 \pi \mu_{qk} \tau_k)
 
@@ -23,6 +23,10 @@ class SpectralMixture(Spectrum):
     importance weight.
 
     :param num_mixtures: Q, the number of components, all of weight 1/Q, mean 1 and scale 1/(2 pi) by default.
+
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(2, 10, spectrum=SpectralMixture(3))(torch.zeros(3, 2)).shape
+    torch.Size([3, 10])
     """
 
     exact_kernel = "gpytorch.kernels.SpectralMixtureKernel"

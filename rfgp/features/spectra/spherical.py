@@ -1,4 +1,4 @@
-"""The spectral law of polynomial kernels on the unit sphere."""
+"""The spectral density of polynomial kernels on the unit sphere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Spherical(IsotropicSpectrum):
         _checks.positive_integer("degree", self.degree)
         _checks.positive_integer("dim", self.dim)
         if not 2.0 <= _checks.number(self.a) < math.inf:
-            raise ValueError(f"expected a of at least 2, got {self.a}; a polynomial with a smaller one has no such law")
+            raise ValueError(f"expected a of at least 2, got {self.a}; smaller ones have no spectral density")
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         radii, shares = self._fit()[:2]

@@ -1,4 +1,4 @@
-"""The trace measure of any matrix-valued spectral density: the best law of frequencies for its features."""
+"""The trace measure of a matrix-valued spectral density, under which its features are bounded."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _POINTS = 2**14
 
 @dataclass(frozen=True)
 class TraceMeasure(Spectrum):
-    r"""The law of density :math:`\mathrm{tr}\, \mu(w) / \mathrm{tr}\, K(0)`, drawn by rejection from normal proposals.
+    r"""The trace measure of a matrix-valued spectral density, drawn by rejection from normal proposals.
 
-    .. math:: K(\tau) = \int e^{\mathrm{i} w^\top \tau} \mu(w)\, dw, \qquad
+    .. math:: p(w) = \frac{\mathrm{tr}\, \mu(w)}{\mathrm{tr}\, K(0)}, \qquad
+        K(\tau) = \int e^{\mathrm{i} w^\top \tau} \mu(w)\, dw, \qquad
         \mathrm{tr}\, K(0) = \int \mathrm{tr}\, \mu(w)\, dw
 
-    Under it features with a factor of trace one are bounded, and have the smallest second moment of all laws. The
-    envelope is the largest ratio to the proposal at quasi-random points; amplitudes make up for what exceeds it. The
-    integrals are taken at the same points.
+    Under p features with a factor of trace one are bounded, and have the smallest second moment. The envelope is the
+    largest ratio to the proposal at quasi-random points; amplitudes correct for what exceeds it. The integrals are
+    taken at the same points.
 
     :param density: takes frequencies (m, d) and returns :math:`\mu`, (m, T, T), Hermitian positive semidefinite.
     :param dim: d.

@@ -16,11 +16,15 @@ from .gaussian import Gaussian
 
 @dataclass(frozen=True)
 class WidenedGaussian(IsotropicSpectrum):
-    r"""Normal frequencies of twice the variance, whose amplitudes make derivative features of the Gaussian bounded.
+    r"""A change of measure to normal frequencies of twice the variance, which bounds features of derivatives.
 
     .. math:: w \sim N(0, 2 I), \qquad a(w) = 2^{d/4} \exp(-\|w\|^2/8)
 
     Source: M Eq. 40 and 42 (with unit lengthscale, that is sigma = sqrt(2) there).
+
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(2, 10, spectrum=WidenedGaussian())(torch.zeros(3, 2)).shape
+    torch.Size([3, 10])
     """
 
     exact_kernel = "gpytorch.kernels.RBFKernel"

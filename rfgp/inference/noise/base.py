@@ -19,7 +19,7 @@ from .targets import Targets
 
 
 class NoiseModel(abc.ABC):
-    r"""The noise of rows with T outputs, as one likelihood has it.
+    r"""The noise model of a likelihood: it groups rows by the precision of their T outputs.
 
     Rows with the same precision of their outputs make a group, and share one scalar Gram matrix. Residuals are linear
     in known columns: those of the targets are y (where it is not a label) and the basis of the mean function, so that

@@ -2,6 +2,7 @@
 
 from ..family import FAMILIES, Family, approximates, family
 from ..map_family import MapFamily
+from .approximated import ApproximatedFamily
 from .composite import CompositeFamily
 from .dot_product import DotProductFamily, ExponentialFamily, OpticalFamily
 from .index import IndexFamily
@@ -11,7 +12,6 @@ from .operator_valued import ObservedFamily, OperatorFamily, SpectralDensityFami
 from .periodic import ConstantFamily, CosineFamily, PeriodicFamily
 from .polynomial import LinearFamily, PolynomialFamily
 from .product import ProductFamily
-from .ready import ReadyFamily
 from .scale import ScaleFamily
 from .shared_measure import AdditiveFamily
 from .stationary import (
@@ -30,6 +30,7 @@ from .wrapper import WrapperFamily
 __all__ = [
     "FAMILIES",
     "AdditiveFamily",
+    "ApproximatedFamily",
     "CompositeFamily",
     "ConstantFamily",
     "CosineFamily",
@@ -53,7 +54,6 @@ __all__ = [
     "PolynomialFamily",
     "ProductFamily",
     "RationalQuadraticFamily",
-    "ReadyFamily",
     "ScaleFamily",
     "SkewedChiSquaredFamily",
     "SpectralDensityFamily",

@@ -15,7 +15,7 @@ from ..request import Request
 
 
 class FeatureIndexKernel(RandomFeatureKernel):
-    r"""The covariance of tasks for inputs that are the number of a task, one per row, with exact features.
+    r"""An IndexKernel with exact features; its inputs are task indices, one per row.
 
     .. math:: \phi(i) = A_i, \qquad A A^\top = \Gamma
 
@@ -65,7 +65,7 @@ class IndexFamily(Family):
     kernel: IndexKernel
 
     @property
-    def numbers_tasks(self) -> bool:
+    def has_task_indices(self) -> bool:
         return True
 
     def approximate(self, request: Request) -> FeatureIndexKernel:

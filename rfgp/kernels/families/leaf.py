@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from ...features import FeatureMap
 from ..feature_kernel import FeatureKernel
-from ..like import like_tensor
 from ..map_family import MapFamily
 from ..method import Method
 from ..random_feature_kernel import RandomFeatureKernel
 from ..recipe import MapRecipe
+from ..reference_tensor import reference_tensor
 from ..request import Request
 
 
@@ -29,7 +29,7 @@ class LeafFamily(MapFamily):
         self.check_method(recipe.method)
         if columns is None:
             return FeatureKernel(self.kernel, recipe)
-        feature_map = self.make(recipe, columns, own.x, like_tensor(self.kernel, request.like))
+        feature_map = self.make(recipe, columns, own.x, reference_tensor(self.kernel, request.like))
         made = FeatureKernel(self.kernel, feature_map, self.center(recipe, own.x))
         made.recipe = recipe
         return made

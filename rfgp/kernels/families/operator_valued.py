@@ -31,8 +31,8 @@ from .leaf import LeafFamily
 class OperatorFamily(LeafFamily):
     r"""Fields such as CurlFreeKernel and DivergenceFreeKernel: features :math:`e^{i w^\top x} a(w) b(w)`.
 
-    The law of the frequencies is that of the scalar kernel ("unbounded" features), or one with amplitudes a(w) that
-    bound them: the trace measure, which maps made by name have, and the widened one.
+    The frequencies have the spectral density of the scalar kernel ("unbounded" features), or one with amplitudes a(w)
+    that bound them: the trace measure, which maps made by name have, and the widened one.
     """
 
     kernel: OperatorValuedKernel
@@ -55,7 +55,7 @@ class OperatorFamily(LeafFamily):
 
     @property
     def spectrum(self) -> Gaussian | Matern:
-        """The law of the frequencies of scaled inputs of the scalar kernel."""
+        """The spectral density of the scalar kernel, for scaled inputs."""
         scalar = self.kernel.scalar_kernel
         return Matern(scalar.nu) if isinstance(scalar, MaternKernel) else Gaussian()
 

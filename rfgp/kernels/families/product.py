@@ -139,7 +139,7 @@ def _product(kernels: list[Kernel], request: Request) -> FeatureProductKernel:
             "expected scalar kernels in a product, got one of several outputs; multiply inside MultitaskKernel"
         )
     exact = [factor.exact_columns(request) for factor in factors]
-    tasks = [factor.numbers_tasks for factor in factors]
+    tasks = [factor.has_task_indices for factor in factors]
     small = [is_tasks or (c is not None and c <= _SMALL) for is_tasks, c in zip(tasks, exact, strict=True)]
     methods = [factor.columnwise_method(request) for factor in factors]
     open_ended = [method for method, is_small in zip(methods, small, strict=True) if not is_small]
@@ -155,7 +155,7 @@ def _product(kernels: list[Kernel], request: Request) -> FeatureProductKernel:
         own = request if is_small else replace(request, method=method or factor.own_method(request))
         if not is_small:
             columns = share - share % 2 if factor.has_pairs(own) else share
-            if not columns and not factor.is_ready:
+            if not columns and not factor.is_approximated:
                 raise ValueError(
                     f"expected more features for a product of {len(factors)} parts, got {request.num_features}, which "
                     "leaves none to some of them; use more"

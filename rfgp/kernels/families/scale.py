@@ -22,7 +22,7 @@ from .wrapper import WrapperFamily
 
 
 class FeatureScaleKernel(RandomFeatureKernel, ScaleKernel):
-    r"""A scaled kernel whose features are those of its base kernel times the root of the output scale.
+    r"""A scaled kernel, whose features are those of its base kernel times the square root of the output scale.
 
     A batch of output scales over one base kernel shares the scalar features.
 
@@ -159,12 +159,12 @@ class ScaleFamily(WrapperFamily):
         return self.inner.is_scalar
 
     @property
-    def numbers_tasks(self) -> bool:
-        return self.inner.numbers_tasks
+    def has_task_indices(self) -> bool:
+        return self.inner.has_task_indices
 
     @property
-    def is_ready(self) -> bool:
-        return self.inner.is_ready
+    def is_approximated(self) -> bool:
+        return self.inner.is_approximated
 
     @property
     def unscaled(self) -> Any:

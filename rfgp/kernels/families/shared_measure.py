@@ -16,15 +16,15 @@ from ...operators import Operator
 from ..family import Family, approximates, family
 from ..feature_kernel import FeatureKernel
 from ..field_moments import covariance_of_fields
-from ..like import like_tensor
 from ..random_feature_kernel import KernelMoments
 from ..recipe import MapRecipe
+from ..reference_tensor import reference_tensor
 from ..request import Request
 from .sum import FeatureSumKernel, SumFamily
 
 
 class SharedMeasureKernel(FeatureSumKernel):
-    r"""A sum of fields with the very same scalar features, whose factors stand side by side.
+    r"""A sum of operator-valued kernels that share their random frequencies.
 
     .. math:: K(x, y) \approx \sum_i s_i\, (\phi(x) B_i) (\phi(y) B_i)^\top
 
@@ -118,7 +118,7 @@ class AdditiveFamily(SumFamily):
         columns = known.num_columns(request.select(fields[0]).input_dim)
         if columns is None:
             raise ValueError("expected input_dim for a sum of kernels that share one measure, got none; pass it")
-        like = like_tensor(self.kernel, request.like)
+        like = reference_tensor(self.kernel, request.like)
         recipe = MapRecipe(known.method(request), request.num_features, next(request.seeds), like.dtype)
         known.check_method(recipe.method)
         for field in fields:

@@ -29,7 +29,7 @@ from .leaf import LeafFamily
 
 
 class FourierFamily(LeafFamily):
-    """Kernels with a spectral law: what a family of one's own has to say is ``spectrum``, and ``scaled`` if need be."""
+    """Shift-invariant kernels: a family of your own defines ``spectrum``, and ``scaled`` if need be."""
 
     is_shift_invariant: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("fourier",)
@@ -39,10 +39,10 @@ class FourierFamily(LeafFamily):
     @property
     @abc.abstractmethod
     def spectrum(self) -> Spectrum:
-        """The law of the frequencies of scaled inputs."""
+        """The spectral density of the kernel, for scaled inputs."""
 
     def scaled(self, x: Tensor) -> Tensor:
-        """Inputs (..., N, d) in units in which the kernel is that of the spectral law; differentiable."""
+        """The inputs (..., N, d) in units in which the kernel has that spectral density; differentiable."""
         return x / self.kernel.lengthscale if self.kernel.has_lengthscale else x
 
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class MaternFamily(IsotropicFamily):
 
 @approximates(RQKernel)
 class RationalQuadraticFamily(IsotropicFamily):
-    """RQKernel, whose shape belongs to the spectral law."""
+    """RQKernel, whose shape belongs to the spectral density."""
 
     kernel: RQKernel
 
@@ -163,7 +163,7 @@ class SkewedChiSquaredFamily(FourierFamily):
 
 @approximates(SpectralMixtureKernel)
 class SpectralMixtureFamily(FourierFamily):
-    """SpectralMixtureKernel, all of whose parameters belong to the spectral law."""
+    """SpectralMixtureKernel, all of whose parameters belong to the spectral density."""
 
     kernel: SpectralMixtureKernel
     settings = ("num_mixtures",)

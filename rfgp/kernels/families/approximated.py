@@ -1,4 +1,4 @@
-"""Kernels that have random features already, as parts of a tree."""
+"""Kernels that are approximated already, as parts of another kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..request import Request
 
 
 @approximates(RandomFeatureKernel)
-class ReadyFamily(Family):
+class ApproximatedFamily(Family):
     """A kernel with features, which stays as it is."""
 
     kernel: RandomFeatureKernel
@@ -23,7 +23,7 @@ class ReadyFamily(Family):
         return not self.kernel.has_output_factor
 
     @property
-    def is_ready(self) -> bool:
+    def is_approximated(self) -> bool:
         return True
 
     def with_features(self) -> Any:

@@ -1,4 +1,4 @@
-"""States of kernels that tell what they are states of, and are loaded wholly or not at all."""
+"""States of kernels that name their kernel, and are loaded completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .. import _state
 from .map_holder import maps_kept_on_error
 
 
-class DescribedState(torch.nn.Module):
-    """A kernel whose state carries a code of its kind and settings."""
+class CheckedState(torch.nn.Module):
+    """A kernel whose state carries a code of its class and settings, which loading compares."""
 
     @property
     def description(self) -> str:
-        """What a state has to agree in beside its tensors: the kind of the kernel, and settings that are no tensors."""
+        """The class and the settings of the kernel, which a loaded state has to match."""
         return f"{type(self).__name__}()"
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As for every module, but all or nothing.
+        """Load a state as torch modules do; on an error the kernel stays as it was.
 
-        :raises ValueError: for the state of another kernel, method or width; this kernel stays as it was.
+        :raises ValueError: for the state of another kernel, method or width.
         """
         with maps_kept_on_error(self):
             _state.check(self, state_dict, strict=strict)
@@ -44,8 +44,8 @@ class DescribedState(torch.nn.Module):
             )
 
     def get_extra_state(self) -> Tensor:
-        """A code of what a state has to agree in."""
+        """The code of :attr:`description`."""
         return torch.tensor([_state.code(self.description)])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Nothing is left to do where ``prepare_for`` has found the same."""
+        """Do nothing: :meth:`prepare_for` has compared the code."""

@@ -1,4 +1,4 @@
-"""What dtype and device new tensors of a module take."""
+"""The dtype and the device of a module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def like_tensor(module: torch.nn.Module, default: Tensor | None = None) -> Tensor:
+def reference_tensor(module: torch.nn.Module, default: Tensor | None = None) -> Tensor:
     """A tensor of the dtype and on the device of a module: its first parameter or buffer.
 
     :param module: any module.
