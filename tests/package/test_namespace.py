@@ -1,0 +1,29 @@
+"""What `import rfgp` shows: what a user calls, and the subpackages meant for users."""
+
+import inspect
+
+import rfgp
+
+CALLED = {
+    "VectorLeastSquares",
+    "WeightSpaceGP",
+    "approximate",
+    "fit",
+    "kl_to_exact",
+    "rank_methods",
+    "suggest_num_features",
+}
+PLUMBING = {"_checks", "_files", "_gpytorch", "_state", "approximation", "linalg", "sampling"}
+
+
+def test_the_package_shows_what_a_user_calls():
+    names = dir(rfgp)
+    assert set(names) == set(rfgp.__all__) and CALLED <= set(names) and not PLUMBING & set(names)
+    for name in set(names) - CALLED:
+        assert inspect.ismodule(getattr(rfgp, name)), name
+
+
+def test_names_at_the_top_are_those_of_their_subpackages():
+    homes = [rfgp.models, rfgp.diagnostics, rfgp.selection, rfgp.training]
+    for name in CALLED - {"approximate"}:
+        assert any(getattr(rfgp, name) is getattr(home, name, None) for home in homes), name
