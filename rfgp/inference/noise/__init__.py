@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
 from gpytorch.likelihoods import Likelihood
 
 from .base import NoiseModel
@@ -11,12 +17,12 @@ from .independent import IndependentNoise
 from .known import KnownNoise
 from .targets import Targets
 
-NOISE_MODELS: tuple[type[NoiseModel], ...] = (ClassLabels, KnownNoise, CorrelatedNoise, IndependentNoise)
-"""The noise models, in the order in which a likelihood is offered to them."""
+for _file in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_file.name)
 
 
 def noise_model(likelihood: Likelihood, num_outputs: int | None = None) -> NoiseModel:
-    """The noise model of a likelihood.
+    """The noise model of a likelihood: the subclass of NoiseModel that takes it, which may come from another package.
 
     :param likelihood: the GPyTorch likelihood.
     :param num_outputs: the number T of outputs of an operator-valued or multitask kernel; default: a scalar kernel.
@@ -26,7 +32,7 @@ def noise_model(likelihood: Likelihood, num_outputs: int | None = None) -> Noise
     targets = Targets() if num_outputs is None else Targets(num_outputs, has_columns=True, has_tasks=has_tasks)
     if targets.has_columns:
         _check_outputs(likelihood, targets.num_outputs)
-    for kind in NOISE_MODELS:
+    for kind in _kinds():
         found = kind.of_likelihood(likelihood, targets)
         if found is not None:
             return found
@@ -37,6 +43,14 @@ def noise_model(likelihood: Likelihood, num_outputs: int | None = None) -> Noise
         else "a Gaussian, fixed-noise, complex Gaussian or Dirichlet classification likelihood"
     )
     raise ValueError(f"expected {wanted}, got {type(likelihood).__name__}; use one of these")
+
+
+def _kinds(parent: Any = NoiseModel) -> Iterator[type[NoiseModel]]:
+    """All noise models that there are, those made of others before these."""
+    for kind in reversed(parent.__subclasses__()):
+        yield from _kinds(kind)
+        if not inspect.isabstract(kind):
+            yield kind
 
 
 def _check_outputs(likelihood: Likelihood, num_outputs: int) -> None:
@@ -56,7 +70,6 @@ def _check_outputs(likelihood: Likelihood, num_outputs: int) -> None:
 
 
 __all__ = [
-    "NOISE_MODELS",
     "ClassLabels",
     "CorrelatedNoise",
     "IndependentNoise",

@@ -33,7 +33,8 @@ class IndependentNoise(NoiseModel):
     @classmethod
     def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
         if isinstance(likelihood, MultitaskGaussianLikelihood):
-            return cls(targets, functools.partial(_task_variances, likelihood)) if targets.has_columns else None
+            has_variances = targets.has_columns and not (likelihood.has_task_noise and likelihood.rank)
+            return cls(targets, functools.partial(_task_variances, likelihood)) if has_variances else None
         is_plain = type(likelihood) is GaussianLikelihood or not targets.has_columns
         if not isinstance(likelihood, GaussianLikelihood) or not is_plain:
             return None
