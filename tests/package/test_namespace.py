@@ -18,7 +18,7 @@ PLUMBING = {"_checks", "_files", "_gpytorch", "_state", "approximation", "linalg
 
 def test_the_package_shows_what_a_user_calls():
     names = dir(rfgp)
-    assert set(names) == set(rfgp.__all__) and CALLED <= set(names) and not PLUMBING & set(names)
+    assert set(names) == set(rfgp.__all__) and set(names) >= CALLED and not PLUMBING & set(names)
     for name in set(names) - CALLED:
         assert inspect.ismodule(getattr(rfgp, name)), name
 
