@@ -3,7 +3,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo tutorials benchmarks docs lint format clean
+.PHONY: help test smoke demo tutorials benchmarks docs lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint  ## check style and types, then run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests
+
+smoke: $(INSTALLED)  ## run one example of every class and the main paths of users, in a minute
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m smoke tests
 
 lint: $(INSTALLED)  ## check style and types
 	$(BIN)/ruff check

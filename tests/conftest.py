@@ -1,9 +1,26 @@
-"""Fixtures of all tests."""
+"""Fixtures of all tests, and which of them are smoke tests."""
 
 import pytest
 import torch
 
 from rfgp.kernels.families import FAMILIES
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Where a test is marked ``smoke_for_each("name")``, the first case of every value of ``name`` is a smoke test.
+
+    An example of a class counts as its class.
+    """
+    seen = set()
+    for item in items:
+        marker = item.get_closest_marker("smoke_for_each")
+        if marker is not None:
+            value = item.callspec.params[marker.args[0]]
+            key = item.path, item.originalname, getattr(value, "cls", value)
+            if key not in seen:
+                seen.add(key)
+                item.add_marker(pytest.mark.smoke)
 
 
 @pytest.fixture(autouse=True)

@@ -68,6 +68,7 @@ def test_ids_fit_on_a_line():
     assert all(len(name) <= 150 and name.isprintable() for name in names)
 
 
+@pytest.mark.smoke_for_each("example")
 @every_example
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_shape_and_dtype(example, dtype):
@@ -403,6 +404,7 @@ def joined(planes_of_weights):
     return torch.complex(*planes_of_weights.chunk(2, dim=1))
 
 
+@pytest.mark.smoke_for_each("example")
 @examples_of(ProductSketch)
 def test_product_sketch_is_a_product_of_dense_linear_maps(example):
     sketch = example()
@@ -412,6 +414,7 @@ def test_product_sketch_is_a_product_of_dense_linear_maps(example):
     torch.testing.assert_close(sketch(x), expected, rtol=0.0, atol=ROUNDING)
 
 
+@pytest.mark.smoke_for_each("example")
 @examples_of(TensorSRHT)
 def test_srht_is_a_product_of_dense_linear_maps(example):
     sketch = example()
@@ -426,6 +429,7 @@ def test_srht_is_a_product_of_dense_linear_maps(example):
     torch.testing.assert_close(sketch(x), expected / math.sqrt(sketch.num_features), rtol=0.0, atol=ROUNDING)
 
 
+@pytest.mark.smoke_for_each("example")
 @examples_of(TensorSketch)
 def test_tensor_sketch_is_the_count_sketch_of_the_tensor_product(example):
     sketch = example()
@@ -439,6 +443,7 @@ def test_tensor_sketch_is_the_count_sketch_of_the_tensor_product(example):
     torch.testing.assert_close(sketch(x), expected, rtol=0.0, atol=ROUNDING)
 
 
+@pytest.mark.smoke_for_each("example")
 @examples_of(OpticalFeatures)
 def test_optical_features_are_powers_of_the_modulus(example):
     feature_map = example()
@@ -448,6 +453,7 @@ def test_optical_features_are_powers_of_the_modulus(example):
     torch.testing.assert_close(feature_map(x), expected, rtol=0.0, atol=ROUNDING)
 
 
+@pytest.mark.smoke_for_each("example")
 @examples_of(FourierSeries)
 def test_fourier_series_is_exact(example):
     series = example()

@@ -165,6 +165,7 @@ def test_the_exact_kernel_is_the_one_that_is_named(name):
     assert type(case.exact) is getattr(importlib.import_module(module), cls)
 
 
+@pytest.mark.smoke
 @every_case
 def test_values_are_those_of_the_exact_kernel(name):
     case = CASES[name]()

@@ -320,6 +320,7 @@ def test_the_families_are_all_tested():
     assert tested == known
 
 
+@pytest.mark.smoke_for_each("name")
 @every_family_and_method
 def test_families_are_the_products_of_their_features(name, method):
     case = KERNELS[name]

@@ -164,6 +164,7 @@ BY_KERNEL = [(name, method) for name, case in KERNELS.items() for method in case
 
 
 @pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
+@pytest.mark.smoke_for_each("name")
 @pytest.mark.parametrize("rows", ["N<D", "N>D"])
 @pytest.mark.parametrize(("name", "method"), BY_KERNEL)
 def test_every_family(name, method, rows):

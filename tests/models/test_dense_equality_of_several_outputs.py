@@ -86,6 +86,7 @@ def check(kernel, likelihood, mean, x, y, has_gradients=True):
         close(latent.variance.detach(), covariance.diagonal().detach(), prior)
 
 
+@pytest.mark.smoke_for_each("name")
 @pytest.mark.parametrize(("name", "noise", "pattern"), CASES)
 def test_every_kernel_noise_and_pattern(name, noise, pattern):
     x, y = output_rows(name, pattern=pattern)

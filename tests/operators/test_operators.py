@@ -132,6 +132,7 @@ def test_symbols_are_what_automatic_differentiation_says(operator, shape):
     assert expected.abs().max() > 1e-3
 
 
+@pytest.mark.smoke
 @every_operator
 def test_symbols_of_many_frequencies(operator, shape):
     dim, components = shape

@@ -166,7 +166,7 @@ def test_auto_of_a_study_is_the_method_that_is_predicted_to_be_best(regression):
 
 
 def test_tables_and_results_name_the_method_that_auto_took(regression, tmp_path):
-    settings = {"methods": ["auto", "fourier"], "num_features": [8, 16], "num_seeds": 2, "exact_limit": 30}
+    settings = {"methods": ["auto", "fourier"], "num_features": [8, 16], "num_seeds": 1, "exact_limit": 30}
     result = run(regression, kernel="rbf", **settings)
     chosen = result.settings["auto"]
     measured = bench.Bench(regression, study.exact_kernel("rbf"), 30, 0.01, "standardize")

@@ -46,6 +46,7 @@ def exact_evidence(model):
         return float(torch.distributions.MultivariateNormal(offset, matrix + torch.diag(noise)).log_prob(y))
 
 
+@pytest.mark.smoke
 def test_weight_space_and_exact_models_reach_the_same_evidence():
     x, y = regression_rows(ROWS)
     kernel = polynomial()

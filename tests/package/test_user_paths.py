@@ -1,0 +1,238 @@
+"""The paths that users take, on small data: together they use every public class."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import pkgutil
+import sys
+
+import gpytorch
+import pytest
+import torch
+from cases import map_examples
+from gpytorch.kernels import IndexKernel, MultitaskKernel, PolynomialKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from output_problems import (
+    OUTPUT_KERNELS,
+    ExactOutputModel,
+    output_kernel,
+    output_likelihood,
+    output_mean,
+    output_model,
+    output_noise,
+    output_rows,
+)
+from problems import COMPOSITIONS, KERNELS, ExactModel, composition
+
+import rfgp
+from rfgp import (
+    allocation,
+    bounds,
+    datasets,
+    diagnostics,
+    kernels,
+    likelihoods,
+    models,
+    operators,
+    selection,
+    study,
+)
+
+WIDTH = 16
+FILES = (*rfgp.__path__, *gpytorch.__path__, "<string>")  # the last one is that of generated methods
+
+
+def rows(num_rows=40):
+    x = torch.rand(num_rows, 2, generator=torch.Generator().manual_seed(1))
+    return x, torch.sin(4.0 * x.sum(-1))
+
+
+def approximated(exact=None, **options):
+    exact = ScaleKernel(RBFKernel()) if exact is None else exact
+    return rfgp.approximate(exact, WIDTH, input_dim=2, seed=0, **options)
+
+
+def feature_maps():
+    for case in map_examples():
+        feature_map = case.values[0]()
+        x = torch.nn.functional.normalize(torch.rand(3, feature_map.input_dim, dtype=torch.float64), dim=-1)
+        assert feature_map(x).shape == (3, feature_map.num_features)
+        feature_map.moments(x, x)
+
+
+def families_of_kernels():
+    for case in KERNELS.values():
+        x = case.inputs(5)
+        kernel = rfgp.approximate(case.make(), WIDTH, input_dim=case.columns, method=case.methods[0], seed=0)
+        assert kernel(x).to_dense().shape == (5, 5)
+    for name in COMPOSITIONS:
+        x = torch.rand(5, 3, dtype=torch.float64)
+        assert rfgp.approximate(composition(name), 48, input_dim=3, seed=0)(x).to_dense().shape == (5, 5)
+
+
+def regression():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood())
+    summary = rfgp.fit(model, x, y, max_evaluations=5, progress=False)
+    assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
+    assert model.update(*rows(5)).posterior(x).covariance_matrix.shape == (40, 40)
+    assert model.sample_functions(2)[0](x).shape == (40,)
+    diagnostics.kl_to_exact(model, x, train_inputs=x, train_targets=y)
+
+
+def exact_regression():
+    x, y = rows()
+    model = ExactModel(x, y, GaussianLikelihood(), approximated())
+    rfgp.fit(model, max_evaluations=5, progress=False)
+    assert model.eval().likelihood(model(x[:5])).variance.shape == (5,)
+
+
+def classification():
+    x, y = rows()
+    likelihood = likelihoods.DirichletClassificationLikelihood(num_classes=2)
+    model = models.WeightSpaceGP(approximated(PolynomialKernel(power=2)), likelihood).fit(x, (y > 0.0).long())
+    assert likelihood.class_probabilities(model.posterior(x)).shape == (40, 2)
+
+
+def complex_regression():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(method="fourier:complex"), likelihoods.ComplexGaussianLikelihood())
+    assert model.fit(x, torch.complex(y, x[:, 0])).posterior(x).mean.is_complex()
+
+
+def several_outputs():
+    for name in OUTPUT_KERNELS:
+        x, y = output_rows(name)
+        assert output_model(name).fit(x, y).posterior(x).mean.shape == y.shape
+        likelihood = output_likelihood(name, "one")
+        model = ExactOutputModel(x, y, likelihood, output_kernel(name), output_mean(name)).eval()
+        assert likelihood(model(x[:3])).mean.shape == y[:3].shape
+    x, y = output_rows("multitask", pattern="random")
+    noise = output_noise("multitask")
+    exact = MultitaskKernel(RBFKernel(), num_tasks=3)
+    kernel = approximated(exact, method="optimized_maclaurin", train_inputs=x)
+    model = models.WeightSpaceGP(kernel, output_likelihood("multitask", "fixed"))
+    assert model.fit(x, y, noise).posterior(x).sample().shape == y.shape
+    constant = kernels.DecomposableKernel(RBFKernel(), kernels.ConstantCovariance(torch.eye(3)))
+    assert approximated(constant)(x).shape == (60, 60)
+    tasks = approximated(RBFKernel(active_dims=[0]) * IndexKernel(num_tasks=2, active_dims=[1]))
+    assert tasks(torch.tensor([[0.5, 0.0], [0.5, 1.0]])).shape == (2, 2)
+    squares = models.VectorLeastSquares(approximated(kernels.HelmholtzKernel(RBFKernel())), regularization=1e-3)
+    assert squares.fit(*output_rows("curl-free")).predict(x).shape == (20, 2)
+
+
+def functionals_of_a_field():
+    x, y = output_rows("one measure")
+    model = models.WeightSpaceGP(approximated(OUTPUT_KERNELS["one measure"][0]()), MultitaskGaussianLikelihood(2))
+    model.fit(x, y)
+    parts = operators.CurlFreePart(), operators.DivergenceFreePart()
+    scalars = operators.Potential(), operators.Streamfunction(), operators.Divergence(), operators.Vorticity()
+    for operator in (*parts, *scalars, operators.Component(0), operators.Stacked(*scalars[:2])):
+        assert torch.isfinite(model.posterior(x, operator).variance).all()
+    space = rfgp.approximate(kernels.CurlFreeKernel(RBFKernel()), WIDTH, input_dim=3, seed=0)
+    model = models.WeightSpaceGP(space, MultitaskGaussianLikelihood(3)).fit(torch.rand(9, 3), torch.rand(9, 3))
+    assert model.posterior(torch.rand(4, 3), operators.Curl()).mean.shape == (4, 3)
+    for operator in (operators.Gradient(), operators.RotatedGradient(), operators.Laplacian(), operators.Partial(0)):
+        assert len(operator.symbol(x, 1)) == len(x)
+
+
+def a_density_of_ones_own():
+    def density(w):
+        return torch.exp(-0.5 * w.square().sum(-1))[:, None, None] * torch.eye(2)
+
+    kernel = kernels.SpectralDensityKernel(density, input_dim=2)
+    assert approximated(kernel)(torch.zeros(3, 2)).shape == (6, 6)
+
+
+def a_local_model():
+    x, y = rows()
+    model = models.LocalizedMaclaurinGP(ScaleKernel(RBFKernel()), GaussianLikelihood(), num_features=10)
+    assert model.fit(x, y).posterior(x).variance.shape == (40,)
+
+
+def choices():
+    x, _ = rows()
+    assert selection.predicted_error(approximated(), x).relative_error > 0.0
+    ranking = selection.rank_methods(
+        PolynomialKernel(power=2), WIDTH, x, methods=["rademacher:real", "tensor_srht:real"]
+    )
+    assert ranking == sorted(ranking, key=lambda candidate: candidate.error.relative_error)
+    terms = allocation.allocate(x, WIDTH, torch.tensor([1.0, 1.0, 0.5]), function=torch.exp)
+    assert sum(terms.num_columns.values()) == WIDTH
+    assert bounds.rademacher_bound(x[:1], x[1:2], degree=2).num_features(epsilon=0.1, delta=0.05) > 1
+
+
+def studies():
+    x, y = (values.double() for values in rows())
+    data = datasets.Dataset(
+        name="toy",
+        x_train=x[:30],
+        y_train=y[:30],
+        x_test=x[30:],
+        y_test=y[30:],
+        task="regression",
+        num_classes=None,
+        provenance="here",
+        licence="none",
+    )
+    result = study.run(
+        data, kernel="polynomial:2", methods=["rademacher:real"], num_features=[8], num_seeds=1, progress=False
+    )
+    assert "rademacher" in result.table() and result.runs and result.summaries
+    result.figure()
+    assert len(datasets.load_wind().window((20, 65), (-90, 10), "mercator").shape) == 2
+
+
+PATHS = (
+    feature_maps,
+    families_of_kernels,
+    regression,
+    exact_regression,
+    classification,
+    complex_regression,
+    several_outputs,
+    functionals_of_a_field,
+    a_density_of_ones_own,
+    a_local_model,
+    choices,
+    studies,
+)
+
+
+@contextlib.contextmanager
+def classes_in_use():
+    """The set of classes, with their bases, whose methods are called inside the context."""
+    used = set()
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(FILES) and code.co_varnames[:1] in (("self",), ("_cls",)):
+            owner = frame.f_locals[code.co_varnames[0]]
+            used.update((owner if isinstance(owner, type) else type(owner)).__mro__)
+
+    sys.setprofile(note)
+    try:
+        yield used
+    finally:
+        sys.setprofile(None)
+
+
+def public_classes():
+    for module in pkgutil.iter_modules(rfgp.__path__, "rfgp."):
+        for value in vars(importlib.import_module(module.name)).values():
+            is_private = module.name.split(".")[-1].startswith("_")
+            is_class = inspect.isclass(value) and not getattr(value, "_is_protocol", False)
+            if is_class and value.__module__.startswith("rfgp.") and not is_private:
+                yield value
+
+
+@pytest.mark.smoke
+@pytest.mark.usefixtures("float64_default")
+@pytest.mark.filterwarnings("ignore")
+def test_the_paths_use_every_public_class():
+    with classes_in_use() as used:
+        for path in PATHS:
+            path()
+    assert {cls.__qualname__ for cls in set(public_classes()) - used} == set()
