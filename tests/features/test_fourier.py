@@ -65,7 +65,7 @@ def test_kernel_equals_its_formula(spectrum, function, dim):
     torch.testing.assert_close(spectrum.kernel(x, y), expected, **EXACT)
 
 
-def law_cases(dim, *batch):
+def spectrum_cases(dim, *batch):
     """By name: a spectrum with its parameters, of a batch shape where there are some."""
     scale = 1.0 + torch.rand(batch, generator=seeded(4), dtype=torch.float64)
     cases = {str(s): (s, {}) for s in (Gaussian(), *map(Matern, MATERN), Laplace(), HyperbolicSecant())}
@@ -76,47 +76,49 @@ def law_cases(dim, *batch):
     return cases
 
 
-every_law = pytest.mark.parametrize("name", law_cases(1))
-parametric = pytest.mark.parametrize("name", [name for name, (_, law) in law_cases(1).items() if law])
+every_spectrum = pytest.mark.parametrize("name", spectrum_cases(1))
+parametric = pytest.mark.parametrize(
+    "name", [name for name, (_, hyperparameters) in spectrum_cases(1).items() if hyperparameters]
+)
 
 
 @every_dimension
-@every_law
+@every_spectrum
 def test_kernel_of_a_factor_is_that_of_scaled_inputs(name, dim):
-    spectrum, law = law_cases(dim)[name]
+    spectrum, hyperparameters = spectrum_cases(dim)[name]
     x, y = points(4, dim), points(3, dim, seed=1)
-    expected = spectrum.kernel(2.0 * x, 2.0 * y, **law)
-    torch.testing.assert_close(spectrum.kernel(x, y, 2.0, **law), expected, **EXACT)
+    expected = spectrum.kernel(2.0 * x, 2.0 * y, **hyperparameters)
+    torch.testing.assert_close(spectrum.kernel(x, y, 2.0, **hyperparameters), expected, **EXACT)
 
 
 @every_dimension
-@every_law
+@every_spectrum
 def test_kernel_of_a_point_with_itself(name, dim):
-    spectrum, law = law_cases(dim, 2)[name]
+    spectrum, hyperparameters = spectrum_cases(dim, 2)[name]
     x = points(4, dim)
-    diagonal = spectrum.kernel(x, x, **law).diagonal(dim1=-2, dim2=-1).reshape(-1, 4)
-    zero = torch.as_tensor(spectrum.at_zero(**law), dtype=torch.float64).reshape(-1, 1)
+    diagonal = spectrum.kernel(x, x, **hyperparameters).diagonal(dim1=-2, dim2=-1).reshape(-1, 4)
+    zero = torch.as_tensor(spectrum.at_zero(**hyperparameters), dtype=torch.float64).reshape(-1, 1)
     torch.testing.assert_close(diagonal, zero.expand_as(diagonal), **EXACT)
 
 
-@every_law
+@every_spectrum
 def test_kernel_of_distant_points_is_finite_and_differentiable(name):
-    spectrum, law = law_cases(2)[name]
+    spectrum, hyperparameters = spectrum_cases(2)[name]
     x = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1e4, -1e4]], dtype=torch.float64).requires_grad_()
-    kernel = spectrum.kernel(x, x, **law)
+    kernel = spectrum.kernel(x, x, **hyperparameters)
     kernel.sum().backward()
     assert torch.isfinite(kernel).all() and torch.isfinite(x.grad).all()
 
 
 @every_dimension
-@every_law
+@every_spectrum
 def test_frequencies_have_the_characteristic_function(name, dim):
-    spectrum, law = law_cases(dim)[name]
-    frequencies, amplitude = spectrum.frequencies(spectrum.draw(20000, dim, seeded(5)), **law)
+    spectrum, hyperparameters = spectrum_cases(dim)[name]
+    frequencies, amplitude = spectrum.frequencies(spectrum.draw(20000, dim, seeded(5)), **hyperparameters)
     assert frequencies.shape == (20000, dim)
     shift = points(6, dim, seed=2)
     weights = torch.ones(20000, dtype=torch.float64) if amplitude is None else amplitude.square()
-    expected = spectrum.kernel(torch.zeros(1, dim, dtype=torch.float64), shift, **law)[0]
+    expected = spectrum.kernel(torch.zeros(1, dim, dtype=torch.float64), shift, **hyperparameters)[0]
     phases = frequencies @ shift.mT
     for samples, mean in [(phases.cos(), expected), (phases.sin(), torch.zeros_like(expected))]:
         samples = samples * weights[:, None]
@@ -140,15 +142,15 @@ def test_law_of_one_coordinate(spectrum, dim):
 
 def test_coordinates_of_a_mixture_are_independent():
     frequencies, _ = SpectralMixture(1).frequencies(SpectralMixture(1).draw(20000, 2, seeded(6)))
-    law = scipy.stats.foldnorm(2.0 * math.pi)
-    assert all(scipy.stats.kstest(column.abs().numpy(), law.cdf).pvalue >= 1e-3 for column in frequencies.mT)
+    distribution = scipy.stats.foldnorm(2.0 * math.pi)
+    assert all(scipy.stats.kstest(column.abs().numpy(), distribution.cdf).pvalue >= 1e-3 for column in frequencies.mT)
     signs = frequencies.sign().prod(-1)
     assert signs.mean().abs() <= STANDARD_ERRORS / math.sqrt(20000)
 
 
-def feature_law(name, dim, width=8, seed=0, is_complex=False, batch=()):
-    spectrum, law = law_cases(dim, *batch)[name]
-    return RandomFourier(dim, width, spectrum, is_complex=is_complex, generator=seeded(seed)).double(), law
+def features_of(name, dim, width=8, seed=0, is_complex=False, batch=()):
+    spectrum, hyperparameters = spectrum_cases(dim, *batch)[name]
+    return RandomFourier(dim, width, spectrum, is_complex=is_complex, generator=seeded(seed)).double(), hyperparameters
 
 
 def test_gradient_in_alpha_is_that_of_implicit_differentiation():
@@ -175,24 +177,24 @@ def test_gradcheck_in_alpha(shape):
 @every_dimension
 def test_parameters_have_unbiased_gradients(name, dim):
     """The mean gradient of kernel estimates is the gradient of the kernel, in standard errors that resolve it."""
-    features, law = feature_law(name, dim, width=64)
+    features, hyperparameters = features_of(name, dim, width=64)
     x, y = torch.zeros(1, dim, dtype=torch.float64), torch.linspace(0.7, 0.3, dim, dtype=torch.float64)[None]
     if name == "rational quadratic":
         y = 2.0 * y
-    law = {key: value.clone().requires_grad_() for key, value in law.items()}
+    hyperparameters = {key: value.clone().requires_grad_() for key, value in hyperparameters.items()}
 
     def gradient(kernel):
-        return torch.cat([part.flatten() for part in torch.autograd.grad(kernel.sum(), list(law.values()))])
+        return torch.cat([part.flatten() for part in torch.autograd.grad(kernel.sum(), list(hyperparameters.values()))])
 
-    exact = gradient(features.target(x, y, **law))
+    exact = gradient(features.target(x, y, **hyperparameters))
     generator, samples = seeded(7), []
     for _ in range(250):
         features.resample(generator)
-        samples.append(gradient(features(x, **law) @ features(y, **law).mT))
+        samples.append(gradient(features(x, **hyperparameters) @ features(y, **hyperparameters).mT))
     samples = torch.stack(samples)
     standard_errors = samples.std(0) / math.sqrt(len(samples))
     assert ((samples.mean(0) - exact).abs() <= STANDARD_ERRORS * standard_errors).all()
-    sizes = [value.numel() for value in law.values()]
+    sizes = [value.numel() for value in hyperparameters.values()]
     for part, error in zip(exact.split(sizes), standard_errors.split(sizes), strict=True):
         assert (part.abs() >= STANDARD_ERRORS * error).any()
         assert len(part) < 3 or part.max() - part.min() >= STANDARD_ERRORS * error.max()
@@ -202,19 +204,21 @@ def test_parameters_have_unbiased_gradients(name, dim):
 @pytest.mark.parametrize("is_complex", [False, True])
 @pytest.mark.parametrize("needs_gradient", [False, True])
 def test_batch_of_parameters_equals_loop(name, is_complex, needs_gradient):
-    features, law = feature_law(name, 2, is_complex=is_complex, batch=(3,))
-    law = {key: value.requires_grad_(needs_gradient) for key, value in law.items()}
+    features, hyperparameters = features_of(name, 2, is_complex=is_complex, batch=(3,))
+    hyperparameters = {key: value.requires_grad_(needs_gradient) for key, value in hyperparameters.items()}
     x, batch = points(5, 2), torch.stack([points(5, 2, seed=seed) for seed in range(3)])
     for values in (x, batch):
-        result = features(values, **law)
+        result = features(values, **hyperparameters)
         assert result.shape == (3, 5, 8) and result.requires_grad == needs_gradient
         for i in range(3):
-            one = {key: value[i] for key, value in law.items()}
+            one = {key: value[i] for key, value in hyperparameters.items()}
             row = values if values.dim() == 2 else values[i]
             torch.testing.assert_close(result[i], features(row, **one), **EXACT)
-            target = features.target(values, x, **law)[i]
+            target = features.target(values, x, **hyperparameters)[i]
             torch.testing.assert_close(target, features.target(row, x, **one), **EXACT)
-            for part, single in zip(features.moments(values, x, **law), features.moments(row, x, **one), strict=True):
+            for part, single in zip(
+                features.moments(values, x, **hyperparameters), features.moments(row, x, **one), strict=True
+            ):
                 torch.testing.assert_close(part[i], single, **EXACT)
 
 
@@ -238,13 +242,13 @@ def test_gradient_in_alpha_is_finite_in_single_precision(alpha):
 @parametric
 @pytest.mark.parametrize("level", [2.0**-53, 1.0])
 def test_uniform_draws_may_be_rounded_to_one(name, level):
-    features, law = feature_law(name, 2)
+    features, hyperparameters = features_of(name, 2)
     features = features.float()
     features.uniform.fill_(level)
-    law = {key: value.float().requires_grad_() for key, value in law.items()}
-    result = features(points(3, 2).float(), **law)
+    hyperparameters = {key: value.float().requires_grad_() for key, value in hyperparameters.items()}
+    result = features(points(3, 2).float(), **hyperparameters)
     result.sum().backward()
-    assert torch.isfinite(result).all() and all(torch.isfinite(value.grad).all() for value in law.values())
+    assert torch.isfinite(result).all() and all(torch.isfinite(value.grad).all() for value in hyperparameters.values())
 
 
 def independent_variance(kernel, twice, width, is_complex):
@@ -265,11 +269,11 @@ def test_moments_of_independent_frequencies(is_complex):
 
 
 def test_moments_of_a_mixture_scale_with_its_weights():
-    features, law = feature_law("spectral mixture", 2)
+    features, hyperparameters = features_of("spectral mixture", 2)
     x, y = points(4, 2), points(3, 2, seed=1)
-    total = law["weights"].sum()
-    unit = features.moments(x, y, **law | {"weights": law["weights"] / total})
-    scaled = features.moments(x, y, **law)
+    total = hyperparameters["weights"].sum()
+    unit = features.moments(x, y, **hyperparameters | {"weights": hyperparameters["weights"] / total})
+    scaled = features.moments(x, y, **hyperparameters)
     torch.testing.assert_close(scaled.variance, total**4 * unit.variance, **EXACT)
 
 
@@ -321,8 +325,8 @@ def test_norms_of_frequencies_have_the_right_law(spectrum, structure):
     if isinstance(spectrum, Gaussian):
         assert scipy.stats.kstest(norms.numpy(), scipy.stats.chi(4).cdf).pvalue >= 1e-3
     else:
-        law = scipy.stats.f(4, 2.0 * spectrum.nu)
-        assert scipy.stats.kstest((norms.square() / 4.0).numpy(), law.cdf).pvalue >= 1e-3
+        distribution = scipy.stats.f(4, 2.0 * spectrum.nu)
+        assert scipy.stats.kstest((norms.square() / 4.0).numpy(), distribution.cdf).pvalue >= 1e-3
     levels = norms.argsort().argsort() / 20000.0
     products = (levels[1:] - 0.5) * (levels[:-1] - 0.5)
     assert products.mean().abs() <= STANDARD_ERRORS * products.std() / math.sqrt(len(products))
@@ -330,7 +334,7 @@ def test_norms_of_frequencies_have_the_right_law(spectrum, structure):
 
 @functools.cache
 def pair_by_quadrature(dim, distance):
-    """The mean of Lambda_d(R tau) over R with the chi law of 2 d degrees: orthogonal w and v, and R = |w - v|."""
+    """The mean of Lambda_d(R tau) over R, a chi variable of 2 d degrees: orthogonal w and v, and R = |w - v|."""
     levels = (torch.arange(20000, dtype=torch.float64) + 0.5) / 20000.0
     radii = (2.0 * scipy.special.gammaincinv(dim, levels.numpy())) ** 0.5
     return float(sphere_mean(dim, radii * distance).mean())

@@ -446,21 +446,21 @@ def test_law_of_random_degrees(form, ratio):
         assert all(sketch.num_features % unit == 0 for sketch in features.maps_by_degree.values())
         for degree, columns in features.num_columns.items():
             row[degree] = columns / unit
-    law = torch.where(RANDOM_SERIES > 0, ratio ** -(torch.arange(5.0, dtype=torch.float64) + 1.0), 0.0)
-    law = law / law.sum()
+    probabilities = torch.where(RANDOM_SERIES > 0, ratio ** -(torch.arange(5.0, dtype=torch.float64) + 1.0), 0.0)
+    probabilities = probabilities / probabilities.sum()
     assert counts[:, 3].max() == 0.0
     for degree in (1, 2, 4):
-        standard_error = math.sqrt(draws * law[degree] * (1.0 - law[degree]) / repeats)
-        assert abs(counts[:, degree].mean() - draws * law[degree]) <= STANDARD_ERRORS * standard_error
+        standard_error = math.sqrt(draws * probabilities[degree] * (1.0 - probabilities[degree]) / repeats)
+        assert abs(counts[:, degree].mean() - draws * probabilities[degree]) <= STANDARD_ERRORS * standard_error
 
 
 def test_random_degrees_have_their_importance():
     features = random_maclaurin(3, 50, RANDOM_SERIES, generator=seeded(0))
-    law = torch.where(RANDOM_SERIES > 0, 2.0 ** -(torch.arange(5.0) + 1.0), 0.0)
-    law = law / law.sum()
+    probabilities = torch.where(RANDOM_SERIES > 0, 2.0 ** -(torch.arange(5.0) + 1.0), 0.0)
+    probabilities = probabilities / probabilities.sum()
     columns = torch.tensor([features.num_columns.get(n, 0) for n in range(5)])
     columns[0] = 50 - columns[1:].sum()
-    expected = torch.where(law > 0, columns / (50 * law), 0.0).float()
+    expected = torch.where(probabilities > 0, columns / (50 * probabilities), 0.0).float()
     torch.testing.assert_close(features.importance, expected)
     assert features.num_features == 1 + columns[1:].sum() <= 50
 

@@ -53,8 +53,8 @@ def assert_same(a, b, rtol=1e-12, atol=1e-10):
 
 def assert_identical(a, b):
     for name in NAMES:
-        mine, theirs = getattr(a, name), getattr(b, name)
-        assert mine.dtype == theirs.dtype and torch.equal(mine, theirs), name
+        first, second = getattr(a, name), getattr(b, name)
+        assert first.dtype == second.dtype and torch.equal(first, second), name
 
 
 def assert_hermitian(statistics):

@@ -374,9 +374,9 @@ def test_mean_over_seeds_of_every_family(name, method):
     kernel, exact = made(name, method, width=64)
     x, y = case.inputs(3, seed=2), case.inputs(3, seed=3)
     x, y = (x, y) if case.domain == "sphere" else ({"spectral mixture": 0.1}.get(name, 0.7) * z for z in (x, y))
-    feature_map, law = kernel.bound_map(x)
+    feature_map, hyperparameters = kernel.bound_map(x)
     scale, mapped = kernel.family.scale(feature_map) ** 2, (kernel.map_inputs(x), kernel.map_inputs(y))
-    target = scale * feature_map.target(*mapped, **law)
+    target = scale * feature_map.target(*mapped, **hyperparameters)
     if feature_map.is_unbiased:
         assert_close(target, exact(x, y).to_dense())
     generator = torch.Generator().manual_seed(5)
@@ -510,8 +510,8 @@ def test_batches_of_every_family(name, method):
     assert_close(dense(kernel.exact_kernel, x, y), dense(exact, x, y))
     for i, j in [(0, 0), (1, 2)]:
         single = case.make()
-        for mine, theirs in zip(single.parameters(), exact.base_kernel.parameters(), strict=True):
-            mine.data.copy_(theirs.data[i, j])
+        for own, batched in zip(single.parameters(), exact.base_kernel.parameters(), strict=True):
+            own.data.copy_(batched.data[i, j])
         scaled_single = ScaleKernel(single).double()
         scaled_single.outputscale = exact.outputscale[i, j].detach()
         alone = rfgp.approximate(

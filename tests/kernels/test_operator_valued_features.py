@@ -363,11 +363,14 @@ LAWS += [(Matern(nu), q, d) for nu, q in ((1.5, 1), (2.5, 1), (2.5, 2), (0.5, 0)
 def test_radii_of_the_trace_measure_have_their_law(spectrum, power, dim):
     radii = PowerWeighted(spectrum, (power,)).radius(20000, dim, seeded(power + dim)).numpy()
     if isinstance(spectrum, Gaussian):
-        law, values = scipy.stats.chi(dim + 2 * power), radii
-    else:  # the errata's law
-        law, values = scipy.stats.betaprime(0.5 * dim + power, spectrum.nu - power), radii**2 / (2.0 * spectrum.nu)
-    assert scipy.stats.kstest(values, law.cdf).pvalue >= 1e-3
-    assert scipy.stats.kstest(1.1 * values, law.cdf).pvalue < 1e-3
+        distribution, values = scipy.stats.chi(dim + 2 * power), radii
+    else:  # the errata's distribution
+        distribution, values = (
+            scipy.stats.betaprime(0.5 * dim + power, spectrum.nu - power),
+            radii**2 / (2.0 * spectrum.nu),
+        )
+    assert scipy.stats.kstest(values, distribution.cdf).pvalue >= 1e-3
+    assert scipy.stats.kstest(1.1 * values, distribution.cdf).pvalue < 1e-3
 
 
 @pytest.mark.parametrize("powers", [(0, 1), (1, 2), (0, 1, 2)], ids=str)
@@ -487,11 +490,11 @@ def test_sums_of_several_scalar_kernels_are_concatenated():
     assert kernel.features(x).shape == (8, 32)
 
 
-def test_sums_of_tasks_and_fields_have_legs_and_columns_of_their_own():
+def test_sums_of_tasks_and_fields_have_terms_and_columns_of_their_own():
     exact = MultitaskKernel(RBFKernel(), 4) + LinearlyObservedKernel(matern(2.5), [Value(), Gradient()])
     kernel, x = rfgp.approximate(randomised(exact), 32, input_dim=3, seed=0), points(4, 3)
     factor = kernel.output_factor()
-    assert factor.num_legs == 2 and factor.num_outputs == 4 and factor.covariance_root is None
+    assert factor.num_terms == 2 and factor.num_outputs == 4 and factor.covariance_root is None
     assert factor.num_columns == 16 * 4 + 16 == kernel.features(x).shape[-1]
     expected = torch.cat([part.features(x) for part in kernel.kernels], -1)
     torch.testing.assert_close(kernel.features(x), expected, **CLOSE)
@@ -500,25 +503,25 @@ def test_sums_of_tasks_and_fields_have_legs_and_columns_of_their_own():
 # The algebra of output factors
 
 
-def random_factor(legs, columns, outputs, width, batch=()):
-    index = torch.randint(width, (legs, columns), generator=seeded(legs))
-    return OutputFactor(index, random(*batch, legs, columns, outputs), width)
+def random_factor(terms, columns, outputs, width, batch=()):
+    index = torch.randint(width, (terms, columns), generator=seeded(terms))
+    return OutputFactor(index, random(*batch, terms, columns, outputs), width)
 
 
 def dumb_features(factor, scalar):
     """(..., N T, K) by loops."""
-    legs, columns = factor.index.shape
+    terms, columns = factor.index.shape
     batch = torch.broadcast_shapes(scalar.shape[:-2], factor.batch_shape)
     result = torch.zeros(*batch, scalar.shape[-2], factor.num_outputs, columns)
-    for leg in range(legs):
+    for term in range(terms):
         for k in range(columns):
-            column = scalar[..., :, factor.index[leg, k], None]
-            result[..., k] += column * factor.coefficient[..., None, leg, k, :]
+            column = scalar[..., :, factor.index[term, k], None]
+            result[..., k] += column * factor.coefficient[..., None, term, k, :]
     return result.flatten(-3, -2)
 
 
 FACTORS = {
-    f"{legs} legs{', batch' if batch else ''}": (legs, 7, 3, 5, batch) for legs in (1, 2, 3) for batch in ((), (2,))
+    f"{terms} terms{', batch' if batch else ''}": (terms, 7, 3, 5, batch) for terms in (1, 2, 3) for batch in ((), (2,))
 }
 every_factor = pytest.mark.parametrize("key", FACTORS)
 
@@ -526,8 +529,8 @@ every_factor = pytest.mark.parametrize("key", FACTORS)
 @every_factor
 def test_output_factors_equal_the_dense_computation(key):
     factor, scalar = random_factor(*FACTORS[key]), random(6, 5, seed=1)
-    legs, columns, outputs, width, batch = FACTORS[key]
-    assert (factor.num_legs, factor.num_columns, factor.num_outputs) == (legs, columns, outputs)
+    terms, columns, outputs, width, batch = FACTORS[key]
+    assert (factor.num_terms, factor.num_columns, factor.num_outputs) == (terms, columns, outputs)
     assert factor.batch_shape == batch and factor.num_scalar == width
     features = dumb_features(factor, scalar)
     torch.testing.assert_close(factor.features(scalar), features, **CLOSE)
@@ -536,7 +539,7 @@ def test_output_factors_equal_the_dense_computation(key):
     noise = torch.kron(torch.eye(6), precision)
     gram = factor.gram(scalar.mT @ scalar, precision)
     torch.testing.assert_close(gram, features.mT @ noise @ features, **CLOSE)
-    cross = factor.cross(scalar.mT @ targets, precision)
+    cross = factor.adjoint((scalar.mT @ targets @ precision).unsqueeze(-1))
     torch.testing.assert_close(cross, features.mT @ noise @ targets.flatten()[:, None], **CLOSE)
     weights = random(columns, 4, seed=4)
     by_output = factor.scalar_weights(weights)
@@ -555,7 +558,7 @@ def test_output_factors_equal_the_dense_computation(key):
 def test_concatenated_factors(on_same_columns):
     parts = [random_factor(1, 4, 3, 5), random_factor(3, 6, 3, 5), random_factor(2, 2, 3, 5, (2,))]
     whole = OutputFactor.concatenate(parts, on_same_columns)
-    assert (whole.num_legs, whole.num_columns, whole.num_scalar) == (3, 12, 5 if on_same_columns else 15)
+    assert (whole.num_terms, whole.num_columns, whole.num_scalar) == (3, 12, 5 if on_same_columns else 15)
     scalar = random(6, 15, seed=1)
     pieces = [scalar[:, :5]] * 3 if on_same_columns else scalar.split(5, -1)
     features = [dumb_features(part, piece).expand(2, 18, -1) for part, piece in zip(parts, pieces, strict=True)]
@@ -584,7 +587,7 @@ def test_spectral_factors(is_complex, batch):
     w, x, b = random(4, 2), random(3, 2, seed=1), random(*batch, 4, 3, 2, seed=2)
     b = torch.complex(b, random(*batch, 4, 3, 2, seed=3)) if is_complex else b
     factor = OutputFactor.spectral(b)
-    assert factor.num_legs == (2 if is_complex else 1) and factor.num_columns == 16 and factor.num_scalar == 8
+    assert factor.num_terms == (2 if is_complex else 1) and factor.num_columns == 16 and factor.num_scalar == 8
     phases = x @ w.mT
     waves = torch.einsum("im,...mtr->...itmr", torch.exp(1j * phases), b.to(torch.complex128)).flatten(-2)
     expected = torch.cat([waves.real, waves.imag], -1).flatten(-3, -2)

@@ -235,13 +235,13 @@ def test_bad_rows_are_refused_before_anything_is_added(name):
 
 def test_rows_that_were_never_there_cannot_be_subtracted():
     generator = torch.Generator().manual_seed(0)
-    mine, others = torch.randn(50, 3, generator=generator), 10.0 * torch.randn(20, 3, generator=generator)
+    rows, others = torch.randn(50, 3, generator=generator), 10.0 * torch.randn(20, 3, generator=generator)
     target, small = torch.ones(50, 1), torch.randn(20, 3, generator=generator)
-    whole = GramStatistics(3, 1).update(mine, target)
+    whole = GramStatistics(3, 1).update(rows, target)
     for features, targets in ((others, torch.ones(20, 1)), (small, 10.0 * torch.ones(20, 1))):
         with pytest.raises(ValueError, match="negative sums of squares"):
             whole.subtract(GramStatistics(3, 1).update(features, targets))
-    rest = whole.subtract(GramStatistics(3, 1).update(mine, target, product_dtype=torch.float32))
+    rest = whole.subtract(GramStatistics(3, 1).update(rows, target, product_dtype=torch.float32))
     assert rest.num_rows == 0.0 and rest.gram.abs().max() < 1e-4
     with pytest.raises(ValueError, match="expected a GramStatistics"):
         whole.subtract(whole.gram)

@@ -112,8 +112,8 @@ def test_one_seed_has_no_standard_error(regression):
 
 def test_the_same_study_gives_the_same_numbers(regression, regression_result):
     again = run(regression, methods=METHODS[1:], num_features=[16])
-    mine = [r for r in regression_result.runs if (r.method, r.num_features) == (METHODS[1], 16)]
-    for a, b in zip(again.runs, mine, strict=True):
+    selected = [r for r in regression_result.runs if (r.method, r.num_features) == (METHODS[1], 16)]
+    for a, b in zip(again.runs, selected, strict=True):
         assert (a.seed, a.kl, a.error, a.mnll) == pytest.approx((b.seed, b.kl, b.error, b.mnll), rel=1e-9)
 
 
