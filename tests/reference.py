@@ -450,7 +450,7 @@ def kernel_of(name):
 
 
 def least_squares():
-    """VectorLeastSquares by both solvers, with a graph, unlabelled inputs and an output operator."""
+    """VectorLeastSquares by both solvers, with a graph, unlabeled inputs and an output operator."""
     x, y, points = data_of(2, 2)
     kernel = approximated(kernel_of("helmholtz"), "auto", 32, x)
     rows, graph = (x[:30], y[:30], x[30:], models.knn_laplacian(x, 4)), {"manifold_regularization": 0.01}

@@ -23,7 +23,7 @@ class ComplexNormal(Distribution):
     :param loc: the mean, (..., N), complex.
     :param covariance_matrix: (..., N, N), Hermitian positive definite; or None where a root is given.
     :param covariance_root: a root R of :math:`\Sigma = R R^H + \mathrm{diag}(v)`, (..., N, D).
-    :param diagonal: v, (..., N) or (..., 1), real and positive; zero where it is None.
+    :param diagonal: v, (..., N) or (..., 1), real and positive; default: zero.
     :raises ValueError: where both or neither of covariance and root are given, or the mean is real.
 
     Source: T B.3, density with the errata.
@@ -105,7 +105,7 @@ class ComplexNormal(Distribution):
         return -(quadratic + log_determinant(factor) + self.loc.shape[-1] * math.log(math.pi))
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Reparametrised draws, ``(*sample_shape, ..., N)``."""
+        """Reparametrized draws, ``(*sample_shape, ..., N)``."""
         root = cholesky(self._dense) if self.covariance_root is None else self.covariance_root
         shape = (*_checks.shape(sample_shape, "sample_shape"), *self.loc.shape[:-1], root.shape[-1], 1)
         draws = self.loc + (root @ torch.randn(shape, dtype=root.dtype, device=root.device)).squeeze(-1)

@@ -1,4 +1,4 @@
-"""Regularised least squares with many outputs in feature form, with unlabelled inputs and an output operator."""
+"""Regularized least squares with many outputs in feature form, with unlabeled inputs and an output operator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VectorLeastSquares:
     .. math:: \min_f \frac1l \sum_{i=1}^l \|y_i - C f(x_i)\|^2 + \gamma_A \|f\|^2
         + \gamma_I \sum_{i,j=1}^{l+u} L_{ij}\, f(x_i)^\top f(x_j), \qquad f(x) = F(x) h
 
-    The penalty of the graph runs over labelled and unlabelled inputs. The weights solve
+    The penalty of the graph runs over labeled and unlabeled inputs. The weights solve
 
     .. math:: \Big(\sum_{i \le l} F_i^\top C^\top C F_i + l \gamma_I \sum_{ij} L_{ij} F_i^\top F_j + l \gamma_A I\Big) h
         = \sum_{i \le l} F_i^\top C^\top y_i
@@ -40,7 +40,7 @@ class VectorLeastSquares:
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, of one or many outputs, with real features.
     :param regularization: :math:`\gamma_A`, positive.
-    :param output_operator: C (T', T); the identity where it is None.
+    :param output_operator: C (T', T); default: the identity.
     :param manifold_regularization: :math:`\gamma_I`, at least 0. It is not divided by the number of inputs.
     :param solver: "cholesky", in closed form; or "lbfgs", which needs products with the features alone, at O(N n T)
         per iteration.
@@ -98,37 +98,37 @@ class VectorLeastSquares:
         return self._fitted
 
     @torch.no_grad()
-    def fit(self, x: Tensor, y: Tensor, unlabelled: Tensor | None = None, laplacian: Tensor | None = None) -> Self:
+    def fit(self, x: Tensor, y: Tensor, unlabeled: Tensor | None = None, laplacian: Tensor | None = None) -> Self:
         """Compute the weights, without gradients.
 
-        :param x: labelled inputs (l, d).
+        :param x: labeled inputs (l, d).
         :param y: targets (l, T'), with T' = T where there is no output operator; or (l,) where T' = 1.
-        :param unlabelled: inputs (u, d) without targets.
-        :param laplacian: L (l + u, l + u) of the labelled inputs and then the unlabelled ones, symmetric and positive
+        :param unlabeled: inputs (u, d) without targets.
+        :param laplacian: L (l + u, l + u) of the labeled inputs and then the unlabeled ones, symmetric and positive
             semi-definite, dense or sparse, such as that of :func:`knn_laplacian`. Without ``manifold_regularization``
             it has no effect.
         :returns: the model.
         :raises ValueError: for bad or missing values, or a system that is not positive definite to working precision.
         """
         with maps_kept_on_error(self.covar_module):
-            self._fitted, self.num_iterations = self._fit(x, y, unlabelled, laplacian)
+            self._fitted, self.num_iterations = self._fit(x, y, unlabeled, laplacian)
         return self
 
     def _fit(
-        self, x: Tensor, y: Tensor, unlabelled: Tensor | None, laplacian: Tensor | None
+        self, x: Tensor, y: Tensor, unlabeled: Tensor | None, laplacian: Tensor | None
     ) -> tuple[_Fitted, int | None]:
         kernel, has_graph = self.covar_module, self.manifold_regularization > 0.0
         num_iterations = self.num_iterations
         self._check_inputs(x)
         every = x
-        if unlabelled is not None:
-            self._check_inputs(unlabelled, "unlabelled")
-            _checks.same_kind(unlabelled, x, "unlabelled", "x")
-            if unlabelled.shape[-1] != x.shape[-1]:
+        if unlabeled is not None:
+            self._check_inputs(unlabeled, "unlabeled")
+            _checks.same_kind(unlabeled, x, "unlabeled", "x")
+            if unlabeled.shape[-1] != x.shape[-1]:
                 raise ValueError(
-                    f"expected {x.shape[-1]} columns in unlabelled as in x, got {unlabelled.shape[-1]}; cut it"
+                    f"expected {x.shape[-1]} columns in unlabeled as in x, got {unlabeled.shape[-1]}; cut it"
                 )
-            every = torch.cat([x, unlabelled])
+            every = torch.cat([x, unlabeled])
         if has_graph and laplacian is None:
             raise ValueError(
                 "expected a laplacian for manifold_regularization, got none; use rfgp.models.knn_laplacian"
@@ -160,7 +160,7 @@ class VectorLeastSquares:
         """The same fit with other penalties, from the sums over the data that are there: for a grid of them.
 
         :param regularization: the new one, positive.
-        :param manifold_regularization: the new one; the old one where it is None.
+        :param manifold_regularization: the new one; default: the old one.
         :returns: another model that shares the kernel.
         :raises ValueError: where the model is not fitted, was fitted by "lbfgs", or has seen no graph for the penalty.
         """
@@ -265,7 +265,7 @@ def _checked_laplacian(laplacian: Tensor, x: Tensor) -> Tensor:
     if not isinstance(laplacian, Tensor) or laplacian.shape != (len(x), len(x)):
         got = tuple(laplacian.shape) if isinstance(laplacian, Tensor) else type(laplacian).__name__
         raise ValueError(
-            f"expected a laplacian of shape {(len(x), len(x))} for labelled and unlabelled inputs together, got {got}; "
+            f"expected a laplacian of shape {(len(x), len(x))} for labeled and unlabeled inputs together, got {got}; "
             "use rfgp.models.knn_laplacian"
         )
     if laplacian.device != x.device:
@@ -280,5 +280,5 @@ def _checked_laplacian(laplacian: Tensor, x: Tensor) -> Tensor:
         odd = (matrix - matrix.mT).coalesce().values()
         is_symmetric = not odd.numel() or bool(odd.abs().max() <= 1e-5 * values.abs().max())
     if not is_symmetric:
-        raise ValueError("expected a symmetric laplacian, got one that is not; symmetrise the weights of the graph")
+        raise ValueError("expected a symmetric laplacian, got one that is not; symmetrize the weights of the graph")
     return matrix

@@ -22,7 +22,7 @@ _REFINEMENTS = 4
 
 
 class Problem(NamedTuple):
-    """Data in the form that all solvers take; the first ``len(targets)`` inputs are labelled."""
+    """Data in the form that all solvers take; the first ``len(targets)`` inputs are labeled."""
 
     kernel: RandomFeatureKernel
     factor: OutputFactor
@@ -106,11 +106,11 @@ def by_lbfgs(
 ) -> tuple[Tensor, int]:
     """Half the objective, B Eq. 23, by its gradient, Eq. 26, from products with the features, up to a constant.
 
-    Near the optimum its decrease drowns in rounding errors. Corrections are then minimised over, as in iterative
+    Near the optimum its decrease drowns in rounding errors. Corrections are then minimized over, as in iterative
     refinement, whose objective starts at zero.
     """
     targets = problem.targets
-    labelled, device = len(targets), targets.device
+    labeled, device = len(targets), targets.device
     features = OutputFeatures.of(problem.kernel.scalar_features(problem.x).double(), problem.factor)
     outputs = problem.factor.num_outputs
 
@@ -118,12 +118,12 @@ def by_lbfgs(
         """The matrix of the normal equations times weights (K,)."""
         values = features.matvec(h).unflatten(-1, (-1, outputs))
         result = torch.zeros_like(values) if problem.graph is None else along_graph * (problem.graph @ values)
-        observed = values[:labelled] if problem.operator is None else values[:labelled] @ problem.operator.mT
-        result[:labelled] += problem.adjoint(observed)
+        observed = values[:labeled] if problem.operator is None else values[:labeled] @ problem.operator.mT
+        result[:labeled] += problem.adjoint(observed)
         return features.rmatvec(result.flatten()) + ridge * h
 
     everything = targets.new_zeros(len(problem.x), outputs)
-    everything[:labelled] = problem.adjoint(targets)
+    everything[:labeled] = problem.adjoint(targets)
     right = features.rmatvec(everything.flatten())
     weights, residual = torch.zeros_like(right), right
     wanted, done = tolerance * float(right.abs().max()), 0

@@ -25,7 +25,7 @@ from rfgp.operators import Divergence, Gradient, Potential, Value
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
-COLUMNS, LABELLED, UNLABELLED, WIDTH = 2, 9, 6, 16
+COLUMNS, LABELED, UNLABELED, WIDTH = 2, 9, 6, 16
 RIDGE, ALONG_GRAPH = 1e-2, 3e-2
 
 
@@ -98,18 +98,18 @@ def output_operator(outputs, generator):
 
 
 class Problem:
-    """Data for a kernel; ``dense`` is the (n T, K) matrix of features of labelled and then unlabelled inputs."""
+    """Data for a kernel; ``dense`` is the (n T, K) matrix of features of labeled and then unlabeled inputs."""
 
-    def __init__(self, name, has_operator, has_unlabelled, has_graph=True):
+    def __init__(self, name, has_operator, has_unlabeled, has_graph=True):
         generator = torch.Generator().manual_seed(7)
         self.kernel = make(name)
         self.outputs = num_outputs(self.kernel)
         self.operator = output_operator(self.outputs, generator) if has_operator else None
         self.matrix = torch.eye(self.outputs) if self.operator is None else self.operator
-        self.x = torch.randn(LABELLED, COLUMNS, generator=generator)
-        self.y = torch.randn(LABELLED, len(self.matrix), generator=generator)
-        self.unlabelled = torch.randn(UNLABELLED, COLUMNS, generator=generator) if has_unlabelled else None
-        self.every = torch.cat([self.x, self.unlabelled]) if has_unlabelled else self.x
+        self.x = torch.randn(LABELED, COLUMNS, generator=generator)
+        self.y = torch.randn(LABELED, len(self.matrix), generator=generator)
+        self.unlabeled = torch.randn(UNLABELED, COLUMNS, generator=generator) if has_unlabeled else None
+        self.every = torch.cat([self.x, self.unlabeled]) if has_unlabeled else self.x
         self.graph = knn_laplacian(self.every, 3, lengthscale=0.8)
         self.along_graph = ALONG_GRAPH if has_graph else 0.0
         self.dense = self.kernel.features(self.every)
@@ -123,12 +123,12 @@ class Problem:
             manifold_regularization=self.along_graph,
             **options,
         )
-        return model.fit(self.x, self.y, self.unlabelled, self.graph)
+        return model.fit(self.x, self.y, self.unlabeled, self.graph)
 
     @property
     def selection(self):
         """The matrix J^{1/2} kron C, (l T', n T)."""
-        rows = torch.eye(len(self.every))[:LABELLED]
+        rows = torch.eye(len(self.every))[:LABELED]
         return torch.kron(rows, self.matrix)
 
     @property
@@ -138,16 +138,16 @@ class Problem:
     def weights(self):
         """M Eq. 71, dense."""
         phi, select = self.dense.mT, self.selection
-        inner = select.mT @ select + LABELLED * self.along_graph * self.penalty
-        system = phi @ inner @ phi.mT + LABELLED * RIDGE * torch.eye(len(phi))
+        inner = select.mT @ select + LABELED * self.along_graph * self.penalty
+        system = phi @ inner @ phi.mT + LABELED * RIDGE * torch.eye(len(phi))
         return torch.linalg.solve(system, phi @ select.mT @ self.y.reshape(-1, 1))
 
     def kernel_form(self):
         """Predictions by M Eq. 72, from the kernel matrix of the features."""
         select = self.selection
         matrix = self.dense @ self.dense.mT
-        inner = select.mT @ select + LABELLED * self.along_graph * self.penalty
-        system = inner @ matrix + LABELLED * RIDGE * torch.eye(len(matrix))
+        inner = select.mT @ select + LABELED * self.along_graph * self.penalty
+        system = inner @ matrix + LABELED * RIDGE * torch.eye(len(matrix))
         coefficients = torch.linalg.solve(system, select.mT @ self.y.reshape(-1, 1))
         return self.kernel.features(self.test) @ self.dense.mT @ coefficients
 
@@ -156,7 +156,7 @@ class Problem:
         values = self.dense @ weights
         residual = self.y.reshape(-1, 1) - self.selection @ values
         along_graph = (values * (self.penalty @ values)).sum(0)
-        squares = residual.square().sum(0) / LABELLED
+        squares = residual.square().sum(0) / LABELED
         return squares + RIDGE * weights.square().sum(0) + self.along_graph * along_graph
 
 
@@ -166,7 +166,7 @@ def close(a, b, scale=1.0):
 
 with_and_without = [False, True]
 every_problem = [
-    pytest.mark.parametrize("has_unlabelled", with_and_without, ids=["labelled", "unlabelled"]),
+    pytest.mark.parametrize("has_unlabeled", with_and_without, ids=["labeled", "unlabeled"]),
     pytest.mark.parametrize("has_operator", with_and_without, ids=["identity", "C"]),
     pytest.mark.parametrize("name", KERNELS),
 ]
@@ -180,8 +180,8 @@ def on_every_problem(test):
 
 @pytest.mark.parametrize("has_graph", [False, True], ids=["ridge", "graph"])
 @on_every_problem
-def test_equals_both_dense_forms(name, has_operator, has_unlabelled, has_graph):
-    problem = Problem(name, has_operator, has_unlabelled, has_graph)
+def test_equals_both_dense_forms(name, has_operator, has_unlabeled, has_graph):
+    problem = Problem(name, has_operator, has_unlabeled, has_graph)
     model = problem.fit()
     close(model.weights, problem.weights())
     predicted = model.predict(problem.test)
@@ -190,8 +190,8 @@ def test_equals_both_dense_forms(name, has_operator, has_unlabelled, has_graph):
 
 
 @on_every_problem
-def test_minimizes_the_objective(name, has_operator, has_unlabelled):
-    problem = Problem(name, has_operator, has_unlabelled)
+def test_minimizes_the_objective(name, has_operator, has_unlabeled):
+    problem = Problem(name, has_operator, has_unlabeled)
     weights = problem.fit().weights
     smallest = problem.objective(weights)
     steps = torch.randn(len(weights), 50) * weights.abs().mean()
@@ -201,8 +201,8 @@ def test_minimizes_the_objective(name, has_operator, has_unlabelled):
 
 @pytest.mark.parametrize("has_graph", [False, True], ids=["ridge", "graph"])
 @on_every_problem
-def test_lbfgs_has_the_same_optimum(name, has_operator, has_unlabelled, has_graph):
-    problem = Problem(name, has_operator, has_unlabelled, has_graph)
+def test_lbfgs_has_the_same_optimum(name, has_operator, has_unlabeled, has_graph):
+    problem = Problem(name, has_operator, has_unlabeled, has_graph)
     exact, model = problem.fit(), problem.fit(solver="lbfgs")
     assert model.num_iterations > 0 and exact.num_iterations is None
     torch.testing.assert_close(model.predict(problem.test), exact.predict(problem.test), rtol=1e-6, atol=1e-6)
@@ -246,7 +246,7 @@ def test_is_the_prediction_of_a_gpytorch_model():
 
 @pytest.mark.parametrize("name", ["rbf", "curl-free", "value and gradient", "multitask"])
 def test_other_regularizations_from_the_same_sums(name):
-    problem = Problem(name, has_operator=True, has_unlabelled=True)
+    problem = Problem(name, has_operator=True, has_unlabeled=True)
     model = problem.fit()
     before = model.weights.clone()
     for ridge, along_graph in ((0.5, None), (0.1, 0.2), (0.1, 0.0)):
@@ -254,7 +254,7 @@ def test_other_regularizations_from_the_same_sums(name):
         own = model.manifold_regularization if along_graph is None else along_graph
         fresh = VectorLeastSquares(
             problem.kernel, regularization=ridge, output_operator=problem.operator, manifold_regularization=own
-        ).fit(problem.x, problem.y, problem.unlabelled, problem.graph)
+        ).fit(problem.x, problem.y, problem.unlabeled, problem.graph)
         close(twin.weights, fresh.weights)
         assert (twin.regularization, twin.manifold_regularization) == (ridge, own)
     assert torch.equal(model.weights, before) and model.regularization == RIDGE
@@ -271,7 +271,7 @@ def test_other_regularizations_from_the_same_sums(name):
 @pytest.mark.parametrize("name", ["rbf", "curl-free", "multitask"])
 @pytest.mark.parametrize("layout", ["dense", "csr", "coo", "uncoalesced"])
 def test_layouts_of_the_laplacian(name, layout):
-    problem = Problem(name, has_operator=False, has_unlabelled=True)
+    problem = Problem(name, has_operator=False, has_unlabeled=True)
     expected = problem.fit().weights
     graph = problem.graph
     twice = torch.cat([graph.indices()] * 2, dim=-1), torch.cat([0.5 * graph.values()] * 2)
@@ -286,7 +286,7 @@ def test_layouts_of_the_laplacian(name, layout):
 
 @pytest.mark.parametrize("name", DECOMPOSABLE)
 def test_decomposable_kernels_need_no_system_of_all_columns(name, monkeypatch):
-    problem = Problem(name, has_operator=False, has_unlabelled=True)
+    problem = Problem(name, has_operator=False, has_unlabeled=True)
     shapes = []
     real = rfgp.models.normal_equations.cholesky
     monkeypatch.setattr(rfgp.models.normal_equations, "cholesky", lambda m: shapes.append(m.shape[-1]) or real(m))
@@ -295,7 +295,7 @@ def test_decomposable_kernels_need_no_system_of_all_columns(name, monkeypatch):
 
 
 def test_rows_in_many_chunks(monkeypatch):
-    problem = Problem("curl-free", has_operator=True, has_unlabelled=True)
+    problem = Problem("curl-free", has_operator=True, has_unlabeled=True)
     expected = problem.fit()
     values = expected.predict(problem.test)
 
@@ -312,10 +312,10 @@ def test_rows_in_many_chunks(monkeypatch):
 
 @pytest.mark.parametrize("name", ["rbf", "curl-free", "multitask"])
 def test_single_precision_data_are_summed_in_double(name):
-    problem = Problem(name, has_operator=False, has_unlabelled=True)
+    problem = Problem(name, has_operator=False, has_unlabeled=True)
     expected = problem.fit().predict(problem.test)
     problem.kernel.float()
-    problem.x, problem.y, problem.unlabelled = (t.float() for t in (problem.x, problem.y, problem.unlabelled))
+    problem.x, problem.y, problem.unlabeled = (t.float() for t in (problem.x, problem.y, problem.unlabeled))
     model = problem.fit()
     assert model.weights.dtype == torch.float64
     predicted = model.predict(problem.test.float())
@@ -324,7 +324,7 @@ def test_single_precision_data_are_summed_in_double(name):
 
 
 def test_scalar_targets_and_batches_of_inputs():
-    problem = Problem("rbf", has_operator=False, has_unlabelled=False)
+    problem = Problem("rbf", has_operator=False, has_unlabeled=False)
     matrix = problem.fit()
     problem.y = problem.y.squeeze(-1)
     vector = problem.fit()
@@ -332,13 +332,13 @@ def test_scalar_targets_and_batches_of_inputs():
     x = torch.randn(4, 3, COLUMNS)
     assert vector.predict(x).shape == (4, 3)
     close(vector.predict(x)[1], vector.predict(x[1]))
-    field = Problem("curl-free", has_operator=False, has_unlabelled=False).fit()
+    field = Problem("curl-free", has_operator=False, has_unlabeled=False).fit()
     assert field.predict(x).shape == (4, 3, 2)
     close(field.predict(x)[1], field.predict(x[1]))
 
 
 def test_linear_functionals_of_the_fit_by_autograd():
-    model = Problem("curl-free", has_operator=False, has_unlabelled=True).fit()
+    model = Problem("curl-free", has_operator=False, has_unlabeled=True).fit()
     x = torch.randn(5, 2, requires_grad=True)
     with torch.enable_grad():
         by_output = model.covar_module.output_factor(Potential()).scalar_weights(model.weights)[..., 0]
@@ -351,7 +351,7 @@ def test_linear_functionals_of_the_fit_by_autograd():
 
 
 def test_lbfgs_says_where_it_did_not_converge():
-    problem = Problem("curl-free", has_operator=False, has_unlabelled=False)
+    problem = Problem("curl-free", has_operator=False, has_unlabeled=False)
     with pytest.warns(UserWarning, match="L-BFGS ended after 2 iterations"):
         problem.fit(solver="lbfgs", max_iterations=2)
     problem.y = torch.zeros_like(problem.y)
@@ -360,7 +360,7 @@ def test_lbfgs_says_where_it_did_not_converge():
 
 
 def test_stale_parameters_and_pickles():
-    problem = Problem("curl-free", has_operator=False, has_unlabelled=False, has_graph=False)
+    problem = Problem("curl-free", has_operator=False, has_unlabeled=False, has_graph=False)
     model = problem.fit()
     again = pickle.loads(pickle.dumps(model))
     close(again.predict(problem.test), model.predict(problem.test))
@@ -376,12 +376,12 @@ def test_stale_parameters_and_pickles():
 
 
 def test_failed_fits_leave_the_model_as_it_was():
-    problem = Problem("curl-free", has_operator=False, has_unlabelled=True)
+    problem = Problem("curl-free", has_operator=False, has_unlabeled=True)
     model = problem.fit()
     before = model.weights.clone()
     negative = -1e3 * problem.graph.to_dense()
     with pytest.raises(ValueError, match="positive definite"):
-        model.fit(problem.x, problem.y, problem.unlabelled, negative)
+        model.fit(problem.x, problem.y, problem.unlabeled, negative)
     assert torch.equal(model.weights, before)
 
 
@@ -438,8 +438,8 @@ BAD_DATA = {
     "labels": ({"y": torch.zeros(9, 2, dtype=torch.long)}, "encode class labels"),
     "float32 y": ({"y": torch.zeros(9, 2, dtype=torch.float32)}, "dtype"),
     "float32 x": ({"x": torch.zeros(9, 2, dtype=torch.float32)}, "dtype"),
-    "columns of unlabelled": ({"unlabelled": torch.zeros(6, 3, dtype=DOUBLE)}, "2 columns"),
-    "NaN in unlabelled": ({"unlabelled": torch.full((6, 2), NAN, dtype=DOUBLE)}, "finite values in unlabelled"),
+    "columns of unlabeled": ({"unlabeled": torch.zeros(6, 3, dtype=DOUBLE)}, "2 columns"),
+    "NaN in unlabeled": ({"unlabeled": torch.full((6, 2), NAN, dtype=DOUBLE)}, "finite values in unlabeled"),
     "no laplacian": ({"laplacian": None}, "knn_laplacian"),
     "shape of the laplacian": ({"laplacian": torch.eye(9)}, r"laplacian of shape \(15, 15\)"),
     "asymmetric": ({"laplacian": torch.arange(225.0).reshape(15, 15)}, "symmetric"),
@@ -452,22 +452,22 @@ BAD_DATA = {
 @pytest.mark.parametrize("name", BAD_DATA)
 def test_bad_data(name):
     changes, message = BAD_DATA[name]
-    problem = Problem("curl-free", has_operator=False, has_unlabelled=True)
+    problem = Problem("curl-free", has_operator=False, has_unlabeled=True)
     model = VectorLeastSquares(problem.kernel, regularization=RIDGE, manifold_regularization=ALONG_GRAPH)
-    data = {"x": problem.x, "y": problem.y, "unlabelled": problem.unlabelled, "laplacian": problem.graph}
+    data = {"x": problem.x, "y": problem.y, "unlabeled": problem.unlabeled, "laplacian": problem.graph}
     with pytest.raises(ValueError, match=message):
         model.fit(**data | changes)
 
 
 def test_output_operator_must_fit_the_kernel():
-    problem = Problem("curl-free", has_operator=False, has_unlabelled=False)
+    problem = Problem("curl-free", has_operator=False, has_unlabeled=False)
     model = VectorLeastSquares(problem.kernel, regularization=RIDGE, output_operator=torch.ones(1, 3))
     with pytest.raises(ValueError, match="with 2 columns"):
-        model.fit(problem.x, torch.zeros(LABELLED))
+        model.fit(problem.x, torch.zeros(LABELED))
 
 
 def test_output_operator_of_one_row_takes_vectors():
-    problem = Problem("curl-free", has_operator=True, has_unlabelled=False)
+    problem = Problem("curl-free", has_operator=True, has_unlabeled=False)
     expected = problem.fit().weights
     problem.y = problem.y.squeeze(-1)
     assert torch.equal(problem.fit().weights, expected)
@@ -517,7 +517,7 @@ def two_moons(num_rows, generator):
     return torch.where(labels[:, None] == 0, upper, lower) + noise, labels
 
 
-def test_unlabelled_data_help_where_classes_are_manifolds():
+def test_unlabeled_data_help_where_classes_are_manifolds():
     differences = []
     for seed in range(40):
         generator = torch.Generator().manual_seed(seed)

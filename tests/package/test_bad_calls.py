@@ -673,7 +673,7 @@ MODELS_CALLS = [
     ("VectorLeastSquares: complex", lambda: models.VectorLeastSquares(K, regularization=1e-3, max_iterations=1j)),
     ("SQUARES.fit, x is sparse", lambda: SQUARES.fit(SPARSE, Y)),
     ("SQUARES.fit, y is empty", lambda: SQUARES.fit(X, Y[:0])),
-    ("SQUARES.fit, unlabelled is sparse", lambda: SQUARES.fit(X, Y, unlabelled=SPARSE)),
+    ("SQUARES.fit, unlabeled is sparse", lambda: SQUARES.fit(X, Y, unlabeled=SPARSE)),
     ("SQUARES.fit, laplacian: wrong d", lambda: SQUARES.fit(X, Y, laplacian=WIDE)),
     ("SQUARES.with_regularization, regularization is True", lambda: SQUARES.with_regularization(True, None)),
     ("SQUARES.with_regularization: negative", lambda: SQUARES.with_regularization(1e-3, -1.0)),
