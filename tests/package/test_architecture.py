@@ -127,7 +127,7 @@ def test_imports_of_a_layer_are_those_of_the_page(layer):
 
 @every_file
 def test_nothing_below_the_kernels_imports_those_of_gpytorch(path):
-    if is_inside_any(module_name(path), BELOW_KERNELS):
+    if is_inside_any(module_name(path), set(BELOW_KERNELS) - {"rfgp._gpytorch"}):
         assert not [name for name, _ in imports(path) if is_inside_any(name, {"gpytorch.kernels", "gpytorch.models"})]
 
 
