@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,39 +19,36 @@ FILES = sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.
 IDS = [str(path.relative_to(ROOT)) for path in FILES]
 every_file = pytest.mark.parametrize("path", FILES, ids=IDS)
 
-FOUNDATION = {"rfgp._checks", "rfgp._files", "rfgp._gpytorch", "rfgp._state", "rfgp.linalg", "rfgp.sampling"}
-TENSORS = FOUNDATION | {"rfgp.distributions", "rfgp.operators"}
-ABOVE_KERNELS = {"rfgp.models", "rfgp.training", "rfgp.mlls", "rfgp.diagnostics", "rfgp.plots", "rfgp.datasets"}
+REPOSITORY = ROOT.parent
+PAGE, GUIDE = REPOSITORY / "docs" / "architecture.md", REPOSITORY / "CONTRIBUTING.md"
+REFERENCE = re.compile(r"`((?:rfgp|benchmarks|docs|tests)/[\w/]*(?:\.py|\.md|/))(?::([\w.]+))?`")
 
-# By module: the modules of rfgp it may import (None: any), and the other packages it may import (None: any).
-ALLOWED = {
-    "rfgp._checks": (set(), {"torch"}),
-    "rfgp._files": (set(), set()),
-    "rfgp._gpytorch": (set(), {"torch", "gpytorch", "linear_operator"}),
-    "rfgp._state": ({"rfgp._gpytorch"}, {"torch"}),
-    "rfgp.linalg": ({"rfgp._checks", "rfgp.linalg"}, {"torch"}),
-    "rfgp.sampling": ({"rfgp._checks"}, {"torch", "numpy", "scipy"}),
-    "rfgp.features": (FOUNDATION | {"rfgp.features"}, {"torch", "numpy", "scipy"}),
-    "rfgp.distributions": (TENSORS, {"torch", "gpytorch"}),
-    "rfgp.operators": ({"rfgp._checks", "rfgp.operators"}, {"torch"}),
-    "rfgp.inference": (TENSORS | {"rfgp.likelihoods", "rfgp.inference"}, {"torch", "gpytorch", "linear_operator"}),
-    "rfgp.allocation": (FOUNDATION | {"rfgp.features", "rfgp.allocation"}, {"torch", "numpy"}),
-    "rfgp.bounds": ({"rfgp._checks", "rfgp.bounds"}, {"torch", "scipy", "math"}),
-    "rfgp.selection": ({"rfgp._checks", "rfgp.kernels", "rfgp.selection"}, {"torch", "gpytorch", "tqdm"}),
-    "rfgp.kernels": (TENSORS | {"rfgp.features", "rfgp.allocation", "rfgp.inference", "rfgp.kernels"}, None),
-    "rfgp.approximation": ({"rfgp.features", "rfgp.kernels", "rfgp.selection"}, {"torch", "gpytorch"}),
-}
 
-# By module: what it must not import.
-FORBIDDEN = {
-    "rfgp.inference": {"gpytorch.kernels", "gpytorch.models", "rfgp.kernels", "rfgp.models"},
-    "rfgp.distributions": {"gpytorch.kernels", "gpytorch.models", "rfgp.kernels", "rfgp.models"},
-    "rfgp.likelihoods": {"rfgp.kernels", *ABOVE_KERNELS},
-    "rfgp.models": {"rfgp.training", "rfgp.diagnostics", "rfgp.plots", "rfgp.datasets"},
-    "rfgp.diagnostics": {"rfgp.models", "rfgp.plots", "rfgp.datasets"},
-    "rfgp.plots": {"rfgp.models", "rfgp.datasets"},
-    "rfgp.datasets": {"rfgp.models", "rfgp.kernels", "rfgp.diagnostics", "gpytorch"},
+def tables(page):
+    """The rows of all tables of a page, by the heading of their first column: lists of cells."""
+    found, heading = {}, None
+    for line in page.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else None
+        if cells is None:
+            heading = None
+        elif heading is None:
+            heading = cells[0]
+            found[heading] = []
+        elif set(cells[0]) != {"-"}:
+            found[heading].append(cells)
+    return found
+
+
+def names(cell):
+    return [name.strip().strip("`") for name in cell.split(",") if name.strip()]
+
+
+LAYERS = {
+    f"rfgp.{names(layer)[0]}": ({f"rfgp.{name}" for name in names(own)}, set(names(others)))
+    for layer, _, own, others in tables(PAGE)["layer"]
 }
+"""By layer, from the lowest one up: the layers that it imports, and the other packages."""
+BELOW_KERNELS = list(LAYERS)[: list(LAYERS).index("rfgp.kernels")]
 
 
 def parsed(path):
@@ -101,32 +99,62 @@ def test_relative_imports_are_resolved():
     assert {name for name, _ in imports(kernels)} >= {"rfgp._checks", "torch.Tensor", "rfgp.features.FeatureMap"}
 
 
-def test_tables_name_layers_that_exist():
-    modules = {module_name(path) for path in FILES}
-    assert set(ALLOWED) <= modules
-    planned = {"rfgp.plots", "rfgp.datasets", "rfgp.diagnostics", "rfgp.models", "rfgp.likelihoods"}
-    assert set(FORBIDDEN) <= modules | planned
+def layer_of(name):
+    """The layer of a module, or of a name in it."""
+    return ".".join(name.split(".")[:2])
+
+
+def test_the_page_names_every_layer_above_those_that_it_imports():
+    assert {layer_of(module_name(path)) for path in FILES if path != ROOT / "__init__.py"} == set(LAYERS)
+    order = list(LAYERS)
+    for layer, (own, _) in LAYERS.items():
+        assert own <= set(order[: order.index(layer)]), layer
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_imports_of_a_layer_are_those_of_the_page(layer):
+    own, others = set(), set()
+    for path in FILES:
+        if is_inside(module_name(path), layer):
+            for imported, _ in imports(path):
+                package = imported.split(".")[0]
+                if package == "rfgp":
+                    own.add(layer_of(imported))
+                elif package not in sys.stdlib_module_names:
+                    others.add(package)
+    assert (own - {layer, "rfgp.__version__"}, others) == LAYERS[layer]
 
 
 @every_file
-def test_imports_follow_the_layers(path):
-    name = module_name(path)
-    wrong = []
-    for imported, line in imports(path):
-        package = imported.split(".")[0]
-        for layer, (own, others) in ALLOWED.items():
-            if not is_inside(name, layer):
-                continue
-            if package == "rfgp":
-                bad = not is_inside_any(imported, own)
-            else:
-                bad = others is not None and package not in sys.stdlib_module_names and package not in others
-            if bad:
-                wrong.append(f"{name}:{line} imports {imported}")
-        for layer, forbidden in FORBIDDEN.items():
-            if is_inside(name, layer) and is_inside_any(imported, forbidden):
-                wrong.append(f"{name}:{line} imports {imported}")
-    assert not wrong
+def test_nothing_below_the_kernels_imports_those_of_gpytorch(path):
+    if is_inside_any(module_name(path), set(BELOW_KERNELS) - {"rfgp._gpytorch"}):
+        assert not [name for name, _ in imports(path) if is_inside_any(name, {"gpytorch.kernels", "gpytorch.models"})]
+
+
+def found(file, name):
+    """What a file of the package has under a dotted name."""
+    value = importlib.import_module(module_name(REPOSITORY / file))
+    for part in name.split("."):
+        value = inspect.getattr_static(value, part)
+    return value
+
+
+@pytest.mark.parametrize("page", [PAGE, GUIDE], ids=lambda page: page.name)
+def test_files_and_names_on_a_page_exist(page):
+    references = REFERENCE.findall(page.read_text(encoding="utf-8"))
+    assert len(references) > 5
+    for file, name in references:
+        assert (REPOSITORY / file).exists(), file
+        if name:
+            value = found(file, name)
+            own = getattr(value, "__module__", module_name(REPOSITORY / file))
+            assert own == module_name(REPOSITORY / file), f"{name} is defined in {own}"
+
+
+@pytest.mark.parametrize("row", tables(GUIDE)["class"], ids=lambda row: row[0].rpartition(":")[2].strip("`"))
+def test_the_guide_names_the_members_that_are_abstract(row):
+    ((file, name),) = REFERENCE.findall(row[0])
+    assert set(names(row[1])) == found(file, name).__abstractmethods__
 
 
 def imported_files(path, modules):
