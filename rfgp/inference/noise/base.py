@@ -99,8 +99,9 @@ class NoiseModel(abc.ABC):
         groups, quadratic = [], []
         for index, precision in enumerate(precisions):
             if precision is not None and (len(precisions) == 1 or float(statistics.count[index])):
-                groups.append((Group(precision, statistics.gram[index]), crosses[index]))
-                square = (precision * squares[index]).sum()
+                known = precision.to(statistics.count.device)
+                groups.append((Group(known, statistics.gram[index]), crosses[index]))
+                square = (known * squares[index]).sum()
                 quadratic.append(square.real if square.is_complex() else square)
         return combined(groups, torch.stack(quadratic).sum(), self.log_noise(statistics))
 
@@ -167,7 +168,7 @@ def residual_columns(coefficients: Tensor, target: float = 1.0) -> Tensor:
     return torch.cat([target * identity, -coefficients])
 
 
-def unit_matrix(index: int, size: int, device: torch.device) -> Tensor:
+def unit_matrix(index: int, size: int, device: torch.device | None = None) -> Tensor:
     """The (T, T) matrix, in float64, with a one on its diagonal for one output."""
     unit = torch.zeros(size, size, dtype=torch.float64, device=device)
     unit[index, index] = 1.0

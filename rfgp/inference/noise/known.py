@@ -83,11 +83,7 @@ class KnownNoise(NoiseModel):
         return known.double()
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:
-        return [unit_matrix(t, self.num_outputs, self._device) for t in range(self.num_outputs)]
-
-    @property
-    def _device(self) -> torch.device:
-        return torch.device("cpu") if self.likelihood is None else self.likelihood.noise_covar.noise.device
+        return [unit_matrix(t, self.num_outputs) for t in range(self.num_outputs)]
 
     def log_noise(self, statistics: GramStatistics) -> Tensor:
         return statistics.log_noise.sum()
