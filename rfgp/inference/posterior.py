@@ -102,18 +102,24 @@ class WeightPosterior:
         :param scalar: the scalar features of the inputs, (..., N, n).
         :param outputs: how these become the features of the outputs, in float64.
         """
-        scale = outputs.covariance_root
-        if scale is None or scale.shape[-2:] != (1, 1):
+        scale = _scale_of(outputs)
+        if scale is None:
             return self.covariance_root(outputs.features(scalar.double()))
-        if self.factor.dim() == 2 or scalar.dim() > 2:
-            return scale * self.covariance_root(scalar)
-        roots = [_root(factor, scalar) for factor in self.factor.flatten(0, -3)]  # without a copy of the features each
-        return scale * torch.stack(roots).unflatten(0, self.factor.shape[:-2])
+        return scale * self._root_of_one(scalar)
 
     def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
         """The variances (..., N T) of T outputs at N inputs; the arguments are those of :meth:`function_root`."""
-        root = self.function_root(scalar, outputs)
-        return (root.abs() if root.is_complex() else root).square().sum(-1)
+        scale = _scale_of(outputs)
+        root = self.function_root(scalar, outputs) if scale is None else self._root_of_one(scalar)
+        variance = (root.abs() if root.is_complex() else root).square().sum(-1)
+        return variance if scale is None else scale.squeeze(-1).square() * variance
+
+    def _root_of_one(self, scalar: Tensor) -> Tensor:
+        """A root (..., N, n) for one output without a scale; a batch of posteriors makes no copies of the features."""
+        if self.factor.dim() == 2 or scalar.dim() > 2:
+            return self.covariance_root(scalar)
+        roots = [_root(factor, scalar) for factor in self.factor.flatten(0, -3)]
+        return torch.stack(roots).unflatten(0, self.factor.shape[:-2])
 
     def detach(self) -> WeightPosterior:
         """The same posterior without its autograd graph."""
@@ -129,6 +135,12 @@ class WeightPosterior:
         shape = (*self.factor.shape[:-1], num_samples)
         noise = torch.randn(shape, dtype=self.factor.dtype, device=self.factor.device)
         return torch.linalg.solve_triangular(self.factor.mH, noise, upper=True)
+
+
+def _scale_of(outputs: OutputFactor) -> Tensor | None:
+    """The scale (..., 1, 1) of one output; None for several."""
+    root = outputs.covariance_root
+    return root if root is not None and root.shape[-2:] == (1, 1) else None
 
 
 def _root(factor: Tensor, features: Tensor) -> Tensor:
