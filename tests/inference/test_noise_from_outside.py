@@ -36,11 +36,12 @@ class RelativeNoise(KnownNoise):
         return {}
 
 
-def test_a_likelihood_from_outside_is_that_of_dense_algebra():
+@pytest.mark.parametrize("width", [24, 64], ids=["fewer features than rows", "more"])
+def test_a_likelihood_from_outside_is_that_of_dense_algebra(width):
     x, noise = torch.randn(40, 2), 0.1 + torch.rand(40)
     y = torch.sin(x[:, 0])
     exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
-    kernel = rfgp.approximate(exact, 24, input_dim=2, seed=0)
+    kernel = rfgp.approximate(exact, width, input_dim=2, seed=0)
     model = rfgp.WeightSpaceGP(kernel, RelativeNoiseLikelihood(noise))
     evidence = model.fit(x, y).log_marginal_likelihood()
     features = kernel.features(x)

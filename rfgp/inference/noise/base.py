@@ -82,7 +82,11 @@ class NoiseModel(abc.ABC):
 
     def variances(self, rows: Rows) -> Tensor:
         """The noise variances of rows of one output, (N,), in float64."""
-        raise ValueError("expected one output with one noise variance per row, got others; sum over groups")
+        if self.num_outputs > 1:
+            raise ValueError(f"expected one output for noise variances by row, got {self.num_outputs}; sum over groups")
+        weights = rows.all_weights()
+        precisions = [torch.zeros(1, 1) if p is None else p for p in self.precisions(rows.num_groups)]
+        return 1.0 / (weights * torch.cat(precisions, dim=-1).to(weights)).sum(-1)
 
     def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[WeightedSums]:
         """The weighted sums of every regression.

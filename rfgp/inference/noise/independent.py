@@ -75,9 +75,6 @@ class IndependentNoise(NoiseModel):
     def smallest(self, rows: Rows) -> float:
         return float(self._variances().detach().min())
 
-    def variances(self, rows: Rows) -> Tensor:
-        return self._variances().expand(len(rows.targets)) if self.num_outputs == 1 else super().variances(rows)
-
     def num_values(self, statistics: GramStatistics) -> float:
         return statistics.num_rows * (self.num_outputs if len(statistics.count) == 1 else 1)
 

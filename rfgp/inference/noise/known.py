@@ -91,11 +91,6 @@ class KnownNoise(NoiseModel):
     def smallest(self, rows: Rows) -> float:
         return float("inf") if rows.weights is None else 1.0 / float(rows.weights.detach().max())
 
-    def variances(self, rows: Rows) -> Tensor:
-        if rows.weights is None or self.num_outputs > 1:
-            return super().variances(rows)
-        return 1.0 / rows.weights.squeeze(-1)
-
     def parameters(self) -> dict[str, Tensor]:
         return {f"likelihood.{name}": value for name, value in self.likelihood.named_parameters()}
 
