@@ -121,12 +121,6 @@ class WeightPosterior:
         roots = [_root(factor, scalar) for factor in self.factor.flatten(0, -3)]
         return torch.stack(roots).unflatten(0, self.factor.shape[:-2])
 
-    def detach(self) -> WeightPosterior:
-        """The same posterior without its autograd graph."""
-        detached = object.__new__(type(self))
-        detached.factor, detached.mean = self.factor.detach(), self.mean.detach()
-        return detached
-
     def deviations(self, num_samples: int) -> Tensor:
         """Draws of the weights minus their mean, (..., D, num_samples); circular complex ones for complex features.
 
