@@ -73,11 +73,13 @@ class Partition:
             waiting += [(split.left, rows[is_left]), (split.right, rows[~is_left])]
         return found
 
-    def extended(self, points: Tensor, num_new: int) -> tuple[Self, list[int]]:
-        """The partition with more rows, and the numbers of the blocks that changed; blocks that grow too large split.
+    def extended(self, points: Tensor, num_new: int, splits: bool = True) -> tuple[Self, list[int]]:
+        """The partition with more rows, and the numbers of the blocks that changed.
 
         :param points: all points, (N + n, d), the new ones last.
         :param num_new: n.
+        :param splits: whether blocks that grow too large are split; the later halves are new blocks, with the numbers
+            that follow.
         """
         result = object.__new__(type(self))
         result.size, result._root = self.size, self._root
@@ -87,6 +89,9 @@ class Partition:
         touched = places.unique().tolist()
         for block in touched:
             rows = torch.cat([self.blocks[block], known + (places == block).nonzero().squeeze(-1)])
+            if not splits:
+                result.blocks[block] = rows
+                continue
             node = result._grow(points, rows, block)
             if node >= 0:
                 result._replace(-1 - block, node)

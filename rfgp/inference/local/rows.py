@@ -16,7 +16,7 @@ from ..statistics import GramStatistics
 from .partition import Partition
 from .residual import ResidualProcess
 
-_TENSORS = ("x", "columns", "variances", "points")
+_TENSORS = ("x", "columns", "variances", "units")
 
 
 class LocalRows:
@@ -30,21 +30,37 @@ class LocalRows:
     :param x: inputs, (N, d).
     :param columns: the columns that are regressed, (N, K), in float64.
     :param variances: the noise variances of the rows, (N,), in float64.
-    :param points: the inputs in units in which they are near or far, (N, d).
+    :param units: the unit of every column of the inputs, in which distances say what is near, (d,).
     :param partition: the blocks.
 
     Source: E. Snelson and Z. Ghahramani, Local and global sparse Gaussian process approximations, 2007; errata,
     identity 7 of the last section.
     """
 
-    def __init__(self, x: Tensor, columns: Tensor, variances: Tensor, points: Tensor, partition: Partition) -> None:
-        self.x, self.columns, self.variances, self.partition = x, columns, variances, partition
-        self.points = points.detach().double().cpu()
+    def __init__(self, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, partition: Partition) -> None:
+        self.x, self.columns, self.variances, self.units, self.partition = x, columns, variances, units, partition
+
+    @classmethod
+    def of(
+        cls, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, size: int, known: LocalRows | None = None
+    ) -> Self:
+        """Rows in blocks of at most ``size``; the other arguments are those of the class.
+
+        :param known: where it has the same inputs, and gradients run, its blocks stay: an evidence that is maximized
+            has no jumps where rows change their blocks.
+        """
+        if known is not None and torch.is_grad_enabled() and torch.equal(known.x, x):
+            return cls(x, columns, variances, known.units, known.partition)
+        return cls(x, columns, variances, units, Partition(_points(x, units), size))
+
+    def points(self, x: Tensor) -> Tensor:
+        """Inputs (n, d) in the units of the rows, in float64 on the CPU."""
+        return _points(x, self.units)
 
     @functools.cached_property
     def tree(self) -> KDTree:
         """A tree that finds the nearest rows."""
-        return KDTree(self.points.numpy())
+        return KDTree(self.points(self.x).numpy())
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -84,24 +100,41 @@ class LocalRows:
         features, targets = white.split([scalar.shape[-1], columns.shape[-1]], dim=-1)
         return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), is_lifted=True)
 
-    def extended(self, x: Tensor, columns: Tensor, variances: Tensor, points: Tensor) -> tuple[Self, list[int]]:
-        """These rows and more, and the numbers of the blocks that changed; the other arguments are those of the class.
-
-        Blocks that grow too large are split: the later halves are new blocks, with the numbers that follow.
-        """
+    def extended(
+        self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True
+    ) -> tuple[Self, list[int]]:
+        """These rows and more, and the numbers of the blocks that changed; see :meth:`Partition.extended`."""
         parts = zip(self.tensors, (x, columns, variances), strict=True)
         every = [torch.cat([old, new.to(old)]) for old, new in parts]
-        places = torch.cat([self.points, points.detach().double().cpu()])
-        partition, touched = self.partition.extended(places, len(x))
-        return type(self)(*every, places, partition), touched
+        partition, touched = self.partition.extended(self.points(every[0]), len(x), splits)
+        return type(self)(*every, self.units, partition), touched
+
+    def updated(
+        self, kernel: Any, statistics: GramStatistics, product_dtype: torch.dtype, added: tuple[Tensor, Tensor, Tensor]
+    ) -> tuple[GramStatistics, Self]:
+        """The sums with more rows, and all rows; only the blocks that the new ones fall into are computed again.
+
+        :param kernel: a kernel with landmarks.
+        :param statistics: the sums over these rows.
+        :param product_dtype: the dtype of products.
+        :param added: inputs, columns and noise variances of the new rows.
+        """
+        known, shift = len(self.partition.blocks), statistics.shift
+        extended, touched = self.extended(*added)
+        if 2 * len(touched) > known:
+            return extended.statistics(kernel, product_dtype, shift), extended
+        before = self.statistics(kernel, product_dtype, shift, touched)
+        changed = [*touched, *range(known, len(extended.partition.blocks))]
+        after = extended.statistics(kernel, product_dtype, shift, changed)
+        return statistics.subtract(before).merge(after), extended
 
     def detached(self) -> Self:
         """The same rows without gradients."""
-        return type(self)(*[t.detach() for t in self.tensors], self.points, self.partition)
+        return type(self)(*[t.detach() for t in self.tensors], self.units, self.partition)
 
     def to(self, device: torch.device) -> Self:
         """The same rows on a device."""
-        return type(self)(*[t.to(device) for t in self.tensors], self.points, self.partition)
+        return type(self)(*[t.to(device) for t in self.tensors], self.units.to(device), self.partition)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Tensors by name, from which :meth:`from_state_dict` makes the rows again."""
@@ -116,3 +149,7 @@ class LocalRows:
         """
         parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
         return cls(*[state[name].clone() for name in _TENSORS], Partition.from_state_dict(parts))
+
+
+def _points(x: Tensor, units: Tensor) -> Tensor:
+    return (x.detach().double() / units).cpu()
