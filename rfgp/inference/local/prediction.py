@@ -11,7 +11,8 @@ from torch import Tensor
 from .residual import Conditional, ResidualProcess
 from .rows import LocalRows
 
-_CHUNK = 128
+_SHARED, _CHUNK = 512, 64
+"""So many points share the features of the rows near them, and so many are conditioned at once, in the cache."""
 
 
 class LocalFeatures(NamedTuple):
@@ -56,17 +57,20 @@ class LocalConditioning:
         Points of the same block are taken jointly where they are given its rows, and else each alone.
         """
         for points, given in self._near_rows(x):
-            found = self._conditional(x[points], given)
-            yield points, found.weights @ self.rows.columns[given], found
+            own = self.residual.features(x[points])
+            unique, inverse = given.unique(return_inverse=True)
+            known = self.residual.features(self.rows.x[unique])
+            if self.num_neighbors is None:
+                yield points, *self._conditional(x[points], own, given, _rows_of(known, inverse))
+                continue
+            for part in torch.arange(len(points), device=x.device).split(_CHUNK):
+                chunk = x[points[part]].unsqueeze(-2), own[part].unsqueeze(-2), given[part], _rows_of(known, inverse[part])
+                yield points[part], *self._conditional(*chunk)
 
-    def _conditional(self, x: Tensor, given: Tensor) -> Conditional:
-        """The points x (t, d) given rows (m,), or each of them given rows of its own (t, m)."""
-        own = self.residual.features(x)
-        unique, inverse = given.unique(return_inverse=True)
-        known = self.residual.features(self.rows.x[unique])[inverse]
-        if given.dim() == 2:
-            x, own = x.unsqueeze(-2), own.unsqueeze(-2)
-        return self.residual.conditional(x, own, self.rows.x[given], known, self.rows.variances[given])
+    def _conditional(self, x: Tensor, own: Tensor, given: Tensor, known: Tensor) -> tuple[Tensor, Conditional]:
+        """S times the columns of rows, and what follows of them at points x (..., t, d)."""
+        found = self.residual.conditional(x, own, self.rows.x[given], known, self.rows.variances[given])
+        return found.weights @ self.rows.columns[given], found
 
     def _near_rows(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The numbers of some points and of the rows near them, until all points had their turn.
@@ -81,6 +85,11 @@ class LocalConditioning:
                 points = (places == block).nonzero().squeeze(-1)
                 yield points.to(device), self.rows.partition.blocks[block].to(device)
             return
-        for points in places.argsort(stable=True).split(_CHUNK):
+        for points in places.argsort(stable=True).split(_SHARED):
             _, found = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
             yield points.to(device), torch.from_numpy(found).reshape(len(points), -1).to(device)
+
+
+def _rows_of(values: Tensor, index: Tensor) -> Tensor:
+    """The rows (..., D) of a matrix (N, D) at an index (...)."""
+    return values.index_select(0, index.flatten()).unflatten(0, index.shape)
