@@ -413,8 +413,8 @@ class WeightSpaceGP(torch.nn.Module):
 
         Means and variances are computed in chunks of rows; the N x N covariance is formed only where it is asked for.
         Variances are the true diagonal of the covariance, without GPyTorch's smallest one. Where the features are those
-        of a truncated series, the diagonal includes the prior variance that they lack
-        (:meth:`rfgp.kernels.FeatureKernel.residual_variance`), independently between points and outputs. The
+        of landmarks or of a truncated series, the diagonal includes the prior variance that they lack
+        (:meth:`rfgp.kernels.RandomFeatureKernel.residual_variance`), independently between points and outputs. The
         distribution keeps its values, whatever happens to the model or to ``x`` later.
 
         :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
@@ -461,7 +461,7 @@ class WeightSpaceGP(torch.nn.Module):
         """Draws of functions from the posterior, each of which can be evaluated anywhere.
 
         They keep their values, whatever happens to the model later. They are functions of the features: they do not
-        carry the variance that :meth:`posterior` adds where features of a truncated series lack some.
+        carry the variance that :meth:`posterior` adds where features of landmarks or of a truncated series lack some.
 
         :param num_functions: the number of draws.
         :returns: callables from (..., N, d) to (..., N), or to (..., N, T) for several outputs, or from (N, d) to
