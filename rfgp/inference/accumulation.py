@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from .noise import NoiseModel
 from .rows import Rows
 from .statistics import GramStatistics
 from .summation import Part, summed
+from .training_residual import TrainingResidual
 
 
 class ScalarFeatures(Protocol):
@@ -29,6 +30,12 @@ class ScalarFeatures(Protocol):
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """The parameters that the features depend on."""
 
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """All parameters."""
+
+    def shared(self) -> Any:
+        """A context with ``tensors`` that the features of all rows have in common, computed once for all chunks."""
+
 
 def accumulate(
     kernel: ScalarFeatures,
@@ -37,6 +44,7 @@ def accumulate(
     rows: Rows,
     product_dtype: torch.dtype,
     known: GramStatistics | None = None,
+    residual: TrainingResidual | None = None,
 ) -> GramStatistics:
     """Sum the statistics of rows in chunks, and add them to known ones.
 
@@ -48,18 +56,25 @@ def accumulate(
     :param rows: what the rows add beside their features.
     :param product_dtype: the dtype of the products inside a chunk.
     :param known: statistics to add to, in place where there are no gradients; default: none.
+    :param residual: what the rows gain by the variance that their features lack; default: nothing.
     :raises ValueError: where statistics and factors would not fit in memory.
     """
     with torch.no_grad():
         width = kernel.scalar_features(x[:1]).shape[-1]
-    parameters = list(kernel.feature_parameters())
+    shared = kernel.shared()
+    parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters()), *shared.tensors]
     tracks = torch.is_grad_enabled() and any(
         tensor is not None and tensor.requires_grad for tensor in (x, *rows[:3], *parameters)
     )
     is_open = known is not None and not tracks and len(known.count) == rows.num_groups
     total = known if is_open and known is not None else _empty(kernel, width, rows, known)
     parts = _parts(rows, width, x.element_size() * (2 if kernel.is_complex else 1))
-    total = summed(lambda x, rows: (kernel.scalar_features(x), rows), x, rows, parts, parameters, total, product_dtype)
+
+    def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
+        with shared:
+            return kernel.scalar_features(x), rows if residual is None else residual.added(kernel, x, rows)
+
+    total = summed(make, x, rows, parts, parameters, total, product_dtype)
     return total if is_open else noise.merged(known, total)
 
 

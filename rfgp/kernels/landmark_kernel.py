@@ -69,6 +69,7 @@ class LandmarkKernel(RandomFeatureKernel):
         else:
             self.register_buffer("landmarks", rows.clone())
         self._factor = KeptValue()
+        self._shared_factor: Tensor | None = None
 
     @property
     def exact_kernel(self) -> Kernel:
@@ -114,6 +115,14 @@ class LandmarkKernel(RandomFeatureKernel):
         factor = self._factor.of(self._tensors(), self._compute_factor)
         values = accurate_values(self.base_kernel, self.landmarks, x)
         return torch.linalg.solve_triangular(factor, values, upper=False).mT
+
+    def factor(self) -> Tensor:
+        """The Cholesky factor L of the kernel at the landmarks, (..., M, M), in float64."""
+        return self._factor.of(self._tensors(), self._compute_factor)
+
+    def share_factor(self, factor: Tensor | None) -> None:
+        """Take L from outside, for many rows at once; None to compute it again at every call."""
+        self._shared_factor = factor
 
     def _tensors(self) -> list[Tensor]:
         return [self.landmarks, *self.base_kernel.parameters(), *self.base_kernel.buffers()]

@@ -26,6 +26,7 @@ from .map_holder import map_holders, maps_kept_on_error
 from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
 from .reference_tensor import reference_tensor
+from .shared_tensors import SharedTensors
 
 
 class KernelMoments(NamedTuple):
@@ -193,6 +194,10 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """The parameters that ``scalar_features`` depends on."""
         return self.parameters()
+
+    def shared(self) -> SharedTensors:
+        """Tensors that the features of all rows have in common, to be computed once for all chunks of rows."""
+        return SharedTensors(self)
 
     def _select(self, x: Tensor) -> Tensor:
         if self.active_dims is None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from .. import _checks, _state
 from ..distributions import ComplexNormal, MultivariateNormal
 from ..inference import (
+    RESIDUALS,
     GramStatistics,
     KroneckerPosterior,
     NoiseModel,
@@ -28,7 +29,7 @@ from ..inference import (
     accumulate,
     noise_model,
 )
-from ..inference.local import LocalRegression, LocalRows
+from ..inference.local import LocalRegression, LocalRows, WhitenedNoise
 from ..inference.mean_basis import basis, check_mean, check_output_mean
 from ..inference.regression import check_size
 from ..kernels import with_features
@@ -41,7 +42,13 @@ from ..operators import Operator
 from .impropriety import SomeRows, warn_of_impropriety
 from .record import WEIGHTS, Record, WeightsCode
 from .snapshot import FrozenFunction, Snapshots
-from .weight_space_checks import check_local_kernel, check_output_kernel, check_scalar_kernel, check_statistics
+from .weight_space_checks import (
+    check_local_kernel,
+    check_output_kernel,
+    check_residual,
+    check_scalar_kernel,
+    check_statistics,
+)
 from .weight_space_state import Fitted, SavedState
 
 _Batch = tuple[Tensor, Tensor, Tensor | None]
@@ -68,6 +75,9 @@ class WeightSpaceGP(torch.nn.Module):
         then keeps the training rows, for predictions and in its state. Default: no blocks.
     :param num_neighbors: with blocks, predictions are given the residual of so many of the nearest training rows;
         None for the block that a point lies in, which is the model of the evidence.
+    :param residual: what training makes of the variance r(x) = k(x, x) - |phi(x)|^2 that features of one output lack:
+        "none", the evidence of the features alone; "vfe", the variational bound, which subtracts the sum of
+        r(x_i)/(2 s_i); "fitc", noise of each row. Predictions add r(x) in all of them.
     :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the
         smallest noise exceeds 1 % of the largest prior variance. Sums are in float64.
     :param keep_data: whether ``training_data`` keeps the rows of ``fit`` and ``update``, for comparisons with the exact
@@ -92,6 +102,7 @@ class WeightSpaceGP(torch.nn.Module):
         *,
         block_size: int | None = None,
         num_neighbors: int | None = 64,
+        residual: str = "none",
         product_dtype: torch.dtype | None = None,
         keep_data: bool = False,
     ) -> None:
@@ -110,6 +121,9 @@ class WeightSpaceGP(torch.nn.Module):
         self.num_neighbors = None if num_neighbors is None else _checks.positive_integer("num_neighbors", num_neighbors)
         if self.block_size is not None:
             check_local_kernel(self.covar_module, self._known_noise)
+        self.residual = _checks.choice("residual", residual, tuple(RESIDUALS))
+        if self.residual != "none":
+            check_residual(self.covar_module, self._known_noise, self.block_size is not None)
         self._fitted: Fitted | None = None
         self._posterior: tuple[Record, WeightPosterior | KroneckerPosterior] | None = None
         self._weights_code = WeightsCode()
@@ -186,7 +200,7 @@ class WeightSpaceGP(torch.nn.Module):
             if total is None:
                 raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
             self._set(total, data, some)
-            if is_all and torch.is_grad_enabled():
+            if is_all and torch.is_grad_enabled() and not self._contains_noise:
                 self._rows = TrainingRows(*batch[:2], rows)
         return self
 
@@ -215,13 +229,8 @@ class WeightSpaceGP(torch.nn.Module):
             x, y, noise = _joined(batches)
             rows = self._checked_rows(x, y, noise, is_all)
             known = None if self._fitted is None else self._fitted.local
-            local = LocalRows.of(
-                x,
-                *self._columns_and_variances(rows),
-                input_units(self.covar_module.exact_kernel, x),
-                self.block_size,
-                known,
-            )
+            units, size = input_units(self.covar_module.exact_kernel, x), self.block_size or len(x)
+            local = LocalRows.of(x, *self._columns_and_variances(rows), units, size, known)
             total = local.statistics(self.covar_module, self._product_dtype(x, rows), rows.center)
             self._set(_finite(total, x), batches, None, local.detached())
         return self
@@ -277,7 +286,7 @@ class WeightSpaceGP(torch.nn.Module):
                 "rows; call fit(x, y), or make it without block_size"
             )
         with self._nothing_lost_on_error():
-            check_statistics(statistics, self.covar_module, self.mean_module, self._noise)
+            check_statistics(statistics, self.covar_module, self.mean_module, self._noise, self._has_trace)
             copied = GramStatistics.from_state_dict(statistics.state_dict())
             self._set(copied.to(next(self.covar_module.parameters()).device), [], None)
         return self
@@ -317,7 +326,15 @@ class WeightSpaceGP(torch.nn.Module):
     ) -> tuple[GramStatistics, Rows]:
         """The statistics with more rows, and what these added."""
         rows = self._checked_rows(x, y, noise, is_all)
-        total = accumulate(self.covar_module, self._noise, x, rows, self._product_dtype(x, rows), total)
+        residual = RESIDUALS[self.residual]
+        if residual is not None and self.covar_module.residual_variance(x[:1].detach()) is None:
+            raise ValueError(
+                "expected features that leave variance over for residual, such as landmarks or a truncated series, got "
+                'others, which estimate the whole kernel; use residual="none"'
+            )
+        known = rows if residual is None else residual.prepared(rows, self._noise.variances(rows))
+        dtype = self._product_dtype(x, rows)
+        total = accumulate(self.covar_module, self._noise, x, known, dtype, total, residual)
         return _finite(total, x), rows
 
     def _checked_rows(self, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool) -> Rows:
@@ -349,10 +366,10 @@ class WeightSpaceGP(torch.nn.Module):
     def _feature_state(self) -> dict[str, Tensor]:
         """What the statistics depend on, by name."""
         names = {id(parameter): name for name, parameter in self.covar_module.named_parameters()}
-        is_local = self.block_size is not None
-        known = self.covar_module.parameters() if is_local else self.covar_module.feature_parameters()
+        has_all = self._contains_noise
+        known = self.covar_module.parameters() if has_all else self.covar_module.feature_parameters()
         state = {names[id(p)]: p.detach() for p in known}
-        if is_local:
+        if has_all:
             state |= {f"likelihood.{name}": p.detach() for name, p in self.likelihood.named_parameters()}
         state |= {name: value.detach() for name, value in self._noise.parameters().items()}
         fixed = self.covar_module.named_buffers()
@@ -360,13 +377,25 @@ class WeightSpaceGP(torch.nn.Module):
         state[WEIGHTS] = self._weights_code.of(self.covar_module)
         return state
 
+    @property
+    def _has_trace(self) -> bool:
+        """Whether the evidence is the variational bound."""
+        return self.residual == "vfe"
+
+    @property
+    def _contains_noise(self) -> bool:
+        """Whether the statistics contain the noise and the residual of the features, as unit noise."""
+        residual = RESIDUALS[self.residual]
+        return self.block_size is not None or (residual is not None and residual.is_noise)
+
     def _regression(self, is_frozen: bool = False) -> Regression:
         """The regression of the model, or of a snapshot of it that later changes do not reach."""
         modules = (self.covar_module, self.mean_module)
-        parts = *(self._snapshots.take(*modules) if is_frozen else modules), self._noise
+        parts = self._snapshots.take(*modules) if is_frozen else modules
+        noise = WhitenedNoise(self._noise) if self._contains_noise else self._noise
         if self._fitted is None or self._fitted.local is None:
-            return Regression(*parts)
-        return LocalRegression(*parts, self._fitted.local, self.num_neighbors)
+            return Regression(*parts, noise, has_trace=self._has_trace)
+        return LocalRegression(*parts, noise, self._fitted.local, self.num_neighbors)
 
     def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights; a batch of C of them for a Dirichlet likelihood.
@@ -533,7 +562,9 @@ class WeightSpaceGP(torch.nn.Module):
         fitted = saved.fitted
         if fitted is not None:
             self._noise.patterns = saved.patterns
-            check_statistics(fitted.statistics, self.covar_module, self.mean_module, self._noise)
+            check_statistics(
+                fitted.statistics, self.covar_module, self.mean_module, self._noise, self.residual == "vfe"
+            )
             fitted = fitted.to(next(self.covar_module.parameters()).device)
         elif self._known_noise is not None:
             self._known_noise.patterns = ()

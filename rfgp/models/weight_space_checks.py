@@ -63,10 +63,23 @@ def check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
         )
 
 
-def check_statistics(statistics: GramStatistics, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
+def check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> None:
+    """Raise a ValueError where training cannot take account of the variance that features lack."""
+    if has_blocks:
+        raise ValueError('expected residual="none" beside block_size, whose blocks contain it; leave one of them out')
+    if noise is None or noise.is_batched or noise.num_systems > 1 or noise.is_complex or kernel.batch_shape:
+        raise ValueError(
+            "expected one output with Gaussian or fixed noise for residual, got class labels or several outputs; use "
+            'residual="none"'
+        )
+
+
+def check_statistics(
+    statistics: GramStatistics, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False
+) -> None:
     """Raise a ValueError where statistics cannot be those of a model."""
     noise.check_groups(statistics)
-    wanted = kernel.num_scalar_features, num_columns(mean) + noise.num_outputs
+    wanted = kernel.num_scalar_features, num_columns(mean) + noise.num_outputs + has_trace
     found = statistics.num_features, len(statistics.shift)
     if found != wanted:
         raise ValueError(

@@ -22,7 +22,6 @@ from ..posterior import WeightPosterior
 from ..products import feature_product
 from ..regression import Regression
 from .covariance import ResidualCovariance, draws_of
-from .noise import WhitenedNoise
 from .prediction import LocalConditioning, LocalFeatures
 from .rows import LocalRows
 
@@ -45,7 +44,7 @@ class LocalRegression(Regression):
 
     :param kernel: a kernel with landmarks.
     :param mean: the mean function.
-    :param noise: the noise of the likelihood.
+    :param noise: the noise of whitened rows.
     :param rows: the training rows.
     :param num_neighbors: how many of the nearest rows predictions are given; None for the block of each point.
 
@@ -55,7 +54,7 @@ class LocalRegression(Regression):
     def __init__(
         self, kernel: Any, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None = None
     ) -> None:
-        super().__init__(kernel, mean, WhitenedNoise(noise))
+        super().__init__(kernel, mean, noise)
         self.local, self.num_neighbors = rows, num_neighbors
 
     def distribution(

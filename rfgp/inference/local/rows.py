@@ -14,6 +14,7 @@ from ... import _checks
 from ...linalg import cholesky
 from ..rows import Rows
 from ..statistics import GramStatistics
+from ..summation import summed
 from .partition import Partition
 from .residual import ResidualProcess
 
@@ -81,28 +82,16 @@ class LocalRows:
         :param shift: what is subtracted from the columns, (K,).
         :param blocks: the numbers of the blocks; default: all.
         """
-        chosen = range(len(self.partition.blocks)) if blocks is None else blocks
-        total = GramStatistics(kernel.num_scalar_features, len(shift), device=self.x.device, shift=shift)
-        for block in chosen:
-            total.add(*self.whitened(kernel, shift, block), product_dtype)
-        return total
+        chosen = self.partition.blocks if blocks is None else [self.partition.blocks[block] for block in blocks]
+        total = GramStatistics(kernel.num_scalar_features, len(shift), device=self.x.device, shift=shift.detach())
+        shared = kernel.shared()
 
-    def whitened(self, kernel: Any, shift: Tensor, block: int) -> tuple[Tensor, Rows]:
-        """The features and the rows of one block, whitened.
+        def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
+            with shared:
+                return whitened(kernel, x, rows, total.shift)
 
-        :param kernel: a kernel with landmarks.
-        :param shift: what is subtracted from the columns, (K,).
-        :param block: the number of the block.
-        """
-        rows = self.partition.blocks[block].to(self.x.device)
-        x, residual = self.x[rows], ResidualProcess(kernel)
-        scalar = kernel.scalar_features(x).double()
-        covariance = residual.covariance(x, residual.root * scalar) + torch.diag(self.variances[rows])
-        factor = cholesky(covariance)
-        columns = Rows(self.columns[rows]).lifted(shift)
-        white = torch.linalg.solve_triangular(factor, torch.cat([scalar, columns], dim=-1), upper=False)
-        features, targets = white.split([scalar.shape[-1], columns.shape[-1]], dim=-1)
-        return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), is_lifted=True)
+        rows, parts = Rows(self.columns, 1.0 / self.variances), [block.to(self.x.device) for block in chosen]
+        return summed(make, self.x, rows, parts, [*kernel.parameters(), *shared.tensors], total, product_dtype)
 
     def extended(self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True) -> tuple[Self, list[int]]:
         """These rows and more, and the numbers of the blocks that changed; see :meth:`Partition.extended`."""
@@ -155,6 +144,23 @@ class LocalRows:
         parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
         x, columns, variances, units = (state[name].clone() for name in _TENSORS)
         return cls(x, columns, variances, units, Partition.from_state_dict(parts))
+
+
+def whitened(kernel: Any, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:
+    """The features and the rows of one block, whitened.
+
+    :param kernel: a kernel with landmarks.
+    :param x: the inputs of the block, (n, d).
+    :param rows: its rows, with their precisions as weights.
+    :param shift: what is subtracted from the columns, (K,).
+    """
+    residual, scalar = ResidualProcess(kernel), kernel.scalar_features(x).double()
+    covariance = residual.covariance(x, residual.root * scalar)
+    factor = cholesky(covariance + torch.diag(1.0 / rows.all_weights().squeeze(-1)))
+    columns = rows.lifted(shift)
+    white = torch.linalg.solve_triangular(factor, torch.cat([scalar, columns], dim=-1), upper=False)
+    features, targets = white.split([scalar.shape[-1], columns.shape[-1]], dim=-1)
+    return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), is_lifted=True)
 
 
 def _points(x: Tensor, units: Tensor) -> Tensor:
