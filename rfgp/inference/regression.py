@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -33,10 +33,11 @@ class Regression:
     :param kernel: a kernel with features, whose maps are made.
     :param mean: the mean function.
     :param noise: the noise model.
+    :param has_trace: whether the last column of the targets is that of the trace of the variational bound.
     """
 
-    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
-        self.kernel, self.mean, self.noise = kernel, mean, noise
+    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False) -> None:
+        self.kernel, self.mean, self.noise, self.has_trace = kernel, mean, noise, has_trace
 
     def factor(self, operator: Operator | None = None) -> OutputFactor:
         """How scalar features become those of the outputs, or of what an operator makes of them, in float64."""
@@ -51,9 +52,14 @@ class Regression:
         :param statistics: the sums over the training data.
         """
         factor = self.factor()
-        values = coefficients(self.mean, self.noise.num_outputs, factor.coefficient.device)
+        values = self._coefficients(factor.coefficient.device)
         for index, sums in enumerate(self.noise.systems(statistics, values)):
             yield WeightSystem(sums, factor[index])
+
+    def _coefficients(self, device: torch.device) -> Tensor:
+        """The coefficients of the mean function in the columns behind the targets."""
+        known = coefficients(self.mean, self.noise.num_outputs, device)
+        return torch.nn.functional.pad(known, (0, 0, 0, 1)) if self.has_trace else known
 
     def posterior(self, statistics: GramStatistics, tracks: bool = False) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights; a batch of them for class labels.
@@ -81,7 +87,7 @@ class Regression:
         share = 1.0 if self.noise.is_complex else 0.5
         is_single = not self.noise.targets.has_columns
         if data is not None and is_single and len(data.x) <= statistics.num_features:
-            return -share * (self._dense_terms(data) + constant)
+            return -share * (self._dense_terms(data) + constant + self._trace(statistics))
         total = torch.zeros((), dtype=torch.float64, device=statistics.count.device)
         for system in self.systems(statistics):
             log_det, explained, is_lossy = system.evidence_terms()
@@ -89,7 +95,16 @@ class Regression:
             if data is not None and is_lossy:
                 quadratic = self._quadratic_from_residuals(statistics, data)
             total = total - share * (quadratic + log_det + system.sums.log_noise + constant)
-        return total
+        return total - share * self._trace(statistics)
+
+    def _trace(self, statistics: GramStatistics) -> Tensor | float:
+        """The weighted sum of the residual variances of the rows, where the evidence is the variational bound."""
+        root = self.factor().covariance_root
+        if not self.has_trace or root is None:
+            return 0.0
+        last = torch.zeros(len(statistics.shift), 1, dtype=torch.float64, device=root.device)
+        last[-1] = 1.0
+        return self.noise.weighted(statistics, last).quadratic * root.square().sum()
 
     def _dense_terms(self, data: TrainingRows) -> Tensor:
         """Quadratic form and log determinant of rows that are no more than the features, from their covariance."""
@@ -102,8 +117,9 @@ class Regression:
     def _quadratic_from_residuals(self, statistics: GramStatistics, data: TrainingRows) -> Tensor:
         """The quadratic form from one more pass over the rows."""
         values = coefficients(self.mean, self.noise.num_outputs, statistics.count.device)
-        residuals = ResidualPass(self.kernel, self.factor(), data, self._mean_in_basis)
-        return residuals.quadratic(statistics, lambda sums: next(self.noise.systems(sums, values)))
+        columns, padded = functools.partial(basis, self.mean), self._coefficients(statistics.count.device)
+        residuals = ResidualPass(self.kernel, self.factor(), data, columns, values)
+        return residuals.quadratic(statistics, lambda sums: next(self.noise.systems(sums, padded)))
 
     def _mean_in_basis(self, x: Tensor) -> Tensor:
         """The mean function at (N, d), (N, T), in float64, differentiable in its parameters."""
@@ -143,6 +159,10 @@ class Regression:
     def leverages(self, x: Tensor, posterior: WeightPosterior) -> Tensor:
         """The posterior variances of one output at inputs (N, d), without what the features lack, (N,)."""
         return posterior.function_variance(self.kernel.scalar_features(x), self.factor())
+
+    def draw(self, weights: Tensor) -> Callable[[Tensor], Tensor]:
+        """The function of a draw of the weights (..., K, 1)."""
+        return functools.partial(self.function, weights)
 
     def function(self, weights: Tensor, x: Tensor) -> Tensor:
         """The function of weights (..., K, 1) at x (..., N, d): (..., N), or (..., N, T) for several tasks."""

@@ -26,6 +26,7 @@ from .map_holder import map_holders, maps_kept_on_error
 from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
 from .reference_tensor import reference_tensor
+from .shared_tensors import SharedTensors
 
 
 class KernelMoments(NamedTuple):
@@ -77,6 +78,14 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     @property
     def has_unbiased_columns(self) -> bool:
         """Whether every column alone, times the root of D, estimates the kernel without bias."""
+        return False
+
+    @property
+    def has_residual_covariance(self) -> bool:
+        r"""Whether :math:`k(x, y) - \phi(x) \phi(y)^\top` is positive semidefinite.
+
+        It is where the features are the projection of the kernel on landmarks.
+        """
         return False
 
     @property
@@ -186,6 +195,10 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         """The parameters that ``scalar_features`` depends on."""
         return self.parameters()
 
+    def shared(self) -> SharedTensors:
+        """Tensors that the features of all rows have in common, to be computed once for all chunks of rows."""
+        return SharedTensors(self)
+
     def _select(self, x: Tensor) -> Tensor:
         if self.active_dims is None:
             return x
@@ -234,7 +247,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return OutputFeatures.of(scalar, self._many_outputs())
 
     def residual_variance(self, x: Tensor) -> Tensor | None:
-        r"""The prior variance that features of a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
+        r"""The prior variance that landmarks or a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
 
         Predictions add it, independently between points, so that far from the data the variance of the prior comes
         back. Features that estimate the whole kernel lack nothing on average, and have none.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from torch import Tensor
 from .. import _checks, _state
 from ..distributions import ComplexNormal, MultivariateNormal
 from ..inference import (
+    RESIDUALS,
     GramStatistics,
     KroneckerPosterior,
     NoiseModel,
@@ -29,9 +29,11 @@ from ..inference import (
     accumulate,
     noise_model,
 )
+from ..inference.local import LocalRegression, LocalRows, WhitenedNoise
 from ..inference.mean_basis import basis, check_mean, check_output_mean
 from ..inference.regression import check_size
 from ..kernels import with_features
+from ..kernels.input_units import input_units
 from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.random_feature_kernel import check_no_operator
 from ..kernels.reference_tensor import reference_tensor
@@ -40,7 +42,13 @@ from ..operators import Operator
 from .impropriety import SomeRows, warn_of_impropriety
 from .record import WEIGHTS, Record, WeightsCode
 from .snapshot import FrozenFunction, Snapshots
-from .weight_space_checks import check_output_kernel, check_scalar_kernel, check_statistics
+from .weight_space_checks import (
+    check_local_kernel,
+    check_output_kernel,
+    check_residual,
+    check_scalar_kernel,
+    check_statistics,
+)
 from .weight_space_state import Fitted, SavedState
 
 _Batch = tuple[Tensor, Tensor, Tensor | None]
@@ -62,6 +70,14 @@ class WeightSpaceGP(torch.nn.Module):
         several outputs a multitask Gaussian or multitask fixed-noise one.
     :param mean: ZeroMean, ConstantMean or LinearMean, with a batch shape (C,) for classes if wanted; for several
         outputs a MultitaskMean of these too; default: ZeroMean.
+    :param block_size: where it is given, what the features leave over is modeled too, inside blocks of at most so many
+        near rows, at O(N (B^2 + B D)) more (PIC); for landmarks of one output with Gaussian or fixed noise. The model
+        then keeps the training rows, for predictions and in its state. Default: no blocks.
+    :param num_neighbors: with blocks, predictions are given the residual of so many of the nearest training rows;
+        None for the block that a point lies in, which is the model of the evidence.
+    :param residual: what training makes of the variance r(x) = k(x, x) - |phi(x)|^2 that features of one output lack:
+        "none", the evidence of the features alone; "vfe", the variational bound, which subtracts the sum of
+        r(x_i)/(2 s_i); "fitc", noise of each row. Predictions add r(x) in all of them.
     :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the
         smallest noise exceeds 1 % of the largest prior variance. Sums are in float64.
     :param keep_data: whether ``training_data`` keeps the rows of ``fit`` and ``update``, for comparisons with the exact
@@ -84,6 +100,9 @@ class WeightSpaceGP(torch.nn.Module):
         likelihood: Likelihood,
         mean: Mean | None = None,
         *,
+        block_size: int | None = None,
+        num_neighbors: int | None = 64,
+        residual: str = "none",
         product_dtype: torch.dtype | None = None,
         keep_data: bool = False,
     ) -> None:
@@ -98,6 +117,13 @@ class WeightSpaceGP(torch.nn.Module):
             check_output_kernel(self.covar_module, self.mean_module)
         else:
             check_scalar_kernel(self.covar_module, self.mean_module, self._known_noise)
+        self.block_size = None if block_size is None else _checks.positive_integer("block_size", block_size)
+        self.num_neighbors = None if num_neighbors is None else _checks.positive_integer("num_neighbors", num_neighbors)
+        if self.block_size is not None:
+            check_local_kernel(self.covar_module, self._known_noise)
+        self.residual = _checks.choice("residual", residual, tuple(RESIDUALS))
+        if self.residual != "none":
+            check_residual(self.covar_module, self._known_noise, self.block_size is not None)
         self._fitted: Fitted | None = None
         self._posterior: tuple[Record, WeightPosterior | KroneckerPosterior] | None = None
         self._weights_code = WeightsCode()
@@ -135,9 +161,9 @@ class WeightSpaceGP(torch.nn.Module):
 
         :raises ValueError: before the first fit, or where parameters or weights have changed since.
         """
-        statistics, record = self._known()
-        record.check(self._feature_state(), "the statistics were computed")
-        return statistics
+        fitted = self._known()
+        fitted.record.check(self._feature_state(), "the statistics were computed")
+        return fitted.statistics
 
     def _known(self) -> Fitted:
         """What was fitted, stale or not."""
@@ -163,6 +189,8 @@ class WeightSpaceGP(torch.nn.Module):
         total: GramStatistics | None = None
         some: SomeRows | None = None
         data: list[_Batch] = []
+        if self.block_size is not None:
+            return self._fit_blocks(list(_batches(x, y, noise)), is_all)
         with self._nothing_lost_on_error():
             for batch in _batches(x, y, noise):
                 total, rows = self._add(total, *batch, is_all=is_all)
@@ -172,7 +200,7 @@ class WeightSpaceGP(torch.nn.Module):
             if total is None:
                 raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
             self._set(total, data, some)
-            if is_all and torch.is_grad_enabled():
+            if is_all and torch.is_grad_enabled() and not self._contains_noise:
                 self._rows = TrainingRows(*batch[:2], rows)
         return self
 
@@ -186,12 +214,45 @@ class WeightSpaceGP(torch.nn.Module):
         :raises ValueError: for bad data, or stale statistics; the model stays as it was.
         """
         known = None if self._fitted is None else self.statistics
+        if self.block_size is not None:
+            return self._fit_blocks([(x, y, noise)], False) if known is None else self._update_blocks(x, y, noise)
         data = [*self.training_data, (x, y, noise)] if known is None or self.training_data else []
         with self._nothing_lost_on_error():
             added, _ = self._add(None, x, y, noise, is_all=False)
             some = self._and_some_of(None if known is None else self._some_rows, x, y)
             self._set(self._noise.merged(known, added), data, some)
         return self
+
+    def _fit_blocks(self, batches: list[_Batch], is_all: bool) -> Self:
+        """:meth:`fit` to rows in blocks, which are all taken together first."""
+        with self._nothing_lost_on_error():
+            x, y, noise = _joined(batches)
+            rows = self._checked_rows(x, y, noise, is_all)
+            known = None if self._fitted is None else self._fitted.local
+            units, size = input_units(self.covar_module.exact_kernel, x), self.block_size or len(x)
+            local = LocalRows.of(x, *self._columns_and_variances(rows), units, size, known)
+            total = local.statistics(self.covar_module, self._product_dtype(x, rows), rows.center)
+            self._set(_finite(total, x), batches, None, local.detached())
+        return self
+
+    def _update_blocks(self, x: Tensor, y: Tensor, noise: Tensor | None) -> Self:
+        """:meth:`update` of rows in blocks: those that the new rows fall into are computed again."""
+        statistics, local = self.statistics, self._known_rows()
+        with self._nothing_lost_on_error():
+            rows = self._checked_rows(x, y, noise, is_all=False)
+            added = x, *self._columns_and_variances(rows)
+            total, local = local.updated(self.covar_module, statistics, self._product_dtype(x, rows), added)
+            self._set(_finite(total, x), [*self.training_data, (x, y, noise)], None, local.detached())
+        return self
+
+    def _known_rows(self) -> LocalRows:
+        local = self._known().local
+        if local is None:
+            raise ValueError("expected a model fitted in blocks, got another; call fit(x, y)")
+        return local
+
+    def _columns_and_variances(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return rows.targets.double(), self._noise.variances(rows)
 
     def load_statistics(self, statistics: GramStatistics) -> Self:
         """Take statistics from elsewhere, such as merged ones of several shards, in place of a fit.
@@ -219,8 +280,13 @@ class WeightSpaceGP(torch.nn.Module):
         """
         if not isinstance(statistics, GramStatistics):
             raise ValueError(f"expected GramStatistics, got {type(statistics).__name__}; take model.statistics")
+        if self.block_size is not None:
+            raise ValueError(
+                "expected a model without blocks for statistics from elsewhere, got one with them, which needs the "
+                "rows; call fit(x, y), or make it without block_size"
+            )
         with self._nothing_lost_on_error():
-            check_statistics(statistics, self.covar_module, self.mean_module, self._noise)
+            check_statistics(statistics, self.covar_module, self.mean_module, self._noise, self._has_trace)
             copied = GramStatistics.from_state_dict(statistics.state_dict())
             self._set(copied.to(next(self.covar_module.parameters()).device), [], None)
         return self
@@ -238,7 +304,9 @@ class WeightSpaceGP(torch.nn.Module):
                 noise.patterns = patterns
             raise
 
-    def _set(self, statistics: GramStatistics, data: list[_Batch], some: SomeRows | None) -> None:
+    def _set(
+        self, statistics: GramStatistics, data: list[_Batch], some: SomeRows | None, local: LocalRows | None = None
+    ) -> None:
         factor = self.covar_module.output_factor()
         width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
         values = self._noise.num_values(statistics)
@@ -247,7 +315,7 @@ class WeightSpaceGP(torch.nn.Module):
                 f"{width} features exceed the {int(values)} training rows: the exact kernel costs less",
                 stacklevel=3,
             )
-        self._fitted = Fitted(statistics, Record(self._feature_state()))
+        self._fitted = Fitted(statistics, Record(self._feature_state()), local)
         self._posterior = None
         self._some_rows = some
         self._rows = None
@@ -257,6 +325,20 @@ class WeightSpaceGP(torch.nn.Module):
         self, total: GramStatistics | None, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool
     ) -> tuple[GramStatistics, Rows]:
         """The statistics with more rows, and what these added."""
+        rows = self._checked_rows(x, y, noise, is_all)
+        residual = RESIDUALS[self.residual]
+        if residual is not None and self.covar_module.residual_variance(x[:1].detach()) is None:
+            raise ValueError(
+                "expected features that leave variance over for residual, such as landmarks or a truncated series, got "
+                'others, which estimate the whole kernel; use residual="none"'
+            )
+        known = rows if residual is None else residual.prepared(rows, self._noise.variances(rows))
+        dtype = self._product_dtype(x, rows)
+        total = accumulate(self.covar_module, self._noise, x, known, dtype, total, residual)
+        return _finite(total, x), rows
+
+    def _checked_rows(self, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool) -> Rows:
+        """Checked rows as the noise model sees them."""
         _checks.finite(_checks.inputs(x).detach())
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
@@ -267,10 +349,7 @@ class WeightSpaceGP(torch.nn.Module):
         rows = self._noise.rows(x, y, noise, basis(self.mean_module, x), is_all)
         if self.covar_module.has_output_factor:
             check_size(self.covar_module.output_factor(), rows.num_groups)
-        total = accumulate(self.covar_module, self._noise, x, rows, self._product_dtype(x, rows), total)
-        if not total.is_finite:
-            raise _checks.overflow(x)
-        return total, rows
+        return rows
 
     def _product_dtype(self, x: Tensor, rows: Rows) -> torch.dtype:
         if self.product_dtype is not None:
@@ -287,16 +366,36 @@ class WeightSpaceGP(torch.nn.Module):
     def _feature_state(self) -> dict[str, Tensor]:
         """What the statistics depend on, by name."""
         names = {id(parameter): name for name, parameter in self.covar_module.named_parameters()}
-        state = {names[id(p)]: p.detach() for p in self.covar_module.feature_parameters()}
+        has_all = self._contains_noise
+        known = self.covar_module.parameters() if has_all else self.covar_module.feature_parameters()
+        state = {names[id(p)]: p.detach() for p in known}
+        if has_all:
+            state |= {f"likelihood.{name}": p.detach() for name, p in self.likelihood.named_parameters()}
         state |= {name: value.detach() for name, value in self._noise.parameters().items()}
-        state |= {name: b for name, b in self.covar_module.named_buffers() if name.rpartition(".")[2] == "center"}
+        fixed = self.covar_module.named_buffers()
+        state |= {name: b for name, b in fixed if name.rpartition(".")[2] in ("center", "landmarks")}
         state[WEIGHTS] = self._weights_code.of(self.covar_module)
         return state
+
+    @property
+    def _has_trace(self) -> bool:
+        """Whether the evidence is the variational bound."""
+        return self.residual == "vfe"
+
+    @property
+    def _contains_noise(self) -> bool:
+        """Whether the statistics contain the noise and the residual of the features, as unit noise."""
+        residual = RESIDUALS[self.residual]
+        return self.block_size is not None or (residual is not None and residual.is_noise)
 
     def _regression(self, is_frozen: bool = False) -> Regression:
         """The regression of the model, or of a snapshot of it that later changes do not reach."""
         modules = (self.covar_module, self.mean_module)
-        return Regression(*(self._snapshots.take(*modules) if is_frozen else modules), self._noise)
+        parts = self._snapshots.take(*modules) if is_frozen else modules
+        noise = WhitenedNoise(self._noise) if self._contains_noise else self._noise
+        if self._fitted is None or self._fitted.local is None:
+            return Regression(*parts, noise, has_trace=self._has_trace)
+        return LocalRegression(*parts, noise, self._fitted.local, self.num_neighbors)
 
     def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights; a batch of C of them for a Dirichlet likelihood.
@@ -343,8 +442,8 @@ class WeightSpaceGP(torch.nn.Module):
 
         Means and variances are computed in chunks of rows; the N x N covariance is formed only where it is asked for.
         Variances are the true diagonal of the covariance, without GPyTorch's smallest one. Where the features are those
-        of a truncated series, the diagonal includes the prior variance that they lack
-        (:meth:`rfgp.kernels.FeatureKernel.residual_variance`), independently between points and outputs. The
+        of landmarks or of a truncated series, the diagonal includes the prior variance that they lack
+        (:meth:`rfgp.kernels.RandomFeatureKernel.residual_variance`), independently between points and outputs. The
         distribution keeps its values, whatever happens to the model or to ``x`` later.
 
         :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
@@ -391,7 +490,7 @@ class WeightSpaceGP(torch.nn.Module):
         """Draws of functions from the posterior, each of which can be evaluated anywhere.
 
         They keep their values, whatever happens to the model later. They are functions of the features: they do not
-        carry the variance that :meth:`posterior` adds where features of a truncated series lack some.
+        carry the variance that :meth:`posterior` adds where features of landmarks or of a truncated series lack some.
 
         :param num_functions: the number of draws.
         :returns: callables from (..., N, d) to (..., N), or to (..., N, T) for several outputs, or from (N, d) to
@@ -405,9 +504,9 @@ class WeightSpaceGP(torch.nn.Module):
             deviations = torch.complex(deviations, posterior.deviations(count)) * 0.5**0.5
         elif self.covar_module.is_complex and not self._noise.is_complex:
             deviations = deviations * 2.0**0.5
-        function = self._regression(is_frozen=True).function
+        regression = self._regression(is_frozen=True)
         draws = (posterior.mean + deviations).split(1, dim=-1)
-        return [FrozenFunction(functools.partial(function, weights.clone())) for weights in draws]
+        return [FrozenFunction(regression.draw(weights.clone())) for weights in draws]
 
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new random weights; the statistics are then stale.
@@ -424,7 +523,8 @@ class WeightSpaceGP(torch.nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn)
         if self._fitted is not None:
-            self._fitted.to(reference_tensor(self.covar_module, self._fitted.statistics.count).device)
+            device = reference_tensor(self.covar_module, self._fitted.statistics.count).device
+            self._fitted = self._fitted.to(device)
             self._posterior = None
         self._rows = None
         return self
@@ -462,13 +562,22 @@ class WeightSpaceGP(torch.nn.Module):
         fitted = saved.fitted
         if fitted is not None:
             self._noise.patterns = saved.patterns
-            check_statistics(fitted.statistics, self.covar_module, self.mean_module, self._noise)
-            fitted.to(next(self.covar_module.parameters()).device)
+            check_statistics(
+                fitted.statistics, self.covar_module, self.mean_module, self._noise, self.residual == "vfe"
+            )
+            fitted = fitted.to(next(self.covar_module.parameters()).device)
         elif self._known_noise is not None:
             self._known_noise.patterns = ()
         saved.set_alpha_epsilon(self.likelihood)
         self._fitted, self._posterior, self._some_rows, self._rows = fitted, None, None, None
         self.training_data = []
+
+
+def _finite(statistics: GramStatistics, x: Tensor) -> GramStatistics:
+    """The statistics, or a ValueError where some are not finite."""
+    if not statistics.is_finite:
+        raise _checks.overflow(x)
+    return statistics
 
 
 def _batches(x: Any, y: Any, noise: Any) -> Iterator[_Batch]:
@@ -488,6 +597,19 @@ def _batches(x: Any, y: Any, noise: Any) -> Iterator[_Batch]:
     if not isinstance(x, Iterable):
         raise ValueError(f"expected inputs x, or batches from a loader, got {type(x).__name__}; call fit(x, y)")
     return map(_unpack, x)
+
+
+def _joined(batches: list[_Batch]) -> _Batch:
+    """Several batches as one.
+
+    :raises ValueError: where there are none, or only some have noise.
+    """
+    if not batches:
+        raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
+    if len({noise is None for _, _, noise in batches}) > 1:
+        raise ValueError("expected noise beside all batches or none, got some; give it to all")
+    x, y, noises = zip(*batches, strict=True)
+    return torch.cat(x), torch.cat(y), None if noises[0] is None else torch.cat(noises)
 
 
 def _unpack(batch: Any) -> _Batch:

@@ -49,10 +49,37 @@ def check_scalar_kernel(kernel: Any, mean: Mean, noise: NoiseModel) -> None:
         )
 
 
-def check_statistics(statistics: GramStatistics, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
+def check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
+    """Raise a ValueError where what the features of a kernel leave over cannot be modeled inside blocks."""
+    if not kernel.has_residual_covariance:
+        raise ValueError(
+            "expected landmarks for block_size, whose features leave over a process of their own, got other features; "
+            'use rfgp.approximate(kernel, num_features, method="landmarks", train_inputs=x)'
+        )
+    if noise is None or noise.is_batched or noise.num_systems > 1 or noise.is_complex or kernel.batch_shape:
+        raise ValueError(
+            "expected one output with Gaussian or fixed noise for block_size, got class labels or several outputs; "
+            "leave block_size out, or make a model for each output"
+        )
+
+
+def check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> None:
+    """Raise a ValueError where training cannot take account of the variance that features lack."""
+    if has_blocks:
+        raise ValueError('expected residual="none" beside block_size, whose blocks contain it; leave one of them out')
+    if noise is None or noise.is_batched or noise.num_systems > 1 or noise.is_complex or kernel.batch_shape:
+        raise ValueError(
+            "expected one output with Gaussian or fixed noise for residual, got class labels or several outputs; use "
+            'residual="none"'
+        )
+
+
+def check_statistics(
+    statistics: GramStatistics, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False
+) -> None:
     """Raise a ValueError where statistics cannot be those of a model."""
     noise.check_groups(statistics)
-    wanted = kernel.num_scalar_features, num_columns(mean) + noise.num_outputs
+    wanted = kernel.num_scalar_features, num_columns(mean) + noise.num_outputs + has_trace
     found = statistics.num_features, len(statistics.shift)
     if found != wanted:
         raise ValueError(

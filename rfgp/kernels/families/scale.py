@@ -59,6 +59,11 @@ class FeatureScaleKernel(RandomFeatureKernel, ScaleKernel):
         """Whether every column of the base kernel alone is without bias."""
         return self.base_kernel.has_unbiased_columns
 
+    @property
+    def has_residual_covariance(self) -> bool:
+        """Whether the base kernel has one."""
+        return self.base_kernel.has_residual_covariance
+
     forward = ScaleKernel.forward
 
     @property
@@ -150,6 +155,9 @@ class ScaleFamily(WrapperFamily):
 
     def approximate(self, request: Request) -> FeatureScaleKernel:
         return FeatureScaleKernel(self.inner.approximate(self.inside(request)), self.kernel)
+
+    def with_landmarks(self, request: Request) -> FeatureScaleKernel:
+        return FeatureScaleKernel(self.inner.with_landmarks(self.inside(request)), self.kernel)
 
     def with_features(self) -> FeatureScaleKernel:
         return FeatureScaleKernel(self.inner.with_features(), self.kernel)

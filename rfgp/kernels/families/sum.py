@@ -58,6 +58,11 @@ class FeatureSumKernel(CompositeKernel, AdditiveKernel):
         """Whether the parts are operator-valued."""
         return self.parts[0].has_output_factor
 
+    @property
+    def has_residual_covariance(self) -> bool:
+        """Whether all parts have one."""
+        return all(kernel.has_residual_covariance for kernel in self.parts)
+
     def active_features(self, x: Tensor) -> Tensor:
         """The scalar features of all parts side by side, (..., N, D)."""
         if self.has_output_factor:
@@ -107,6 +112,14 @@ class SumFamily(CompositeFamily):
     def approximate(self, request: Request) -> FeatureSumKernel:
         request.check_no_map(self.kernel)
         return self.compose(approximated_terms(self.terms(), request))
+
+    def with_landmarks(self, request: Request) -> Any:
+        """Landmarks of the whole sum; for several outputs, landmarks of every term with a share of the features."""
+        terms = [family(term) for term in self.terms()]
+        if all(term.is_scalar for term in terms):
+            return super().with_landmarks(request)
+        shares = _shares(request.num_features, [False] * len(terms))
+        return self.compose([term.with_landmarks(replace(request, num_features=next(shares))) for term in terms])
 
     def with_features(self) -> FeatureSumKernel:
         return self.compose([part.with_features() for part in self.parts])

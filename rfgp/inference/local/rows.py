@@ -1,0 +1,167 @@
+"""Rows of a table in blocks of near ones, whitened block by block for the statistics, and kept for predictions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import torch
+from scipy.spatial import KDTree
+from torch import Tensor
+
+from ... import _checks
+from ...linalg import cholesky
+from ..rows import Rows
+from ..statistics import GramStatistics
+from ..summation import summed
+from .partition import Partition
+from .residual import ResidualProcess
+
+_TENSORS = ("x", "columns", "variances", "units")
+
+
+class LocalRows:
+    r"""Rows in blocks of near ones, between which what the features leave over is taken as independent.
+
+    .. math:: y_b = \Phi_b w + r_b + \epsilon_b, \qquad C_b C_b^\top = K_b - \Phi_b \Phi_b^\top + \Sigma_b
+
+    Each block whitens its rows with :math:`C_b^{-1}`; then they are rows of unit noise like any others, and their sums
+    are additive.
+
+    :param x: inputs, (N, d).
+    :param columns: the columns that are regressed, (N, K), in float64.
+    :param variances: the noise variances of the rows, (N,), in float64.
+    :param units: the unit of every column of the inputs, in which distances say what is near, (d,).
+    :param partition: the blocks.
+
+    Source: E. Snelson and Z. Ghahramani, Local and global sparse Gaussian process approximations, 2007; errata,
+    identity 7 of the last section.
+    """
+
+    def __init__(self, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, partition: Partition) -> None:
+        self.x, self.columns, self.variances, self.units, self.partition = x, columns, variances, units, partition
+
+    @classmethod
+    def of(
+        cls, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, size: int, known: LocalRows | None = None
+    ) -> Self:
+        """Rows in blocks of at most ``size``; the other arguments are those of the class.
+
+        :param known: where it has the same inputs, and gradients run, its blocks stay: an evidence that is maximized
+            has no jumps where rows change their blocks.
+        """
+        if known is not None and torch.is_grad_enabled() and torch.equal(known.x, x):
+            return cls(x, columns, variances, known.units, known.partition)
+        return cls(x, columns, variances, units, Partition(_points(x, units), size))
+
+    def points(self, x: Tensor) -> Tensor:
+        """Inputs (n, d) in the units of the rows, in float64 on the CPU.
+
+        :raises ValueError: for inputs of another number of columns.
+        """
+        return _points(_checks.inputs(x, len(self.units)), self.units)
+
+    @functools.cached_property
+    def tree(self) -> KDTree:
+        """A tree that finds the nearest rows."""
+        return KDTree(self.points(self.x).numpy())
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What the sums depend on beside the kernel."""
+        return [self.x, self.columns, self.variances]
+
+    def statistics(
+        self, kernel: Any, product_dtype: torch.dtype, shift: Tensor, blocks: Iterable[int] | None = None
+    ) -> GramStatistics:
+        """The sums over whitened rows.
+
+        :param kernel: a kernel with landmarks.
+        :param product_dtype: the dtype of products.
+        :param shift: what is subtracted from the columns, (K,).
+        :param blocks: the numbers of the blocks; default: all.
+        """
+        chosen = self.partition.blocks if blocks is None else [self.partition.blocks[block] for block in blocks]
+        total = GramStatistics(kernel.num_scalar_features, len(shift), device=self.x.device, shift=shift.detach())
+        shared = kernel.shared()
+
+        def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
+            with shared:
+                return whitened(kernel, x, rows, total.shift)
+
+        rows, parts = Rows(self.columns, 1.0 / self.variances), [block.to(self.x.device) for block in chosen]
+        return summed(make, self.x, rows, parts, [*kernel.parameters(), *shared.tensors], total, product_dtype)
+
+    def extended(self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True) -> tuple[Self, list[int]]:
+        """These rows and more, and the numbers of the blocks that changed; see :meth:`Partition.extended`."""
+        _checks.inputs(x, len(self.units))
+        parts = zip(self.tensors, (x, columns, variances), strict=True)
+        inputs, known, noise = (torch.cat([old, new.to(old)]) for old, new in parts)
+        partition, touched = self.partition.extended(self.points(inputs), len(x), splits)
+        return type(self)(inputs, known, noise, self.units, partition), touched
+
+    def updated(
+        self, kernel: Any, statistics: GramStatistics, product_dtype: torch.dtype, added: tuple[Tensor, Tensor, Tensor]
+    ) -> tuple[GramStatistics, Self]:
+        """The sums with more rows, and all rows; only the blocks that the new ones fall into are computed again.
+
+        :param kernel: a kernel with landmarks.
+        :param statistics: the sums over these rows.
+        :param product_dtype: the dtype of products.
+        :param added: inputs, columns and noise variances of the new rows.
+        """
+        known, shift = len(self.partition.blocks), statistics.shift
+        extended, touched = self.extended(*added)
+        if 2 * len(touched) > known:
+            return extended.statistics(kernel, product_dtype, shift), extended
+        before = self.statistics(kernel, product_dtype, shift, touched)
+        changed = [*touched, *range(known, len(extended.partition.blocks))]
+        after = extended.statistics(kernel, product_dtype, shift, changed)
+        return statistics.subtract(before).merge(after), extended
+
+    def detached(self) -> Self:
+        """The same rows without gradients."""
+        x, columns, variances = (tensor.detach() for tensor in self.tensors)
+        return type(self)(x, columns, variances, self.units, self.partition)
+
+    def to(self, device: torch.device) -> Self:
+        """The same rows on a device."""
+        x, columns, variances, units = (tensor.to(device) for tensor in (*self.tensors, self.units))
+        return type(self)(x, columns, variances, units, self.partition)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Tensors by name, from which :meth:`from_state_dict` makes the rows again."""
+        own = {name: getattr(self, name).detach().clone() for name in _TENSORS}
+        return own | {f"partition.{name}": value for name, value in self.partition.state_dict().items()}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
+        """Rows from :meth:`state_dict`.
+
+        :param state: the tensors by name.
+        """
+        parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
+        x, columns, variances, units = (state[name].clone() for name in _TENSORS)
+        return cls(x, columns, variances, units, Partition.from_state_dict(parts))
+
+
+def whitened(kernel: Any, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:
+    """The features and the rows of one block, whitened.
+
+    :param kernel: a kernel with landmarks.
+    :param x: the inputs of the block, (n, d).
+    :param rows: its rows, with their precisions as weights.
+    :param shift: what is subtracted from the columns, (K,).
+    """
+    residual, scalar = ResidualProcess(kernel), kernel.scalar_features(x).double()
+    covariance = residual.covariance(x, residual.root * scalar)
+    factor = cholesky(covariance + torch.diag(1.0 / rows.all_weights().squeeze(-1)))
+    columns = rows.lifted(shift)
+    white = torch.linalg.solve_triangular(factor, torch.cat([scalar, columns], dim=-1), upper=False)
+    features, targets = white.split([scalar.shape[-1], columns.shape[-1]], dim=-1)
+    return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), is_lifted=True)
+
+
+def _points(x: Tensor, units: Tensor) -> Tensor:
+    return (x.detach().double() / units).cpu()

@@ -1,0 +1,72 @@
+"""What training makes of the variance that features lack: nothing, a trace in the evidence, or noise of each row."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from .rows import Rows
+
+
+class TrainingResidual(abc.ABC):
+    r"""What the rows gain by the variance :math:`r(x) = k(x, x) - \|\phi(x)\|^2` that their features lack."""
+
+    is_noise: ClassVar[bool] = False
+    """Whether the rows contain their noise and the variance, so that statistics depend on all parameters."""
+
+    @abc.abstractmethod
+    def prepared(self, rows: Rows, variances: Tensor) -> Rows:
+        """Rows with room for what is added chunk by chunk.
+
+        :param rows: the rows of one output.
+        :param variances: their noise variances, (N,), in float64.
+        """
+
+    @abc.abstractmethod
+    def added(self, kernel: Any, x: Tensor, rows: Rows) -> Rows:
+        """A chunk of prepared rows with what the variance adds.
+
+        :param kernel: a kernel with a residual variance.
+        :param x: the inputs of the chunk.
+        :param rows: the rows.
+        """
+
+
+class TraceResidual(TrainingResidual):
+    r"""The trace of the variational bound: a column of the roots of r, whose weighted square is one more sum.
+
+    .. math:: \log p(y) \ge \log N(y \mid 0, \Phi \Phi^\top + S) - \tfrac12 \sum_i r(x_i) / s_i
+
+    Source: M. Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009.
+    """
+
+    def prepared(self, rows: Rows, variances: Tensor) -> Rows:
+        return rows._replace(targets=torch.nn.functional.pad(rows.targets, (0, 1)))
+
+    def added(self, kernel: Any, x: Tensor, rows: Rows) -> Rows:
+        root = (kernel.residual_variance(x) / kernel.total_outputscale).sqrt()
+        return rows._replace(targets=torch.cat([rows.targets[:, :-1], root.unsqueeze(-1).to(rows.targets)], dim=-1))
+
+
+class NoiseResidual(TrainingResidual):
+    """The variance as noise of each row, independent of all others: FITC.
+
+    Source: E. Snelson and Z. Ghahramani, Sparse Gaussian processes using pseudo-inputs, 2006.
+    """
+
+    is_noise = True
+
+    def prepared(self, rows: Rows, variances: Tensor) -> Rows:
+        return rows._replace(weights=1.0 / variances)
+
+    def added(self, kernel: Any, x: Tensor, rows: Rows) -> Rows:
+        known = rows.all_weights().squeeze(-1)
+        variances = 1.0 / known + kernel.residual_variance(x).double()
+        return rows._replace(weights=1.0 / variances, log_noise=variances.log())
+
+
+RESIDUALS: dict[str, TrainingResidual | None] = {"none": None, "vfe": TraceResidual(), "fitc": NoiseResidual()}
+"""What training makes of the variance that features lack, by name."""

@@ -1,0 +1,82 @@
+"""The values of any scalar GPyTorch kernel, dense and in float64, whatever the dtype of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from gpytorch.kernels import IndexKernel, Kernel
+from linear_operator import to_dense
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.func import functional_call
+
+
+def accurate_values(kernel: Kernel, x: Tensor, y: Tensor, diag: bool = False) -> Tensor:
+    """The kernel matrix (..., N, M) in float64, or the diagonal (..., N); gradients run back to all parameters.
+
+    :param kernel: a scalar kernel, whose ``active_dims`` are not applied.
+    :param x: selected inputs, (..., N, d).
+    :param y: (..., M, d); x itself for the diagonal.
+    :param diag: whether only the diagonal is wanted.
+
+    >>> import gpytorch
+    >>> accurate_values(gpytorch.kernels.RBFKernel(), torch.zeros(3, 2), torch.zeros(4, 2)).dtype
+    torch.float64
+    """
+    batch = torch.broadcast_shapes(kernel.batch_shape, x.shape[:-2], y.shape[:-2])
+    rows = [inputs.double().expand(*batch, *inputs.shape[-2:]) for inputs in (x, y)]
+    module = _Values(kernel)
+    known = [*module.named_parameters(), *module.named_buffers()]
+    tensors = {name: value.double() for name, value in known if value.is_floating_point()}
+
+    def evaluate(x: Tensor, y: Tensor, *values: Tensor) -> Tensor:
+        dense: Tensor = functional_call(module, dict(zip(tensors, values, strict=True)), (x, y, diag))
+        return dense
+
+    if any(isinstance(part, IndexKernel) for part in kernel.modules()):
+        recomputed: Tensor = _Recomputed.apply(evaluate, *rows, *tensors.values())
+        return recomputed
+    return evaluate(*rows, *tensors.values())
+
+
+class _Recomputed(torch.autograd.Function):
+    """A function without a graph, whose way back computes it again.
+
+    linear_operator's product, by which an IndexKernel becomes dense, reads its saved tensors twice, which those of a
+    checkpoint do not allow.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, evaluate: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        ctx.evaluate = evaluate
+        ctx.save_for_backward(*tensors)
+        return evaluate(*tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad[1:]
+        tensors = [t.detach().requires_grad_(n) for t, n in zip(ctx.saved_tensors, needed, strict=True)]
+        with torch.enable_grad():
+            values = ctx.evaluate(*tensors)
+        wanted = [tensor for tensor in tensors if tensor.requires_grad]
+        found = iter(torch.autograd.grad(values, wanted, gradient, allow_unused=True))
+        return None, *(next(found) if n else None for n in needed)
+
+
+class _Values(torch.nn.Module):
+    """The values of a kernel as a module whose tensors can be replaced in a call."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, x: Tensor, y: Tensor, diag: bool) -> Tensor:
+        if not diag:
+            return to_dense(self.kernel.forward(x, y))
+        values = self.kernel.forward(x, y, diag=True)
+        if values.dim() == x.dim():  # those of a kernel that does not know of diag
+            values = values.diagonal(dim1=-1, dim2=-2)
+        return to_dense(values)
