@@ -12,10 +12,8 @@ from .rows import Rows
 from .statistics import GramStatistics
 from .sums import Group, WeightedSums
 from .system import WeightSystem
-from .training_residual import RESIDUALS, TrainingResidual
 
 __all__ = [
-    "RESIDUALS",
     "CovariancePlusResidual",
     "GramStatistics",
     "Group",
@@ -25,7 +23,6 @@ __all__ = [
     "Regression",
     "Rows",
     "ScalarFeatures",
-    "TrainingResidual",
     "TrainingRows",
     "WeightPosterior",
     "WeightSpaceCovariance",

@@ -17,7 +17,6 @@ from torch import Tensor
 from .. import _checks, _state
 from ..distributions import ComplexNormal, MultivariateNormal
 from ..inference import (
-    RESIDUALS,
     GramStatistics,
     KroneckerPosterior,
     NoiseModel,
@@ -32,6 +31,7 @@ from ..inference import (
 from ..inference.local import LocalRegression, LocalRows, WhitenedNoise
 from ..inference.mean_basis import basis, check_mean, check_output_mean
 from ..inference.regression import check_size
+from ..inference.training_residual import RESIDUALS
 from ..kernels import with_features
 from ..kernels.input_units import input_units
 from ..kernels.map_holder import maps_kept_on_error

@@ -104,6 +104,17 @@ def landmarks():
     assert models.WeightSpaceGP(learned, GaussianLikelihood()).fit(x, y).posterior(x).variance.shape == (40,)
 
 
+def local_blocks():
+    x, y = rows()
+    kernel = rfgp.approximate(RBFKernel(), 8, method="landmarks", train_inputs=x)
+    for neighbors in (None, 5):
+        model = models.WeightSpaceGP(kernel, GaussianLikelihood(), block_size=10, num_neighbors=neighbors).fit(x, y)
+        assert model.posterior(x).covariance_matrix.shape == (40, 40)
+    assert model.sample_functions(1)[0](x).shape == (40,)
+    residual = models.WeightSpaceGP(kernel, GaussianLikelihood(), residual="fitc")
+    assert residual.fit(x, y).posterior(x).mean.shape == (40,)
+
+
 def classification():
     x, y = rows()
     likelihood = likelihoods.DirichletClassificationLikelihood(num_classes=2)
@@ -206,6 +217,7 @@ PATHS = (
     regression,
     exact_regression,
     landmarks,
+    local_blocks,
     classification,
     complex_regression,
     several_outputs,
