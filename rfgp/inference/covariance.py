@@ -10,7 +10,7 @@ from linear_operator.operators import AddedDiagLinearOperator, DiagLinearOperato
 from torch import Tensor
 
 from .._gpytorch import parts_of
-from ..linalg import row_chunks
+from ..linalg import joined, row_chunks
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
 from .posterior import WeightPosterior
@@ -56,8 +56,8 @@ class WeightSpaceCovariance(LinearOperator):
         is_kronecker = isinstance(self.posterior, KroneckerPosterior)
         chunks = row_chunks(self.x.shape[-2], self.factor.num_scalar) if is_kronecker else self._rows()
         scalar = (self.features(self.x[..., rows, :]) for rows in chunks)
-        parts = [self.posterior.function_variance(part, self.factor) for part in scalar]
-        return torch.cat(parts, dim=-1).to(self.dtype)
+        parts = (self.posterior.function_variance(part, self.factor) for part in scalar)
+        return joined(parts, self.x.shape[-2] * self.factor.num_outputs, dim=-1).to(self.dtype)
 
     def matmul(self, other: Any) -> Any:
         """The product with a matrix; gradients run through the posterior too."""

@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
-from ..linalg import accurate_dtype, gram, row_chunks
+from ..linalg import accurate_dtype, gram, joined, row_chunks
 
 
 def batched_gram(
@@ -52,7 +52,7 @@ def feature_product(features: Tensor, weights: Tensor) -> Tensor:
     dtype = torch.promote_types(accurate_dtype(features.dtype), weights.dtype)
     exact = weights.to(dtype)
     chunks = row_chunks(features.shape[-2], features.shape[-1], dtype.itemsize)
-    return torch.cat([features[..., rows, :].to(dtype) @ exact for rows in chunks], dim=-2)
+    return joined((features[..., rows, :].to(dtype) @ exact for rows in chunks), features.shape[-2])
 
 
 def transposed_product(features: Tensor, values: Tensor) -> Tensor:

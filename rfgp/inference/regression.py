@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..distributions import ComplexNormal, MultitaskMultivariateNormal, MultivariateNormal
-from ..linalg import accurate_dtype, dense_evidence, row_chunks
+from ..linalg import accurate_dtype, dense_evidence, joined, row_chunks
 from ..operators import Operator
 from .covariance import WeightSpaceCovariance, plus_residual
 from .factor import OutputFactor
@@ -174,8 +174,8 @@ class Regression:
         """The function of weights at x, (..., N, T), of the dtype of x, or complex for complex targets."""
         by_output = factor.scalar_weights(weights).squeeze(-1)
         chunks = row_chunks(x.shape[-2], factor.num_scalar)
-        parts = [feature_product(self.kernel.scalar_features(x[..., rows, :]), by_output) for rows in chunks]
-        values = _checks.no_overflow(torch.cat(parts, dim=-2), x)
+        parts = (feature_product(self.kernel.scalar_features(x[..., rows, :]), by_output) for rows in chunks)
+        values = _checks.no_overflow(joined(parts, x.shape[-2]), x)
         if not self.noise.is_complex:
             values = values.real if values.is_complex() else values
             return (values + self._mean_at(x, operator)).to(x.dtype)

@@ -1,7 +1,7 @@
 """Linear algebra of random features: Walsh-Hadamard transform, Gram matrices, Cholesky factors and evidences."""
 
 from .cholesky_factor import check_factor, cholesky, cholesky_, log_determinant
-from .chunks import row_chunks
+from .chunks import joined, row_chunks
 from .complex_numbers import accurate_dtype
 from .evidence import dense_evidence, log_determinant_and_quadratic
 from .gram_matrix import GramGradients, add_gram_, gram, mirror_
@@ -21,6 +21,7 @@ __all__ = [
     "gram",
     "hadamard",
     "is_ill_conditioned",
+    "joined",
     "largest_square",
     "log_determinant",
     "log_determinant_and_quadratic",

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
 _CHUNK_BYTES = 24 * 2**20
 
 
@@ -14,3 +20,26 @@ def row_chunks(num_rows: int, num_columns: int, itemsize: int = 8) -> list[slice
     """
     rows = min(max(_CHUNK_BYTES // (num_columns * itemsize), 512), 8192)
     return [slice(start, min(start + rows, num_rows)) for start in range(0, num_rows, rows)]
+
+
+def joined(parts: Iterable[Tensor], num_rows: int, dim: int = -2) -> Tensor:
+    """What is made of chunks of rows, one after the other, as one tensor.
+
+    Without gradients every part is written to its place as it comes: parts that are kept between the temporaries of
+    chunks would hold the heap open.
+
+    :param parts: at least one, in order.
+    :param num_rows: the length of all parts together along ``dim``.
+    :param dim: the dimension of the rows.
+    """
+    rest = iter(parts)
+    first = next(rest)
+    if first.requires_grad:
+        return torch.cat([first, *rest], dim=dim)
+    shape = list(first.shape)
+    shape[dim] = num_rows
+    result, start = first.new_empty(shape), 0
+    for part in itertools.chain([first], rest):
+        result.narrow(dim, start, part.shape[dim]).copy_(part)
+        start += part.shape[dim]
+    return result
