@@ -1,0 +1,98 @@
+"""What regression and classification of a table share: parameters, scales, the model and its training."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from .. import _checks
+from ..approximation import approximate
+from ..models import WeightSpaceGP
+from ..training import fit
+from .plan import Plan, default_plan, measured_speed, timed_plan
+
+
+class RandomFeatureGP(BaseEstimator):
+    """The base of :class:`RandomFeatureGPRegressor`, where its parameters are described, and the classifier."""
+
+    def __init__(
+        self,
+        kernel: str | Kernel = "matern32",
+        *,
+        num_features: int | str = "auto",
+        method: str = "auto",
+        time_limit: float | None = None,
+        max_evaluations: int = 200,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.num_features = num_features
+        self.method = method
+        self.time_limit = time_limit
+        self.max_evaluations = max_evaluations
+        self.random_state = random_state
+
+    @property
+    def log_marginal_likelihood_value_(self) -> float:
+        """The log evidence of the training data."""
+        check_is_fitted(self)
+        with torch.no_grad():
+            return float(self.model_.log_marginal_likelihood())
+
+    def _inputs(self, X: ArrayLike) -> Tensor:
+        """New inputs, checked and standardized."""
+        check_is_fitted(self)
+        return torch.from_numpy(self.x_scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False)))
+
+    def _standardized(self, X: np.ndarray) -> Tensor:
+        """The inputs of the first fit, whose scales are kept."""
+        self.x_scaler_ = StandardScaler().fit(X)
+        return torch.from_numpy(self.x_scaler_.transform(X))
+
+    def _plan(self, exact: Kernel, x: Tensor, began: float) -> Plan:
+        """The size of the model: what is given, and the rest by the number of rows or the time limit."""
+        if self.time_limit is None:
+            chosen = default_plan(len(x))
+        else:
+            limit = _checks.positive("time_limit", self.time_limit, "choose a number of seconds")
+            speed = measured_speed(exact, x)
+            chosen = timed_plan(len(x), limit - (time.perf_counter() - began), speed)
+        if self.num_features != "auto":
+            chosen = chosen._replace(num_features=_checks.positive_integer("num_features", self.num_features))
+        return chosen
+
+    def _model(
+        self, exact: Kernel, likelihood: Likelihood, mean: Mean, x: Tensor, plan: Plan, seed: int
+    ) -> WeightSpaceGP:
+        """The model before it has seen targets."""
+        num_features = plan.num_features + plan.num_features % 2
+        kernel = approximate(exact, num_features, method=self.method, input_dim=x.shape[-1], seed=seed)
+        return WeightSpaceGP(kernel, likelihood.double(), mean.double())
+
+    def _train(self, model: WeightSpaceGP, x: Tensor, y: Tensor, plan: Plan) -> None:
+        """Find the parameters and fit."""
+        with _quiet():
+            self.fit_summary_ = fit(model, x, y, max_evaluations=self.max_evaluations, progress=False)
+        self.model_ = model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No advice to take the exact kernel, which a small table gets."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*the exact kernel costs less")
+        yield
