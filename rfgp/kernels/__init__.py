@@ -17,6 +17,7 @@ from .feature_kernel import FeatureKernel
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
 from .helmholtz import HelmholtzKernel
 from .hilbert_schmidt import hilbert_schmidt_variance
+from .landmark_kernel import LandmarkKernel
 from .laplace import LaplaceKernel
 from .method import METHODS, Method
 from .noisy_features import NoisyFeaturesLinearOperator
@@ -52,6 +53,7 @@ __all__ = [
     "GraphLaplacianCovariance",
     "HelmholtzKernel",
     "KernelMoments",
+    "LandmarkKernel",
     "LaplaceKernel",
     "LinearlyObservedKernel",
     "MapRecipe",

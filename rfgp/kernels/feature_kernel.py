@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from .. import _checks, _state
 from ..features import FeatureMap
 from ..inference import OutputFactor
 from ..operators import Operator
-from .family import settings
+from .family import described
 from .map_family import MapFamily, map_family
 from .map_holder import MapHolder
 from .operator_valued import without_dims
@@ -168,9 +167,7 @@ class FeatureKernel(MapHolder, RandomFeatureKernel):
     @property
     def description(self) -> str:
         """Class and settings of the base kernel; the map has its own description."""
-        kernels = [(n, part) for n, part in self.base_kernel.named_modules(remove_duplicate=False)]
-        texts = [f"{name} {_described(part)}" for name, part in kernels if isinstance(part, Kernel)]
-        return f"{type(self).__name__}({'; '.join(texts).strip()})"
+        return f"{type(self).__name__}({described(self.base_kernel)})"
 
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
         """Make a map where the state has one, and drop it where the state has none.
@@ -208,8 +205,3 @@ class FeatureKernel(MapHolder, RandomFeatureKernel):
         made = self.feature_map
         columns = 0 if made is None else made.input_dim - self.family.extra_columns(made)
         return torch.tensor([_state.code(self.description), columns])
-
-
-def _described(kernel: Kernel) -> str:
-    texts = [f"{name}={float(v) if isinstance(v, int) else v!r}" for name, v in settings(kernel).items()]
-    return re.sub(r" at 0x[0-9a-f]+", "", f"{type(kernel).__name__}({', '.join(texts)})")

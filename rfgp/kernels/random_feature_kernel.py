@@ -80,6 +80,14 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return False
 
     @property
+    def has_residual_covariance(self) -> bool:
+        r"""Whether :math:`k(x, y) - \phi(x) \phi(y)^\top` is positive semidefinite.
+
+        It is where the features are the projection of the kernel on landmarks.
+        """
+        return False
+
+    @property
     def parts(self) -> list[Any]:
         """The kernels with features that this one is made of; none for one with features of its own."""
         return []

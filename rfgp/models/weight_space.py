@@ -289,7 +289,8 @@ class WeightSpaceGP(torch.nn.Module):
         names = {id(parameter): name for name, parameter in self.covar_module.named_parameters()}
         state = {names[id(p)]: p.detach() for p in self.covar_module.feature_parameters()}
         state |= {name: value.detach() for name, value in self._noise.parameters().items()}
-        state |= {name: b for name, b in self.covar_module.named_buffers() if name.rpartition(".")[2] == "center"}
+        fixed = self.covar_module.named_buffers()
+        state |= {name: b for name, b in fixed if name.rpartition(".")[2] in ("center", "landmarks")}
         state[WEIGHTS] = self._weights_code.of(self.covar_module)
         return state
 

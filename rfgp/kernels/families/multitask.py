@@ -65,6 +65,11 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         """Always True."""
         return True
 
+    @property
+    def has_residual_covariance(self) -> bool:
+        """Whether the data kernel has one."""
+        return self.data_covar_module.has_residual_covariance
+
     def active_features(self, x: Tensor) -> Tensor:
         """The scalar features of the data kernel, (..., N, D)."""
         return self.data_covar_module.active_features(x)

@@ -59,6 +59,11 @@ class FeatureScaleKernel(RandomFeatureKernel, ScaleKernel):
         """Whether every column of the base kernel alone is without bias."""
         return self.base_kernel.has_unbiased_columns
 
+    @property
+    def has_residual_covariance(self) -> bool:
+        """Whether the base kernel has one."""
+        return self.base_kernel.has_residual_covariance
+
     forward = ScaleKernel.forward
 
     @property

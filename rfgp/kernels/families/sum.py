@@ -58,6 +58,11 @@ class FeatureSumKernel(CompositeKernel, AdditiveKernel):
         """Whether the parts are operator-valued."""
         return self.parts[0].has_output_factor
 
+    @property
+    def has_residual_covariance(self) -> bool:
+        """Whether all parts have one."""
+        return all(kernel.has_residual_covariance for kernel in self.parts)
+
     def active_features(self, x: Tensor) -> Tensor:
         """The scalar features of all parts side by side, (..., N, D)."""
         if self.has_output_factor:

@@ -1,0 +1,177 @@
+"""An exact kernel together with landmarks, whose values there are its features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import to_dense
+from torch import Tensor
+from torch.func import functional_call
+
+from .. import _checks
+from .family import described
+from .kept_value import KeptValue
+from .operator_valued import without_dims
+from .random_feature_kernel import KernelMoments, RandomFeatureKernel
+from .reference_tensor import reference_tensor
+
+_JITTERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
+
+
+class LandmarkKernel(RandomFeatureKernel):
+    r"""An exact kernel with Nystrom features: its values at landmarks Z.
+
+    .. math:: \phi(x) = k(x, Z) L^{-\top}, \qquad K_{ZZ} + \epsilon I = L L^\top
+
+    They are the projection of the kernel on its landmarks, and need nothing but its values: any scalar positive
+    definite GPyTorch kernel has them. Hyperparameters act through the kernel, and gradients run through both factors.
+    Whatever the dtype of the rows, kernel values, factor and solve are in float64, since float32 would lose the digits
+    that the solve cancels; features come out in the dtype of the rows. The jitter is 1e-8 of the mean of the diagonal,
+    or as little more as the factorization needs. Landmarks are no random weights: ``resample`` leaves them.
+
+    :param base_kernel: any scalar positive definite kernel.
+    :param landmarks: rows (M, d) of the columns that ``base_kernel.active_dims`` select, in the dtype of the kernel;
+        batches of kernels share them.
+    :param learn: whether the landmarks are a parameter.
+    :raises ValueError: for a kernel of several outputs, or landmarks that are not finite, or of another dtype.
+
+    Source: C. K. I. Williams and M. Seeger, Using the Nystrom method to speed up kernel machines, 2001; J.
+    Quinonero-Candela and C. E. Rasmussen, A unifying view of sparse approximate Gaussian process regression, 2005.
+
+    >>> import gpytorch, rfgp
+    >>> x = torch.rand(100, 2)
+    >>> kernel = LandmarkKernel(gpytorch.kernels.MaternKernel(nu=1.5), x[:20])
+    >>> kernel.features(x).shape
+    torch.Size([100, 20])
+    """
+
+    landmarks: Tensor
+
+    def __init__(self, base_kernel: Kernel, landmarks: Tensor, learn: bool = False) -> None:
+        _checks.instance("base_kernel", base_kernel, Kernel, "an exact GPyTorch kernel", "such as an RBFKernel()")
+        rows = _checks.finite(_checks.inputs(landmarks, name="landmarks").detach(), "landmarks")
+        _checks.same_kind(rows, reference_tensor(base_kernel, rows), "landmarks", "the kernel")
+        dims = base_kernel.active_dims
+        if rows.dim() != 2 or (dims is not None and rows.shape[-1] != dims.numel()):
+            columns = "d" if dims is None else str(dims.numel())
+            raise ValueError(
+                f"expected landmarks of shape (M, {columns}), got {tuple(rows.shape)}; pass rows of the columns that "
+                "active_dims select"
+            )
+        if base_kernel.num_outputs_per_input(rows, rows) != 1:
+            raise ValueError(
+                f"expected a scalar kernel for landmarks, got {type(base_kernel).__name__}, which has several outputs; "
+                "put landmarks inside a MultitaskKernel, or use Fourier features"
+            )
+        super().__init__(active_dims=dims)
+        self.base_kernel = base_kernel
+        if _checks.flag("learn", learn):
+            self.register_parameter("landmarks", torch.nn.Parameter(rows.clone()))
+        else:
+            self.register_buffer("landmarks", rows.clone())
+        self._factor = KeptValue()
+
+    @property
+    def exact_kernel(self) -> Kernel:
+        """The base kernel."""
+        return self.base_kernel
+
+    @property
+    def num_scalar_features(self) -> int:
+        """The number of landmarks."""
+        return self.landmarks.shape[-2]
+
+    @property
+    def is_complex(self) -> bool:
+        """Always False."""
+        return False
+
+    @property
+    def input_dim(self) -> int:
+        """The number of columns of the landmarks."""
+        return self.landmarks.shape[-1]
+
+    @property
+    def has_residual_covariance(self) -> bool:
+        """Always True."""
+        return True
+
+    def active_features(self, x: Tensor) -> Tensor:
+        """Features of selected inputs: (..., N, d) to (..., N, M)."""
+        return self._accurate_features(x).to(x.dtype)
+
+    def active_residual_variance(self, x: Tensor) -> Tensor:
+        missing = self._values(x, x, diag=True) - self._accurate_features(x).square().sum(-1)
+        return missing.to(x.dtype).clamp_min(torch.finfo(x.dtype).tiny)  # not zero, where its root has no gradient
+
+    def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments:
+        """The kernel of the features, without variance: landmarks are no random weights."""
+        mean = self.active_features(x) @ self.active_features(y).mT
+        return KernelMoments(mean, torch.zeros_like(mean))
+
+    def _accurate_features(self, x: Tensor) -> Tensor:
+        """The features in float64."""
+        _checks.inputs(x, self.input_dim)
+        factor = self._factor.of(self._tensors(), self._compute_factor)
+        return torch.linalg.solve_triangular(factor.mT, self._values(x, self.landmarks), upper=True, left=False)
+
+    def _tensors(self) -> list[Tensor]:
+        return [self.landmarks, *self.base_kernel.parameters(), *self.base_kernel.buffers()]
+
+    def _compute_factor(self) -> Tensor:
+        """The Cholesky factor of the kernel at the landmarks, (..., M, M), with the smallest jitter that it needs."""
+        matrix = self._values(self.landmarks, self.landmarks)
+        scale = matrix.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+        identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+        for jitter in _JITTERS:
+            factor, info = torch.linalg.cholesky_ex(matrix + jitter * scale * identity)
+            if not bool(info.any()) and bool(torch.isfinite(factor.detach()).all()):
+                return factor
+        raise ValueError(
+            f"expected a positive definite {type(self.base_kernel).__name__}, got one whose matrix of the landmarks is "
+            "not, or not finite; correct the kernel, its parameters or the landmarks"
+        )
+
+    def _values(self, x: Tensor, y: Tensor, diag: bool = False) -> Tensor:
+        """The values of the base kernel in float64, (..., N, M), or (..., N) of its diagonal."""
+        batch = torch.broadcast_shapes(self.base_kernel.batch_shape, x.shape[:-2])
+        rows = [inputs.double().expand(*batch, *inputs.shape[-2:]) for inputs in (x, y)]
+        values = _Values(self.base_kernel)
+        known = [*values.named_parameters(), *values.named_buffers()]
+        accurate = {name: value.double() for name, value in known if value.is_floating_point()}
+        return functional_call(values, accurate, (*rows, diag))
+
+    def _with_base(self, base_kernel: Kernel) -> LandmarkKernel:
+        base_kernel.active_dims = self.active_dims
+        twin = LandmarkKernel(base_kernel, self.landmarks, isinstance(self.landmarks, torch.nn.Parameter))
+        twin.landmarks = self.landmarks
+        return twin.train(self.training)
+
+    def __getitem__(self, index: Any) -> LandmarkKernel:
+        return self._with_base(without_dims(self.base_kernel)[index]) if self.batch_shape else self
+
+    def expand_batch(self, *sizes: Any) -> LandmarkKernel:
+        return self._with_base(without_dims(self.base_kernel).expand_batch(*sizes))
+
+    @property
+    def description(self) -> str:
+        """Class and settings of the base kernel."""
+        return f"{type(self).__name__}({described(self.base_kernel)})"
+
+
+class _Values(torch.nn.Module):
+    """The dense values of a kernel at selected inputs, as a module whose tensors can be replaced in a call."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, x: Tensor, y: Tensor, diag: bool) -> Tensor:
+        if not diag:
+            return to_dense(self.kernel.forward(x, y))
+        values = self.kernel.forward(x, y, diag=True)
+        if values.dim() == x.dim():  # a kernel that does not know of diag
+            values = values.diagonal(dim1=-1, dim2=-2)
+        return to_dense(values)
