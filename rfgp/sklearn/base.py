@@ -56,7 +56,9 @@ class RandomFeatureGP(BaseEstimator):
     def _inputs(self, X: ArrayLike) -> Tensor:
         """New inputs, checked and standardized."""
         check_is_fitted(self)
-        return torch.from_numpy(self.x_scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False)))
+        return torch.from_numpy(
+            self.x_scaler_.transform(validate_data(self, X, dtype=np.float64, order="C", reset=False))
+        )
 
     def _standardized(self, X: np.ndarray) -> Tensor:
         """The inputs of the first fit, whose scales are kept."""
@@ -92,7 +94,8 @@ class RandomFeatureGP(BaseEstimator):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No advice to take the exact kernel, which a small table gets."""
+    """No advice to take the exact kernel, which a small table gets, nor where targets have no noise."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*the exact kernel costs less")
+        warnings.filterwarnings("ignore", message=".*noise ends at the lower bound")
         yield

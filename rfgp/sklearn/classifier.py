@@ -105,7 +105,9 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         inputs, labels = self._rows(X, y, is_first=True)
         known = np.unique(labels if classes is None else np.asarray(classes))
         if len(known) < 2:
-            raise ValueError(f"expected labels of at least two classes, got one class, {known[0]!r}; add rows of others")
+            raise ValueError(
+                f"expected labels of at least two classes, got one class, {known[0]!r}; add rows of others"
+            )
         codes = _codes(labels, known)
         self.classes_ = known
         seed = drawn_seed(self.random_state)
@@ -124,7 +126,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     def _rows(self, X: ArrayLike, y: ArrayLike, is_first: bool) -> tuple[Floats, NDArray[Any]]:
         """Inputs (N, d) and labels (N,), checked."""
-        inputs, labels = validate_data(self, X, y, dtype=np.float64, reset=is_first)
+        inputs, labels = validate_data(self, X, y, dtype=np.float64, order="C", reset=is_first)
         check_classification_targets(labels)
         return inputs, labels
 

@@ -35,8 +35,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     lengthscale per column, the mean and the noise are learnt by the log marginal likelihood. Several targets share
     information through a covariance of outputs that is learnt too, and each has its own noise.
 
-    :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a GPyTorch
-        kernel of standardized inputs, which is copied: what it holds is where training starts.
+    :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
+        GPyTorch kernel of standardized inputs, which is copied: what it holds is where training starts.
     :param num_features: the number of features.
     :param method: a method of :func:`rfgp.approximate`.
     :param time_limit: seconds in which ``fit`` is to end, about: they decide the number of features and how long
@@ -77,9 +77,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             likelihood, mean = GaussianLikelihood(noise_constraint=constraint), ConstantMean()
         else:
             exact = multitask_kernel(self.kernel, num_columns, num_outputs, generator)
-            likelihood = MultitaskGaussianLikelihood(
-                num_outputs, has_global_noise=False, noise_constraint=constraint
-            )
+            likelihood = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
             mean = MultitaskMean(ConstantMean(), num_outputs)
         plan = self._plan(exact, x, began)
         model = self._model(exact, likelihood, mean, x, plan, generator.initial_seed())
@@ -160,7 +158,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def _rows(self, X: ArrayLike, y: ArrayLike, is_first: bool) -> tuple[Floats, Floats]:
         """Inputs (N, d) and targets (N,) or (N, T), checked."""
         target_checks = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
-        separately = {"dtype": np.float64}, target_checks
+        separately = {"dtype": np.float64, "order": "C"}, target_checks
         inputs, targets = validate_data(self, X, y, reset=is_first, validate_separately=separately)
         check_consistent_length(inputs, targets)
         if targets.size == len(targets):

@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import _checks
 from ..approximation import approximate
-from .kernels import input_kernel
 from .arrays import Floats, drawn_seed
+from .kernels import input_kernel
 
 
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -27,14 +27,14 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     Inputs are standardized inside, and features are in float64.
 
-    :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a GPyTorch
-        kernel of standardized inputs, which is copied and keeps its parameters.
+    :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
+        GPyTorch kernel of standardized inputs, which is copied and keeps its parameters.
     :param lengthscale: the lengthscale of a kernel that is given by name, in standard deviations of the inputs;
         default: the root of the number of columns, which is what rows are apart.
     :param num_features: the number D of features, an even number for most methods; fewer come out where the kernel
         needs fewer.
-    :param method: a method of :func:`rfgp.approximate`; "auto" takes the one with the smallest predicted error on
-        the inputs of ``fit``.
+    :param method: a method of :func:`rfgp.approximate`, among them "landmarks"; "auto" takes exact features for linear
+        kernels, orthogonal Fourier features for shift-invariant ones and complex-to-real TensorSRHT for polynomials.
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
 
     >>> import numpy as np
@@ -68,7 +68,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         :param y: ignored.
         :raises ValueError: for bad data or parameters.
         """
-        inputs = validate_data(self, X, dtype=np.float64)
+        inputs = validate_data(self, X, dtype=np.float64, order="C")
         seed = drawn_seed(self.random_state)
         self.x_scaler_ = StandardScaler().fit(inputs)
         exact = input_kernel(self.kernel, inputs.shape[1])
@@ -78,7 +78,10 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         x = torch.from_numpy(self.x_scaler_.transform(inputs))
         with torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*exact kernel costs less")
-            made = approximate(exact, self.num_features, method=self.method, train_inputs=x, seed=seed)
+            rows = None if self.method == "auto" else x
+            made = approximate(
+                exact, self.num_features, method=self.method, input_dim=x.shape[-1], train_inputs=rows, seed=seed
+            )
             self._n_features_out = made.features(x[:1]).shape[-1]
         self.kernel_ = made
         return self
@@ -90,7 +93,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         :returns: (N, D).
         """
         check_is_fitted(self)
-        x = self.x_scaler_.transform(validate_data(self, X, dtype=np.float64, reset=False))
+        x = self.x_scaler_.transform(validate_data(self, X, dtype=np.float64, order="C", reset=False))
         with torch.no_grad():
             features: Floats = self.kernel_.features(torch.from_numpy(x)).numpy()
         return features
