@@ -51,7 +51,9 @@ def approximated(
         method=None if isinstance(method, FeatureMap) or method == "auto" else Method.parse(method),
         feature_map=method if isinstance(method, FeatureMap) else None,
     )
-    return family(kernel).approximate(request)
+    known = family(kernel)
+    is_landmarks = request.method is not None and request.method.is_landmarks
+    return known.with_landmarks(request) if is_landmarks else known.approximate(request)
 
 
 def with_features(kernel: Kernel) -> Any:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import abc
 import inspect
-import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from gpytorch.kernels import Kernel
 
 from .checked import CheckedKernel
+from .landmark_kernel import LandmarkKernel, check_scalar
+from .landmarks import choose_landmarks
 from .method import Method
+from .reference_tensor import reference_tensor
+from .registry import FAMILIES
 from .request import Request
 
 
@@ -33,6 +36,23 @@ class Family(abc.ABC):
 
         :raises ValueError: where the kernel has no such features.
         """
+
+    def with_landmarks(self, request: Request) -> Any:
+        """The kernel with its values at landmarks for features, of rows of the training inputs.
+
+        :raises ValueError: without training inputs, and for a kernel of several outputs.
+        """
+        method, x = request.method, request.select(self.kernel).x
+        if x is None or method is None:
+            raise ValueError(
+                f"expected train_inputs for {str(method)!r}, whose landmarks are rows of them, got none; pass "
+                "train_inputs, or make rfgp.kernels.LandmarkKernel(kernel, landmarks)"
+            )
+        rows = x.detach().reshape(-1, x.shape[-1]).to(reference_tensor(self.kernel, request.like))
+        check_scalar(self.kernel, rows)
+        return LandmarkKernel(
+            self.kernel, choose_landmarks(self.kernel, rows, request.num_features, method.name, next(request.seeds))
+        )
 
     def applicable(self, input_dim: int) -> tuple[Method, ...] | None:
         """The methods, in real forms, that suit every part whose method is open; None for exact kernels.
@@ -114,10 +134,6 @@ class Family(abc.ABC):
         )
 
 
-FAMILIES: dict[type[Kernel], type[Family]] = {}
-"""The families by the kernels that :func:`approximates` has registered them for."""
-
-
 def approximates(*kernels: type[Kernel]) -> Callable[[type[Family]], type[Family]]:
     """Register a family for classes of exact kernels, which :func:`rfgp.approximate` then accepts.
 
@@ -153,35 +169,55 @@ def approximates(*kernels: type[Kernel]) -> Callable[[type[Family]], type[Family
     return register
 
 
+class UnregisteredFamily(Family):
+    """A kernel that no family is registered for: it has landmarks, and no other features.
+
+    :param kernel: the exact kernel.
+    :param reason: why the family of a base class does not count, for the message.
+    """
+
+    def __init__(self, kernel: Any, reason: str = "") -> None:
+        super().__init__(kernel)
+        self._reason = reason
+
+    @property
+    def error(self) -> ValueError:
+        """What is raised for all other features; the message lists the kernels that have some."""
+        return unsupported(self.kernel, self._reason)
+
+    def with_landmarks(self, request: Request) -> Any:
+        if not isinstance(self.kernel, Kernel):
+            raise self.error
+        return super().with_landmarks(request)
+
+    def approximate(self, request: Request) -> Any:
+        raise self.error
+
+    def applicable(self, input_dim: int) -> tuple[Method, ...] | None:
+        raise self.error
+
+    def exact_columns(self, request: Request) -> int | None:
+        raise self.error
+
+    def with_features(self) -> Any:
+        raise self.error
+
+
 def family(kernel: Any) -> Family:
     """The family registered for the class of a kernel, or for its nearest registered base class.
 
     :param kernel: an exact kernel, or an approximated one.
-    :raises ValueError: where no family is registered; the message lists the kernels that have one.
+    :returns: a family; where none is registered one that has landmarks alone, and else raises a ValueError that lists
+        the kernels with random features.
     """
     for base in type(kernel).__mro__:
         if base in FAMILIES:
             if changed := _changed(type(kernel), base):
-                raise unsupported(kernel, f" or, since it overrides {changed} of {base.__name__}, register it with")
-            return FAMILIES[base](kernel)
-    raise unsupported(kernel)
-
-
-def settings(kernel: Kernel) -> dict[str, Any]:
-    """The settings of a kernel that are neither tensors nor parts, by name; none of a kernel without a family."""
-    known = next((FAMILIES[base].settings for base in type(kernel).__mro__ if base in FAMILIES), ())
-    return {name: vars(kernel)[name] for name in known if name in vars(kernel)}
-
-
-def described(kernel: Kernel) -> str:
-    """The classes of a kernel and of its parts, with their settings, which a loaded state has to match."""
-    kernels = [(n, part) for n, part in kernel.named_modules(remove_duplicate=False) if isinstance(part, Kernel)]
-    return "; ".join(f"{name} {_class_and_settings(part)}" for name, part in kernels).strip()
-
-
-def _class_and_settings(kernel: Kernel) -> str:
-    texts = [f"{name}={float(v) if isinstance(v, int) else v!r}" for name, v in settings(kernel).items()]
-    return re.sub(r" at 0x[0-9a-f]+", "", f"{type(kernel).__name__}({', '.join(texts)})")
+                reason = f" or, since it overrides {changed} of {base.__name__}, register it with"
+                return UnregisteredFamily(kernel, reason)
+            known: Family = FAMILIES[base](kernel)
+            return known
+    return UnregisteredFamily(kernel)
 
 
 _VALUES = ("forward", "__call__", "covar_dist", "num_outputs_per_input", "outputscale")
@@ -204,9 +240,14 @@ _ADVICE = {
 }
 
 
+_LANDMARKS = ', or method="landmarks" with train_inputs, which takes any positive definite kernel of one output'
+
+
 def unsupported(kernel: object, reason: str = "") -> ValueError:
-    """The error for a kernel that has no features."""
+    """The error for a kernel that has no random features."""
     names = ", ".join(known.__name__ for known in FAMILIES if not inspect.isabstract(known))
     name = type(kernel).__name__
-    advice = _ADVICE.get(name, f"{reason} rfgp.kernels.approximates" if reason else "")
+    advice = f"{reason} rfgp.kernels.approximates" if reason else ""
+    if isinstance(kernel, Kernel):
+        advice = _ADVICE.get(name, advice + _LANDMARKS)
     return ValueError(f"expected a kernel with random features ({names}), got {name}; use one of these{advice}")

@@ -14,13 +14,13 @@ from .. import _checks, _state
 from ..features import FeatureMap
 from ..inference import OutputFactor
 from ..operators import Operator
-from .family import described
 from .map_family import MapFamily, map_family
 from .map_holder import MapHolder
 from .operator_valued import without_dims
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .recipe import MapRecipe
 from .reference_tensor import reference_tensor
+from .registry import described
 
 
 class FeatureKernel(MapHolder, RandomFeatureKernel):

@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator import to_dense
 from torch import Tensor
-from torch.func import functional_call
 
 from .. import _checks
-from .family import described
+from .checked import CheckedKernel
 from .kept_value import KeptValue
 from .operator_valued import without_dims
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .reference_tensor import reference_tensor
+from .registry import described
+from .values import accurate_values
 
 _JITTERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 
@@ -60,11 +60,7 @@ class LandmarkKernel(RandomFeatureKernel):
                 f"expected landmarks of shape (M, {columns}), got {tuple(rows.shape)}; pass rows of the columns that "
                 "active_dims select"
             )
-        if base_kernel.num_outputs_per_input(rows, rows) != 1:
-            raise ValueError(
-                f"expected a scalar kernel for landmarks, got {type(base_kernel).__name__}, which has several outputs; "
-                "put landmarks inside a MultitaskKernel, or use Fourier features"
-            )
+        check_scalar(base_kernel, rows)
         super().__init__(active_dims=dims)
         self.base_kernel = base_kernel
         if _checks.flag("learn", learn):
@@ -103,7 +99,7 @@ class LandmarkKernel(RandomFeatureKernel):
         return self._accurate_features(x).to(x.dtype)
 
     def active_residual_variance(self, x: Tensor) -> Tensor:
-        missing = self._values(x, x, diag=True) - self._accurate_features(x).square().sum(-1)
+        missing = accurate_values(self.base_kernel, x, x, diag=True) - self._accurate_features(x).square().sum(-1)
         return missing.to(x.dtype).clamp_min(torch.finfo(x.dtype).tiny)  # not zero, where its root has no gradient
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments:
@@ -115,14 +111,15 @@ class LandmarkKernel(RandomFeatureKernel):
         """The features in float64."""
         _checks.inputs(x, self.input_dim)
         factor = self._factor.of(self._tensors(), self._compute_factor)
-        return torch.linalg.solve_triangular(factor.mT, self._values(x, self.landmarks), upper=True, left=False)
+        values = accurate_values(self.base_kernel, self.landmarks, x)
+        return torch.linalg.solve_triangular(factor, values, upper=False).mT
 
     def _tensors(self) -> list[Tensor]:
         return [self.landmarks, *self.base_kernel.parameters(), *self.base_kernel.buffers()]
 
     def _compute_factor(self) -> Tensor:
         """The Cholesky factor of the kernel at the landmarks, (..., M, M), with the smallest jitter that it needs."""
-        matrix = self._values(self.landmarks, self.landmarks)
+        matrix = accurate_values(self.base_kernel, self.landmarks, self.landmarks)
         scale = matrix.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
         for jitter in _JITTERS:
@@ -133,15 +130,6 @@ class LandmarkKernel(RandomFeatureKernel):
             f"expected a positive definite {type(self.base_kernel).__name__}, got one whose matrix of the landmarks is "
             "not, or not finite; correct the kernel, its parameters or the landmarks"
         )
-
-    def _values(self, x: Tensor, y: Tensor, diag: bool = False) -> Tensor:
-        """The values of the base kernel in float64, (..., N, M), or (..., N) of its diagonal."""
-        batch = torch.broadcast_shapes(self.base_kernel.batch_shape, x.shape[:-2])
-        rows = [inputs.double().expand(*batch, *inputs.shape[-2:]) for inputs in (x, y)]
-        values = _Values(self.base_kernel)
-        known = [*values.named_parameters(), *values.named_buffers()]
-        accurate = {name: value.double() for name, value in known if value.is_floating_point()}
-        return functional_call(values, accurate, (*rows, diag))
 
     def _with_base(self, base_kernel: Kernel) -> LandmarkKernel:
         base_kernel.active_dims = self.active_dims
@@ -161,17 +149,17 @@ class LandmarkKernel(RandomFeatureKernel):
         return f"{type(self).__name__}({described(self.base_kernel)})"
 
 
-class _Values(torch.nn.Module):
-    """The dense values of a kernel at selected inputs, as a module whose tensors can be replaced in a call."""
-
-    def __init__(self, kernel: Kernel) -> None:
-        super().__init__()
-        self.kernel = kernel
-
-    def forward(self, x: Tensor, y: Tensor, diag: bool) -> Tensor:
-        if not diag:
-            return to_dense(self.kernel.forward(x, y))
-        values = self.kernel.forward(x, y, diag=True)
-        if values.dim() == x.dim():  # a kernel that does not know of diag
-            values = values.diagonal(dim1=-1, dim2=-2)
-        return to_dense(values)
+def check_scalar(kernel: Kernel, x: Tensor) -> None:
+    """Raise a ValueError for a kernel of several outputs, or one whose values are not those of ``forward``."""
+    name = type(kernel).__name__
+    if kernel.num_outputs_per_input(x, x) != 1:
+        raise ValueError(
+            f"expected a kernel of one output for landmarks, got {name}, which has several; use landmarks inside a "
+            "MultitaskKernel, or Fourier features"
+        )
+    between = type(kernel).__mro__[: type(kernel).__mro__.index(Kernel)]
+    if any("__call__" in vars(cls) for cls in between if cls not in (CheckedKernel, RandomFeatureKernel)):
+        raise ValueError(
+            f"expected a kernel with the values of its forward(x1, x2) for landmarks, got {name}, which overrides "
+            "__call__; override forward"
+        )

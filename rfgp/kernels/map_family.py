@@ -12,7 +12,7 @@ from torch import Tensor
 from ..features import ComplexToReal, FeatureMap
 from ..inference import OutputFactor
 from ..operators import Operator
-from .family import Family, family, unsupported
+from .family import Family, UnregisteredFamily, family, unsupported
 from .method import Method
 from .recipe import MapRecipe
 from .request import Request
@@ -171,7 +171,7 @@ def map_family(kernel: Any) -> MapFamily:
     """
     known = family(kernel)
     if not isinstance(known, MapFamily):
-        raise unsupported(kernel)
+        raise known.error if isinstance(known, UnregisteredFamily) else unsupported(kernel)
     return known
 
 

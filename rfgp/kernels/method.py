@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from .. import _checks
 from ..features.by_name import FORMS, SKETCHES
 
+_LANDMARKS = ("landmarks", "landmarks_greedy", "landmarks_kmeans")
 _OTHERS = (
     "fourier",
     "fourier_orthogonal",
@@ -19,6 +20,7 @@ _OTHERS = (
     "optimized_maclaurin",
     "linear",
     "series",
+    *_LANDMARKS,
 )
 
 
@@ -28,9 +30,9 @@ def method_names() -> tuple[str, ...]:
 
 
 METHODS = method_names()
-"""Names of the methods; each may be followed by ":real", ":complex" or ":ctr". The last two are exact, and real."""
+"""Names of the methods; each may be followed by ":real", ":complex" or ":ctr", where they have such forms."""
 
-_REAL = ("optical", "linear", "series")
+_REAL = ("optical", "linear", "series", *_LANDMARKS)
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ class Method:
         return self.name in ("linear", "series")
 
     @property
+    def is_landmarks(self) -> bool:
+        """Whether the features are values of the kernel at landmarks."""
+        return self.name in _LANDMARKS
+
+    @property
     def is_fourier(self) -> bool:
         """Whether the real form has cosines and sines."""
         return self.name.startswith(("fourier", "spherical"))
@@ -101,7 +108,7 @@ class Method:
     @property
     def has_unbiased_columns(self) -> bool:
         """Whether single columns, complex ones where they exist, are without bias."""
-        return not (self.is_exact or self.is_maclaurin or self.name.endswith("hadamard"))
+        return not (self.is_exact or self.is_landmarks or self.is_maclaurin or self.name.endswith("hadamard"))
 
     @property
     def columnwise(self) -> Method:

@@ -18,6 +18,9 @@ class ApproximatedFamily(Family):
     def approximate(self, request: Request) -> Any:
         return self.kernel
 
+    def with_landmarks(self, request: Request) -> Any:
+        return self.kernel
+
     @property
     def is_scalar(self) -> bool:
         return not self.kernel.has_output_factor

@@ -119,13 +119,19 @@ class MultitaskFamily(WrapperFamily):
     def is_scalar(self) -> bool:
         return False
 
-    def approximate(self, request: Request) -> FeatureMultitaskKernel:
+    def inside(self, request: Request) -> Request:
         if self.kernel.data_covar_module.active_dims is not None:
             raise ValueError(
                 "expected active_dims on the MultitaskKernel, got them on its data kernel, where GPyTorch ignores "
                 "them; move them"
             )
+        return super().inside(request)
+
+    def approximate(self, request: Request) -> FeatureMultitaskKernel:
         return FeatureMultitaskKernel(self.inner.approximate(self.inside(request)), self.kernel)
+
+    def with_landmarks(self, request: Request) -> FeatureMultitaskKernel:
+        return FeatureMultitaskKernel(self.inner.with_landmarks(self.inside(request)), self.kernel)
 
     def with_features(self) -> FeatureMultitaskKernel:
         return FeatureMultitaskKernel(self.inner.with_features(), self.kernel)

@@ -156,6 +156,9 @@ class ScaleFamily(WrapperFamily):
     def approximate(self, request: Request) -> FeatureScaleKernel:
         return FeatureScaleKernel(self.inner.approximate(self.inside(request)), self.kernel)
 
+    def with_landmarks(self, request: Request) -> FeatureScaleKernel:
+        return FeatureScaleKernel(self.inner.with_landmarks(self.inside(request)), self.kernel)
+
     def with_features(self) -> FeatureScaleKernel:
         return FeatureScaleKernel(self.inner.with_features(), self.kernel)
 

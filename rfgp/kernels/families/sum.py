@@ -113,6 +113,14 @@ class SumFamily(CompositeFamily):
         request.check_no_map(self.kernel)
         return self.compose(approximated_terms(self.terms(), request))
 
+    def with_landmarks(self, request: Request) -> Any:
+        """Landmarks of the whole sum; for several outputs, landmarks of every term with a share of the features."""
+        terms = [family(term) for term in self.terms()]
+        if all(term.is_scalar for term in terms):
+            return super().with_landmarks(request)
+        shares = _shares(request.num_features, [False] * len(terms))
+        return self.compose([term.with_landmarks(replace(request, num_features=next(shares))) for term in terms])
+
     def with_features(self) -> FeatureSumKernel:
         return self.compose([part.with_features() for part in self.parts])
 
