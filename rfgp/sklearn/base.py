@@ -65,6 +65,13 @@ class RandomFeatureGP(BaseEstimator):
         self.x_scaler_ = StandardScaler().fit(X)
         return torch.from_numpy(self.x_scaler_.transform(X))
 
+    @property
+    def _method(self) -> str:
+        """Landmarks, unless another method is given, or the kernel has exact features."""
+        if self.method != "auto":
+            return self.method
+        return "linear" if isinstance(self.kernel, str) and self.kernel == "linear" else "landmarks"
+
     def _plan(self, exact: Kernel, x: Tensor, began: float) -> Plan:
         """The size of the model: what is given, and the rest by the number of rows or the time limit."""
         if self.time_limit is None:
@@ -75,14 +82,16 @@ class RandomFeatureGP(BaseEstimator):
             chosen = timed_plan(len(x), limit - (time.perf_counter() - began), speed)
         if self.num_features != "auto":
             chosen = chosen._replace(num_features=_checks.positive_integer("num_features", self.num_features))
-        return chosen
+        if self._method == "landmarks":
+            return chosen._replace(num_features=min(chosen.num_features, len(x)))
+        return chosen._replace(num_features=chosen.num_features + chosen.num_features % 2, block_size=None)
 
     def _model(
         self, exact: Kernel, likelihood: Likelihood, mean: Mean, x: Tensor, plan: Plan, seed: int
     ) -> WeightSpaceGP:
         """The model before it has seen targets."""
-        num_features = plan.num_features + plan.num_features % 2
-        kernel = approximate(exact, num_features, method=self.method, input_dim=x.shape[-1], seed=seed)
+        with _quiet():
+            kernel = approximate(exact, plan.num_features, method=self._method, train_inputs=x, seed=seed)
         return WeightSpaceGP(kernel, likelihood.double(), mean.double())
 
     def _train(self, model: WeightSpaceGP, x: Tensor, y: Tensor, plan: Plan) -> None:
