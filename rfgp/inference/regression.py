@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -143,6 +143,10 @@ class Regression:
     def leverages(self, x: Tensor, posterior: WeightPosterior) -> Tensor:
         """The posterior variances of one output at inputs (N, d), without what the features lack, (N,)."""
         return posterior.function_variance(self.kernel.scalar_features(x), self.factor())
+
+    def draw(self, weights: Tensor) -> Callable[[Tensor], Tensor]:
+        """The function of a draw of the weights (..., K, 1)."""
+        return functools.partial(self.function, weights)
 
     def function(self, weights: Tensor, x: Tensor) -> Tensor:
         """The function of weights (..., K, 1) at x (..., N, d): (..., N), or (..., N, T) for several tasks."""

@@ -22,6 +22,8 @@ class Rows(NamedTuple):
     :param log_noise: the log noise variances, of the shape of the weights; default: zeros.
     :param groups: the number of the group of each row, (N,); default: 0.
     :param num_groups: the number of groups G.
+    :param is_lifted: whether the targets are less their shift already, with a column of ones behind them: whitened rows
+        are combinations of such columns.
     """
 
     targets: Tensor
@@ -29,6 +31,17 @@ class Rows(NamedTuple):
     log_noise: Tensor | None = None
     groups: Tensor | None = None
     num_groups: int = 1
+    is_lifted: bool = False
+
+    def lifted(self, shift: Tensor) -> Tensor:
+        """The columns t - s and one of ones, (..., N, K + 1), in double precision.
+
+        :param shift: s, (K,).
+        """
+        columns = self.targets.to(linalg.accurate_dtype(self.targets.dtype))
+        if self.is_lifted:
+            return columns
+        return torch.cat([columns - shift, columns.new_ones(len(columns), 1)], dim=-1)
 
     @property
     def center(self) -> Tensor:
@@ -43,7 +56,7 @@ class Rows(NamedTuple):
     def take(self, rows: slice | Tensor) -> Rows:
         """These rows alone, or all of them in another order."""
         weights, log_noise, groups = (None if part is None else part[rows] for part in self[1:4])
-        return Rows(self.targets[rows], weights, log_noise, groups, self.num_groups)
+        return self._replace(targets=self.targets[rows], weights=weights, log_noise=log_noise, groups=groups)
 
     def blocks(self) -> list[slice | Tensor]:
         """All rows, those of one group after those of another: chunks of them meet as few groups as can be."""
@@ -55,7 +68,7 @@ class Rows(NamedTuple):
             for group, weights in enumerate(self.weights.unbind(-1)):
                 is_in = weights.detach() != 0
                 log_noise = None if self.log_noise is None else self.log_noise[:, group]
-                own = Rows(self.targets, weights, log_noise)
+                own = Rows(self.targets, weights, log_noise, is_lifted=self.is_lifted)
                 if bool(is_in.all()):
                     yield group, slice(None), own
                 elif bool(is_in.any()):

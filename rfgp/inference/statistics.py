@@ -196,7 +196,7 @@ class GramStatistics:
                 setattr(self, name, value)
             return self
         for group, members, own in rows.by_group():
-            columns = _with_ones(own.targets, self.shift)
+            columns = own.lifted(self.shift)
             arguments = features[members], columns, own.weights, product_dtype
             linalg.add_gram_(self._gram[group], self._cross[group], *arguments)
             self._target_gram[group] += _gram_of_targets(columns, own.weights)
@@ -228,7 +228,7 @@ class GramStatistics:
     @classmethod
     def _of_group(cls, features: Tensor, rows: Rows, product_dtype: torch.dtype, shift: Tensor) -> GramStatistics:
         """Statistics of rows that are one group."""
-        columns = _with_ones(rows.targets, shift)
+        columns = rows.lifted(shift)
         gram, cross = linalg.gram(features, columns, rows.weights, product_dtype)
         count = torch.full((1,), len(columns), dtype=torch.float64, device=features.device)
         noise = torch.zeros_like(count) if rows.log_noise is None else rows.log_noise.double().sum().reshape(1)
@@ -386,12 +386,6 @@ class GramStatistics:
 
 def _sum_over_processes(value: Tensor) -> None:
     torch.distributed.all_reduce(torch.view_as_real(value) if value.is_complex() else value)
-
-
-def _with_ones(targets: Tensor, shift: Tensor) -> Tensor:
-    """The columns t - s, and one of ones, in double precision."""
-    columns = targets.to(linalg.accurate_dtype(targets.dtype)) - shift
-    return torch.cat([columns, columns.new_ones(len(columns), 1)], dim=-1)
 
 
 def _gram_of_targets(targets: Tensor, weights: Tensor | None) -> Tensor:

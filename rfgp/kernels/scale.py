@@ -9,6 +9,7 @@ from .._gpytorch import register_outputscale_prior
 
 def share_scale(source: ScaleKernel, target: ScaleKernel) -> None:
     """Let ``target`` use the very parameter, constraint and prior of the output scale of ``source``."""
+    del target.raw_outputscale  # a snapshot of a kernel has clones in place of parameters
     target.raw_outputscale = source.raw_outputscale
     target.raw_outputscale_constraint = source.raw_outputscale_constraint
     register_outputscale_prior(source, target)

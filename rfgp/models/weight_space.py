@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,9 +28,11 @@ from ..inference import (
     accumulate,
     noise_model,
 )
+from ..inference.local import LocalRegression, LocalRows
 from ..inference.mean_basis import basis, check_mean, check_output_mean
 from ..inference.regression import check_size
 from ..kernels import with_features
+from ..kernels.input_units import input_units
 from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.random_feature_kernel import check_no_operator
 from ..kernels.reference_tensor import reference_tensor
@@ -40,7 +41,7 @@ from ..operators import Operator
 from .impropriety import SomeRows, warn_of_impropriety
 from .record import WEIGHTS, Record, WeightsCode
 from .snapshot import FrozenFunction, Snapshots
-from .weight_space_checks import check_output_kernel, check_scalar_kernel, check_statistics
+from .weight_space_checks import check_local_kernel, check_output_kernel, check_scalar_kernel, check_statistics
 from .weight_space_state import Fitted, SavedState
 
 _Batch = tuple[Tensor, Tensor, Tensor | None]
@@ -62,6 +63,11 @@ class WeightSpaceGP(torch.nn.Module):
         several outputs a multitask Gaussian or multitask fixed-noise one.
     :param mean: ZeroMean, ConstantMean or LinearMean, with a batch shape (C,) for classes if wanted; for several
         outputs a MultitaskMean of these too; default: ZeroMean.
+    :param block_size: where it is given, what the features leave over is modeled too, inside blocks of at most so many
+        near rows, at O(N (B^2 + B D)) more (PIC); for landmarks of one output with Gaussian or fixed noise. The model
+        then keeps the training rows, for predictions and in its state. Default: no blocks.
+    :param num_neighbors: with blocks, predictions are given the residual of so many of the nearest training rows;
+        None for the block that a point lies in, which is the model of the evidence.
     :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the
         smallest noise exceeds 1 % of the largest prior variance. Sums are in float64.
     :param keep_data: whether ``training_data`` keeps the rows of ``fit`` and ``update``, for comparisons with the exact
@@ -84,6 +90,8 @@ class WeightSpaceGP(torch.nn.Module):
         likelihood: Likelihood,
         mean: Mean | None = None,
         *,
+        block_size: int | None = None,
+        num_neighbors: int | None = 64,
         product_dtype: torch.dtype | None = None,
         keep_data: bool = False,
     ) -> None:
@@ -98,6 +106,10 @@ class WeightSpaceGP(torch.nn.Module):
             check_output_kernel(self.covar_module, self.mean_module)
         else:
             check_scalar_kernel(self.covar_module, self.mean_module, self._known_noise)
+        self.block_size = None if block_size is None else _checks.positive_integer("block_size", block_size)
+        self.num_neighbors = None if num_neighbors is None else _checks.positive_integer("num_neighbors", num_neighbors)
+        if self.block_size is not None:
+            check_local_kernel(self.covar_module, self._known_noise)
         self._fitted: Fitted | None = None
         self._posterior: tuple[Record, WeightPosterior | KroneckerPosterior] | None = None
         self._weights_code = WeightsCode()
@@ -135,9 +147,9 @@ class WeightSpaceGP(torch.nn.Module):
 
         :raises ValueError: before the first fit, or where parameters or weights have changed since.
         """
-        statistics, record = self._known()
-        record.check(self._feature_state(), "the statistics were computed")
-        return statistics
+        fitted = self._known()
+        fitted.record.check(self._feature_state(), "the statistics were computed")
+        return fitted.statistics
 
     def _known(self) -> Fitted:
         """What was fitted, stale or not."""
@@ -163,6 +175,8 @@ class WeightSpaceGP(torch.nn.Module):
         total: GramStatistics | None = None
         some: SomeRows | None = None
         data: list[_Batch] = []
+        if self.block_size is not None:
+            return self._fit_blocks(list(_batches(x, y, noise)), is_all)
         with self._nothing_lost_on_error():
             for batch in _batches(x, y, noise):
                 total, rows = self._add(total, *batch, is_all=is_all)
@@ -186,12 +200,38 @@ class WeightSpaceGP(torch.nn.Module):
         :raises ValueError: for bad data, or stale statistics; the model stays as it was.
         """
         known = None if self._fitted is None else self.statistics
+        if self.block_size is not None:
+            return self._fit_blocks([(x, y, noise)], False) if known is None else self._update_blocks(x, y, noise)
         data = [*self.training_data, (x, y, noise)] if known is None or self.training_data else []
         with self._nothing_lost_on_error():
             added, _ = self._add(None, x, y, noise, is_all=False)
             some = self._and_some_of(None if known is None else self._some_rows, x, y)
             self._set(self._noise.merged(known, added), data, some)
         return self
+
+    def _fit_blocks(self, batches: list[_Batch], is_all: bool) -> Self:
+        """:meth:`fit` to rows in blocks, which are all taken together first."""
+        with self._nothing_lost_on_error():
+            x, y, noise = _joined(batches)
+            rows = self._checked_rows(x, y, noise, is_all)
+            known = None if self._fitted is None else self._fitted.local
+            local = LocalRows.of(x, *self._columns_and_variances(rows), input_units(self.covar_module.exact_kernel, x), self.block_size, known)
+            total = local.statistics(self.covar_module, self._product_dtype(x, rows), rows.center)
+            self._set(_finite(total, x), batches, None, local.detached())
+        return self
+
+    def _update_blocks(self, x: Tensor, y: Tensor, noise: Tensor | None) -> Self:
+        """:meth:`update` of rows in blocks: those that the new rows fall into are computed again."""
+        statistics, local = self.statistics, self._fitted.local
+        with self._nothing_lost_on_error():
+            rows = self._checked_rows(x, y, noise, is_all=False)
+            added = x, *self._columns_and_variances(rows)
+            total, local = local.updated(self.covar_module, statistics, self._product_dtype(x, rows), added)
+            self._set(_finite(total, x), [*self.training_data, (x, y, noise)], None, local.detached())
+        return self
+
+    def _columns_and_variances(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return rows.targets.double(), self._noise.variances(rows)
 
     def load_statistics(self, statistics: GramStatistics) -> Self:
         """Take statistics from elsewhere, such as merged ones of several shards, in place of a fit.
@@ -219,6 +259,11 @@ class WeightSpaceGP(torch.nn.Module):
         """
         if not isinstance(statistics, GramStatistics):
             raise ValueError(f"expected GramStatistics, got {type(statistics).__name__}; take model.statistics")
+        if self.block_size is not None:
+            raise ValueError(
+                "expected a model without blocks for statistics from elsewhere, got one with them, which needs the rows; "
+                "call fit(x, y), or make it without block_size"
+            )
         with self._nothing_lost_on_error():
             check_statistics(statistics, self.covar_module, self.mean_module, self._noise)
             copied = GramStatistics.from_state_dict(statistics.state_dict())
@@ -238,7 +283,9 @@ class WeightSpaceGP(torch.nn.Module):
                 noise.patterns = patterns
             raise
 
-    def _set(self, statistics: GramStatistics, data: list[_Batch], some: SomeRows | None) -> None:
+    def _set(
+        self, statistics: GramStatistics, data: list[_Batch], some: SomeRows | None, local: LocalRows | None = None
+    ) -> None:
         factor = self.covar_module.output_factor()
         width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
         values = self._noise.num_values(statistics)
@@ -247,7 +294,7 @@ class WeightSpaceGP(torch.nn.Module):
                 f"{width} features exceed the {int(values)} training rows: the exact kernel costs less",
                 stacklevel=3,
             )
-        self._fitted = Fitted(statistics, Record(self._feature_state()))
+        self._fitted = Fitted(statistics, Record(self._feature_state()), local)
         self._posterior = None
         self._some_rows = some
         self._rows = None
@@ -257,6 +304,12 @@ class WeightSpaceGP(torch.nn.Module):
         self, total: GramStatistics | None, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool
     ) -> tuple[GramStatistics, Rows]:
         """The statistics with more rows, and what these added."""
+        rows = self._checked_rows(x, y, noise, is_all)
+        total = accumulate(self.covar_module, self._noise, x, rows, self._product_dtype(x, rows), total)
+        return _finite(total, x), rows
+
+    def _checked_rows(self, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool) -> Rows:
+        """Checked rows as the noise model sees them."""
         _checks.finite(_checks.inputs(x).detach())
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
@@ -267,10 +320,7 @@ class WeightSpaceGP(torch.nn.Module):
         rows = self._noise.rows(x, y, noise, basis(self.mean_module, x), is_all)
         if self.covar_module.has_output_factor:
             check_size(self.covar_module.output_factor(), rows.num_groups)
-        total = accumulate(self.covar_module, self._noise, x, rows, self._product_dtype(x, rows), total)
-        if not total.is_finite:
-            raise _checks.overflow(x)
-        return total, rows
+        return rows
 
     def _product_dtype(self, x: Tensor, rows: Rows) -> torch.dtype:
         if self.product_dtype is not None:
@@ -287,7 +337,11 @@ class WeightSpaceGP(torch.nn.Module):
     def _feature_state(self) -> dict[str, Tensor]:
         """What the statistics depend on, by name."""
         names = {id(parameter): name for name, parameter in self.covar_module.named_parameters()}
-        state = {names[id(p)]: p.detach() for p in self.covar_module.feature_parameters()}
+        is_local = self.block_size is not None
+        known = self.covar_module.parameters() if is_local else self.covar_module.feature_parameters()
+        state = {names[id(p)]: p.detach() for p in known}
+        if is_local:
+            state |= {f"likelihood.{name}": p.detach() for name, p in self.likelihood.named_parameters()}
         state |= {name: value.detach() for name, value in self._noise.parameters().items()}
         fixed = self.covar_module.named_buffers()
         state |= {name: b for name, b in fixed if name.rpartition(".")[2] in ("center", "landmarks")}
@@ -297,7 +351,10 @@ class WeightSpaceGP(torch.nn.Module):
     def _regression(self, is_frozen: bool = False) -> Regression:
         """The regression of the model, or of a snapshot of it that later changes do not reach."""
         modules = (self.covar_module, self.mean_module)
-        return Regression(*(self._snapshots.take(*modules) if is_frozen else modules), self._noise)
+        parts = *(self._snapshots.take(*modules) if is_frozen else modules), self._noise
+        if self._fitted is None or self._fitted.local is None:
+            return Regression(*parts)
+        return LocalRegression(*parts, self._fitted.local, self.num_neighbors)
 
     def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights; a batch of C of them for a Dirichlet likelihood.
@@ -406,9 +463,9 @@ class WeightSpaceGP(torch.nn.Module):
             deviations = torch.complex(deviations, posterior.deviations(count)) * 0.5**0.5
         elif self.covar_module.is_complex and not self._noise.is_complex:
             deviations = deviations * 2.0**0.5
-        function = self._regression(is_frozen=True).function
+        regression = self._regression(is_frozen=True)
         draws = (posterior.mean + deviations).split(1, dim=-1)
-        return [FrozenFunction(functools.partial(function, weights.clone())) for weights in draws]
+        return [FrozenFunction(regression.draw(weights.clone())) for weights in draws]
 
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new random weights; the statistics are then stale.
@@ -425,7 +482,8 @@ class WeightSpaceGP(torch.nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn)
         if self._fitted is not None:
-            self._fitted.to(reference_tensor(self.covar_module, self._fitted.statistics.count).device)
+            device = reference_tensor(self.covar_module, self._fitted.statistics.count).device
+            self._fitted = self._fitted.to(device)
             self._posterior = None
         self._rows = None
         return self
@@ -464,12 +522,19 @@ class WeightSpaceGP(torch.nn.Module):
         if fitted is not None:
             self._noise.patterns = saved.patterns
             check_statistics(fitted.statistics, self.covar_module, self.mean_module, self._noise)
-            fitted.to(next(self.covar_module.parameters()).device)
+            fitted = fitted.to(next(self.covar_module.parameters()).device)
         elif self._known_noise is not None:
             self._known_noise.patterns = ()
         saved.set_alpha_epsilon(self.likelihood)
         self._fitted, self._posterior, self._some_rows, self._rows = fitted, None, None, None
         self.training_data = []
+
+
+def _finite(statistics: GramStatistics, x: Tensor) -> GramStatistics:
+    """The statistics, or a ValueError where some are not finite."""
+    if not statistics.is_finite:
+        raise _checks.overflow(x)
+    return statistics
 
 
 def _batches(x: Any, y: Any, noise: Any) -> Iterator[_Batch]:
@@ -489,6 +554,19 @@ def _batches(x: Any, y: Any, noise: Any) -> Iterator[_Batch]:
     if not isinstance(x, Iterable):
         raise ValueError(f"expected inputs x, or batches from a loader, got {type(x).__name__}; call fit(x, y)")
     return map(_unpack, x)
+
+
+def _joined(batches: list[_Batch]) -> _Batch:
+    """Several batches as one.
+
+    :raises ValueError: where there are none, or only some have noise.
+    """
+    if not batches:
+        raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
+    if len({noise is None for _, _, noise in batches}) > 1:
+        raise ValueError("expected noise beside all batches or none, got some; give it to all")
+    x, y, noise = (None if parts[0] is None else torch.cat(parts) for parts in zip(*batches, strict=True))
+    return x, y, noise
 
 
 def _unpack(batch: Any) -> _Batch:

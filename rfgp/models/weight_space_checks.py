@@ -49,6 +49,20 @@ def check_scalar_kernel(kernel: Any, mean: Mean, noise: NoiseModel) -> None:
         )
 
 
+def check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
+    """Raise a ValueError where what the features of a kernel leave over cannot be modeled inside blocks."""
+    if not kernel.has_residual_covariance:
+        raise ValueError(
+            "expected landmarks for block_size, whose features leave over a process of their own, got other features; "
+            'use rfgp.approximate(kernel, num_features, method="landmarks", train_inputs=x)'
+        )
+    if noise is None or noise.is_batched or noise.num_systems > 1 or noise.is_complex or kernel.batch_shape:
+        raise ValueError(
+            "expected one output with Gaussian or fixed noise for block_size, got class labels or several outputs; "
+            "leave block_size out, or make a model for each output"
+        )
+
+
 def check_statistics(statistics: GramStatistics, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
     """Raise a ValueError where statistics cannot be those of a model."""
     noise.check_groups(statistics)

@@ -10,23 +10,25 @@ import torch
 from torch import Tensor
 
 from ..inference import GramStatistics
+from ..inference.local import LocalRows
 from .record import Record
 
-_SUMS, _FITTED = "statistics.", "fitted_with."
+_SUMS, _FITTED, _LOCAL = "statistics.", "fitted_with.", "local."
 _ALWAYS = ("num_classes", "alpha_epsilon", "patterns")
 
 
 class Fitted(NamedTuple):
-    """The sums over the training data, and what they were computed with."""
+    """The sums over the training data, what they were computed with, and the rows where blocks of them are kept."""
 
     statistics: GramStatistics
     record: Record
+    local: LocalRows | None = None
 
     def to(self, device: torch.device) -> Self:
-        """Move both, in place."""
+        """The same on a device, to which the sums are moved in place."""
         self.statistics.to(device)
         self.record.to(device)
-        return self
+        return self._replace(local=None if self.local is None else self.local.to(device))
 
 
 class SavedState(NamedTuple):
@@ -59,6 +61,8 @@ class SavedState(NamedTuple):
         if self.fitted is not None:
             own |= {_SUMS + name: value for name, value in self.fitted.statistics.state_dict().items()}
             own |= {_FITTED + name: value.clone() for name, value in self.fitted.record.tensors.items()}
+            if self.fitted.local is not None:
+                own |= {_LOCAL + name: value for name, value in self.fitted.local.state_dict().items()}
         return {prefix + name: value for name, value in own.items()}
 
     @classmethod
@@ -67,8 +71,8 @@ class SavedState(NamedTuple):
 
         :raises ValueError: where only some of it is there, or something is no tensor, or the sums are not whole.
         """
-        names = [prefix + name for name in _ALWAYS]
-        own = {k: v for k, v in state.items() if k in names or k.startswith((prefix + _SUMS, prefix + _FITTED))}
+        names, kinds = [prefix + name for name in _ALWAYS], tuple(prefix + kind for kind in (_SUMS, _FITTED, _LOCAL))
+        own = {k: v for k, v in state.items() if k in names or k.startswith(kinds)}
         rest = {name: value for name, value in state.items() if name not in own}
         if not own:
             return None, rest
@@ -78,13 +82,13 @@ class SavedState(NamedTuple):
                 "again"
             )
         num_classes, alpha_epsilon, patterns = (own[name] for name in names)
-        sums, record = (
-            {name.removeprefix(prefix + kind): value for name, value in own.items() if name.startswith(prefix + kind)}
-            for kind in (_SUMS, _FITTED)
+        sums, record, local = (
+            {name.removeprefix(kind): value for name, value in own.items() if name.startswith(kind)} for kind in kinds
         )
-        fitted = Fitted(GramStatistics.from_state_dict(sums), Record(record)) if sums else None
-        rows = tuple(tuple(pattern) for pattern in patterns.tolist())
-        return cls(int(num_classes), float(alpha_epsilon), rows, fitted), rest
+        rows = LocalRows.from_state_dict(local) if local else None
+        fitted = Fitted(GramStatistics.from_state_dict(sums), Record(record), rows) if sums else None
+        observed = tuple(tuple(pattern) for pattern in patterns.tolist())
+        return cls(int(num_classes), float(alpha_epsilon), observed, fitted), rest
 
     def check_classes(self, likelihood: Any) -> None:
         """Raise a ValueError where a likelihood has another number of classes."""

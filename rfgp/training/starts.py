@@ -29,6 +29,7 @@ from torch import Tensor
 
 from ..features import FourierSeries, RandomFourier
 from ..kernels import DecomposableKernel, FeatureKernel
+from ..kernels.leaves import leaves
 from .moments import Moments
 
 _SAMPLE = 1000
@@ -99,28 +100,6 @@ def center_inputs(model: torch.nn.Module, x: Tensor) -> None:
             continue
         if part.center is None or isinstance(part.feature_map, RandomFourier | FourierSeries):
             part.center = columns.detach().reshape(-1, columns.shape[-1]).mean(0)
-
-
-def leaves(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
-    """The parts of a kernel that have no parts, or features of their own, with the columns that they see.
-
-    :param kernel: an exact kernel, or one with features.
-    :param x: its inputs, (..., N, d).
-    """
-    if kernel.active_dims is not None:
-        x = x.index_select(-1, kernel.active_dims)
-    yield from _inner_leaves(kernel, x)
-
-
-def _inner_leaves(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
-    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part is not kernel]
-    parts = [] if isinstance(kernel, FeatureKernel) else parts
-    direct = [part for part in parts if not any(part in other.modules() for other in parts if other is not part)]
-    if not direct:
-        yield kernel, x
-    for part in direct:
-        is_composed = isinstance(kernel, AdditiveKernel | ProductKernel)
-        yield from leaves(part, x) if is_composed else _inner_leaves(part, x)
 
 
 def _start_lengths(kernel: Kernel, x: Tensor) -> set[int]:

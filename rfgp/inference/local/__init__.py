@@ -1,0 +1,8 @@
+"""Local blocks: what features leave over, inside blocks of near rows and between near rows and test points."""
+
+from .noise import WhitenedNoise
+from .partition import Partition
+from .regression import LocalRegression
+from .rows import LocalRows
+
+__all__ = ["LocalRegression", "LocalRows", "Partition", "WhitenedNoise"]

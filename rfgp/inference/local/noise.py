@@ -1,0 +1,43 @@
+"""The noise of rows that were whitened block by block."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from gpytorch.likelihoods import Likelihood
+from torch import Tensor
+
+from ..noise import NoiseModel, Targets
+from ..rows import Rows
+from ..statistics import GramStatistics
+
+
+class WhitenedNoise(NoiseModel):
+    """Noise of unit variance, in which that of a likelihood and the residual of features are contained.
+
+    :param noise: the noise of the likelihood, of one output.
+    """
+
+    def __init__(self, noise: NoiseModel) -> None:
+        super().__init__(noise.targets)
+        self.noise = noise
+
+    @classmethod
+    def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
+        return None
+
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        return self.noise.rows(x, y, noise, basis, is_all)
+
+    def precisions(self, num_groups: int) -> list[Tensor | None]:
+        return [torch.ones(1, 1, dtype=torch.float64)]
+
+    def log_noise(self, statistics: GramStatistics) -> Tensor:
+        return statistics.log_noise.sum()
+
+    def smallest(self, rows: Rows) -> float:
+        return self.noise.smallest(rows)
+
+    def variances(self, rows: Rows) -> Tensor:
+        return self.noise.variances(rows)

@@ -1,0 +1,151 @@
+"""Blocks of near rows: a tree of median splits, which knows where new rows belong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+
+_SAMPLE = 1000
+"""About so many rows tell which column is the widest."""
+
+
+class _Split(NamedTuple):
+    """One split: rows whose coordinate is at most a threshold go left. A negative child -1 - b is block b."""
+
+    column: int
+    threshold: float
+    left: int
+    right: int
+
+
+class Partition:
+    """A partition of space into boxes, each with at most so many of the rows that it was made of.
+
+    Boxes are split at the median of their widest column. Columns have to be in comparable units, such as lengthscales.
+
+    :param points: (N, d).
+    :param size: the largest number of rows of a block.
+
+    >>> partition = Partition(torch.tensor([[0.0], [1.0], [5.0], [6.0]]), size=2)
+    >>> partition.blocks
+    [tensor([0, 1]), tensor([2, 3])]
+    >>> partition.place(torch.tensor([[0.4], [9.0]]))
+    tensor([0, 1])
+    """
+
+    def __init__(self, points: Tensor, size: int) -> None:
+        self.size = size
+        self._splits: list[_Split] = []
+        self.blocks: list[Tensor] = []
+        self._root = self._grow(points.detach(), torch.arange(len(points)))
+
+    def _grow(self, points: Tensor, rows: Tensor, block: int | None = None) -> int:
+        """The node of a box with these rows: a split, or a new block, or the known block where it is given."""
+        if len(rows) <= self.size:
+            if block is None:
+                self.blocks.append(rows)
+                return -len(self.blocks)
+            self.blocks[block] = rows
+            return -1 - block
+        column, threshold, is_left = _median_split(points[rows])
+        self._splits.append(_Split(column, threshold, 0, 0))
+        number = len(self._splits) - 1
+        left = self._grow(points, rows[is_left], block)
+        right = self._grow(points, rows[~is_left])
+        self._splits[number] = _Split(column, threshold, left, right)
+        return number
+
+    def place(self, points: Tensor) -> Tensor:
+        """The number of the block that each of some points (n, d) lies in, (n,)."""
+        found = torch.empty(len(points), dtype=torch.long)
+        waiting = [(self._root, torch.arange(len(points)))]
+        while waiting:
+            node, rows = waiting.pop()
+            if node < 0:
+                found[rows] = -1 - node
+                continue
+            split = self._splits[node]
+            is_left = points[rows, split.column] <= split.threshold
+            waiting += [(split.left, rows[is_left]), (split.right, rows[~is_left])]
+        return found
+
+    def extended(self, points: Tensor, num_new: int, splits: bool = True) -> tuple[Self, list[int]]:
+        """The partition with more rows, and the numbers of the blocks that changed.
+
+        :param points: all points, (N + n, d), the new ones last.
+        :param num_new: n.
+        :param splits: whether blocks that grow too large are split; the later halves are new blocks, with the numbers
+            that follow.
+        """
+        result = object.__new__(type(self))
+        result.size, result._root = self.size, self._root
+        result._splits, result.blocks = list(self._splits), list(self.blocks)
+        known = len(points) - num_new
+        places = self.place(points[known:])
+        touched = places.unique().tolist()
+        for block in touched:
+            rows = torch.cat([self.blocks[block], known + (places == block).nonzero().squeeze(-1)])
+            if not splits:
+                result.blocks[block] = rows
+                continue
+            node = result._grow(points, rows, block)
+            if node >= 0:
+                result._replace(-1 - block, node)
+        return result, touched
+
+    def _replace(self, old: int, new: int) -> None:
+        """Let the split above a node, other than those below the new one, have the new node in its place."""
+        if self._root == old:
+            self._root = new
+            return
+        for number, split in enumerate(self._splits[:new]):
+            if old in (split.left, split.right):
+                left, right = (new if child == old else child for child in (split.left, split.right))
+                self._splits[number] = split._replace(left=left, right=right)
+                return
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Tensors from which :meth:`from_state_dict` makes the partition again."""
+        columns = list(zip(*self._splits, strict=True)) or [[], [], [], []]
+        numbers = torch.empty(sum(map(len, self.blocks)), dtype=torch.long)
+        for number, rows in enumerate(self.blocks):
+            numbers[rows] = number
+        return {
+            "size": torch.tensor(self.size),
+            "root": torch.tensor(self._root),
+            "thresholds": torch.tensor(columns[1], dtype=torch.float64),
+            "splits": torch.tensor([columns[0], columns[2], columns[3]], dtype=torch.long),
+            "blocks": numbers,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
+        """The partition that a state was taken of."""
+        result = object.__new__(cls)
+        result.size, result._root = int(state["size"]), int(state["root"])
+        parts = state["splits"].tolist()
+        result._splits = list(map(_Split, parts[0], state["thresholds"].tolist(), parts[1], parts[2]))
+        order, counts = state["blocks"].argsort(stable=True), state["blocks"].bincount()
+        result.blocks = list(order.split(counts.tolist()))
+        return result
+
+
+def _median_split(points: Tensor) -> tuple[int, float, Tensor]:
+    """The column and threshold at which some points are halved, and which are at most it.
+
+    Points that are all the same are halved in their order; those that come later then go left.
+    """
+    sample = points[:: max(1, len(points) // _SAMPLE)]
+    inner, outer = sample.quantile(0.95, 0) - sample.quantile(0.05, 0), points.amax(0) - points.amin(0)
+    column = int((inner if bool(inner.any()) else outer).argmax())
+    values = points[:, column]
+    threshold = values.median()
+    if not bool((values > threshold).any()) and bool(outer[column]):
+        threshold = values[values < threshold].max()
+    if bool((values > threshold).any()):
+        return column, float(threshold), values <= threshold
+    return 0, float("inf"), torch.arange(len(points)) < len(points) // 2

@@ -1,0 +1,95 @@
+"""Predictions from features and the residual of near rows: of the block that a point lies in, or its nearest rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .residual import Conditional, ResidualProcess
+from .rows import LocalRows
+
+_SHARED, _CHUNK = 512, 64
+"""So many points share the features of the rows near them, and so many are conditioned at once, in the cache."""
+
+
+class LocalFeatures(NamedTuple):
+    r"""What predictions at N points need beside the posterior of the weights, in float64.
+
+    :param features: :math:`\phi_* - S \Phi_n`, (N, D), without the output scale.
+    :param columns: S times the columns of the near rows, (N, K).
+    :param variance: the variance of the residual given the near rows, (N,).
+    """
+
+    features: Tensor
+    columns: Tensor
+    variance: Tensor
+
+
+class LocalConditioning:
+    """The residual at any points, given that of near training rows.
+
+    :param kernel: a kernel with landmarks.
+    :param rows: the training rows.
+    :param num_neighbors: how many of the nearest rows are given; None for the block that the point lies in.
+    """
+
+    def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int | None) -> None:
+        self.residual, self.rows = ResidualProcess(kernel), rows
+        self.num_neighbors = None if num_neighbors is None else min(num_neighbors, len(rows.x))
+
+    def at(self, x: Tensor) -> LocalFeatures:
+        """What predictions need at points (N, d)."""
+        parts, order = [], []
+        for points, columns, found in self.conditionals(x):
+            variance = found.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
+            parts.append([part.flatten(0, -2) for part in (found.features, columns, variance.unsqueeze(-1))])
+            order.append(points)
+        inverse = torch.cat(order).argsort()
+        features, columns, variance = (torch.cat(every)[inverse] for every in zip(*parts, strict=True))
+        return LocalFeatures(features / self.residual.root, columns, variance.squeeze(-1))
+
+    def conditionals(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Conditional]]:
+        """The numbers of some of the points (N, d), S times the columns of the rows near them, and what follows.
+
+        Points of the same block are taken jointly where they are given its rows, and else each alone.
+        """
+        for points, given in self._near_rows(x):
+            own = self.residual.features(x[points])
+            unique, inverse = given.unique(return_inverse=True)
+            known = self.residual.features(self.rows.x[unique])
+            if self.num_neighbors is None:
+                yield points, *self._conditional(x[points], own, given, _rows_of(known, inverse))
+                continue
+            for part in torch.arange(len(points), device=x.device).split(_CHUNK):
+                chunk = x[points[part]].unsqueeze(-2), own[part].unsqueeze(-2), given[part], _rows_of(known, inverse[part])
+                yield points[part], *self._conditional(*chunk)
+
+    def _conditional(self, x: Tensor, own: Tensor, given: Tensor, known: Tensor) -> tuple[Tensor, Conditional]:
+        """S times the columns of rows, and what follows of them at points x (..., t, d)."""
+        found = self.residual.conditional(x, own, self.rows.x[given], known, self.rows.variances[given])
+        return found.weights @ self.rows.columns[given], found
+
+    def _near_rows(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The numbers of some points and of the rows near them, until all points had their turn.
+
+        Chunks of points lie in the same blocks, so that they have rows in common.
+        """
+        near = self.rows.points(x)
+        places = self.rows.partition.place(near)
+        device = x.device
+        if self.num_neighbors is None:
+            for block in places.unique().tolist():
+                points = (places == block).nonzero().squeeze(-1)
+                yield points.to(device), self.rows.partition.blocks[block].to(device)
+            return
+        for points in places.argsort(stable=True).split(_SHARED):
+            _, found = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
+            yield points.to(device), torch.from_numpy(found).reshape(len(points), -1).to(device)
+
+
+def _rows_of(values: Tensor, index: Tensor) -> Tensor:
+    """The rows (..., D) of a matrix (N, D) at an index (...)."""
+    return values.index_select(0, index.flatten()).unflatten(0, index.shape)

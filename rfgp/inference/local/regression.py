@@ -1,0 +1,142 @@
+"""Regression on landmark features and on what they leave over inside blocks of near rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.means import Mean
+from linear_operator import to_linear_operator
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from ... import _checks
+from ...distributions import ComplexNormal, MultivariateNormal
+from ...operators import Operator
+from ..covariance import WeightSpaceCovariance, plus_residual
+from ..kronecker import KroneckerPosterior
+from ..noise import NoiseModel
+from ..noise.base import residual_columns
+from ..mean_basis import basis, coefficients
+from ..posterior import WeightPosterior
+from ..products import feature_product
+from ..regression import Regression
+from .covariance import ResidualCovariance, draws_of
+from .noise import WhitenedNoise
+from .prediction import LocalConditioning, LocalFeatures
+from .rows import LocalRows
+
+_BYTES = 2**29
+"""Features of test points are kept for the covariance where they take at most so much memory."""
+_ROUNDING = 0.6
+"""The values of a draw are remembered up to this power of the rounding of their dtype."""
+
+
+class LocalRegression(Regression):
+    r"""A function :math:`f = \phi w + r + m` whose residual r is independent between blocks of near rows.
+
+    .. math:: E f_* = g_* m_w + \mu_* + S (y_n - \mu_n), \qquad
+        \mathrm{Var} f_* = g_* B^{-1} g_*^\top + R_{**} - S R_{n*}, \qquad g_* = \phi_* - S \Phi_n
+
+    with :math:`S = R_{*n} (R_{nn} + \Sigma)^{-1}`. Given the rows of the block that a point lies in, this is the
+    posterior of the model that the rows were whitened with. Given its nearest rows instead, it is continuous where
+    blocks have edges, and approximates the posterior of a residual without blocks; with as many neighbors as rows, and
+    all of them in one block, both are the exact posterior.
+
+    :param kernel: a kernel with landmarks.
+    :param mean: the mean function.
+    :param noise: the noise of the likelihood.
+    :param rows: the training rows.
+    :param num_neighbors: how many of the nearest rows predictions are given; None for the block of each point.
+
+    Source: errata, identity 7 of the last section.
+    """
+
+    def __init__(
+        self, kernel: Any, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None = None
+    ) -> None:
+        super().__init__(kernel, mean, WhitenedNoise(noise))
+        self.local, self.num_neighbors = rows, num_neighbors
+
+    def distribution(
+        self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None = None
+    ) -> MultivariateNormal | ComplexNormal:
+        factor, flat = self.factor(operator), x.reshape(-1, x.shape[-1])
+        conditioning = LocalConditioning(self.kernel, self.local, self.num_neighbors)
+        chunks = flat.split(max(1, _BYTES // (8 * factor.num_scalar)))
+        means, variances = [], []
+        for chunk in chunks:
+            near = conditioning.at(chunk)
+            means.append(self.mean_given(chunk, near, factor.scalar_weights(posterior.mean).squeeze(-1)))
+            variances.append(near.variance)
+        mean = _checks.no_overflow(torch.cat(means), x).to(x.dtype).reshape(x.shape[:-1])
+        variance = torch.cat(variances).to(x.dtype).reshape(x.shape[:-1])
+        if len(chunks) == 1:
+            kept = near.features.to(x.dtype).reshape(*x.shape[:-1], -1)
+            covariance: LinearOperator = WeightSpaceCovariance(kept, posterior, factor, _as_they_are)
+        else:
+            covariance = WeightSpaceCovariance(x.clone(), posterior, factor, lambda part: conditioning.at(part).features)
+        return MultivariateNormal(mean, self._plus_residual(covariance, x, variance, conditioning))
+
+    def mean_given(self, x: Tensor, near: LocalFeatures, weights: Tensor) -> Tensor:
+        """The function of weights (D, 1) at points (n, d) given the rows near them, (n,), in float64."""
+        columns = residual_columns(coefficients(self.mean, 1, x.device))
+        values = feature_product(near.features, weights) + near.columns @ columns
+        return (values + self._mean_in_basis(x)).squeeze(-1)
+
+    def _plus_residual(
+        self, covariance: LinearOperator, x: Tensor, variance: Tensor, conditioning: LocalConditioning
+    ) -> LinearOperator:
+        if self.num_neighbors is not None:
+            return plus_residual(covariance, variance)
+        if x.dim() == 2:
+            return covariance + ResidualCovariance(x.clone(), variance, conditioning)
+        elements = zip(x.flatten(0, -3), variance.flatten(0, -2), strict=True)
+        dense = torch.stack([ResidualCovariance(*element, conditioning).to_dense() for element in elements])
+        return covariance + to_linear_operator(dense.unflatten(0, x.shape[:-2]))
+
+    def draw(self, weights: Tensor) -> LocalDraw:
+        """The function of a draw of the weights (K, 1), with a draw of the residual."""
+        return LocalDraw(self, weights)
+
+
+class LocalDraw:
+    """A draw of a function: of its features by weights, and of its residual jointly inside every block.
+
+    It remembers where it was evaluated: what comes later agrees with what came before.
+
+    :param regression: the regression.
+    :param weights: the draw of the weights, (K, 1).
+    """
+
+    def __init__(self, regression: LocalRegression, weights: Tensor) -> None:
+        self._regression, self._rows = regression, regression.local
+        self._weights = regression.factor().scalar_weights(weights).squeeze(-1)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        """The values at x (..., N, d), (..., N)."""
+        flat = x.reshape(-1, x.shape[-1])
+        distances, nearest = self._rows.tree.query(self._rows.points(flat).numpy())
+        is_known = torch.from_numpy((distances == 0) & (nearest >= len(self._regression.local.x)))
+        values = self._rows.columns[torch.from_numpy(nearest), 0]
+        if not bool(is_known.all()):
+            values[~is_known] = self._draw(flat[~is_known])
+        return values.to(x.dtype).reshape(x.shape[:-1])
+
+    def _draw(self, x: Tensor) -> Tensor:
+        """The values at new points (N, d), which are remembered."""
+        regression, values = self._regression, x.new_empty(len(x), dtype=torch.float64)
+        conditioning = LocalConditioning(regression.kernel, self._rows, None)
+        for points, columns, found in conditioning.conditionals(x):
+            near = LocalFeatures(found.features / conditioning.residual.root, columns, found.covariance.diagonal())
+            mean = regression.mean_given(x[points], near, self._weights)
+            values[points] = mean + draws_of(found.covariance, 1).squeeze(-1)
+        known = torch.cat([values.unsqueeze(-1), basis(regression.mean, x).double()], dim=-1)
+        rounding = torch.finfo(x.dtype).eps ** _ROUNDING * regression.kernel.exact_kernel(x, diag=True).double()
+        self._rows, _ = self._rows.extended(x, known, rounding, splits=False)
+        return values
+
+
+def _as_they_are(features: Tensor) -> Tensor:
+    return features

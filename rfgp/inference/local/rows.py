@@ -1,0 +1,155 @@
+"""Rows of a table in blocks of near ones, whitened block by block for the statistics, and kept for predictions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import torch
+from scipy.spatial import KDTree
+from torch import Tensor
+
+from ...linalg import cholesky
+from ..rows import Rows
+from ..statistics import GramStatistics
+from .partition import Partition
+from .residual import ResidualProcess
+
+_TENSORS = ("x", "columns", "variances", "units")
+
+
+class LocalRows:
+    r"""Rows in blocks of near ones, between which what the features leave over is taken as independent.
+
+    .. math:: y_b = \Phi_b w + r_b + \epsilon_b, \qquad C_b C_b^\top = K_b - \Phi_b \Phi_b^\top + \Sigma_b
+
+    Each block whitens its rows with :math:`C_b^{-1}`; then they are rows of unit noise like any others, and their sums
+    are additive.
+
+    :param x: inputs, (N, d).
+    :param columns: the columns that are regressed, (N, K), in float64.
+    :param variances: the noise variances of the rows, (N,), in float64.
+    :param units: the unit of every column of the inputs, in which distances say what is near, (d,).
+    :param partition: the blocks.
+
+    Source: E. Snelson and Z. Ghahramani, Local and global sparse Gaussian process approximations, 2007; errata,
+    identity 7 of the last section.
+    """
+
+    def __init__(self, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, partition: Partition) -> None:
+        self.x, self.columns, self.variances, self.units, self.partition = x, columns, variances, units, partition
+
+    @classmethod
+    def of(
+        cls, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, size: int, known: LocalRows | None = None
+    ) -> Self:
+        """Rows in blocks of at most ``size``; the other arguments are those of the class.
+
+        :param known: where it has the same inputs, and gradients run, its blocks stay: an evidence that is maximized
+            has no jumps where rows change their blocks.
+        """
+        if known is not None and torch.is_grad_enabled() and torch.equal(known.x, x):
+            return cls(x, columns, variances, known.units, known.partition)
+        return cls(x, columns, variances, units, Partition(_points(x, units), size))
+
+    def points(self, x: Tensor) -> Tensor:
+        """Inputs (n, d) in the units of the rows, in float64 on the CPU."""
+        return _points(x, self.units)
+
+    @functools.cached_property
+    def tree(self) -> KDTree:
+        """A tree that finds the nearest rows."""
+        return KDTree(self.points(self.x).numpy())
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What the sums depend on beside the kernel."""
+        return [self.x, self.columns, self.variances]
+
+    def statistics(
+        self, kernel: Any, product_dtype: torch.dtype, shift: Tensor, blocks: Iterable[int] | None = None
+    ) -> GramStatistics:
+        """The sums over whitened rows.
+
+        :param kernel: a kernel with landmarks.
+        :param product_dtype: the dtype of products.
+        :param shift: what is subtracted from the columns, (K,).
+        :param blocks: the numbers of the blocks; default: all.
+        """
+        chosen = range(len(self.partition.blocks)) if blocks is None else blocks
+        total = GramStatistics(kernel.num_scalar_features, len(shift), device=self.x.device, shift=shift)
+        for block in chosen:
+            total.add(*self.whitened(kernel, shift, block), product_dtype)
+        return total
+
+    def whitened(self, kernel: Any, shift: Tensor, block: int) -> tuple[Tensor, Rows]:
+        """The features and the rows of one block, whitened.
+
+        :param kernel: a kernel with landmarks.
+        :param shift: what is subtracted from the columns, (K,).
+        :param block: the number of the block.
+        """
+        rows = self.partition.blocks[block].to(self.x.device)
+        x, residual = self.x[rows], ResidualProcess(kernel)
+        scalar = kernel.scalar_features(x).double()
+        covariance = residual.covariance(x, residual.root * scalar) + torch.diag(self.variances[rows])
+        factor = cholesky(covariance)
+        columns = Rows(self.columns[rows]).lifted(shift)
+        white = torch.linalg.solve_triangular(factor, torch.cat([scalar, columns], dim=-1), upper=False)
+        features, targets = white.split([scalar.shape[-1], columns.shape[-1]], dim=-1)
+        return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), is_lifted=True)
+
+    def extended(
+        self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True
+    ) -> tuple[Self, list[int]]:
+        """These rows and more, and the numbers of the blocks that changed; see :meth:`Partition.extended`."""
+        parts = zip(self.tensors, (x, columns, variances), strict=True)
+        every = [torch.cat([old, new.to(old)]) for old, new in parts]
+        partition, touched = self.partition.extended(self.points(every[0]), len(x), splits)
+        return type(self)(*every, self.units, partition), touched
+
+    def updated(
+        self, kernel: Any, statistics: GramStatistics, product_dtype: torch.dtype, added: tuple[Tensor, Tensor, Tensor]
+    ) -> tuple[GramStatistics, Self]:
+        """The sums with more rows, and all rows; only the blocks that the new ones fall into are computed again.
+
+        :param kernel: a kernel with landmarks.
+        :param statistics: the sums over these rows.
+        :param product_dtype: the dtype of products.
+        :param added: inputs, columns and noise variances of the new rows.
+        """
+        known, shift = len(self.partition.blocks), statistics.shift
+        extended, touched = self.extended(*added)
+        if 2 * len(touched) > known:
+            return extended.statistics(kernel, product_dtype, shift), extended
+        before = self.statistics(kernel, product_dtype, shift, touched)
+        changed = [*touched, *range(known, len(extended.partition.blocks))]
+        after = extended.statistics(kernel, product_dtype, shift, changed)
+        return statistics.subtract(before).merge(after), extended
+
+    def detached(self) -> Self:
+        """The same rows without gradients."""
+        return type(self)(*[t.detach() for t in self.tensors], self.units, self.partition)
+
+    def to(self, device: torch.device) -> Self:
+        """The same rows on a device."""
+        return type(self)(*[t.to(device) for t in self.tensors], self.units.to(device), self.partition)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Tensors by name, from which :meth:`from_state_dict` makes the rows again."""
+        own = {name: getattr(self, name).detach().clone() for name in _TENSORS}
+        return own | {f"partition.{name}": value for name, value in self.partition.state_dict().items()}
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
+        """Rows from :meth:`state_dict`.
+
+        :param state: the tensors by name.
+        """
+        parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
+        return cls(*[state[name].clone() for name in _TENSORS], Partition.from_state_dict(parts))
+
+
+def _points(x: Tensor, units: Tensor) -> Tensor:
+    return (x.detach().double() / units).cpu()
