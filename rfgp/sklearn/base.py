@@ -23,7 +23,7 @@ from .. import _checks
 from ..approximation import approximate
 from ..models import WeightSpaceGP
 from ..training import fit
-from .plan import Plan, default_plan, measured_speed, timed_plan
+from .plan import DEFAULT_BLOCK_SIZE, Plan, default_plan, measured_speed, timed_plan
 
 
 class RandomFeatureGP(BaseEstimator):
@@ -35,6 +35,8 @@ class RandomFeatureGP(BaseEstimator):
         *,
         num_features: int | str = "auto",
         method: str = "auto",
+        block_size: int | str | None = "auto",
+        num_neighbors: int | None = 64,
         time_limit: float | None = None,
         max_evaluations: int = 200,
         random_state: Any = None,
@@ -42,6 +44,8 @@ class RandomFeatureGP(BaseEstimator):
         self.kernel = kernel
         self.num_features = num_features
         self.method = method
+        self.block_size = block_size
+        self.num_neighbors = num_neighbors
         self.time_limit = time_limit
         self.max_evaluations = max_evaluations
         self.random_state = random_state
@@ -72,8 +76,15 @@ class RandomFeatureGP(BaseEstimator):
             return self.method
         return "linear" if isinstance(self.kernel, str) and self.kernel == "linear" else "landmarks"
 
-    def _plan(self, exact: Kernel, x: Tensor, began: float) -> Plan:
-        """The size of the model: what is given, and the rest by the number of rows or the time limit."""
+    def _plan(self, exact: Kernel, x: Tensor, began: float, has_blocks: bool) -> Plan:
+        """The size of the model: what is given, and the rest by the number of rows or the time limit.
+
+        :param exact: the exact kernel.
+        :param x: all inputs.
+        :param began: when the fit began.
+        :param has_blocks: whether the likelihood allows for blocks.
+        """
+        is_landmarks = self._method == "landmarks"
         if self.time_limit is None:
             chosen = default_plan(len(x))
         else:
@@ -82,9 +93,14 @@ class RandomFeatureGP(BaseEstimator):
             chosen = timed_plan(len(x), limit - (time.perf_counter() - began), speed)
         if self.num_features != "auto":
             chosen = chosen._replace(num_features=_checks.positive_integer("num_features", self.num_features))
-        if self._method == "landmarks":
+            chosen = chosen._replace(block_size=DEFAULT_BLOCK_SIZE if chosen.num_features < len(x) else None)
+        if self.block_size != "auto":
+            chosen = chosen._replace(block_size=self.block_size)
+        elif not (has_blocks and is_landmarks):
+            chosen = chosen._replace(block_size=None)
+        if is_landmarks:
             return chosen._replace(num_features=min(chosen.num_features, len(x)))
-        return chosen._replace(num_features=chosen.num_features + chosen.num_features % 2, block_size=None)
+        return chosen._replace(num_features=chosen.num_features + chosen.num_features % 2)
 
     def _model(
         self, exact: Kernel, likelihood: Likelihood, mean: Mean, x: Tensor, plan: Plan, seed: int
@@ -92,7 +108,8 @@ class RandomFeatureGP(BaseEstimator):
         """The model before it has seen targets."""
         with _quiet():
             kernel = approximate(exact, plan.num_features, method=self._method, train_inputs=x, seed=seed)
-        return WeightSpaceGP(kernel, likelihood.double(), mean.double())
+        sizes = {"block_size": plan.block_size, "num_neighbors": self.num_neighbors}
+        return WeightSpaceGP(kernel, likelihood.double(), mean.double(), **sizes)
 
     def _train(self, model: WeightSpaceGP, x: Tensor, y: Tensor, plan: Plan) -> None:
         """Find the parameters and fit."""

@@ -114,7 +114,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._standardized(inputs)
         exact = scaled_kernel(self.kernel, x.shape[-1])
         likelihood = DirichletClassificationLikelihood(num_classes=len(known), dtype=torch.float64)
-        plan = self._plan(exact, x, began)
+        plan = self._plan(exact, x, began, has_blocks=False)
         model = self._model(exact, likelihood, ConstantMean(batch_shape=torch.Size([len(known)])), x, plan, seed)
         train, held_out = _split(codes, seed)
         self._train(model, x[train], codes[train], plan)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 NUM_EXACT_ROWS = 1000
 """Up to so many rows every row is a landmark, and the model is the exact one."""
+DEFAULT_BLOCK_SIZE = 256
 _FIT_SHARE = 0.4
 """The part of a time limit that the wide model may take; parameters are found in the rest."""
 _SMALLEST_TUNING_SHARE = 0.2
@@ -99,7 +100,7 @@ def default_plan(num_rows: int) -> Plan:
     """
     if num_rows <= NUM_EXACT_ROWS:
         return Plan(num_rows, None, None)
-    return Plan(min(num_rows, 1024 if num_rows <= 10_000 else 512), 256, None)
+    return Plan(min(num_rows, 1024 if num_rows <= 10_000 else 512), DEFAULT_BLOCK_SIZE, None)
 
 
 def timed_plan(num_rows: int, seconds: float, speed: Speed) -> Plan:

@@ -79,7 +79,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             exact = multitask_kernel(self.kernel, num_columns, num_outputs, generator)
             likelihood = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
             mean = MultitaskMean(ConstantMean(), num_outputs)
-        plan = self._plan(exact, x, began)
+        plan = self._plan(exact, x, began, has_blocks=num_outputs == 1)
         model = self._model(exact, likelihood, mean, x, plan, generator.initial_seed())
         self._train(model, x, z, plan)
         return self
