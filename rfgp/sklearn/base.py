@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +22,24 @@ from .. import _checks
 from ..approximation import approximate
 from ..models import WeightSpaceGP
 from ..training import fit
-from .plan import DEFAULT_BLOCK_SIZE, Plan, default_plan, measured_speed, timed_plan
+from .plan import DEFAULT_BLOCK_SIZE, Plan, default_plan, timed_plan
+
+
+class Parts(NamedTuple):
+    """What a model is made of.
+
+    :param kernel: the exact kernel.
+    :param likelihood: the likelihood.
+    :param mean: the mean function.
+    :param seed: the seed of the features.
+    :param can_have_blocks: whether there may be local blocks: for one target with Gaussian noise.
+    """
+
+    kernel: Kernel
+    likelihood: Likelihood
+    mean: Mean
+    seed: int
+    can_have_blocks: bool
 
 
 class RandomFeatureGP(BaseEstimator):
@@ -76,46 +92,53 @@ class RandomFeatureGP(BaseEstimator):
             return self.method
         return "linear" if isinstance(self.kernel, str) and self.kernel == "linear" else "landmarks"
 
-    def _plan(self, exact: Kernel, x: Tensor, began: float, has_blocks: bool) -> Plan:
-        """The size of the model: what is given, and the rest by the number of rows or the time limit.
+    def _train(self, parts: Parts, x: Tensor, y: Tensor, began: float) -> None:
+        """Choose the size of the model, find its parameters, and fit it.
 
-        :param exact: the exact kernel.
-        :param x: all inputs.
+        :param parts: what the model is made of.
+        :param x: standardized inputs, (N, d).
+        :param y: targets or labels as the model takes them.
         :param began: when the fit began.
-        :param has_blocks: whether the likelihood allows for blocks.
         """
-        is_landmarks = self._method == "landmarks"
-        if self.time_limit is None:
-            chosen = default_plan(len(x))
-        else:
-            limit = _checks.positive("time_limit", self.time_limit, "choose a number of seconds")
-            speed = measured_speed(exact, x)
-            chosen = timed_plan(len(x), limit - (time.perf_counter() - began), speed)
-        if self.num_features != "auto":
-            chosen = chosen._replace(num_features=_checks.positive_integer("num_features", self.num_features))
-            chosen = chosen._replace(block_size=DEFAULT_BLOCK_SIZE if chosen.num_features < len(x) else None)
-        if self.block_size != "auto":
-            chosen = chosen._replace(block_size=self.block_size)
-        elif not (has_blocks and is_landmarks):
-            chosen = chosen._replace(block_size=None)
-        if is_landmarks:
-            return chosen._replace(num_features=min(chosen.num_features, len(x)))
-        return chosen._replace(num_features=chosen.num_features + chosen.num_features % 2)
 
-    def _model(
-        self, exact: Kernel, likelihood: Likelihood, mean: Mean, x: Tensor, plan: Plan, seed: int
-    ) -> WeightSpaceGP:
-        """The model before it has seen targets."""
-        with _quiet():
-            kernel = approximate(exact, plan.num_features, method=self._method, train_inputs=x, seed=seed)
-        sizes = {"block_size": plan.block_size, "num_neighbors": self.num_neighbors}
-        return WeightSpaceGP(kernel, likelihood.double(), mean.double(), **sizes)
+        def complete(proposed: Plan) -> Plan:
+            return self._completed(proposed, len(x), parts.can_have_blocks)
 
-    def _train(self, model: WeightSpaceGP, x: Tensor, y: Tensor, plan: Plan) -> None:
-        """Find the parameters and fit."""
+        def make(chosen: Plan) -> WeightSpaceGP:
+            kernel = approximate(
+                parts.kernel, chosen.num_features, method=self._method, train_inputs=x, seed=parts.seed
+            )
+            return WeightSpaceGP(
+                kernel, parts.likelihood, parts.mean, block_size=chosen.block_size, num_neighbors=self.num_neighbors
+            )
+
         with _quiet():
+            if self.time_limit is None:
+                plan = complete(default_plan(len(x)))
+            else:
+                limit = _checks.positive("time_limit", self.time_limit, "choose a number of seconds")
+                plan = timed_plan(complete, make, x, y, began + limit)
+            model = make(plan)
             self.fit_summary_ = fit(model, x, y, max_evaluations=self.max_evaluations, progress=False)
         self.model_ = model
+
+    def _completed(self, proposed: Plan, num_rows: int, can_have_blocks: bool) -> Plan:
+        """A plan with what the user has set, and without what the model cannot have."""
+        num_features, block_size = proposed.num_features, proposed.block_size
+        if self.num_features != "auto":
+            num_features = _checks.positive_integer("num_features", self.num_features)
+            block_size = DEFAULT_BLOCK_SIZE if block_size is None else block_size
+        is_landmarks = self._method == "landmarks"
+        num_features = min(num_features, num_rows) if is_landmarks else num_features + num_features % 2
+        if not (is_landmarks and can_have_blocks and num_features < num_rows):
+            block_size = None
+        if self.block_size is None or isinstance(self.block_size, int):
+            block_size = self.block_size
+        elif self.block_size != "auto":
+            raise ValueError(
+                f'expected "auto", None or a number of rows for block_size, got {self.block_size!r}; choose one'
+            )
+        return Plan(num_features, block_size)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..likelihoods import DirichletClassificationLikelihood
 from .arrays import Floats, drawn_seed
-from .base import RandomFeatureGP
+from .base import Parts, RandomFeatureGP
 from .kernels import scaled_kernel
 
 _HELD_OUT = 0.1
@@ -114,14 +114,14 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._standardized(inputs)
         exact = scaled_kernel(self.kernel, x.shape[-1])
         likelihood = DirichletClassificationLikelihood(num_classes=len(known), dtype=torch.float64)
-        plan = self._plan(exact, x, began, has_blocks=False)
-        model = self._model(exact, likelihood, ConstantMean(batch_shape=torch.Size([len(known)])), x, plan, seed)
+        mean = ConstantMean(batch_shape=torch.Size([len(known)])).double()
         train, held_out = _split(codes, seed)
-        self._train(model, x[train], codes[train], plan)
+        parts = Parts(exact, likelihood, mean, seed, can_have_blocks=False)
+        self._train(parts, x[train], codes[train], began)
         if len(held_out):
             with torch.no_grad():
-                likelihood.select_alpha_epsilon(model, x[held_out], codes[held_out], num_samples=_NUM_DRAWS)
-                model.update(x[held_out], codes[held_out])
+                likelihood.select_alpha_epsilon(self.model_, x[held_out], codes[held_out], num_samples=_NUM_DRAWS)
+                self.model_.update(x[held_out], codes[held_out])
         return self
 
     def _rows(self, X: ArrayLike, y: ArrayLike, is_first: bool) -> tuple[Floats, NDArray[Any]]:

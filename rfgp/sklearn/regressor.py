@@ -19,7 +19,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 from torch import Tensor
 
 from .arrays import Floats, drawn_seed
-from .base import RandomFeatureGP
+from .base import Parts, RandomFeatureGP
 from .kernels import multitask_kernel, scaled_kernel
 
 _SMALLEST_NOISE = 1e-6
@@ -37,10 +37,16 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
         GPyTorch kernel of standardized inputs, which is copied: what it holds is where training starts.
-    :param num_features: the number of features.
-    :param method: a method of :func:`rfgp.approximate`.
-    :param time_limit: seconds in which ``fit`` is to end, about: they decide the number of features and how long
-        parameters are searched for, by what small probes take on this machine; default: no limit.
+    :param num_features: the number of features; "auto" takes every row as a landmark of up to 1,000, which is the exact
+        model, 1,024 of up to 10,000 rows, and else 512, or what the time limit allows. Landmarks are never more than
+        rows.
+    :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
+    :param block_size: how many near rows share what the features leave over, which is what makes predictions sharp;
+        None for none. "auto" takes 256, or what the time limit allows, for landmarks of one target that are fewer than
+        the rows.
+    :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses.
+    :param time_limit: seconds in which ``fit`` is to end, about. They choose the number of features and the size of the
+        blocks, by small fits at the start, and the rest of the time finds parameters; default: no limit.
     :param max_evaluations: the largest number of evaluations of the likelihood.
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
     :raises ValueError: at ``fit``, for bad parameters or data.
@@ -71,17 +77,17 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         self.y_scaler_ = StandardScaler().fit(targets)
         z = self._scaled_targets(targets)
         num_columns, num_outputs = x.shape[-1], targets.shape[1]
-        constraint = GreaterThan(_SMALLEST_NOISE)
+        seed, constraint = generator.initial_seed(), GreaterThan(_SMALLEST_NOISE)
         if num_outputs == 1:
             exact = scaled_kernel(self.kernel, num_columns)
-            likelihood, mean = GaussianLikelihood(noise_constraint=constraint), ConstantMean()
+            likelihood = GaussianLikelihood(noise_constraint=constraint).double()
+            parts = Parts(exact, likelihood, ConstantMean().double(), seed, can_have_blocks=True)
         else:
             exact = multitask_kernel(self.kernel, num_columns, num_outputs, generator)
             likelihood = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
             mean = MultitaskMean(ConstantMean(), num_outputs)
-        plan = self._plan(exact, x, began, has_blocks=num_outputs == 1)
-        model = self._model(exact, likelihood, mean, x, plan, generator.initial_seed())
-        self._train(model, x, z, plan)
+            parts = Parts(exact, likelihood.double(), mean.double(), seed, can_have_blocks=False)
+        self._train(parts, x, z, began)
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:

@@ -164,6 +164,35 @@ def test_missing_targets_are_filled_in_from_the_others():
         regressor().fit(x, missing[:, 1])
 
 
+def test_blocks_of_near_rows_are_those_of_the_model():
+    x, y = regression(300)
+    sharp = regressor(num_features=20, block_size=50, num_neighbors=30).fit(x[:200], y[:200])
+    assert sharp.model_.block_size == 50 and sharp.model_.num_neighbors == 30
+    blunt = regressor(num_features=20, block_size=None).fit(x[:200], y[:200])
+    assert blunt.model_.block_size is None
+    assert sharp.score(x[200:], y[200:]) > blunt.score(x[200:], y[200:])
+    again = copy.deepcopy(sharp).partial_fit(x[200:250], y[200:250])
+    assert again.score(x[250:], y[250:]) != sharp.score(x[250:], y[250:])
+
+
+def test_sizes_by_default():
+    x, y = regression(1100)
+    small, large = regressor(num_features="auto", max_evaluations=1), regressor(max_evaluations=1)
+    assert small.fit(x[:90], y[:90]).model_.covar_module.num_scalar_features == 90
+    assert small.model_.block_size is None
+    assert large.fit(x, y).model_.covar_module.num_scalar_features == 64
+    assert large.model_.block_size == 256
+
+
+def test_more_time_makes_wider_models():
+    x, y = regression(3000)
+    short = regressor(num_features="auto", max_evaluations=1, time_limit=0.01).fit(x, y)
+    long = regressor(num_features="auto", max_evaluations=1, time_limit=600.0)
+    plan = long.fit(x[:1200], y[:1200]).model_
+    assert short.model_.covar_module.num_scalar_features == 128 and short.model_.block_size == 128
+    assert plan.covar_module.num_scalar_features > 128
+
+
 def test_a_column_of_targets_comes_back_as_a_column():
     x, y = regression(60)
     flat, column = regressor().fit(x, y), regressor().fit(x, y[:, None])
@@ -295,6 +324,9 @@ def test_features_are_those_of_the_kernel():
         ({"num_features": 0}, "num_features"),
         ({"num_features": "many"}, "num_features"),
         ({"time_limit": -1.0}, "time_limit"),
+        ({"block_size": "large"}, "block_size"),
+        ({"block_size": 0}, "block_size"),
+        ({"num_neighbors": 0, "block_size": 10}, "num_neighbors"),
         ({"method": "no_such"}, "method"),
     ],
 )
