@@ -53,6 +53,7 @@ class RandomFeatureGP(BaseEstimator):
         method: str = "auto",
         block_size: int | str | None = "auto",
         num_neighbors: int | None = 64,
+        strategy: str = "auto",
         time_limit: float | None = None,
         max_evaluations: int = 200,
         random_state: Any = None,
@@ -62,6 +63,7 @@ class RandomFeatureGP(BaseEstimator):
         self.method = method
         self.block_size = block_size
         self.num_neighbors = num_neighbors
+        self.strategy = strategy
         self.time_limit = time_limit
         self.max_evaluations = max_evaluations
         self.random_state = random_state
@@ -117,9 +119,17 @@ class RandomFeatureGP(BaseEstimator):
                 plan = complete(default_plan(len(x)))
             else:
                 limit = _checks.positive("time_limit", self.time_limit, "choose a number of seconds")
-                plan = timed_plan(complete, make, x, y, began + limit)
+                plan = timed_plan(complete, make, x, y, began, limit)
             model = make(plan)
-            self.fit_summary_ = fit(model, x, y, max_evaluations=self.max_evaluations, progress=False)
+            self.fit_summary_ = fit(
+                model,
+                x,
+                y,
+                strategy=self.strategy,
+                time_limit=plan.tuning_seconds,
+                max_evaluations=self.max_evaluations,
+                progress=False,
+            )
         self.model_ = model
 
     def _completed(self, proposed: Plan, num_rows: int, can_have_blocks: bool) -> Plan:

@@ -47,7 +47,12 @@ def default_plan(num_rows: int) -> Plan:
 
 
 def timed_plan(
-    complete: Callable[[Plan], Plan], make: Callable[[Plan], WeightSpaceGP], x: Tensor, y: Tensor, deadline: float
+    complete: Callable[[Plan], Plan],
+    make: Callable[[Plan], WeightSpaceGP],
+    x: Tensor,
+    y: Tensor,
+    began: float,
+    time_limit: float,
 ) -> Plan:
     """The widest model whose fit takes a given share of a time limit, and what is left to find its parameters.
 
@@ -58,19 +63,19 @@ def timed_plan(
     :param make: makes a model.
     :param x: inputs, (N, d).
     :param y: targets or labels.
-    :param deadline: when the fit is to end, on ``time.perf_counter``.
+    :param began: when the fit began, on ``time.perf_counter``.
+    :param time_limit: the seconds after which it is to end.
     """
-    seconds = deadline - time.perf_counter()
     plans = list(dict.fromkeys(complete(Plan(*size)) for size in _SIZES))
     make(plans[0]).fit(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes
     chosen, cost = plans[0], 0.0
     for plan in plans:
         found = _fit_seconds(make(plan), x, y)
-        if plan is not plans[0] and found > _FIT_SHARE * seconds:
+        if plan is not plans[0] and found > _FIT_SHARE * time_limit:
             break
         chosen, cost = plan, found
-    left = deadline - time.perf_counter() - cost
-    return chosen._replace(tuning_seconds=max(left, _SMALLEST_TUNING_SHARE * seconds))
+    left = began + time_limit - time.perf_counter() - cost
+    return chosen._replace(tuning_seconds=max(left, _SMALLEST_TUNING_SHARE * time_limit))
 
 
 @torch.no_grad()
