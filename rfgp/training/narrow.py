@@ -19,13 +19,12 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from .._gpytorch import class_regressions
-from ..linalg import cholesky
 from ..models import WeightSpaceGP
 from .moments import Moments
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .stationary import GaussianLogDensity, covariance
 
-_CHUNK = 2**17
+_CHUNK = 2**18
 """Entries of the matrices that are held at a time: they stay in the cache of a processor."""
 _TRIAL_ROWS, _TRIAL_SIZE = 2500, 500
 _SHARE_OF_ERROR = 0.1
@@ -67,16 +66,16 @@ class ExactForm:
             marginal = self.model.likelihood(prior)
             residual = (self.targets[rows] - marginal.mean).flatten(-2)
             matrix = marginal.covariance_matrix
-            return _log_density(matrix, residual)
+            return _log_density(matrix, residual.new_zeros(1), residual)
         is_batched = bool(kernel.batch_shape)
         matrix = covariance(kernel, x.unsqueeze(-3) if is_batched else x)
         mean = _mean(self.model.mean_module, x)
         if self.is_plain:
-            return _log_density(_with_diagonal(matrix, self.noise_variances(rows)), self.targets[rows] - mean)
+            return _log_density(matrix, self.noise_variances(rows), self.targets[rows] - mean)
         targets, variances = self.targets[:, rows].transpose(0, 1), self.noise_variances(rows)
         every = (matrix if is_batched else matrix.unsqueeze(1)).expand(*targets.shape, targets.shape[-1])
         residual = targets - (mean if mean.dim() == targets.dim() else mean.unsqueeze(1))
-        return _log_density(_with_diagonal(every, variances), residual)
+        return _log_density(every, variances, residual)
 
     def noise_variances(self, rows: Tensor) -> Tensor:
         """The noise variances of rows (..., n): of a shape that expands to these, or (B, C, n) for classes."""
@@ -207,13 +206,8 @@ def _with_gradient(value: Tensor, slopes: list[Tensor], parameters: list[Any]) -
     return value
 
 
-def _with_diagonal(matrix: Tensor, variances: Tensor) -> Tensor:
-    return matrix.diagonal_scatter(matrix.diagonal(dim1=-2, dim2=-1) + variances, dim1=-2, dim2=-1)
-
-
-def _log_density(matrix: Tensor, residual: Tensor) -> Tensor:
-    factor = cholesky(matrix.detach())
-    value: Tensor = GaussianLogDensity.apply(matrix, residual.double(), factor)
+def _log_density(matrix: Tensor, variances: Tensor, residual: Tensor) -> Tensor:
+    value: Tensor = GaussianLogDensity.apply(matrix, variances, residual.double())
     return value
 
 

@@ -4,64 +4,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
-from ..linalg import accurate_dtype
+from ..linalg import accurate_dtype, cholesky
 
 
-class Profile(NamedTuple):
-    r"""A kernel as a function of squared scaled distances, :math:`k = f(\sum_k \tau_k^2 / \ell_k^2)`.
-
-    :param kernel: f.
-    :param slope: -2 f', by which :math:`\partial k / \partial \log \ell_k` is the slope times
-        :math:`\tau_k^2 / \ell_k^2`.
-    """
-
-    kernel: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]
+Profile = Callable[[Tensor], tuple[Tensor, Tensor]]
+r"""A kernel as a function of squared scaled distances, :math:`f(\sum_k \tau_k^2 / \ell_k^2)`, and its slope -2 f', by
+which :math:`\partial k / \partial \log \ell_k` is the slope times :math:`\tau_k^2 / \ell_k^2`."""
 
 
-def _decay(order: float) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    def decay(squared: Tensor) -> tuple[Tensor, Tensor]:
-        distance = (2.0 * order * squared).sqrt_()
-        return distance, torch.exp(-distance)
-
-    return decay
+def _gaussian(squared: Tensor) -> tuple[Tensor, Tensor]:
+    value = torch.exp(-0.5 * squared)
+    return value, value
 
 
-def _half(squared: Tensor) -> Tensor:
+def _one_half(squared: Tensor) -> tuple[Tensor, Tensor]:
     distance = squared.sqrt()
-    return torch.where(distance > 0, torch.exp(-distance) / distance, torch.zeros_like(distance))
+    value = torch.exp(-distance)
+    return value, (value / distance).masked_fill_(distance == 0, 0.0)
 
 
-def _three_halves(squared: Tensor) -> Tensor:
-    distance, decay = _decay(1.5)(squared)
-    return distance.add_(1.0).mul_(decay)
+def _three_halves(squared: Tensor) -> tuple[Tensor, Tensor]:
+    distance = (3.0 * squared).sqrt_()
+    decay = torch.exp(-distance)
+    return distance.add_(1.0).mul_(decay), decay.mul_(3.0)
 
 
-def _five_halves(squared: Tensor) -> Tensor:
-    distance, decay = _decay(2.5)(squared)
-    return (1.0 + distance).addcmul_(distance, distance, value=1.0 / 3.0).mul_(decay)
+def _five_halves(squared: Tensor) -> tuple[Tensor, Tensor]:
+    distance = (5.0 * squared).sqrt_()
+    decay = torch.exp(-distance)
+    slope = (1.0 + distance).mul_(decay)
+    return torch.addcmul(slope, squared, decay, value=5.0 / 3.0), slope.mul_(5.0 / 3.0)
 
 
-def _slope_of_five_halves(squared: Tensor) -> Tensor:
-    distance, decay = _decay(2.5)(squared)
-    return distance.add_(1.0).mul_(decay).mul_(5.0 / 3.0)
-
-
-def _gaussian(squared: Tensor) -> Tensor:
-    return torch.exp(-0.5 * squared)
-
-
-_MATERN = {
-    0.5: Profile(lambda squared: _decay(0.5)(squared)[1], _half),
-    1.5: Profile(_three_halves, lambda squared: _decay(1.5)(squared)[1].mul_(3.0)),
-    2.5: Profile(_five_halves, _slope_of_five_halves),
-}
+_MATERN: dict[float, Profile] = {0.5: _one_half, 1.5: _three_halves, 2.5: _five_halves}
 
 
 def covariance(kernel: Kernel, x: Tensor) -> Tensor:
@@ -74,7 +55,7 @@ def covariance(kernel: Kernel, x: Tensor) -> Tensor:
     :param x: (..., n, d).
     :returns: (..., n T, n T).
     """
-    if type(kernel) is ScaleKernel and not kernel.batch_shape and _profile(kernel.base_kernel) is not None:
+    if type(kernel) is ScaleKernel and not kernel.batch_shape:
         return kernel.outputscale.double() * covariance(kernel.base_kernel, x)
     profile = _profile(kernel)
     if profile is None or x.requires_grad:
@@ -90,7 +71,7 @@ def _profile(kernel: Kernel) -> Profile | None:
     if kernel.batch_shape:
         return None
     if type(kernel) is RBFKernel:
-        return Profile(_gaussian, _gaussian)
+        return _gaussian
     return _MATERN[kernel.nu] if type(kernel) is MaternKernel else None
 
 
@@ -114,14 +95,14 @@ class _Stationary(torch.autograd.Function):
         ).reshape(*x.shape[:-1], x.shape[-2])
         squared.add_(squares.unsqueeze(-1)).clamp_(min=0.0)
         squared.diagonal(dim1=-2, dim2=-1).zero_()
-        ctx.profile = profile
-        ctx.save_for_backward(scaled, squared, lengthscale)
-        return profile.kernel(squared)
+        value, slope = profile(squared)
+        ctx.save_for_backward(scaled, slope, lengthscale)
+        return value
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None]:
-        scaled, squared, lengthscale = ctx.saved_tensors
-        weights = gradients[0] * ctx.profile.slope(squared)
+        scaled, slope, lengthscale = ctx.saved_tensors
+        weights = gradients[0] * slope
         by_row = weights.sum(-1, keepdim=True) * scaled - weights @ scaled
         by_column = (2.0 * scaled * by_row).reshape(-1, scaled.shape[-1]).sum(0)
         shaped = by_column if lengthscale.shape[-1] > 1 else by_column.sum().reshape(1)
@@ -129,25 +110,32 @@ class _Stationary(torch.autograd.Function):
 
 
 class GaussianLogDensity(torch.autograd.Function):
-    r"""The sum of log densities of residuals r (..., n) under N(0, K), K (..., n, n), with its gradient in closed form.
+    r"""The sum of log densities of residuals r (..., n) under N(0, A), with its gradient in closed form.
 
-    .. math:: -\tfrac12 \big(r^\top K^{-1} r + \log|K| + n \log 2 \pi\big), \qquad
-        \frac{\partial}{\partial K} = \tfrac12 (\alpha \alpha^\top - K^{-1}), \quad \alpha = K^{-1} r
+    .. math:: -\tfrac12 \big(r^\top A^{-1} r + \log|A| + n \log 2 \pi\big), \qquad
+        \frac{\partial}{\partial A} = \tfrac12 (\alpha \alpha^\top - A^{-1}), \quad \alpha = A^{-1} r
+
+    for A = K + diag(s), K (..., n, n) and s of a shape that expands to (..., n).
 
     Source: Rasmussen and Williams (2006), Eq. 5.8 and 5.9.
     """
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, residual: Tensor, factor: Tensor) -> Tensor:
+    def forward(ctx: Any, matrix: Tensor, variances: Tensor, residual: Tensor) -> Tensor:
+        total = matrix.clone(memory_format=torch.contiguous_format)
+        total.diagonal(dim1=-2, dim2=-1).add_(variances)
+        factor = cholesky(total)
         alpha = torch.cholesky_solve(residual.unsqueeze(-1), factor)
         ctx.save_for_backward(alpha, factor)
+        ctx.shape = variances.shape
         log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum()
         quadratic = (residual.unsqueeze(-1) * alpha).sum()
         return -0.5 * (quadratic + log_det + residual.numel() * math.log(2.0 * math.pi))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         alpha, factor = ctx.saved_tensors
-        inverse = torch.cholesky_inverse(factor)
-        half = 0.5 * gradients[0]
-        return (alpha @ alpha.mT).sub_(inverse).mul_(half), -gradients[0] * alpha.squeeze(-1), None
+        slope = (alpha * (0.5 * gradients[0])) @ alpha.mT
+        slope.sub_(torch.cholesky_inverse(factor), alpha=0.5 * float(gradients[0]))
+        by_row = slope.diagonal(dim1=-2, dim2=-1).sum_to_size(ctx.shape)
+        return slope, by_row, -gradients[0] * alpha.squeeze(-1)
