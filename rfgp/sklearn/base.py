@@ -22,7 +22,7 @@ from .. import _checks
 from ..approximation import approximate
 from ..models import WeightSpaceGP
 from ..training import fit
-from .plan import DEFAULT_BLOCK_SIZE, Plan, default_plan, timed_plan
+from .plan import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, Plan, default_plan, timed_plan
 
 
 class Parts(NamedTuple):
@@ -125,12 +125,20 @@ class RandomFeatureGP(BaseEstimator):
                 model,
                 x,
                 y,
-                strategy=self.strategy,
+                strategy=self._strategy(model, y),
                 time_limit=plan.tuning_seconds,
                 max_evaluations=self.max_evaluations,
                 progress=False,
             )
         self.model_ = model
+
+    def _strategy(self, model: WeightSpaceGP, y: Tensor) -> str:
+        """From what parameters are found, where that is left open: little data where it tells as much."""
+        if self.strategy != "auto":
+            return self.strategy
+        if model.block_size is not None:
+            return "blocks"
+        return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"
 
     def _completed(self, proposed: Plan, num_rows: int, can_have_blocks: bool) -> Plan:
         """A plan with what the user has set, and without what the model cannot have."""

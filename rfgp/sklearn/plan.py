@@ -17,8 +17,8 @@ DEFAULT_BLOCK_SIZE = 256
 _MANY_ROWS = 10_000
 _SIZES = ((128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512), (4096, 512))
 """Numbers of features and of rows in a block, in the order of their costs."""
-_FIT_SHARE = 0.15
-"""The part of a time limit that one fit of the wide model may take: the search for parameters makes several."""
+_FIT_SHARE = 0.35
+"""The part of a time limit that the fit of the wide model may take."""
 _SMALLEST_TUNING_SHARE = 0.2
 _PROBE_ROWS = 2048
 

@@ -45,7 +45,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         None for none. "auto" takes 256, or what the time limit allows, for landmarks of one target that are fewer than
         the rows.
     :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses.
-    :param strategy: from what :func:`rfgp.fit` finds parameters: "auto", "subset", "blocks" or "evidence".
+    :param strategy: from what :func:`rfgp.fit` finds parameters: "subset", "blocks" or "evidence". "auto" takes blocks
+        where the model has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
     :param time_limit: seconds in which ``fit`` is to end, about. They choose the number of features and the size of the
         blocks, by small fits at the start, and the rest of the time finds parameters; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
