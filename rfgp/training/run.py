@@ -123,10 +123,10 @@ class Run:
         """
         present = self.coordinates.values()
         points = [present] if self.trained is None else [present, self._incoming_point()]
-        size = self.trial_limit
+        rows = self.objective.some_rows()
+        size = self.trial_limit if rows is not None else min(self.trial_limit, self.limit // _SHARE)
         if not self.lengths.any() or not size:
             return points, 0
-        rows = self.objective.some_rows()
 
         def evaluate_some(point: np.ndarray) -> tuple[float, np.ndarray]:
             return self.evaluate(point, rows)[:2]

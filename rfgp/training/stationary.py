@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..linalg import accurate_dtype, cholesky
 
-
 Profile = Callable[[Tensor], tuple[Tensor, Tensor]]
 r"""A kernel as a function of squared scaled distances, :math:`f(\sum_k \tau_k^2 / \ell_k^2)`, and its slope -2 f', by
 which :math:`\partial k / \partial \log \ell_k` is the slope times :math:`\tau_k^2 / \ell_k^2`."""

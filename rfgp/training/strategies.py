@@ -40,7 +40,7 @@ class _Stage:
 
 _STAGES = {
     "blocks": (_Stage(256, 48, 25), _Stage(256, 96, 15), _Stage(80, 192, 10)),
-    "subset": (_Stage(1, 500, 25), _Stage(1, 1500, 15)),
+    "subset": (_Stage(1, 500, 60), _Stage(1, 1500, 15)),
 }
 
 
