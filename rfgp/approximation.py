@@ -37,8 +37,11 @@ def approximate(
     :param method: "auto", the name of a method, or a ready FeatureMap of ``num_features`` columns; see
         :class:`rfgp.kernels.Method`. "auto" takes the method with the smallest predicted error on ``train_inputs``,
         see :func:`rfgp.selection.best_method`; without them, exact features for linear kernels, orthogonal Fourier
-        features for shift-invariant ones and complex-to-real TensorSRHT for polynomials.
-    :param train_inputs: the training inputs (N, d): the number of columns, and what maps are chosen and optimized for.
+        features for shift-invariant ones and complex-to-real TensorSRHT for polynomials. "landmarks",
+        "landmarks_greedy" and "landmarks_kmeans" take the values at rows of ``train_inputs`` for features, of any
+        positive definite kernel of one output, and of sums and products as a whole.
+    :param train_inputs: the training inputs (N, d): the number of columns, what maps are chosen and optimized for, and
+        whose distinct rows become landmarks, no more than there are.
     :param seed: the seed of the weights; default: drawn from PyTorch's default generator.
     :returns: a kernel with ``features``, ``scalar_features``, ``output_factor`` and ``exact_kernel``.
     :raises ValueError: for a kernel without random features (with a list of those that have), an unknown method, or

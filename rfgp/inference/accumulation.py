@@ -7,13 +7,13 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from .. import _checks
 from ..linalg import row_chunks
 from .noise import NoiseModel
 from .rows import Rows
 from .statistics import GramStatistics
+from .summation import Part, summed
 
 
 class ScalarFeatures(Protocol):
@@ -40,8 +40,7 @@ def accumulate(
 ) -> GramStatistics:
     """Sum the statistics of rows in chunks, and add them to known ones.
 
-    Where the features need gradients every chunk is checkpointed: its features are computed again on the way back, so
-    that memory does not grow with the number of rows.
+    Gradients run through all of it, at the memory of one chunk: see :func:`summed`.
 
     :param kernel: the kernel whose scalar features are summed.
     :param noise: the noise model, which knows how statistics are merged.
@@ -53,47 +52,30 @@ def accumulate(
     """
     with torch.no_grad():
         width = kernel.scalar_features(x[:1]).shape[-1]
-    tracks = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in kernel.feature_parameters()))
+    parameters = list(kernel.feature_parameters())
+    tracks = torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in (x, *rows[:3], *parameters)
+    )
     is_open = known is not None and not tracks and len(known.count) == rows.num_groups
-    groups = 1 if tracks else rows.num_groups
-    total = known if is_open and known is not None else _empty(kernel, width, rows, groups, known)
-    itemsize = x.element_size() * (2 if kernel.is_complex else 1)
-    blocks = []
-    for members in rows.blocks():
-        block_x, block = x[members], rows.take(members)
-        chunks = [(block_x[part], block.take(part)) for part in row_chunks(len(block_x), width, itemsize)]
-        if tracks:
-            blocks.append(_tracked(kernel, chunks, product_dtype, total))
-            continue
-        for chunk_x, chunk in chunks:
-            total.add(kernel.scalar_features(chunk_x), chunk, product_dtype)
-    if tracks:
-        total = GramStatistics.concatenate(blocks)
+    total = known if is_open and known is not None else _empty(kernel, width, rows, known)
+    parts = _parts(rows, width, x.element_size() * (2 if kernel.is_complex else 1))
+    total = summed(lambda x, rows: (kernel.scalar_features(x), rows), x, rows, parts, parameters, total, product_dtype)
     return total if is_open else noise.merged(known, total)
 
 
-def _tracked(
-    kernel: ScalarFeatures, chunks: list[tuple[Tensor, Rows]], product_dtype: torch.dtype, empty: GramStatistics
-) -> GramStatistics:
-    """Statistics of a block of rows with gradients, each chunk checkpointed."""
-
-    def sums_of_chunk(x: Tensor, rows: Rows) -> dict[str, Tensor]:
-        return GramStatistics.of_rows(kernel.scalar_features(x), rows, product_dtype, empty.shift).sums()
-
-    total = None
-    for x, rows in chunks:
-        one_group = rows if rows.groups is None else rows._replace(groups=None, num_groups=1)
-        sums = checkpoint(sums_of_chunk, x, one_group, use_reentrant=False, preserve_rng_state=False)
-        added = GramStatistics.from_sums(sums, empty.shift)
-        total = added if total is None else total.merge(added)
-    return empty if total is None else total
+def _parts(rows: Rows, width: int, itemsize: int) -> list[Part]:
+    """Chunks of rows, each of one group where a row is in one group."""
+    if rows.groups is None:
+        return [*row_chunks(len(rows.targets), width, itemsize)]
+    blocks = [(rows.groups == group).nonzero().squeeze(-1) for group in range(rows.num_groups)]
+    return [members[part] for members in blocks for part in row_chunks(len(members), width, itemsize)]
 
 
-def _empty(kernel: ScalarFeatures, width: int, rows: Rows, groups: int, known: GramStatistics | None) -> GramStatistics:
+def _empty(kernel: ScalarFeatures, width: int, rows: Rows, known: GramStatistics | None) -> GramStatistics:
     """Statistics without rows, with the shift of those known, if there are any."""
     needed = 2.0 * rows.num_groups * width**2 * (16 if kernel.is_complex else 8)
     what = f"statistics and factors of {rows.num_groups} x {width} x {width} numbers"
     _checks.fits_in_memory(needed, what, "use fewer features")
     shift = rows.center if known is None else known.shift
     is_complex, device = (kernel.is_complex, shift.is_complex()), rows.targets.device
-    return GramStatistics(width, len(shift), groups, *is_complex, device, shift.detach())
+    return GramStatistics(width, len(shift), rows.num_groups, *is_complex, device, shift.detach())

@@ -102,7 +102,8 @@ class Regression:
     def _quadratic_from_residuals(self, statistics: GramStatistics, data: TrainingRows) -> Tensor:
         """The quadratic form from one more pass over the rows."""
         values = coefficients(self.mean, self.noise.num_outputs, statistics.count.device)
-        residuals = ResidualPass(self.kernel, self.factor(), data, self._mean_in_basis)
+        columns = functools.partial(basis, self.mean)
+        residuals = ResidualPass(self.kernel, self.factor(), data, columns, values)
         return residuals.quadratic(statistics, lambda sums: next(self.noise.systems(sums, values)))
 
     def _mean_in_basis(self, x: Tensor) -> Tensor:

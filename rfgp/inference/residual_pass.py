@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from ..linalg import row_chunks
 from .accumulation import ScalarFeatures
@@ -17,6 +15,7 @@ from .posterior import refined_mean
 from .products import feature_product, transposed_product
 from .rows import Rows
 from .statistics import GramStatistics
+from .summation import Pairs, Part, sum_over_rows
 from .sums import WeightedSums
 from .system import WeightSystem
 
@@ -39,15 +38,21 @@ class ResidualPass:
     :param kernel: the kernel whose scalar features are summed.
     :param factor: how these become the features of the outputs, in float64.
     :param data: the rows.
-    :param mean: the mean function at (n, d), (n, T) in float64.
+    :param basis: gives the columns of the mean function at (n, d), (n, k).
+    :param coefficients: those of the mean function in its basis, (k, T), in float64.
     """
 
     def __init__(
-        self, kernel: ScalarFeatures, factor: OutputFactor, data: TrainingRows, mean: Callable[[Tensor], Tensor]
+        self,
+        kernel: ScalarFeatures,
+        factor: OutputFactor,
+        data: TrainingRows,
+        basis: Callable[[Tensor], Tensor],
+        coefficients: Tensor,
     ) -> None:
-        self.kernel, self.factor, self.mean = kernel, factor, mean
+        self.kernel, self.factor, self.basis, self.coefficients = kernel, factor, basis, coefficients
         self.x, y, self.rows = data
-        self.y = y if y.is_complex() else y.nan_to_num(0.0)
+        self.y = (y if y.is_complex() else y.nan_to_num(0.0)).reshape(len(y), -1)
 
     def quadratic(self, statistics: GramStatistics, sums_of: Callable[[GramStatistics], WeightedSums]) -> Tensor:
         """The quadratic form at the posterior mean, refined once; differentiable.
@@ -71,27 +76,43 @@ class ResidualPass:
 
     def _replaced(self, statistics: GramStatistics, name: str, weights: Tensor) -> GramStatistics:
         """The statistics with one of the sums over targets replaced by that over residuals, without other columns."""
+        known, shift = statistics.sums(), torch.zeros_like(statistics.shift)
+        parts: list[Part] = [*row_chunks(len(self.x), len(weights), self.x.element_size())]
+        (total,) = sum_over_rows(
+            _Products(self, name == "target_gram", len(shift) + 1),
+            torch.zeros_like(known[name]),
+            parts,
+            by_row=(self.x, self.y, self.rows.weights, self.rows.groups),
+            shared=(weights, self.coefficients),
+            parameters=self.kernel.feature_parameters(),
+        )
+        return GramStatistics.from_sums({**known, name: total}, shift)
 
-        def chunk(x: Tensor, y: Tensor, rows: Rows) -> Tensor:
-            features = self.kernel.scalar_features(x)
-            residual = self._residual(features, x, y, weights)
-            missing = len(statistics.shift) + 1 - residual.shape[-1]
-            targets = torch.nn.functional.pad(residual, (0, missing))
-            weighted = rows.all_weights().unsqueeze(-1) * targets.unsqueeze(-2)
-            left = targets if name == "target_gram" else features
-            product = transposed_product(left, weighted.flatten(-2))
-            return product.unflatten(-1, weighted.shape[-2:]).movedim(-2, 0)
 
-        parts = []
-        for part in row_chunks(len(self.x), len(weights), self.x.element_size()):
-            arguments = self.x[part], self.y[part], self.rows.take(part)
-            if torch.is_grad_enabled():
-                parts.append(checkpoint(chunk, *arguments, use_reentrant=False, preserve_rng_state=False))
-            else:
-                parts.append(chunk(*arguments))
-        sums = {**statistics.sums(), name: functools.reduce(torch.add, parts)}
-        return GramStatistics.from_sums(sums, torch.zeros_like(statistics.shift))
+class _Products:
+    """Weighted products of residuals with themselves, or of features with residuals, as what is summed."""
 
-    def _residual(self, features: Tensor, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
-        predicted = self.mean(x) + feature_product(features, weights)
-        return y.to(predicted.dtype).reshape(len(x), -1) - predicted
+    def __init__(self, data: ResidualPass, is_square: bool, num_columns: int) -> None:
+        self.kernel, self.basis, self.num_groups = data.kernel, data.basis, data.rows.num_groups
+        self.is_square, self.num_columns = is_square, num_columns
+
+    def _of_chunk(
+        self, x: Tensor, y: Tensor, weights: Tensor | None, groups: Tensor | None, mean: Tensor, coefficients: Tensor
+    ) -> Tensor:
+        features = self.kernel.scalar_features(x)
+        predicted = self.basis(x).double() @ coefficients + feature_product(features, mean)
+        residual = y.to(predicted.dtype) - predicted
+        targets = torch.nn.functional.pad(residual, (0, self.num_columns - residual.shape[-1]))
+        known = Rows(y, weights, groups=groups, num_groups=self.num_groups)
+        weighted = known.all_weights().unsqueeze(-1) * targets.unsqueeze(-2)
+        product = transposed_product(targets if self.is_square else features, weighted.flatten(-2))
+        return product.unflatten(-1, weighted.shape[-2:]).movedim(-2, 0)
+
+    def add(self, total: Tensor, *chunk: Any) -> None:
+        total += self._of_chunk(*chunk)
+
+    def sums(self, total: Tensor) -> tuple[Tensor, ...]:
+        return (total,)
+
+    def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
+        return lambda *chunk: [(self._of_chunk(*chunk), gradients[0])]

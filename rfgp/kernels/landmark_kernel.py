@@ -26,7 +26,8 @@ class LandmarkKernel(RandomFeatureKernel):
     .. math:: \phi(x) = k(x, Z) L^{-\top}, \qquad K_{ZZ} + \epsilon I = L L^\top
 
     They are the projection of the kernel on its landmarks, and need nothing but its values: any scalar positive
-    definite GPyTorch kernel has them. Hyperparameters act through the kernel, and gradients run through both factors.
+    definite GPyTorch kernel has them; tensors that ``forward`` uses are to be parameters or buffers of the kernel.
+    Hyperparameters act through the kernel, and gradients run through both factors.
     Whatever the dtype of the rows, kernel values, factor and solve are in float64, since float32 would lose the digits
     that the solve cancels; features come out in the dtype of the rows. The jitter is 1e-8 of the mean of the diagonal,
     or as little more as the factorization needs. Landmarks are no random weights: ``resample`` leaves them.

@@ -24,6 +24,7 @@ def choose_landmarks(kernel: Kernel, x: Tensor, num_landmarks: int, method: str,
         earlier ones leave most uncertain, until nothing is left (pivoted Cholesky); "landmarks_kmeans", of the same
         sample, rows far from the earlier ones at random (the seeding of k-means++).
     :param seed: the seed of the rows.
+    :raises ValueError: for "landmarks_greedy" of a batch of kernels, or of one with negative variances.
 
     >>> x = torch.arange(10.0)[:, None]
     >>> choose_landmarks(Kernel(), x, 3, "landmarks", seed=0).shape
@@ -59,7 +60,17 @@ def _distinct(x: Tensor) -> Tensor:
 @torch.no_grad()
 def _most_uncertain(kernel: Kernel, x: Tensor, count: int) -> list[int]:
     """The pivots of a Cholesky factorization of the kernel matrix, of whose rows only these are evaluated."""
+    if kernel.batch_shape:
+        raise ValueError(
+            f"expected a kernel without batch dimensions for landmarks_greedy, got {tuple(kernel.batch_shape)}; use "
+            "landmarks or landmarks_kmeans"
+        )
     prior = accurate_values(kernel, x, x, diag=True)
+    if not bool((prior >= 0.0).all()):
+        raise ValueError(
+            f"expected a positive definite {type(kernel).__name__}, got one with negative or infinite variances; "
+            "correct the kernel or its parameters"
+        )
     left, chosen = prior.clone(), list[int]()
     factor = prior.new_zeros(min(count, len(x)), len(x))
     for row in factor:

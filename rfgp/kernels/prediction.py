@@ -26,10 +26,10 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
     r"""GPyTorch's prediction strategy, by the posterior :math:`N(m, B^{-1})` of the weights at O(N D^2).
 
     It honors ``detach_test_caches``, ``skip_posterior_variances`` and ``observation_nan_policy`` (a missing
-    observation has precision zero), and notices when the weights of the features were drawn anew. Features of a
-    truncated series are completed by the variance that they lack. Where the covariance has lost its features it falls
-    back on GPyTorch's dense prediction, whose variances count missing observations as seen and are not completed; so
-    are those under ``lazily_evaluate_kernels(False)``, where GPyTorch does not ask for this strategy.
+    observation has precision zero), and notices when the weights of the features were drawn anew. Features of
+    landmarks or of a truncated series are completed by the variance that they lack. Where the covariance has lost its
+    features it falls back on GPyTorch's dense prediction, whose variances count missing observations as seen and are
+    not completed; so are those under ``lazily_evaluate_kernels(False)``, where GPyTorch does not ask for this strategy.
     """
 
     def __init__(

@@ -242,7 +242,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return OutputFeatures.of(scalar, self._many_outputs())
 
     def residual_variance(self, x: Tensor) -> Tensor | None:
-        r"""The prior variance that features of a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
+        r"""The prior variance that landmarks or a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
 
         Predictions add it, independently between points, so that far from the data the variance of the prior comes
         back. Features that estimate the whole kernel lack nothing on average, and have none.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import IndexKernel, Kernel
 from linear_operator import to_dense
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
 
@@ -23,11 +27,43 @@ def accurate_values(kernel: Kernel, x: Tensor, y: Tensor, diag: bool = False) ->
     """
     batch = torch.broadcast_shapes(kernel.batch_shape, x.shape[:-2], y.shape[:-2])
     rows = [inputs.double().expand(*batch, *inputs.shape[-2:]) for inputs in (x, y)]
-    values = _Values(kernel)
-    known = [*values.named_parameters(), *values.named_buffers()]
-    accurate = {name: value.double() for name, value in known if value.is_floating_point()}
-    dense: Tensor = functional_call(values, accurate, (*rows, diag))
-    return dense
+    module = _Values(kernel)
+    known = [*module.named_parameters(), *module.named_buffers()]
+    tensors = {name: value.double() for name, value in known if value.is_floating_point()}
+
+    def evaluate(x: Tensor, y: Tensor, *values: Tensor) -> Tensor:
+        dense: Tensor = functional_call(module, dict(zip(tensors, values, strict=True)), (x, y, diag))
+        return dense
+
+    if any(isinstance(part, IndexKernel) for part in kernel.modules()):
+        recomputed: Tensor = _Recomputed.apply(evaluate, *rows, *tensors.values())
+        return recomputed
+    return evaluate(*rows, *tensors.values())
+
+
+class _Recomputed(torch.autograd.Function):
+    """A function without a graph, whose way back computes it again.
+
+    linear_operator's product, by which an IndexKernel becomes dense, reads its saved tensors twice, which those of a
+    checkpoint do not allow.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, evaluate: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        ctx.evaluate = evaluate
+        ctx.save_for_backward(*tensors)
+        return evaluate(*tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad[1:]
+        tensors = [t.detach().requires_grad_(n) for t, n in zip(ctx.saved_tensors, needed, strict=True)]
+        with torch.enable_grad():
+            values = ctx.evaluate(*tensors)
+        wanted = [tensor for tensor in tensors if tensor.requires_grad]
+        found = iter(torch.autograd.grad(values, wanted, gradient, allow_unused=True))
+        return None, *(next(found) if n else None for n in needed)
 
 
 class _Values(torch.nn.Module):

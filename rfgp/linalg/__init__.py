@@ -4,12 +4,13 @@ from .cholesky_factor import check_factor, cholesky, cholesky_, log_determinant
 from .chunks import row_chunks
 from .complex_numbers import accurate_dtype
 from .evidence import dense_evidence, log_determinant_and_quadratic
-from .gram_matrix import add_gram_, gram, mirror_
+from .gram_matrix import GramGradients, add_gram_, gram, mirror_
 from .precision import FLOAT32_NOISE, is_ill_conditioned, largest_square, product_dtype, sample_rows
 from .walsh_hadamard import fwht, hadamard, next_power_of_two
 
 __all__ = [
     "FLOAT32_NOISE",
+    "GramGradients",
     "accurate_dtype",
     "add_gram_",
     "check_factor",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -58,6 +59,64 @@ def mirror_(gram: Tensor) -> Tensor:
     return gram
 
 
+class GramGradients:
+    r"""Gradients in the rows of tall matrices, from those of their weighted products.
+
+    .. math:: G = \Phi^H W \Phi, \quad H = \Phi^H W Y, \quad T = Y^H W Y
+
+    :param gram: the gradient of G, (D, D).
+    :param cross: that of H, (D, K).
+    :param target_gram: that of T, (K, K); default: zero.
+    :param product_dtype: the dtype of the products with rows, float32 or float64.
+    """
+
+    def __init__(
+        self, gram: Tensor, cross: Tensor, target_gram: Tensor | None = None, product_dtype: torch.dtype = torch.float64
+    ) -> None:
+        def rounded(matrix: Tensor) -> Tensor:
+            return matrix.to(product_dtype.to_complex() if matrix.is_complex() else product_dtype)
+
+        self.gram, self.cross = rounded(gram + gram.mH), rounded(cross)
+        self.target_gram = None if target_gram is None else rounded(target_gram + target_gram.mH)
+
+    def of_rows(
+        self, features: Tensor, targets: Tensor, weights: Tensor | None, wanted: Sequence[bool] = (True, True, True)
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """The gradients in features, targets and weights, without a Gram product.
+
+        :param features: (n, D), real or complex.
+        :param targets: (n, K), real or complex.
+        :param weights: (n,), real; None: ones.
+        :param wanted: which of the three are.
+        """
+        rows, mixed = features.to(self.gram.dtype), self.cross.dtype
+        columns = targets.to(mixed if targets.is_complex() else mixed.to_real())
+        from_rows = from_columns = None
+        if wanted[0] or wanted[2]:
+            back = columns.to(mixed) @ self.cross.mH
+            from_rows = (back if rows.is_complex() else real_part(back)).addmm_(rows, self.gram)
+        if wanted[1] or wanted[2]:
+            ahead = rows.to(mixed) @ self.cross
+            from_columns = ahead if columns.is_complex() else real_part(ahead)
+            if self.target_gram is not None:
+                from_columns = from_columns + columns @ self.target_gram
+        gradients = None
+        if wanted[2] and weights is not None and from_rows is not None and from_columns is not None:
+            twice = real_part(rows.conj() * from_rows).sum(-1) + real_part(columns.conj() * from_columns).sum(-1)
+            gradients = (0.5 * twice).to(weights.dtype)
+        return (
+            _weighted(from_rows, weights, features.dtype) if wanted[0] else None,
+            _weighted(from_columns, weights, targets.dtype) if wanted[1] else None,
+            gradients,
+        )
+
+
+def _weighted(rows: Tensor | None, weights: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    if rows is None or weights is None:
+        return None if rows is None else rows.to(dtype)
+    return (rows * weights.to(rows.dtype.to_real()).unsqueeze(-1)).to(dtype)
+
+
 class _Gram(torch.autograd.Function):
     """Weighted Gram and cross products of tall matrices, row chunk by row chunk; nothing of size N x D is kept."""
 
@@ -66,6 +125,7 @@ class _Gram(torch.autograd.Function):
         ctx: Any, features: Tensor, targets: Tensor, weights: Tensor | None, product_dtype: torch.dtype
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(features, targets, weights)
+        ctx.product_dtype = product_dtype
         exact = torch.promote_types(accurate_dtype(features.dtype), accurate_dtype(targets.dtype))
         width = features.shape[-1]
         gram = features.new_zeros(width, width, dtype=accurate_dtype(features.dtype))
@@ -76,33 +136,18 @@ class _Gram(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_gram: Tensor, grad_cross: Tensor) -> tuple[Tensor | None, ...]:
-        features, targets, weights = ctx.saved_tensors
-        want_features, want_targets, want_weights, _ = ctx.needs_input_grad
-        symmetric = grad_gram + grad_gram.mH
-        grad_features = torch.empty_like(features if want_features else features[:0])
-        grad_targets = torch.empty_like(targets if want_targets else targets[:0])
-        grad_weights = torch.empty_like(weights if want_weights else targets[:0])
-        for rows in row_chunks(features.shape[0], features.shape[1], grad_gram.dtype.itemsize):
-            chunk = features[rows].to(grad_gram.dtype)
-            target = targets[rows].to(grad_cross.dtype)
-            from_gram = chunk @ symmetric if want_features or want_weights else torch.zeros_like(chunk)
-            from_cross = target @ grad_cross.mH
-            scale = 1.0 if weights is None else weights[rows, None].double()
-            if want_features:
-                grad = scale * (from_gram + from_cross)
-                grad_features[rows] = (grad if features.is_complex() else real_part(grad)).to(features.dtype)
-            if want_targets:
-                grad = scale * (chunk.to(grad_cross.dtype) @ grad_cross)
-                grad_targets[rows] = (grad if targets.is_complex() else real_part(grad)).to(targets.dtype)
-            if want_weights:
-                grad = real_part(chunk.conj() * (0.5 * from_gram + from_cross)).sum(-1)
-                grad_weights[rows] = grad.to(weights.dtype)
-        return (
-            grad_features if want_features else None,
-            grad_targets if want_targets else None,
-            grad_weights if want_weights else None,
-            None,
-        )
+        tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:3]
+        features, targets, weights = tensors
+        gradients = GramGradients(grad_gram, grad_cross, product_dtype=ctx.product_dtype)
+        found = [
+            torch.empty_like(tensor) if is_wanted else None for tensor, is_wanted in zip(tensors, wanted, strict=True)
+        ]
+        for rows in row_chunks(len(features), features.shape[1], gradients.gram.dtype.itemsize):
+            chunk = features[rows], targets[rows], None if weights is None else weights[rows]
+            for whole, part in zip(found, gradients.of_rows(*chunk, wanted), strict=True):
+                if whole is not None and part is not None:
+                    whole[rows] = part
+        return (*found, None)
 
 
 def gram(

@@ -215,20 +215,32 @@ class WeightSpaceGP(torch.nn.Module):
             x, y, noise = _joined(batches)
             rows = self._checked_rows(x, y, noise, is_all)
             known = None if self._fitted is None else self._fitted.local
-            local = LocalRows.of(x, *self._columns_and_variances(rows), input_units(self.covar_module.exact_kernel, x), self.block_size, known)
+            local = LocalRows.of(
+                x,
+                *self._columns_and_variances(rows),
+                input_units(self.covar_module.exact_kernel, x),
+                self.block_size,
+                known,
+            )
             total = local.statistics(self.covar_module, self._product_dtype(x, rows), rows.center)
             self._set(_finite(total, x), batches, None, local.detached())
         return self
 
     def _update_blocks(self, x: Tensor, y: Tensor, noise: Tensor | None) -> Self:
         """:meth:`update` of rows in blocks: those that the new rows fall into are computed again."""
-        statistics, local = self.statistics, self._fitted.local
+        statistics, local = self.statistics, self._known_rows()
         with self._nothing_lost_on_error():
             rows = self._checked_rows(x, y, noise, is_all=False)
             added = x, *self._columns_and_variances(rows)
             total, local = local.updated(self.covar_module, statistics, self._product_dtype(x, rows), added)
             self._set(_finite(total, x), [*self.training_data, (x, y, noise)], None, local.detached())
         return self
+
+    def _known_rows(self) -> LocalRows:
+        local = self._known().local
+        if local is None:
+            raise ValueError("expected a model fitted in blocks, got another; call fit(x, y)")
+        return local
 
     def _columns_and_variances(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return rows.targets.double(), self._noise.variances(rows)
@@ -261,8 +273,8 @@ class WeightSpaceGP(torch.nn.Module):
             raise ValueError(f"expected GramStatistics, got {type(statistics).__name__}; take model.statistics")
         if self.block_size is not None:
             raise ValueError(
-                "expected a model without blocks for statistics from elsewhere, got one with them, which needs the rows; "
-                "call fit(x, y), or make it without block_size"
+                "expected a model without blocks for statistics from elsewhere, got one with them, which needs the "
+                "rows; call fit(x, y), or make it without block_size"
             )
         with self._nothing_lost_on_error():
             check_statistics(statistics, self.covar_module, self.mean_module, self._noise)
@@ -401,8 +413,8 @@ class WeightSpaceGP(torch.nn.Module):
 
         Means and variances are computed in chunks of rows; the N x N covariance is formed only where it is asked for.
         Variances are the true diagonal of the covariance, without GPyTorch's smallest one. Where the features are those
-        of a truncated series, the diagonal includes the prior variance that they lack
-        (:meth:`rfgp.kernels.FeatureKernel.residual_variance`), independently between points and outputs. The
+        of landmarks or of a truncated series, the diagonal includes the prior variance that they lack
+        (:meth:`rfgp.kernels.RandomFeatureKernel.residual_variance`), independently between points and outputs. The
         distribution keeps its values, whatever happens to the model or to ``x`` later.
 
         :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
@@ -449,7 +461,7 @@ class WeightSpaceGP(torch.nn.Module):
         """Draws of functions from the posterior, each of which can be evaluated anywhere.
 
         They keep their values, whatever happens to the model later. They are functions of the features: they do not
-        carry the variance that :meth:`posterior` adds where features of a truncated series lack some.
+        carry the variance that :meth:`posterior` adds where features of landmarks or of a truncated series lack some.
 
         :param num_functions: the number of draws.
         :returns: callables from (..., N, d) to (..., N), or to (..., N, T) for several outputs, or from (N, d) to
@@ -565,8 +577,8 @@ def _joined(batches: list[_Batch]) -> _Batch:
         raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
     if len({noise is None for _, _, noise in batches}) > 1:
         raise ValueError("expected noise beside all batches or none, got some; give it to all")
-    x, y, noise = (None if parts[0] is None else torch.cat(parts) for parts in zip(*batches, strict=True))
-    return x, y, noise
+    x, y, noises = zip(*batches, strict=True)
+    return torch.cat(x), torch.cat(y), None if noises[0] is None else torch.cat(noises)
 
 
 def _unpack(batch: Any) -> _Batch:

@@ -1019,7 +1019,9 @@ def test_unsupported_kernels_raise_and_list_the_supported_ones(kernel, around, m
         rfgp.approximate(made, WIDTH, method=method, **options)
     names = [supported.__name__ for supported in FAMILIES if not inspect.isabstract(supported)]
     assert all(name in str(caught.value) for name in [*names, "ScaleKernel", "AdditiveKernel", "ProductKernel"])
-    advice = ", here LinearlyObservedKernel(base_kernel, [Value(), Gradient()])" if kernel == "gradients" else ""
+    landmarks = ', or method="landmarks" with train_inputs, which takes any positive definite kernel of one output'
+    gradients = ", here LinearlyObservedKernel(base_kernel, [Value(), Gradient()])"
+    advice = {"gradients": gradients, "not a kernel": ""}.get(kernel, landmarks)
     assert str(caught.value).endswith(f"got {type(UNSUPPORTED[kernel]()).__name__}; use one of these{advice}")
     assert all(torch.equal(value, made.state_dict()[key]) for key, value in before.items())
 

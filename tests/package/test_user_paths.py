@@ -12,7 +12,14 @@ import gpytorch
 import pytest
 import torch
 from cases import map_examples
-from gpytorch.kernels import IndexKernel, MultitaskKernel, PolynomialKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import (
+    IndexKernel,
+    MultitaskKernel,
+    PiecewisePolynomialKernel,
+    PolynomialKernel,
+    RBFKernel,
+    ScaleKernel,
+)
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from output_problems import (
     OUTPUT_KERNELS,
@@ -88,6 +95,14 @@ def exact_regression():
     model = ExactModel(x, y, GaussianLikelihood(), approximated())
     rfgp.fit(model, max_evaluations=5, progress=False)
     assert model.eval().likelihood(model(x[:5])).variance.shape == (5,)
+
+
+def landmarks():
+    x, y = rows()
+    kernel = rfgp.approximate(PiecewisePolynomialKernel(), 8, method="landmarks_kmeans", train_inputs=x)
+    assert models.WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, y).posterior(x).mean.shape == (40,)
+    learned = kernels.LandmarkKernel(RBFKernel(), x[:8], learn=True)
+    assert models.WeightSpaceGP(learned, GaussianLikelihood()).fit(x, y).posterior(x).variance.shape == (40,)
 
 
 def classification():
@@ -200,6 +215,7 @@ PATHS = (
     families_of_kernels,
     regression,
     exact_regression,
+    landmarks,
     classification,
     complex_regression,
     several_outputs,

@@ -8,7 +8,6 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-
 _SAMPLE = 1000
 """About so many rows tell which column is the widest."""
 
@@ -110,15 +109,15 @@ class Partition:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Tensors from which :meth:`from_state_dict` makes the partition again."""
-        columns = list(zip(*self._splits, strict=True)) or [[], [], [], []]
+        splits = [(split.column, split.left, split.right) for split in self._splits]
         numbers = torch.empty(sum(map(len, self.blocks)), dtype=torch.long)
         for number, rows in enumerate(self.blocks):
             numbers[rows] = number
         return {
             "size": torch.tensor(self.size),
             "root": torch.tensor(self._root),
-            "thresholds": torch.tensor(columns[1], dtype=torch.float64),
-            "splits": torch.tensor([columns[0], columns[2], columns[3]], dtype=torch.long),
+            "thresholds": torch.tensor([split.threshold for split in self._splits], dtype=torch.float64),
+            "splits": torch.tensor(splits, dtype=torch.long).reshape(-1, 3),
             "blocks": numbers,
         }
 
@@ -127,8 +126,8 @@ class Partition:
         """The partition that a state was taken of."""
         result = object.__new__(cls)
         result.size, result._root = int(state["size"]), int(state["root"])
-        parts = state["splits"].tolist()
-        result._splits = list(map(_Split, parts[0], state["thresholds"].tolist(), parts[1], parts[2]))
+        pairs = zip(state["splits"].tolist(), state["thresholds"].tolist(), strict=True)
+        result._splits = [_Split(column, threshold, left, right) for (column, left, right), threshold in pairs]
         order, counts = state["blocks"].argsort(stable=True), state["blocks"].bincount()
         result.blocks = list(order.split(counts.tolist()))
         return result

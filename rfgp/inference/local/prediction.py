@@ -64,7 +64,12 @@ class LocalConditioning:
                 yield points, *self._conditional(x[points], own, given, _rows_of(known, inverse))
                 continue
             for part in torch.arange(len(points), device=x.device).split(_CHUNK):
-                chunk = x[points[part]].unsqueeze(-2), own[part].unsqueeze(-2), given[part], _rows_of(known, inverse[part])
+                chunk = (
+                    x[points[part]].unsqueeze(-2),
+                    own[part].unsqueeze(-2),
+                    given[part],
+                    _rows_of(known, inverse[part]),
+                )
                 yield points[part], *self._conditional(*chunk)
 
     def _conditional(self, x: Tensor, own: Tensor, given: Tensor, known: Tensor) -> tuple[Tensor, Conditional]:

@@ -15,9 +15,9 @@ from ...distributions import ComplexNormal, MultivariateNormal
 from ...operators import Operator
 from ..covariance import WeightSpaceCovariance, plus_residual
 from ..kronecker import KroneckerPosterior
+from ..mean_basis import basis, coefficients
 from ..noise import NoiseModel
 from ..noise.base import residual_columns
-from ..mean_basis import basis, coefficients
 from ..posterior import WeightPosterior
 from ..products import feature_product
 from ..regression import Regression
@@ -75,7 +75,9 @@ class LocalRegression(Regression):
             kept = near.features.to(x.dtype).reshape(*x.shape[:-1], -1)
             covariance: LinearOperator = WeightSpaceCovariance(kept, posterior, factor, _as_they_are)
         else:
-            covariance = WeightSpaceCovariance(x.clone(), posterior, factor, lambda part: conditioning.at(part).features)
+            covariance = WeightSpaceCovariance(
+                x.clone(), posterior, factor, lambda part: conditioning.at(part).features
+            )
         return MultivariateNormal(mean, self._plus_residual(covariance, x, variance, conditioning))
 
     def mean_given(self, x: Tensor, near: LocalFeatures, weights: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from scipy.spatial import KDTree
 from torch import Tensor
 
+from ... import _checks
 from ...linalg import cholesky
 from ..rows import Rows
 from ..statistics import GramStatistics
@@ -54,8 +55,11 @@ class LocalRows:
         return cls(x, columns, variances, units, Partition(_points(x, units), size))
 
     def points(self, x: Tensor) -> Tensor:
-        """Inputs (n, d) in the units of the rows, in float64 on the CPU."""
-        return _points(x, self.units)
+        """Inputs (n, d) in the units of the rows, in float64 on the CPU.
+
+        :raises ValueError: for inputs of another number of columns.
+        """
+        return _points(_checks.inputs(x, len(self.units)), self.units)
 
     @functools.cached_property
     def tree(self) -> KDTree:
@@ -100,14 +104,13 @@ class LocalRows:
         features, targets = white.split([scalar.shape[-1], columns.shape[-1]], dim=-1)
         return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), is_lifted=True)
 
-    def extended(
-        self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True
-    ) -> tuple[Self, list[int]]:
+    def extended(self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True) -> tuple[Self, list[int]]:
         """These rows and more, and the numbers of the blocks that changed; see :meth:`Partition.extended`."""
+        _checks.inputs(x, len(self.units))
         parts = zip(self.tensors, (x, columns, variances), strict=True)
-        every = [torch.cat([old, new.to(old)]) for old, new in parts]
-        partition, touched = self.partition.extended(self.points(every[0]), len(x), splits)
-        return type(self)(*every, self.units, partition), touched
+        inputs, known, noise = (torch.cat([old, new.to(old)]) for old, new in parts)
+        partition, touched = self.partition.extended(self.points(inputs), len(x), splits)
+        return type(self)(inputs, known, noise, self.units, partition), touched
 
     def updated(
         self, kernel: Any, statistics: GramStatistics, product_dtype: torch.dtype, added: tuple[Tensor, Tensor, Tensor]
@@ -130,11 +133,13 @@ class LocalRows:
 
     def detached(self) -> Self:
         """The same rows without gradients."""
-        return type(self)(*[t.detach() for t in self.tensors], self.units, self.partition)
+        x, columns, variances = (tensor.detach() for tensor in self.tensors)
+        return type(self)(x, columns, variances, self.units, self.partition)
 
     def to(self, device: torch.device) -> Self:
         """The same rows on a device."""
-        return type(self)(*[t.to(device) for t in self.tensors], self.units.to(device), self.partition)
+        x, columns, variances, units = (tensor.to(device) for tensor in (*self.tensors, self.units))
+        return type(self)(x, columns, variances, units, self.partition)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Tensors by name, from which :meth:`from_state_dict` makes the rows again."""
@@ -148,7 +153,8 @@ class LocalRows:
         :param state: the tensors by name.
         """
         parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
-        return cls(*[state[name].clone() for name in _TENSORS], Partition.from_state_dict(parts))
+        x, columns, variances, units = (state[name].clone() for name in _TENSORS)
+        return cls(x, columns, variances, units, Partition.from_state_dict(parts))
 
 
 def _points(x: Tensor, units: Tensor) -> Tensor:
