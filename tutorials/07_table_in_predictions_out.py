@@ -66,8 +66,8 @@ print(f"Gaussian process: RMSE {np.sqrt(np.mean(error**2)):.2f}")
 # ## What the error bars say
 #
 # `std` is the standard deviation of a *new measurement*, its noise included, so that `mean - 2 * std` to
-# `mean + 2 * std` should hold about 95 of 100 measurements. We count. On the right we take away what the model leans on:
-# the rows stay as they are, but the slope moves out of the range from 0 to 1 in which it was seen in training.
+# `mean + 2 * std` should hold about 95 of 100 measurements. We count. On the right we take away what the model leans
+# on: one row stays as it is, but its slope moves out of the range from 0 to 1 in which it was seen in training.
 
 # %%
 inside = np.mean(np.abs(error) < 1.96 * std)
@@ -129,8 +129,8 @@ print(results.pivot(index="param_randomfeaturegpregressor__kernel", columns="ste
 
 # %% [markdown]
 # The kernel is the choice that matters; smooth kernels bend whatever a logarithm would have straightened. Parameters
-# *inside* a kernel need no grid: they are learnt. A GPyTorch kernel of your own goes in the same place as a name, and it
-# is copied, never changed.
+# *inside* a kernel need no grid: they are learnt. A GPyTorch kernel of your own goes in the same place as a name, and
+# it is copied, never changed.
 #
 # A fitted model is a file:
 
