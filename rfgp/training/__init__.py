@@ -1,6 +1,7 @@
-"""Training: the log marginal likelihood of weight-space models and GPyTorch's ExactGP, maximized by L-BFGS."""
+"""Training: parameters from the log marginal likelihood, of all rows or of little data, by L-BFGS."""
 
-from .evidence import FitSummary, fit
+from .evidence import fit
 from .objectives import cholesky_forced
+from .summary import FitStage, FitSummary
 
-__all__ = ["FitSummary", "cholesky_forced", "fit"]
+__all__ = ["FitStage", "FitSummary", "cholesky_forced", "fit"]

@@ -59,6 +59,7 @@ class Maximizer:
     :param limit: the largest number of evaluations.
     :param tolerance: the largest component of the projected gradient that counts as zero.
     :param precision: the gain of value that counts as none.
+    :param is_late: whether time is over, which ends the maximization once there is a value.
     """
 
     def __init__(
@@ -69,16 +70,17 @@ class Maximizer:
         limit: int,
         tolerance: float,
         precision: float,
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         self._evaluate, self.lower, self.upper = evaluate, lower, upper
-        self.limit, self.tolerance, self.precision = limit, tolerance, precision
+        self.limit, self.tolerance, self.precision, self.is_late = limit, tolerance, precision, is_late
         self.best: Ascent | None = None
         self.evaluations = 0
 
     def _value(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         if self.best is not None and np.array_equal(point, self.best.point):
             return -self.best.value, -self.best.gradient
-        if self.evaluations >= self.limit:
+        if self.evaluations >= self.limit or (self.best is not None and self.is_late()):
             raise _Limit
         self.evaluations += 1
         value, gradient = self._evaluate(point)
@@ -140,6 +142,8 @@ class Maximizer:
 
     @property
     def _limit_message(self) -> str:
+        if self.evaluations < self.limit:
+            return "stopped at the time limit; raise time_limit to go on"
         return f"stopped at the limit of {self.limit} evaluations; raise max_evaluations to go on"
 
     def _projected(self, at: Ascent) -> np.ndarray:

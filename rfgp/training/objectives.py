@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +20,17 @@ from torch import Tensor
 
 from .. import _checks
 from .._gpytorch import class_regressions
+from ..inference import noise_model
+from ..inference.mean_basis import basis
+from ..kernels.reference_tensor import reference_tensor
 from ..models import WeightSpaceGP
 from .moments import Moments, moments
+from .starts import sample_rows
 
 _ANY_SIZE = 2**62
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
+"""Gradients per row and e-fold of a parameter that count as zero."""
+_SAMPLE = 1000
 
 
 class Objective(abc.ABC):
@@ -45,6 +53,16 @@ class Objective(abc.ABC):
         return True
 
     @property
+    def tolerance(self) -> float:
+        """The largest gradient per row and e-fold of a parameter that counts as zero."""
+        return _TOLERANCE.get(self.x.dtype, _TOLERANCE[torch.float32])
+
+    def some_rows(self) -> Tensor | None:
+        """Rows on which starts are compared; None for all."""
+        is_small = self.num_rows <= _SAMPLE or not self.can_take_rows
+        return None if is_small else sample_rows(self.num_rows, _SAMPLE).to(self.x.device)
+
+    @property
     @abc.abstractmethod
     def outputs(self) -> Tensor:
         """The targets as columns, one per output, with NaN where they are missing."""
@@ -61,7 +79,7 @@ class Objective(abc.ABC):
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
         """The exact kernel and what it is evaluated at, or None where they are not known."""
 
-    @property
+    @functools.cached_property
     def moments(self) -> Moments:
         """The moments of inputs and targets."""
         return moments(self.x, self.outputs)
@@ -74,16 +92,30 @@ class WeightSpaceObjective(Objective):
     :param x: inputs.
     :param y: targets.
     :param noise: noise variances, for fixed noise.
+    :param is_lazy: whether data are checked without a fit to all of them.
     :raises ValueError: for bad data.
     """
 
-    def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any) -> None:
+    def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any, is_lazy: bool = False) -> None:
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             got = ", ".join(type(value).__name__ for value in (x, y))
             raise ValueError(f"expected tensors x and y for a WeightSpaceGP, got {got}; call fit(model, x, y)")
         self.model, self.x, self.y, self.noise = model, x, y, noise
-        with torch.no_grad(), _quiet():
-            model.fit(x, y, noise)
+        with torch.no_grad(), quiet():
+            if is_lazy:
+                self._check()
+            else:
+                model.fit(x, y, noise)
+
+    def _check(self) -> None:
+        """Check all rows without their statistics, and let maps that wait for inputs be made."""
+        kernel, x = self.model.covar_module, _checks.finite(_checks.inputs(self.x))
+        if x.dim() != 2:
+            raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
+        _checks.same_kind(x, reference_tensor(kernel, x), "x", "the kernel")
+        kernel.scalar_features(x[:1])
+        known = noise_model(self.model.likelihood, self.model.num_outputs if kernel.has_output_factor else None)
+        known.rows(x, self.y, self.noise, basis(self.model.mean_module, x), True)
 
     @property
     def outputs(self) -> Tensor:
@@ -97,7 +129,7 @@ class WeightSpaceObjective(Objective):
         x, y, noise = self.x, self.y, self.noise
         if rows is not None:
             x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
-        with _quiet():
+        with quiet():
             return self.model.fit(x, y, noise).log_marginal_likelihood()
 
     def finish(self) -> Tensor:
@@ -223,7 +255,7 @@ def cholesky_forced() -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No advice while parameters are tried: it is given once, by the fit at the end."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*features exceed the")

@@ -34,6 +34,7 @@ from output_problems import (
 from problems import COMPOSITIONS, KERNELS, ExactModel, composition
 
 import rfgp
+import rfgp.sklearn
 from rfgp import (
     allocation,
     bounds,
@@ -211,6 +212,15 @@ def studies():
     assert len(datasets.load_wind().window((20, 65), (-90, 10), "mercator").shape) == 2
 
 
+def a_table():
+    x, y = (values.numpy() for values in rows())
+    estimators = rfgp.sklearn.RandomFeatureGPRegressor, rfgp.sklearn.RandomFeatureGPClassifier
+    for estimator, targets in zip(estimators, (y, y > 0.0), strict=True):
+        model = estimator(num_features=WIDTH, max_evaluations=5, random_state=0).fit(x, targets)
+        assert model.predict(x).shape == (40,)
+    assert rfgp.sklearn.RandomFeatures(num_features=WIDTH, random_state=0).fit_transform(x).shape == (40, WIDTH)
+
+
 PATHS = (
     feature_maps,
     families_of_kernels,
@@ -225,6 +235,7 @@ PATHS = (
     a_density_of_ones_own,
     a_local_model,
     choices,
+    a_table,
     studies,
 )
 

@@ -1,0 +1,99 @@
+"""The noise variance that training finds on data drawn from the model, over the true one, for several strategies.
+
+Learned from the evidence of few random features the noise is too large: what features cannot follow counts as noise.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from typing import Any
+
+import common
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+import rfgp
+
+KERNELS = {"Gaussian": RBFKernel, "Matern-3/2": lambda **options: MaternKernel(nu=1.5, **options)}
+STRATEGIES = {
+    "evidence, D = 64": ("evidence", 64),
+    "evidence, D = 256": ("evidence", 256),
+    "evidence, D = 1,024": ("evidence", 1024),
+    "subset": ("subset", 0),
+    "blocks": ("blocks", 0),
+}
+ROWS, NOISE, EVALUATIONS = 2000, 0.1, 60
+
+
+def kernel_of(name: str, dim: int) -> Kernel:
+    """The kernel that data are drawn from: unit scale, lengthscales of half the root of the dimension."""
+    kernel = ScaleKernel(KERNELS[name](ard_num_dims=dim)).double()
+    kernel.outputscale, kernel.base_kernel.lengthscale = 1.0, 0.5 * dim**0.5
+    return kernel
+
+
+def draw(name: str, dim: int, noise: float, rows: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Normal inputs, and targets drawn from the model."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, dim, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        matrix = kernel_of(name, dim)(x).to_dense() + noise * torch.eye(rows, dtype=torch.float64)
+    return x, torch.linalg.cholesky(matrix) @ torch.randn(rows, generator=generator, dtype=torch.float64)
+
+
+class Exact(gpytorch.models.ExactGP):
+    """The exact model, which shows the parameters as they were learned."""
+
+    def __init__(self, x: Tensor, y: Tensor, likelihood: gpytorch.likelihoods.Likelihood, kernel: Kernel) -> None:
+        super().__init__(x, y, likelihood)
+        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        """The prior at x."""
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def learned(name: str, dim: int, noise: float, rows: int, seed: int, strategy: str, width: int) -> dict[str, float]:
+    """The noise variance that is found, over the true one, and the seconds that it takes."""
+    x, y = draw(name, dim, noise, rows, seed)
+    kernel = ScaleKernel(KERNELS[name](ard_num_dims=dim)).double()
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
+    if strategy == "evidence":
+        approximated = rfgp.approximate(kernel, width, input_dim=dim, method="fourier", seed=seed)
+        model = rfgp.WeightSpaceGP(approximated, likelihood, gpytorch.means.ConstantMean()).double()
+    else:
+        model = Exact(x, y, likelihood, kernel).double()
+    start = time.process_time()
+    rfgp.fit(model, x, y, strategy=strategy, max_evaluations=EVALUATIONS, progress=False)
+    return {"ratio": float(likelihood.noise.detach()) / noise, "seconds": time.process_time() - start}
+
+
+def main() -> None:
+    """Measure all cells, and print the table of the guide."""
+    options = common.arguments(__doc__ or "", "learned_noise").parse_args()
+    rows, seeds, dims = (300, 1, (2,)) if options.quick else (ROWS, 2, (2, 8))
+    result: dict[str, Any] = common.resumed(options)
+    result["environment"] = common.environment()
+    cells = result["cells"]
+    for seed, name, dim, noise in itertools.product(range(seeds), KERNELS, dims, (0.1, 0.01)):
+        for label, (strategy, width) in STRATEGIES.items():
+            key = f"{label}|{name}|{dim}|{noise}|{seed}"
+            if key not in cells:
+                cells[key] = learned(name, dim, noise, rows, seed, strategy, width)
+                common.write(options.out, result)
+    table = []
+    for label in STRATEGIES:
+        own = [cell for key, cell in cells.items() if key.startswith(f"{label}|")]
+        ratios, seconds = ([cell[part] for cell in own] for part in ("ratio", "seconds"))
+        table.append(
+            [label, f"{statistics.median(ratios):.2f}", f"{max(ratios):.2f}", f"{statistics.median(seconds):.1f}"]
+        )
+    print(common.markdown(["parameters from", "median ratio", "largest", "seconds"], table))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""Estimators for scikit-learn: a table in, predictions with error bars out. Importing them needs scikit-learn."""
+
+from .classifier import RandomFeatureGPClassifier
+from .regressor import RandomFeatureGPRegressor
+from .transformer import RandomFeatures
+
+__all__ = ["RandomFeatureGPClassifier", "RandomFeatureGPRegressor", "RandomFeatures"]

@@ -1,0 +1,78 @@
+"""Exact kernels for a table: by name, or copies of those that are given."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from gpytorch.kernels import (
+    Kernel,
+    LinearKernel,
+    MaternKernel,
+    MultitaskKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from torch import Generator
+
+_LARGEST_RANK = 2
+"""How many factors outputs share at most, beside a variance of each one's own."""
+
+KERNELS: dict[str, Callable[[int], Kernel]] = {
+    "rbf": lambda columns: RBFKernel(ard_num_dims=columns),
+    "matern12": lambda columns: MaternKernel(0.5, ard_num_dims=columns),
+    "matern32": lambda columns: MaternKernel(1.5, ard_num_dims=columns),
+    "matern52": lambda columns: MaternKernel(2.5, ard_num_dims=columns),
+    "rq": lambda columns: RQKernel(ard_num_dims=columns),
+    "linear": lambda columns: LinearKernel(ard_num_dims=columns),
+    "polynomial": lambda columns: PolynomialKernel(power=2),
+}
+"""Kernels by name, as functions of the number of columns, without an output scale."""
+
+
+def input_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
+    """A new kernel in float64: by name, with a lengthscale per column, or a copy of one that is given.
+
+    :param kernel: a name in ``KERNELS``, or a GPyTorch kernel, which stays as it is.
+    :param num_columns: the number of columns of the inputs.
+    :raises ValueError: for another name or object.
+    """
+    if isinstance(kernel, Kernel):
+        return copy.deepcopy(kernel).double()
+    if not isinstance(kernel, str) or kernel not in KERNELS:
+        raise ValueError(
+            f"expected a GPyTorch kernel or one of {', '.join(KERNELS)} for kernel, got {kernel!r}; choose one of these"
+        )
+    return KERNELS[kernel](num_columns).double()
+
+
+def scaled_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
+    """The kernel of one output: with an output scale where it comes by name.
+
+    :param kernel: a name in ``KERNELS``, or a GPyTorch kernel.
+    :param num_columns: the number of columns of the inputs.
+    """
+    made = input_kernel(kernel, num_columns)
+    return made if isinstance(kernel, Kernel) or isinstance(made, LinearKernel) else ScaleKernel(made).double()
+
+
+def multitask_kernel(kernel: str | Kernel, num_columns: int, num_outputs: int, generator: Generator) -> Kernel:
+    """The kernel of several outputs that share information; their covariance is learnt.
+
+    :param kernel: a name in ``KERNELS``, or a GPyTorch kernel of one or of so many outputs.
+    :param num_columns: the number of columns of the inputs.
+    :param num_outputs: the number of outputs.
+    :param generator: draws the factor of the covariance from which training starts.
+    """
+    made = input_kernel(kernel, num_columns)
+    example = torch.zeros(1, num_columns, dtype=torch.float64)
+    if made.num_outputs_per_input(example, example) > 1:
+        return made
+    outputs = MultitaskKernel(made, num_tasks=num_outputs, rank=min(num_outputs, _LARGEST_RANK)).double()
+    factor = outputs.task_covar_module.covar_factor
+    with torch.no_grad():
+        factor.copy_(torch.randn(factor.shape, generator=generator, dtype=torch.float64))
+    return outputs

@@ -1,0 +1,96 @@
+"""How many features, how large blocks, and how long a search for parameters: by default, or in a given time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..models import WeightSpaceGP
+
+NUM_EXACT_ROWS = 1000
+"""Up to so many rows every row is a landmark, and the model is the exact one."""
+DEFAULT_BLOCK_SIZE = 256
+_MANY_ROWS = 10_000
+_SIZES = ((128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512), (4096, 512))
+"""Numbers of features and of rows in a block, in the order of their costs."""
+_FIT_SHARE = 0.35
+"""The part of a time limit that the fit of the wide model may take."""
+_SMALLEST_TUNING_SHARE = 0.2
+_PROBE_ROWS = 2048
+
+
+class Plan(NamedTuple):
+    """The size of a model, and the seconds in which its parameters are to be found.
+
+    :param num_features: the number of features M.
+    :param block_size: the number of rows B in a block; None for no blocks.
+    :param tuning_seconds: the limit of the search for parameters; None for no limit.
+    """
+
+    num_features: int
+    block_size: int | None
+    tuning_seconds: float | None = None
+
+
+def default_plan(num_rows: int) -> Plan:
+    """All rows as landmarks of a small table; else as many as serve most tables, and blocks.
+
+    :param num_rows: the number of rows N.
+    """
+    if num_rows <= NUM_EXACT_ROWS:
+        return Plan(num_rows, None)
+    return Plan(min(num_rows, 1024 if num_rows <= _MANY_ROWS else 512), DEFAULT_BLOCK_SIZE)
+
+
+def timed_plan(
+    complete: Callable[[Plan], Plan],
+    make: Callable[[Plan], WeightSpaceGP],
+    x: Tensor,
+    y: Tensor,
+    began: float,
+    time_limit: float,
+) -> Plan:
+    """The widest model whose fit takes a given share of a time limit, and what is left to find its parameters.
+
+    Small models are fitted to some rows, wider and wider ones, until the time that all rows would take exceeds the
+    share: the cost is linear in the number of rows, but for the factors of matrices of the features.
+
+    :param complete: replaces what the user has set.
+    :param make: makes a model.
+    :param x: inputs, (N, d).
+    :param y: targets or labels.
+    :param began: when the fit began, on ``time.perf_counter``.
+    :param time_limit: the seconds after which it is to end.
+    """
+    plans = list(dict.fromkeys(complete(Plan(*size)) for size in _SIZES))
+    make(plans[0]).fit(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes
+    chosen, cost = plans[0], 0.0
+    for plan in plans:
+        found = _fit_seconds(make(plan), x, y)
+        if plan is not plans[0] and found > _FIT_SHARE * time_limit:
+            break
+        chosen, cost = plan, found
+    left = began + time_limit - time.perf_counter() - cost
+    return chosen._replace(tuning_seconds=max(left, _SMALLEST_TUNING_SHARE * time_limit))
+
+
+@torch.no_grad()
+def _fit_seconds(model: WeightSpaceGP, x: Tensor, y: Tensor) -> float:
+    """The seconds that a fit to all rows takes, from one to some of them.
+
+    :param model: a model with parameters of any values.
+    :param x: inputs, (N, d).
+    :param y: targets or labels.
+    """
+    began = time.perf_counter()
+    model.covar_module.scalar_features(x[:1])
+    ready = time.perf_counter()
+    model.fit(x[:_PROBE_ROWS], y[:_PROBE_ROWS])
+    fitted = time.perf_counter()
+    model.weight_posterior()
+    once = ready - began + time.perf_counter() - fitted
+    return once + (fitted - ready) * max(1.0, len(x) / _PROBE_ROWS)

@@ -1,0 +1,195 @@
+"""Regression of a table with error bars."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Self
+
+import numpy as np
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.means import ConstantMean, MultitaskMean
+from numpy.typing import ArrayLike
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import assert_all_finite, check_consistent_length, validate_data
+from torch import Tensor
+
+from .arrays import Floats, drawn_seed
+from .base import Parts, RandomFeatureGP
+from .kernels import multitask_kernel, scaled_kernel
+
+_SMALLEST_NOISE = 1e-6
+"""The smallest noise variance, in variances of the target."""
+
+
+class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP):
+    r"""Gaussian process regression of a table, for thousands to millions of rows.
+
+    .. math:: y = f(x) + \epsilon, \qquad f \sim GP(m, k), \qquad \epsilon \sim N(0, \sigma^2)
+
+    Inputs and targets are standardized inside, and all is computed in float64. The parameters of the kernel, with a
+    lengthscale per column, the mean and the noise are learnt by the log marginal likelihood. Several targets share
+    information through a covariance of outputs that is learnt too, and each has its own noise.
+
+    :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
+        GPyTorch kernel of standardized inputs, which is copied: what it holds is where training starts.
+    :param num_features: the number of features; "auto" takes every row as a landmark of up to 1,000, which is the exact
+        model, 1,024 of up to 10,000 rows, and else 512, or what the time limit allows. Landmarks are never more than
+        rows.
+    :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
+    :param block_size: how many near rows share what the features leave over, which is what makes predictions sharp;
+        None for none. "auto" takes 256, or what the time limit allows, for landmarks of one target that are fewer than
+        the rows.
+    :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses.
+    :param strategy: from what :func:`rfgp.fit` finds parameters: "subset", "blocks" or "evidence". "auto" takes blocks
+        where the model has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
+    :param time_limit: seconds in which ``fit`` is to end, about. They choose the number of features and the size of the
+        blocks, by small fits at the start, and the rest of the time finds parameters; default: no limit.
+    :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
+    :param random_state: the seed, a RandomState, or None for a new draw in every fit.
+    :raises ValueError: at ``fit``, for bad parameters or data.
+
+    After ``fit`` there are ``model_`` (the :class:`rfgp.WeightSpaceGP`, of standardized rows), ``fit_summary_``,
+    ``x_scaler_``, ``y_scaler_`` and ``log_marginal_likelihood_value_``.
+
+    >>> import numpy as np
+    >>> X = np.linspace(0, 6, 60)[:, None]
+    >>> model = RandomFeatureGPRegressor(random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> mean, std = model.predict([[1.0], [30.0]], return_std=True)
+    >>> bool(abs(mean[0] - np.sin(1.0)) < 0.01), bool(std[0] < 0.1 < std[1])
+    (True, True)
+    """
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn the parameters, and fit.
+
+        :param X: inputs (N, d).
+        :param y: targets (N,) or (N, T), with NaN where one of several is missing.
+        :raises ValueError: for bad data or parameters.
+        """
+        began = time.perf_counter()
+        inputs, targets = self._rows(X, y, is_first=True)
+        generator = torch.Generator().manual_seed(drawn_seed(self.random_state))
+        x = self._standardized(inputs)
+        self._num_target_axes, targets = targets.ndim, _columns(targets)
+        self.y_scaler_ = StandardScaler().fit(targets)
+        z = self._scaled_targets(targets)
+        num_columns, num_outputs = x.shape[-1], targets.shape[1]
+        seed, constraint = generator.initial_seed(), GreaterThan(_SMALLEST_NOISE)
+        if num_outputs == 1:
+            exact = scaled_kernel(self.kernel, num_columns)
+            likelihood = GaussianLikelihood(noise_constraint=constraint).double()
+            parts = Parts(exact, likelihood, ConstantMean().double(), seed, can_have_blocks=True)
+        else:
+            exact = multitask_kernel(self.kernel, num_columns, num_outputs, generator)
+            likelihood = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
+            mean = MultitaskMean(ConstantMean(), num_outputs)
+            parts = Parts(exact, likelihood.double(), mean.double(), seed, can_have_blocks=False)
+        self._train(parts, x, z, began)
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Add rows; the first call is ``fit``.
+
+        Scales, parameters and features stay those of the first call, so let it have typical rows and enough of them.
+        With these, the predictions are those of a fit to all rows.
+
+        :param X: inputs (N, d).
+        :param y: targets of the shape that ``fit`` was given.
+        :raises ValueError: for bad data; the estimator stays as it was.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        inputs, targets = self._rows(X, y, is_first=False)
+        targets = _columns(targets)
+        if targets.shape[1] != self.y_scaler_.n_features_in_:
+            raise ValueError(
+                f"expected {self.y_scaler_.n_features_in_} targets as in the first call, got {targets.shape[1]}"
+            )
+        with torch.no_grad():
+            self.model_.update(torch.from_numpy(self.x_scaler_.transform(inputs)), self._scaled_targets(targets))
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
+        """The mean of the targets at inputs, with their standard deviation or covariance if wanted.
+
+        Both are those of new observations, with their noise, so that ``mean - 2 * std`` to ``mean + 2 * std`` are error
+        bars of what will be measured. The posterior of the function is ``model_.posterior``.
+
+        :param X: inputs (N, d).
+        :param return_std: whether to return standard deviations, of the shape of the mean.
+        :param return_cov: whether to return covariances (N, N), or (N, N, T), one for each of several targets.
+        :returns: means (N,) or (N, T), or a pair.
+        :raises ValueError: for bad inputs, or where both are wanted.
+        """
+        if return_std and return_cov:
+            raise ValueError("expected at most one of return_std and return_cov, got both; ask twice")
+        x = self._inputs(X)
+        with torch.no_grad():
+            latent = self.model_.posterior(x)
+            mean = self._shaped(self.y_scaler_.inverse_transform(_columns(latent.mean.numpy())))
+            if return_std:
+                deviations = _columns(self.model_.likelihood(latent).stddev.numpy())
+                return mean, self._shaped(deviations * self.y_scaler_.scale_)
+            if return_cov:
+                return mean, self._covariances(self.model_.likelihood(latent), len(x))
+        return mean
+
+    def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:
+        """Draws of new observations at inputs, which are correlated between rows and targets.
+
+        :param X: inputs (N, d).
+        :param n_samples: the number S of draws.
+        :param random_state: the seed, a RandomState, or None.
+        :returns: (N, S), or (N, T, S) for several targets.
+        """
+        x = self._inputs(X)
+        with torch.no_grad():
+            observed = self.model_.likelihood(self.model_.posterior(x))
+            factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()
+            mean = _columns(observed.mean.numpy())
+        draws = factor @ check_random_state(random_state).normal(size=(len(factor), n_samples))
+        scaled = mean[..., None] + draws.reshape(*mean.shape, n_samples)
+        result = scaled * self.y_scaler_.scale_[:, None] + self.y_scaler_.mean_[:, None]
+        return result[:, 0] if self._num_target_axes == 1 else result
+
+    @property
+    def log_marginal_likelihood_value_(self) -> float:
+        """The log evidence of the training data, for targets in their own units."""
+        observed = self.y_scaler_.n_samples_seen_
+        return super().log_marginal_likelihood_value_ - float(np.sum(observed * np.log(self.y_scaler_.scale_)))
+
+    def _rows(self, X: ArrayLike, y: ArrayLike, is_first: bool) -> tuple[Floats, Floats]:
+        """Inputs (N, d) and targets (N,) or (N, T), checked."""
+        target_checks = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
+        separately = {"dtype": np.float64, "order": "C"}, target_checks
+        inputs, targets = validate_data(self, X, y, reset=is_first, validate_separately=separately)
+        check_consistent_length(inputs, targets)
+        if targets.size == len(targets):
+            assert_all_finite(targets, input_name="y")
+        return inputs, targets
+
+    def _scaled_targets(self, targets: Floats) -> Tensor:
+        """Standardized targets as the model takes them."""
+        scaled = torch.from_numpy(self.y_scaler_.transform(targets))
+        return scaled.squeeze(-1) if scaled.shape[1] == 1 else scaled
+
+    def _covariances(self, observed: MultivariateNormal, num_rows: int) -> Floats:
+        """The covariances of every target, in its units."""
+        count = self.y_scaler_.n_features_in_
+        joint = observed.covariance_matrix.reshape(num_rows, count, num_rows, count)
+        own = joint.diagonal(dim1=1, dim2=3).numpy() * self.y_scaler_.scale_**2
+        return own[..., 0] if self._num_target_axes == 1 else own
+
+    def _shaped(self, columns: Floats) -> Floats:
+        """Values (N, T) in the shape that the targets had."""
+        return columns[:, 0] if self._num_target_axes == 1 else columns
+
+
+def _columns(values: Floats) -> Floats:
+    """Values (N,) or (N, T) of one or several targets as (N, T)."""
+    return values.reshape(len(values), -1)

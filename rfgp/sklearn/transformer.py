@@ -1,0 +1,99 @@
+"""Random features or landmarks of a table, for linear models behind them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, Self
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .. import _checks
+from ..approximation import approximate
+from .arrays import Floats, drawn_seed
+from .kernels import input_kernel
+
+
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    r"""Features of a kernel, so that a linear model behind them is a kernel machine.
+
+    .. math:: k(x, y) \approx \phi(x)^\top \phi(y)
+
+    Inputs are standardized inside, and features are in float64.
+
+    :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
+        GPyTorch kernel of standardized inputs, which is copied and keeps its parameters.
+    :param lengthscale: the lengthscale of a kernel that is given by name, in standard deviations of the inputs;
+        default: the root of the number of columns, which is what rows are apart.
+    :param num_features: the number D of features, an even number for most methods; fewer come out where the kernel
+        needs fewer.
+    :param method: a method of :func:`rfgp.approximate`, among them "landmarks"; "auto" takes exact features for linear
+        kernels, orthogonal Fourier features for shift-invariant ones and complex-to-real TensorSRHT for polynomials.
+    :param random_state: the seed, a RandomState, or None for a new draw in every fit.
+
+    >>> import numpy as np
+    >>> from sklearn.linear_model import RidgeClassifier
+    >>> from sklearn.pipeline import make_pipeline
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = make_pipeline(RandomFeatures(num_features=64, random_state=0), RidgeClassifier())
+    >>> bool(model.fit(X, X[:, 0] * X[:, 1] > 0).score(X, X[:, 0] * X[:, 1] > 0) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: str | Kernel = "rbf",
+        *,
+        lengthscale: float | None = None,
+        num_features: int = 256,
+        method: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.lengthscale = lengthscale
+        self.num_features = num_features
+        self.method = method
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Learn the scales of the inputs, and draw the features.
+
+        :param X: inputs (N, d).
+        :param y: ignored.
+        :raises ValueError: for bad data or parameters.
+        """
+        inputs = validate_data(self, X, dtype=np.float64, order="C")
+        seed = drawn_seed(self.random_state)
+        self.x_scaler_ = StandardScaler().fit(inputs)
+        exact = input_kernel(self.kernel, inputs.shape[1])
+        if isinstance(self.kernel, str) and exact.has_lengthscale:
+            width = math.sqrt(inputs.shape[1]) if self.lengthscale is None else self.lengthscale
+            exact.lengthscale = _checks.positive("lengthscale", width)
+        x = torch.from_numpy(self.x_scaler_.transform(inputs))
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*exact kernel costs less")
+            rows = None if self.method == "auto" else x
+            made = approximate(
+                exact, self.num_features, method=self.method, input_dim=x.shape[-1], train_inputs=rows, seed=seed
+            )
+            self._n_features_out = made.features(x[:1]).shape[-1]
+        self.kernel_ = made
+        return self
+
+    def transform(self, X: ArrayLike) -> Floats:
+        """The features of inputs.
+
+        :param X: inputs (N, d).
+        :returns: (N, D).
+        """
+        check_is_fitted(self)
+        x = self.x_scaler_.transform(validate_data(self, X, dtype=np.float64, order="C", reset=False))
+        with torch.no_grad():
+            features: Floats = self.kernel_.features(torch.from_numpy(x)).numpy()
+        return features

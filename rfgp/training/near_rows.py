@@ -1,0 +1,65 @@
+"""Which rows parameters are learned from: some of all, or blocks of near ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from .starts import leaves
+
+
+def near_blocks(points: Tensor, size: int, count: int, seed: int = 0) -> Tensor:
+    """Some blocks of near rows, by recursive splits at the median of the widest coordinate.
+
+    Only parts with blocks that were drawn are split further.
+
+    :param points: scaled inputs, (N, d).
+    :param size: the rows of a block, at most N.
+    :param count: how many blocks are drawn; all where there are fewer.
+    :param seed: of the draw.
+    :returns: row numbers, (count, size).
+    """
+    values = points.detach().double().cpu().numpy()
+    random = np.random.default_rng(seed)
+    rows = random.permutation(len(values))
+    total = max(1, len(rows) // size)
+    return torch.from_numpy(np.stack(_split(rows[: total * size], values, size, min(count, total), random)))
+
+
+def _split(
+    rows: np.ndarray, points: np.ndarray, size: int, count: int, random: np.random.Generator
+) -> list[np.ndarray]:
+    if not count:
+        return []
+    total = len(rows) // size
+    if total <= 1:
+        return [rows[:size]]
+    own = points[rows]
+    low, high = np.quantile(own[:4096], (0.05, 0.95), axis=0)
+    half = total // 2
+    order = np.argpartition(own[:, int((high - low).argmax())], half * size)
+    left = int(random.hypergeometric(half, total - half, count))
+    first = _split(rows[order[: half * size]], points, size, left, random)
+    return first + _split(rows[order[half * size :]], points, size, count - left, random)
+
+
+def scaled_inputs(kernel: Kernel, x: Tensor) -> Tensor:
+    """Inputs in units of the shortest lengthscale that a kernel has for each column, in float64.
+
+    :param kernel: an exact kernel; one without lengthscales sees columns by their standard deviations.
+    :param x: (N, d).
+    """
+    exact = x.detach().double()
+    inverse = torch.zeros(x.shape[-1], dtype=torch.float64, device=x.device)
+    numbers = torch.arange(x.shape[-1], dtype=torch.float64, device=x.device).unsqueeze(0)
+    for leaf, columns in leaves(kernel, numbers):
+        if leaf.has_lengthscale and leaf.is_stationary:
+            index = columns.reshape(-1).long()
+            lengths = leaf.lengthscale.detach().double().reshape(-1, leaf.lengthscale.shape[-1]).amin(0)
+            inverse[index] = torch.maximum(inverse[index], 1.0 / lengths.expand(len(index)))
+    if not bool(inverse.any()):
+        scale = exact.std(0, correction=0)
+        inverse = torch.where(scale > 0, 1.0 / scale, torch.zeros_like(scale))
+    return exact * inverse

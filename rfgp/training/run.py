@@ -1,0 +1,183 @@
+"""One maximization of an objective: its starts, its evaluations, and the best point on any end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
+
+from .ascent import Ascent, Maximizer, NoValueError
+from .coordinates import Coordinates
+from .objectives import Objective
+from .starts import center_inputs, start_from_data
+
+_TRIALS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (3.0, 0.1))
+"""By what lengthscales and noise are multiplied for the starts that are tried."""
+_TRIAL_EVALUATIONS, _SHARE = 25, 12
+"""Evaluations of one trial: at most so many, and at most this fraction of all that are allowed."""
+_PRECISION = {torch.float64: 1e-12, torch.float32: 1e-7}
+
+
+class Run:
+    """One maximization, from starting values to the best point.
+
+    :param objective: what is maximized.
+    :param initialize: whether starting values come from the data.
+    :param limit: the largest number of evaluations.
+    :param report: is told the log likelihood of every evaluation of all rows.
+    :param is_late: whether time is over, which ends the run after its first evaluation.
+    :param trial_limit: the largest number of evaluations of one trial; default: what ``limit`` has room for.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        initialize: bool,
+        limit: int,
+        report: Callable[[float], None] = lambda value: None,
+        is_late: Callable[[], bool] = lambda: False,
+        trial_limit: int | None = None,
+    ) -> None:
+        self.objective, self.model, self.limit = objective, objective.model, limit
+        self.report, self.is_late = report, is_late
+        self.trial_limit = min(_TRIAL_EVALUATIONS, limit // _SHARE) if trial_limit is None else trial_limit
+        moments = objective.moments
+        lengths: set[int] = set()
+        noises: set[int] = set()
+        center_inputs(self.model, objective.x)
+        present = Coordinates(parts_of(self.model), moments)
+        self.trained = None if present.has_defaults else present
+        self.incoming = present.values()
+        known = objective.kernel_and_inputs()
+        if initialize and known is not None:
+            lengths, noises = start_from_data(self.model, *known, moments)
+        self.coordinates = Coordinates(parts_of(self.model), moments)
+        self.lengths, self.noises = self.coordinates.mask(lengths), self.coordinates.mask(noises)
+        self.maximizers: list[Maximizer] = []
+        self.initial: float | None = None
+
+    def ascend(self) -> Ascent:
+        """Maximize, and leave the model with the best parameters."""
+
+        def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient, evidence = self.evaluate(point, None)
+            self.initial = evidence if self.initial is None else self.initial
+            self.report(evidence)
+            return value, gradient
+
+        starts, used = self._starts(evaluate)
+        self.maximizers.append(self._maximizer(evaluate, self.limit - used))
+        ascent = self.maximizers[-1].run(*starts)
+        self._assign(ascent)
+        ascent.evaluations += used
+        ascent.message = ascent.message.replace(f"limit of {self.limit - used} eval", f"limit of {self.limit} eval")
+        return ascent
+
+    def keep_best(self) -> bool:
+        """Leave the model with the best parameters seen so far; whether there are any."""
+        found = [maximizer.best for maximizer in self.maximizers[::-1] if maximizer.best is not None]
+        if not found:
+            return False
+        is_last = self.maximizers[-1].best is not None
+        self._assign(found[0] if is_last else max(found, key=lambda ascent: ascent.value))
+        return True
+
+    def _assign(self, ascent: Ascent) -> None:
+        self.coordinates.assign(ascent.point)
+        for parameter in self.coordinates.parameters:
+            parameter.grad = None
+
+    def _maximizer(self, evaluate: Any, limit: int) -> Maximizer:
+        precision = _PRECISION.get(self.objective.x.dtype, _PRECISION[torch.float32])
+        bounds = self.coordinates.lower, self.coordinates.upper
+        return Maximizer(evaluate, *bounds, limit, self.objective.tolerance, precision, self.is_late)
+
+    def evaluate(self, point: np.ndarray, rows: Tensor | None) -> tuple[float, np.ndarray, float]:
+        """Log evidence plus log prior per row, its gradient, and the log evidence."""
+        count = self.objective.num_rows if rows is None else rows.numel()
+        self.coordinates.assign(point)
+        for parameter in self.coordinates.parameters:
+            parameter.grad = None
+        try:
+            with torch.enable_grad():
+                evidence = self.objective.evidence(rows)
+                total = evidence + log_prior(self.model)
+            total.backward()
+        except (ValueError, NanError, NotPSDError) as error:
+            raise NoValueError from error
+        value, gradient = float(total.detach()), self.coordinates.gradient()
+        if not np.isfinite(value) or not np.isfinite(gradient).all():
+            raise NoValueError
+        return value / count, gradient / count, float(evidence.detach())
+
+    def _starts(self, evaluate: Any) -> tuple[list[np.ndarray], int]:
+        """Points to start from, and how many evaluations of all rows it took to find them.
+
+        The present point; where it is a guess the best of several after a few evaluations, on some of the rows where
+        there are many; and what the model came with, where that was no default.
+        """
+        present = self.coordinates.values()
+        points = [present] if self.trained is None else [present, self._incoming_point()]
+        rows = self.objective.some_rows()
+        size = self.trial_limit if rows is not None else min(self.trial_limit, self.limit // _SHARE)
+        if not self.lengths.any() or not size:
+            return points, 0
+
+        def evaluate_some(point: np.ndarray) -> tuple[float, np.ndarray]:
+            return self.evaluate(point, rows)[:2]
+
+        found: list[Ascent] = []
+        for length, noise in _TRIALS:
+            trial = self._maximizer(evaluate if rows is None else evaluate_some, size)
+            self.maximizers.append(trial)
+            try:
+                found.append(trial.run(present + np.log(length) * self.lengths + np.log(noise) * self.noises))
+            except NoValueError:
+                continue
+        used = sum(trial.evaluations for trial in self.maximizers) if rows is None else 0
+        return [*points, *[ascent.point for ascent in sorted(found, key=lambda ascent: -ascent.value)[:1]]], used
+
+    def _incoming_point(self) -> np.ndarray:
+        """What the model came with, in the coordinates of the present start."""
+        present = self.coordinates.values()
+        if self.trained is None:
+            return present
+        self.trained.assign(self.incoming)
+        point = self.coordinates.values()
+        self.coordinates.assign(present)
+        return point
+
+
+def parts_of(model: torch.nn.Module) -> dict[str, gpytorch.Module]:
+    """The GPyTorch modules of which a model consists, by the prefix of their parameters."""
+    if isinstance(model, gpytorch.Module):
+        return {"": model}
+    return {f"{name}.": part for name, part in model.named_children() if isinstance(part, gpytorch.Module)}
+
+
+def log_prior(model: torch.nn.Module) -> Tensor:
+    """The log density of all priors; one of shared parameters counts once."""
+    total = torch.zeros((), dtype=torch.float64)
+    counted = set()
+    for part in parts_of(model).values():
+        for _, module, prior, closure, _ in part.named_priors():
+            key = (id(prior), *(id(parameter) for parameter in module.parameters(recurse=False)))
+            if key not in counted:
+                total = total + prior.log_prob(closure(module)).sum().to(total)
+                counted.add(key)
+    return total
+
+
+def constrained_values(model: torch.nn.Module) -> dict[str, list[float]]:
+    """The constrained values of all parameters by name."""
+    values = {}
+    for prefix, part in parts_of(model).items():
+        for name, parameter, constraint in part.named_parameters_and_constraints():
+            value = parameter if constraint is None else constraint.transform(parameter)
+            values[prefix + name.replace("raw_", "")] = value.detach().cpu().double().reshape(-1).tolist()
+    return values

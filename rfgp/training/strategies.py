@@ -1,0 +1,272 @@
+"""From what parameters are learned: the evidence of all rows, an exact subset, blocks of near rows, or the best."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..models import WeightSpaceGP
+from .ascent import Ascent, NoValueError
+from .narrow import ExactForm, NarrowObjective, exact_form
+from .near_rows import near_blocks, scaled_inputs
+from .objectives import Objective, quiet
+from .rescale import only_free, spectral_objective
+from .run import Run, constrained_values
+from .starts import sample_rows
+from .summary import FitStage, FitSummary
+
+STRATEGIES = ("auto", "evidence", "subset", "blocks")
+SMALL = 2000
+"""Up to so many rows "auto" takes the evidence."""
+_HELD_OUT, _CHECKED_ROWS = 1000, 50_000
+_RESCALINGS = 60
+_FEWEST_BLOCKS, _MEASURED_BLOCKS = 32, 8
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Blocks of rows, and how many evaluations they take."""
+
+    count: int
+    size: int
+    evaluations: int
+
+
+_STAGES = {
+    "blocks": (_Stage(256, 48, 25), _Stage(256, 96, 15), _Stage(80, 192, 10)),
+    "subset": (_Stage(1, 500, 60), _Stage(1, 1500, 15)),
+}
+
+
+class Training:
+    """What :func:`rfgp.fit` does after its arguments are checked.
+
+    :param objective: the evidence of the model and its data.
+    :param initialize: whether starting values come from the data.
+    :param limit: the largest number of evaluations.
+    :param seconds: how long tuning may take, about; None for as long as it takes.
+    :param report: is told the log likelihood of every evaluation.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        initialize: bool,
+        limit: int,
+        seconds: float | None,
+        report: Callable[[float], None],
+    ) -> None:
+        self.objective, self.model, self.initialize, self.limit = objective, objective.model, initialize, limit
+        self.report, self.deadline = report, math.inf if seconds is None else clock() + seconds
+        self.stages: list[FitStage] = []
+        self.runs: list[Run] = []
+        self.ascent: Ascent | None = None
+        self.initial = math.nan
+
+    def run(self, strategy: str) -> float:
+        """Tune, leave the model fitted, and return its evidence.
+
+        :param strategy: one of ``STRATEGIES``.
+        """
+        if strategy == "evidence":
+            return self._evidence()
+        form = exact_form(self.objective)
+        if strategy == "auto":
+            self._best(form)
+        else:
+            check_strategy(form, strategy)
+            self._tune(form, strategy, torch.arange(len(form.x)), 1.0)
+        return self._finish()
+
+    def summary(self, value: float, seconds: float) -> FitSummary:
+        """What was done.
+
+        :param value: the evidence at the end.
+        :param seconds: of everything.
+        """
+        ascent = self.ascent
+        assert ascent is not None
+        return FitSummary(
+            value,
+            self.initial,
+            self.used,
+            ascent.converged,
+            ascent.message,
+            seconds,
+            constrained_values(self.model),
+            tuple(self.stages),
+        )
+
+    def keep_best(self) -> bool:
+        """Leave the model fitted with the best parameters of the last run that has any; whether there are any."""
+        return any(run.keep_best() for run in self.runs[::-1]) and math.isfinite(self._refit())
+
+    @torch.no_grad()
+    def _refit(self) -> float:
+        return float(self.objective.finish())
+
+    @property
+    def used(self) -> int:
+        """Evaluations so far."""
+        return sum(stage.evaluations for stage in self.stages)
+
+    def _evidence(self) -> float:
+        self._ascend("evidence", "all rows", self.objective, self.limit, self.deadline)
+        value, initial = self._refit(), self.runs[-1].initial
+        self.initial = value if initial is None else initial
+        return value
+
+    def _ascend(
+        self, name: str, rows: str, objective: Objective, limit: int, deadline: float, trial_limit: int | None = None
+    ) -> Ascent:
+        began = clock()
+        run = Run(objective, self.initialize, limit, self.report, lambda: clock() >= deadline, trial_limit)
+        self.runs.append(run)
+        self.ascent = ascent = run.ascend()
+        self.stages.append(FitStage(name, rows, ascent.evaluations, clock() - began, ascent.value))
+        return ascent
+
+    def _tune(self, form: ExactForm, strategy: str, rows: Tensor, share: float) -> None:
+        """Learn parameters by the stages of a strategy, in a share of the time that is left."""
+        stages = _STAGES[strategy]
+        deadline = clock() + share * (self.deadline - clock()) if math.isfinite(self.deadline) else math.inf
+        for index, stage in enumerate(stages):
+            left = min(stage.evaluations, self.limit - self.used)
+            has_seen_all = index > 0 and stages[index - 1].size >= len(rows)
+            if left < 1 or has_seen_all or (index > 0 and clock() >= deadline):
+                break
+            seconds = (deadline - clock()) / (len(stages) - index)
+            blocks = rows[self._blocks(form, strategy, stage, rows, seconds)]
+            objective = NarrowObjective(form, blocks, self.objective.moments)
+            what = f"{blocks.shape[0]} x {blocks.shape[1]} rows" if strategy == "blocks" else f"{blocks.shape[1]} rows"
+            self._ascend(strategy, what, objective, left, deadline, min(16, self.limit // 12))
+            self.initialize = False
+
+    def _blocks(self, form: ExactForm, strategy: str, stage: _Stage, rows: Tensor, seconds: float) -> Tensor:
+        """Positions in ``rows`` of the rows of a stage, (B, n), as many as the seconds allow."""
+        size = min(stage.size, len(rows))
+        if strategy == "subset":
+            return sample_rows(len(rows), self._affordable_size(form, rows, stage, seconds)).unsqueeze(0)
+        points = scaled_inputs(form.kernel, form.x[rows])
+        count = stage.count
+        if math.isfinite(seconds):
+            some = near_blocks(points, size, _MEASURED_BLOCKS)
+            cost = self._cost(form, rows[some]) / len(some)
+            count = max(_FEWEST_BLOCKS, int(seconds / (stage.evaluations * cost)))
+        return near_blocks(points, size, count, seed=size)
+
+    def _affordable_size(self, form: ExactForm, rows: Tensor, stage: _Stage, seconds: float) -> int:
+        if not math.isfinite(seconds):
+            return stage.size
+        size = min(stage.size, len(rows), 256)
+        cost = self._cost(form, rows[sample_rows(len(rows), size)].unsqueeze(0))
+        return max(size, min(2 * stage.size, int(size * (seconds / (stage.evaluations * cost)) ** (1.0 / 3.0))))
+
+    def _cost(self, form: ExactForm, blocks: Tensor) -> float:
+        """The seconds of an evaluation of value and gradient."""
+        began = clock()
+        with torch.enable_grad():
+            NarrowObjective(form, blocks, self.objective.moments).evidence()
+        return max(clock() - began, 1e-9)
+
+    def _best(self, form: ExactForm) -> None:
+        """Take the parameters with which the wide model predicts held-out rows best."""
+        held = sample_rows(len(form.x), min(_HELD_OUT, len(form.x) // 10))
+        is_held = torch.zeros(len(form.x), dtype=torch.bool)
+        is_held[held] = True
+        rows = torch.nonzero(~is_held).squeeze(-1)
+        is_initialized, start = self.initialize, _values(self.model)
+        found: list[tuple[float, list[Tensor], Ascent | None]] = []
+        for strategy, share in (("blocks", 0.5), ("subset", 0.5)):
+            if found:
+                _restore(self.model, start)
+            self.initialize = is_initialized
+            self._tune(form, strategy, rows, share)
+            tuned = _values(self.model)
+            score = self._held_out(form, rows, held)
+            found.append((score, tuned, self.ascent))
+        _, values, self.ascent = min(found, key=lambda item: item[0])
+        _restore(self.model, values)
+
+    @torch.no_grad()
+    def _held_out(self, form: ExactForm, rows: Tensor, held: Tensor) -> float:
+        """The mean negative log density of held-out targets under the wide model of other rows; a stage of its own."""
+        began, some = clock(), rows[sample_rows(len(rows), _CHECKED_ROWS)]
+        try:
+            with quiet():
+                self.model.fit(*self._data(form, some))
+                self._rescale()
+                posterior = self.model.posterior(form.x[held])
+            variance = posterior.variance.double() + form.noise_variances(held)
+            error = form.targets[held] - posterior.mean.double()
+            density = 0.5 * ((2.0 * math.pi * variance).log() + error.square() / variance)
+            score = float(density.mean())
+        except (ValueError, NoValueError):
+            score = math.inf
+        what = f"{len(held)} held-out rows"
+        self.stages.append(FitStage("wide model", what, 0, clock() - began, score, "nats lost per row"))
+        return score if math.isfinite(score) else math.inf
+
+    def _data(self, form: ExactForm, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        noise = None if form.noise is None else form.noise[rows].to(form.x)
+        y: Any = getattr(self.objective, "y", None)
+        return form.x[rows], y[rows], noise
+
+    def _rescale(self) -> Ascent | None:
+        """Learn noise, output scale and mean again from the statistics, where these do not contain them."""
+        if not isinstance(self.model, WeightSpaceGP):
+            return None
+        objective = spectral_objective(self.model, self.objective.x, self.objective.moments)
+        if objective is None:
+            return None
+        with only_free(self.model):
+            return Run(objective, False, _RESCALINGS).ascend()
+
+    def _finish(self) -> float:
+        began = clock()
+        value = self._refit()
+        count = self.objective.num_rows
+        self.stages.append(FitStage("wide model", "all rows", 0, clock() - began, value / count))
+        began = clock()
+        try:
+            ascent = self._rescale()
+        except (ValueError, NoValueError):
+            return value
+        if ascent is None:
+            return value
+        with torch.no_grad():
+            value = float(self.model.log_marginal_likelihood())
+        self.stages.append(
+            FitStage("noise, scale and mean", "all rows", ascent.evaluations, clock() - began, value / count)
+        )
+        return value
+
+
+def clock() -> float:
+    """Seconds by the clock."""
+    return time.perf_counter()
+
+
+def check_strategy(form: ExactForm, strategy: str) -> None:
+    """Raise a ValueError where a model cannot be tuned in this way."""
+    if strategy == "blocks" and not form.is_plain:
+        raise ValueError(
+            "expected one target per row for blocks of near rows, got classes or several outputs; use "
+            'strategy="subset" or "evidence"'
+        )
+
+
+def _values(model: torch.nn.Module) -> list[Tensor]:
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def _restore(model: torch.nn.Module, values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), values, strict=True):
+            parameter.copy_(value)

@@ -1,0 +1,338 @@
+"""The estimators keep scikit-learn's contract, and say what the models inside them say."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gpytorch
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from sklearn.base import clone
+from sklearn.datasets import load_wine, make_friedman1
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures
+
+SMALL = {"num_features": 64, "max_evaluations": 12, "random_state": 0}
+EACH = [RandomFeatureGPRegressor(**SMALL), RandomFeatureGPClassifier(**SMALL), RandomFeatures(num_features=32)]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*ends at the.*bound:UserWarning")
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(EACH)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+def regression(num_rows=150, noise=0.3, seed=0):
+    return make_friedman1(num_rows, n_features=5, noise=noise, random_state=seed)
+
+
+def several_targets(num_rows=120):
+    x, y = regression(num_rows)
+    noise = 0.05 * np.random.default_rng(1).normal(size=(num_rows, 2))
+    return x, np.column_stack([y, 3.0 - 0.5 * y]) + noise
+
+
+def regressor(**changes):
+    return RandomFeatureGPRegressor(**{**SMALL, **changes})
+
+
+def test_error_bars_are_those_of_observations():
+    x, y = regression(400)
+    model = regressor(num_features="auto", max_evaluations=60).fit(x[:200], y[:200])
+    mean, std = model.predict(x[200:], return_std=True)
+    within = np.mean(np.abs(y[200:] - mean) < 1.96 * std)
+    assert abs(within - 0.95) < 4.0 * np.sqrt(0.95 * 0.05 / 200)
+    assert 0.2 < std.min() < 0.5  # never below the noise of .3, about
+    np.testing.assert_array_equal(model.predict(x[200:]), mean)
+
+
+def test_predictions_are_those_of_the_model_inside():
+    x, y = regression()
+    model = regressor().fit(x, y)
+    inputs = torch.from_numpy(model.x_scaler_.transform(x[:7]))
+    with torch.no_grad():
+        observed = model.model_.likelihood(model.model_.posterior(inputs))
+    scale, shift = model.y_scaler_.scale_[0], model.y_scaler_.mean_[0]
+    mean, cov = model.predict(x[:7], return_cov=True)
+    np.testing.assert_allclose(mean, observed.mean.numpy() * scale + shift, rtol=1e-12)
+    np.testing.assert_allclose(cov, observed.covariance_matrix.numpy() * scale**2, rtol=1e-12)
+    np.testing.assert_allclose(model.predict(x[:7], return_std=True)[1], np.sqrt(cov.diagonal()), rtol=1e-9)
+    with pytest.raises(ValueError, match="at most one of return_std and return_cov"):
+        model.predict(x, return_std=True, return_cov=True)
+
+
+def test_evidence_is_that_of_targets_in_their_units():
+    x, y = regression()
+    model, millis = regressor().fit(x, y), regressor().fit(x, 1000.0 * y)
+    with torch.no_grad():
+        inside = float(model.model_.log_marginal_likelihood())
+    expected = inside - len(y) * np.log(np.std(y))
+    assert model.log_marginal_likelihood_value_ == pytest.approx(expected, rel=1e-12)
+    difference = model.log_marginal_likelihood_value_ - millis.log_marginal_likelihood_value_
+    assert difference == pytest.approx(len(y) * np.log(1000.0), rel=1e-6)
+
+
+def test_units_do_not_matter():
+    x, y = regression()
+    plain = regressor().fit(x, y)
+    other = regressor().fit(1e6 * x + 1e7, y + 1e8)
+    mean, std = plain.predict(x[:20], return_std=True)
+    far_mean, far_std = other.predict(1e6 * x[:20] + 1e7, return_std=True)
+    np.testing.assert_allclose(far_mean - 1e8, mean, atol=1e-3 * y.std())
+    np.testing.assert_allclose(far_std, std, rtol=1e-3)
+
+
+def test_single_precision_tables_are_computed_in_double():
+    x, y = regression()
+    single = x.astype(np.float32)
+    model = regressor().fit(single, y.astype(np.float32))
+    expected = regressor().fit(single.astype(float), y.astype(np.float32).astype(float)).predict(x)
+    np.testing.assert_array_equal(model.predict(x), expected)
+
+
+@pytest.mark.parametrize("num_rows", [2, 7, 30])
+def test_few_rows(num_rows):
+    x, y = regression(num_rows)
+    mean, std = regressor(num_features="auto").fit(x, y).predict(x, return_std=True)
+    assert np.isfinite(mean).all() and (std > 0.0).all()
+
+
+def test_one_column_and_constant_columns():
+    x = np.linspace(0.0, 6.0, 80)
+    y = np.sin(x)
+    alone = regressor().fit(x[:, None], y)
+    beside = regressor().fit(np.column_stack([np.full(80, 1e8), x]), y)
+    assert np.abs(alone.predict(x[:, None]) - y).max() < 0.05
+    assert np.abs(beside.predict(np.column_stack([np.full(80, 1e8), x])) - y).max() < 0.05
+
+
+@pytest.mark.parametrize("level", [0.0, 7.5, 1e8])
+def test_a_constant_target_is_predicted(level):
+    x, _ = regression(40)
+    mean, std = regressor().fit(x, np.full(40, level)).predict(x, return_std=True)
+    np.testing.assert_allclose(mean, level, rtol=1e-9, atol=1e-6)
+    assert np.isfinite(std).all()
+
+
+def test_pandas_names_are_kept_and_checked():
+    x, y = regression()
+    table = pd.DataFrame(x, columns=["area", "rooms", "age", "floor", "distance"])
+    model = regressor().fit(table, pd.Series(y, name="price"))
+    assert model.feature_names_in_.tolist() == list(table) and model.n_features_in_ == 5
+    np.testing.assert_array_equal(model.predict(table), regressor().fit(x, y).predict(x))
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(table[["rooms", "area", "age", "floor", "distance"]])
+
+
+def test_several_targets_share_information():
+    x, y = several_targets()
+    model = regressor().fit(x, y)
+    mean, std = model.predict(x[:9], return_std=True)
+    _, cov = model.predict(x[:9], return_cov=True)
+    assert mean.shape == std.shape == (9, 2) and cov.shape == (9, 9, 2)
+    np.testing.assert_allclose(std, np.sqrt(np.diagonal(cov).T), rtol=1e-9)
+    draws = model.sample_y(x[:9], n_samples=4000, random_state=1)
+    assert draws.shape == (9, 2, 4000)
+    assert (np.abs(draws.mean(-1) - mean) < 5.0 * std / np.sqrt(4000)).all()
+    np.testing.assert_allclose(draws.std(-1), std, rtol=5.0 / np.sqrt(2 * 4000))
+
+
+def test_missing_targets_are_filled_in_from_the_others():
+    x, y = several_targets()
+    missing = y.copy()
+    missing[::2, 1] = np.nan
+    model = regressor().fit(x, missing)
+    errors = (model.predict(x) - y)[::2, 1]
+    assert np.sqrt(np.mean(errors**2)) < 0.35 * y[:, 1].std()
+    with torch.no_grad():
+        inside = float(model.model_.log_marginal_likelihood())
+    units = np.sum(np.sum(~np.isnan(missing), 0) * np.log(np.nanstd(missing, 0)))
+    assert model.log_marginal_likelihood_value_ == pytest.approx(inside - units, rel=1e-12)
+    with pytest.raises(ValueError, match="NaN"):
+        regressor().fit(x, missing[:, 1])
+
+
+def test_blocks_of_near_rows_are_those_of_the_model():
+    x, y = regression(300)
+    sharp = regressor(num_features=20, block_size=50, num_neighbors=30).fit(x[:200], y[:200])
+    assert sharp.model_.block_size == 50 and sharp.model_.num_neighbors == 30
+    blunt = regressor(num_features=20, block_size=None).fit(x[:200], y[:200])
+    assert blunt.model_.block_size is None
+    assert sharp.score(x[200:], y[200:]) > blunt.score(x[200:], y[200:])
+    again = copy.deepcopy(sharp).partial_fit(x[200:250], y[200:250])
+    assert again.score(x[250:], y[250:]) != sharp.score(x[250:], y[250:])
+
+
+def test_sizes_by_default():
+    x, y = regression(1100)
+    small, large = regressor(num_features="auto", max_evaluations=1), regressor(max_evaluations=1)
+    assert small.fit(x[:90], y[:90]).model_.covar_module.num_scalar_features == 90
+    assert small.model_.block_size is None
+    assert large.fit(x, y).model_.covar_module.num_scalar_features == 64
+    assert large.model_.block_size == 256
+
+
+def test_more_time_makes_wider_models():
+    x, y = regression(3000)
+    short = regressor(num_features="auto", max_evaluations=1, time_limit=0.01).fit(x, y)
+    long = regressor(num_features="auto", max_evaluations=1, time_limit=600.0)
+    plan = long.fit(x[:1200], y[:1200]).model_
+    assert short.model_.covar_module.num_scalar_features == 128 and short.model_.block_size == 128
+    assert plan.covar_module.num_scalar_features > 128
+
+
+def test_a_column_of_targets_comes_back_as_a_column():
+    x, y = regression(60)
+    flat, column = regressor().fit(x, y), regressor().fit(x, y[:, None])
+    mean, std = column.predict(x, return_std=True)
+    np.testing.assert_array_equal(mean, flat.predict(x)[:, None])
+    assert std.shape == (60, 1) and column.sample_y(x[:3], 2).shape == (3, 1, 2)
+    assert column.predict(x[:3], return_cov=True)[1].shape == (3, 3, 1)
+
+
+def test_draws_have_the_covariance_of_predictions():
+    x, y = regression(60)
+    model = regressor().fit(x, y)
+    mean, cov = model.predict(x[:4], return_cov=True)
+    draws = model.sample_y(x[:4], n_samples=20_000, random_state=3)
+    scale = np.sqrt(cov.diagonal())
+    assert draws.shape == (4, 20_000)
+    assert (np.abs(draws.mean(-1) - mean) < 5.0 * scale / np.sqrt(20_000)).all()
+    assert np.abs((np.cov(draws) - cov) / np.outer(scale, scale)).max() < 5.0 * np.sqrt(2.0 / 20_000)
+    np.testing.assert_array_equal(draws, model.sample_y(x[:4], n_samples=20_000, random_state=3))
+
+
+@pytest.mark.parametrize("targets", ["one", "two"])
+def test_partial_fit_is_a_fit_to_all_rows(targets):
+    x, y = regression(90) if targets == "one" else several_targets(90)
+    model = regressor().partial_fit(x[:50], y[:50])
+    before = model.predict(x)
+    all_at_once = copy.deepcopy(model.model_)
+    model.partial_fit(x[50:70], y[50:70]).partial_fit(x[70:], y[70:])
+    with torch.no_grad():
+        scaled = torch.from_numpy(model.y_scaler_.transform(y.reshape(90, -1)))
+        all_at_once.fit(torch.from_numpy(model.x_scaler_.transform(x)), scaled.squeeze(-1))
+        posterior = all_at_once.posterior(torch.from_numpy(model.x_scaler_.transform(x)))
+        expected = model.y_scaler_.inverse_transform(posterior.mean.reshape(90, -1)).reshape(y.shape)
+    np.testing.assert_allclose(model.predict(x), expected, rtol=1e-9)
+    assert np.abs(model.predict(x) - before).max() > 1e-3
+    with pytest.raises(ValueError, match="targets as in the first call"):
+        model.partial_fit(x, np.column_stack([y, y]))
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_labels_of_any_kind(num_classes):
+    x, codes = load_wine(return_X_y=True)
+    x, codes = x[codes < num_classes], codes[codes < num_classes]
+    names = np.array(["barolo", "grignolino", "barbera"])[codes]
+    model = RandomFeatureGPClassifier(**SMALL).fit(x[::2], names[::2])
+    probabilities = model.predict_proba(x[1::2])
+    assert model.classes_.tolist() == sorted(set(names)) and probabilities.shape == (len(x[1::2]), num_classes)
+    np.testing.assert_allclose(probabilities.sum(-1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(x[1::2]), model.classes_[probabilities.argmax(-1)])
+    assert model.score(x[1::2], names[1::2]) > 0.9 and np.isfinite(model.log_marginal_likelihood_value_)
+
+
+def test_probabilities_know_where_there_are_no_rows():
+    x = np.random.default_rng(0).normal(size=(300, 2))
+    model = RandomFeatureGPClassifier("rbf", **SMALL).fit(x, x[:, 0] * x[:, 1] > 0.0)
+    near, far = model.predict_proba([[1.0, 1.0], [60.0, 60.0]])
+    assert near[1] > 0.9 and abs(far[1] - 0.5) < 0.1
+
+
+def test_labels_added_one_class_at_a_time():
+    x, codes = load_wine(return_X_y=True)
+    order = np.argsort(codes, kind="stable")
+    first, rest = order[:100], order[100:]
+    model = RandomFeatureGPClassifier(**SMALL).partial_fit(x[first], codes[first], classes=[0, 1, 2])
+    assert model.predict_proba(x).shape == (len(x), 3)
+    assert model.partial_fit(x[rest], codes[rest]).score(x, codes) > 0.9
+    with pytest.raises(ValueError, match="among the classes"):
+        model.partial_fit(x[:2], [0, 7])
+
+
+def test_a_kernel_is_copied():
+    x, y = regression(60)
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=5))
+    before = copy.deepcopy(kernel.state_dict())
+    model = clone(regressor(kernel=kernel)).fit(x, y)
+    assert all(torch.equal(value, kernel.state_dict()[name]) for name, value in before.items())
+    assert model.kernel is not kernel and isinstance(model.get_params()["kernel"], ScaleKernel)
+    fixed = ScaleKernel(MaternKernel(nu=1.5).requires_grad_(False))
+    fixed.base_kernel.lengthscale = 3.0
+    learnt = regressor(kernel=fixed).fit(x, y).model_.covar_module.exact_kernel
+    assert float(learnt.base_kernel.lengthscale) == pytest.approx(3.0)
+    with pytest.raises(ValueError, match="matern32"):
+        regressor(kernel="matern").fit(x, y)
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern12", "matern32", "matern52", "rq", "linear", "polynomial"])
+def test_kernels_by_name(name):
+    x, y = regression(120)
+    assert regressor(kernel=name).fit(x, y).score(x, y) > 0.6
+    assert np.isfinite(RandomFeatures(name, num_features=32, random_state=0).fit_transform(x)).all()
+
+
+def test_pipelines_grids_and_processes():
+    x, y = regression(120)
+    pipeline = make_pipeline(FunctionTransformer(np.sqrt), regressor(max_evaluations=5))
+    grid = {"randomfeaturegpregressor__kernel": ["rbf", "linear"]}
+    search = GridSearchCV(pipeline, grid, cv=2, n_jobs=2, error_score="raise").fit(x, y)
+    assert search.best_params_["randomfeaturegpregressor__kernel"] == "rbf"
+    features = make_pipeline(RandomFeatures(num_features=256, random_state=0), Ridge(1e-2))
+    assert cross_val_score(features, x, y, cv=3).mean() > cross_val_score(Ridge(1e-2), x, y, cv=3).mean()
+
+
+def test_files(tmp_path):
+    x, y = regression(60)
+    for model in (regressor().fit(x, y), RandomFeatureGPClassifier(**SMALL).fit(x, y > y.mean())):
+        joblib.dump(model, tmp_path / "model")
+        for copied in (joblib.load(tmp_path / "model"), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+            np.testing.assert_array_equal(copied.predict(x), model.predict(x))
+
+
+def test_features_are_those_of_the_kernel():
+    x, _ = regression(50)
+    transformer = RandomFeatures("rbf", lengthscale=1.5, num_features=4096, random_state=0)
+    features = transformer.fit_transform(x)
+    scaled = torch.from_numpy((x - x.mean(0)) / x.std(0))
+    exact = gpytorch.kernels.RBFKernel().double()
+    exact.lengthscale = 1.5
+    error = features @ features.T - exact(scaled).to_dense().detach().numpy()
+    assert np.sqrt(np.mean(error**2)) < 3.0 / np.sqrt(4096)
+    assert transformer.get_feature_names_out().tolist()[:2] == ["randomfeatures0", "randomfeatures1"]
+    assert RandomFeatures(num_features=8).set_output(transform="pandas").fit_transform(x).shape == (50, 8)
+    with pytest.raises(ValueError, match="positive lengthscale"):
+        RandomFeatures(lengthscale=0.0).fit(x)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"num_features": 0}, "num_features"),
+        ({"num_features": "many"}, "num_features"),
+        ({"time_limit": -1.0}, "time_limit"),
+        ({"block_size": "large"}, "block_size"),
+        ({"block_size": 0}, "block_size"),
+        ({"num_neighbors": 0, "block_size": 10}, "num_neighbors"),
+        ({"method": "no_such"}, "method"),
+    ],
+)
+def test_bad_parameters_are_refused_at_fit(changes, match):
+    x, y = regression(30)
+    model = regressor(**changes)
+    with pytest.raises(ValueError, match=match):
+        model.fit(x, y)
+    assert not hasattr(model, "model_")
