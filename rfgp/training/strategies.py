@@ -101,14 +101,14 @@ class Training:
         :param value: the evidence at the end.
         :param seconds: of everything.
         """
-        ascent = self.ascent
-        assert ascent is not None
+        if self.ascent is None:
+            raise ValueError("expected a training that has run, got none; call run first")
         return FitSummary(
             value,
             self.initial,
             self.used,
-            ascent.converged,
-            ascent.message,
+            self.ascent.converged,
+            self.ascent.message,
             seconds,
             constrained_values(self.model),
             tuple(self.stages),
