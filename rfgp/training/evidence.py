@@ -79,7 +79,7 @@ def fit(
         strategy; the model stays as it was.
     :warns UserWarning: where a parameter ends at a bound of its constraint.
 
-    >>> import gpytorch, rfgp
+    >>> import gpytorch, rfgp, torch
     >>> x = torch.linspace(-1, 1, 50, dtype=torch.float64).unsqueeze(-1)
     >>> base = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PolynomialKernel(power=2)).double()
     >>> kernel = rfgp.approximate(base, num_features=16, input_dim=1, seed=0)
