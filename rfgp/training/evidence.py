@@ -36,7 +36,7 @@ def fit(
     initialize: bool = True,
     progress: bool | None = None,
 ) -> FitSummary:
-    r"""Maximize the log marginal likelihood (plus log priors) over all parameters that require gradients, by L-BFGS.
+    r"""Maximize a log marginal likelihood (plus log priors) over all parameters that require gradients, by L-BFGS.
 
     The model is left trained and fitted: a WeightSpaceGP holds the statistics at the optimum, an ExactGP is in
     evaluation mode. Exact models are evaluated with Cholesky factors whatever their size; use float64 for them.
@@ -46,11 +46,28 @@ def fit(
     Training ends where the gradient is zero, not where progress is slow. On any other end, an error or an interrupt
     included, the model keeps the best parameters that were seen; where there are none it is left as it was.
 
+    Parameters are learned as ``strategy`` says:
+
+    - "evidence": from the log marginal likelihood of the model and all rows.
+    - "subset": from the likelihood of the exact kernel on 1,500 random rows, which sees the long range.
+    - "blocks": from that of up to 256 independent blocks of 48 to 192 near rows, which see the short range and the
+      noise. Blocks are cut again as lengthscales change.
+    - "auto": up to 2,000 rows, for an ExactGP, and for all that has no likelihood of one exact regression (classes,
+      several outputs, complex values), the evidence. Else blocks, a subset, and a few evaluations of the evidence of
+      10,000 rows from the better of the two; it takes the parameters with which the model predicts held-out rows best.
+
+    After a subset, blocks or "auto" a WeightSpaceGP is fitted to all rows once, and noise, output scale and mean are
+    learned again from its statistics where these do not contain them. Then the gradient is zero in these alone, and
+    for a subset or blocks "converged" means to a tenth of the standard error of the gradient.
+
     :param model: a :class:`rfgp.models.WeightSpaceGP` or a GPyTorch ExactGP.
     :param x: training inputs (N, d); default: those of the ExactGP.
     :param y: training targets or labels (N,), or targets (N, T) of several outputs, with NaN for missing ones; default:
         those of the ExactGP.
     :param noise: noise variances of the shape of y, for a WeightSpaceGP with fixed noise.
+    :param strategy: "auto", "evidence", "subset" or "blocks".
+    :param time_limit: seconds that tuning may take, about, without the fit to all rows at the end: how many rows and
+        evaluations are taken follows from the time of one evaluation; default: fixed numbers of these.
     :param max_evaluations: a limit on evaluations of evidence and gradient of all rows. Starts are compared before, on
         1,000 rows where there are more, and not where the limit is below 12.
     :param initialize: whether to start output scale, noise and mean from the moments of the targets, and lengthscales,
@@ -58,10 +75,11 @@ def fit(
         training starts from the present values.
     :param progress: whether to show a progress bar; default: on terminals only.
     :returns: a summary that prints well.
-    :raises ValueError: for bad data, or where nothing is to be trained; the model stays as it was.
+    :raises ValueError: for bad data, where nothing is to be trained, or where the model has no likelihood for the
+        strategy; the model stays as it was.
     :warns UserWarning: where a parameter ends at a bound of its constraint.
 
-    >>> import gpytorch, rfgp
+    >>> import gpytorch, rfgp, torch
     >>> x = torch.linspace(-1, 1, 50, dtype=torch.float64).unsqueeze(-1)
     >>> base = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PolynomialKernel(power=2)).double()
     >>> kernel = rfgp.approximate(base, num_features=16, input_dim=1, seed=0)

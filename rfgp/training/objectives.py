@@ -7,7 +7,7 @@ import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import gpytorch
 import torch
@@ -41,6 +41,8 @@ class Objective(abc.ABC):
 
     model: Any
     x: Tensor
+    centers_inputs: ClassVar[bool] = True
+    """Whether kernels may be given the mean of the inputs as their center before."""
 
     @property
     def num_rows(self) -> int:

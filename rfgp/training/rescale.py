@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 from gpytorch.kernels import Kernel
@@ -36,6 +37,8 @@ class SpectralObjective(Objective):
     :param x: its inputs.
     :param known: the moments of its data.
     """
+
+    centers_inputs: ClassVar[bool] = False
 
     def __init__(self, model: WeightSpaceGP, x: Tensor, known: Moments) -> None:
         self.model, self.x, self._known = model, x, known

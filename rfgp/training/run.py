@@ -49,7 +49,8 @@ class Run:
         moments = objective.moments
         lengths: set[int] = set()
         noises: set[int] = set()
-        center_inputs(self.model, objective.x)
+        if objective.centers_inputs:
+            center_inputs(self.model, objective.x)
         present = Coordinates(parts_of(self.model), moments)
         self.trained = None if present.has_defaults else present
         self.incoming = present.values()

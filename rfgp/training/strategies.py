@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,16 +15,18 @@ from ..models import WeightSpaceGP
 from .ascent import Ascent, NoValueError
 from .narrow import ExactForm, NarrowObjective, exact_form
 from .near_rows import near_blocks, scaled_inputs
-from .objectives import Objective, quiet
+from .objectives import Objective, WeightSpaceObjective, quiet
 from .rescale import only_free, spectral_objective
 from .run import Run, constrained_values
-from .starts import sample_rows
+from .starts import center_inputs, sample_rows
 from .summary import FitStage, FitSummary
 
 STRATEGIES = ("auto", "evidence", "subset", "blocks")
 SMALL = 2000
 """Up to so many rows "auto" takes the evidence."""
 _HELD_OUT, _CHECKED_ROWS = 1000, 50_000
+_WIDE_EVALUATIONS, _WIDE_ROWS = 20, 10_000
+_SHARE_OF_TIME = 0.4
 _RESCALINGS = 60
 _FEWEST_BLOCKS, _MEASURED_BLOCKS = 32, 8
 
@@ -42,6 +44,15 @@ _STAGES = {
     "blocks": (_Stage(256, 48, 25), _Stage(256, 96, 15), _Stage(80, 192, 10)),
     "subset": (_Stage(1, 500, 60), _Stage(1, 1500, 15)),
 }
+
+
+class _Candidate(NamedTuple):
+    """Parameters, what held-out rows lose by them, how they were found, and their values for the wide model."""
+
+    loss: float
+    tuned: list[Tensor]
+    ascent: Ascent | None
+    rescaled: list[Tensor]
 
 
 class Training:
@@ -67,7 +78,7 @@ class Training:
         self.stages: list[FitStage] = []
         self.runs: list[Run] = []
         self.ascent: Ascent | None = None
-        self.initial = math.nan
+        self.initial, self.used = math.nan, 0
 
     def run(self, strategy: str) -> float:
         """Tune, leave the model fitted, and return its evidence.
@@ -90,14 +101,14 @@ class Training:
         :param value: the evidence at the end.
         :param seconds: of everything.
         """
-        ascent = self.ascent
-        assert ascent is not None
+        if self.ascent is None:
+            raise ValueError("expected a training that has run, got none; call run first")
         return FitSummary(
             value,
             self.initial,
             self.used,
-            ascent.converged,
-            ascent.message,
+            self.ascent.converged,
+            self.ascent.message,
             seconds,
             constrained_values(self.model),
             tuple(self.stages),
@@ -110,11 +121,6 @@ class Training:
     @torch.no_grad()
     def _refit(self) -> float:
         return float(self.objective.finish())
-
-    @property
-    def used(self) -> int:
-        """Evaluations so far."""
-        return sum(stage.evaluations for stage in self.stages)
 
     def _evidence(self) -> float:
         self._ascend("evidence", "all rows", self.objective, self.limit, self.deadline)
@@ -129,6 +135,7 @@ class Training:
         run = Run(objective, self.initialize, limit, self.report, lambda: clock() >= deadline, trial_limit)
         self.runs.append(run)
         self.ascent = ascent = run.ascend()
+        self.used += ascent.evaluations
         self.stages.append(FitStage(name, rows, ascent.evaluations, clock() - began, ascent.value))
         return ascent
 
@@ -182,17 +189,27 @@ class Training:
         is_held[held] = True
         rows = torch.nonzero(~is_held).squeeze(-1)
         is_initialized, start = self.initialize, _values(self.model)
-        found: list[tuple[float, list[Tensor], Ascent | None]] = []
-        for strategy, share in (("blocks", 0.5), ("subset", 0.5)):
+        found: list[_Candidate] = []
+        for strategy in ("blocks", "subset"):
             if found:
                 _restore(self.model, start)
             self.initialize = is_initialized
-            self._tune(form, strategy, rows, share)
+            self._tune(form, strategy, rows, _SHARE_OF_TIME)
+            tuned, ascent = _values(self.model), self.ascent
+            found.append(_Candidate(self._held_out(form, rows, held), tuned, ascent, _values(self.model)))
+        best = min(found, key=lambda candidate: candidate.loss)
+        left = min(_WIDE_EVALUATIONS, self.limit - self.used)
+        if left > 0 and clock() < self.deadline:
+            _restore(self.model, best.rescaled)
+            some = rows[sample_rows(len(rows), _WIDE_ROWS)]
+            objective = WeightSpaceObjective(self.model, *self._data(form, some), is_lazy=True)
+            ascent = self._ascend("evidence", f"{len(some)} rows", objective, left, self.deadline, 0)
+            center_inputs(self.model, form.x)
             tuned = _values(self.model)
-            score = self._held_out(form, rows, held)
-            found.append((score, tuned, self.ascent))
-        _, values, self.ascent = min(found, key=lambda item: item[0])
-        _restore(self.model, values)
+            wide = _Candidate(self._held_out(form, rows, held), tuned, ascent, _values(self.model))
+            best = min(best, wide, key=lambda candidate: candidate.loss)
+        self.ascent = best.ascent
+        _restore(self.model, best.tuned)
 
     @torch.no_grad()
     def _held_out(self, form: ExactForm, rows: Tensor, held: Tensor) -> float:

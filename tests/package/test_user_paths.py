@@ -85,7 +85,9 @@ def regression():
     model = models.WeightSpaceGP(approximated(), GaussianLikelihood())
     summary = rfgp.fit(model, x, y, max_evaluations=5, progress=False)
     assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
-    assert model.update(*rows(5)).posterior(x).covariance_matrix.shape == (40, 40)
+    narrow = rfgp.fit(model, x, y, strategy="blocks", max_evaluations=5, progress=False)
+    assert isinstance(narrow.stages[0], rfgp.training.FitStage)
+    assert model.fit(x, y).update(*rows(5)).posterior(x).covariance_matrix.shape == (40, 40)
     assert model.sample_functions(2)[0](x).shape == (40,)
     diagnostics.kl_to_exact(model, x, train_inputs=x, train_targets=y)
 
