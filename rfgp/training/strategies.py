@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..kernels.input_units import input_units
 from ..models import WeightSpaceGP
 from .ascent import Ascent, NoValueError
 from .narrow import ExactForm, NarrowObjective, exact_form
-from .near_rows import near_blocks, scaled_inputs
+from .near_rows import near_blocks
 from .objectives import Objective, WeightSpaceObjective, quiet
 from .rescale import only_free, spectral_objective
 from .run import Run, constrained_values
@@ -160,7 +161,7 @@ class Training:
         size = min(stage.size, len(rows))
         if strategy == "subset":
             return sample_rows(len(rows), self._affordable_size(form, rows, stage, seconds)).unsqueeze(0)
-        points = scaled_inputs(form.kernel, form.x[rows])
+        points = form.x[rows].double() / input_units(form.kernel, form.x)
         count = stage.count
         if math.isfinite(seconds):
             some = near_blocks(points, size, _MEASURED_BLOCKS)
