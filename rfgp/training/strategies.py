@@ -25,6 +25,11 @@ from .summary import FitStage, FitSummary
 STRATEGIES = ("auto", "evidence", "subset", "blocks")
 SMALL = 2000
 """Up to so many rows "auto" takes the evidence."""
+_MESSAGES = {
+    "blocks": "parameters from blocks of near rows",
+    "subset": "parameters from a random subset",
+    "evidence": "parameters from the evidence of some rows",
+}
 _HELD_OUT, _CHECKED_ROWS = 1000, 50_000
 _WIDE_EVALUATIONS, _WIDE_ROWS = 20, 10_000
 _SHARE_OF_TIME = 0.4
@@ -50,6 +55,7 @@ _STAGES = {
 class _Candidate(NamedTuple):
     """Parameters, what held-out rows lose by them, how they were found, and their values for the wide model."""
 
+    name: str
     loss: float
     tuned: list[Tensor]
     ascent: Ascent | None
@@ -79,7 +85,7 @@ class Training:
         self.stages: list[FitStage] = []
         self.runs: list[Run] = []
         self.ascent: Ascent | None = None
-        self.initial, self.used = math.nan, 0
+        self.initial, self.used, self.message = math.nan, 0, ""
 
     def run(self, strategy: str) -> float:
         """Tune, leave the model fitted, and return its evidence.
@@ -94,6 +100,7 @@ class Training:
         else:
             check_strategy(form, strategy)
             self._tune(form, strategy, torch.arange(len(form.x)), 1.0)
+            self.message = _MESSAGES[strategy]
         return self._finish()
 
     def summary(self, value: float, seconds: float) -> FitSummary:
@@ -109,7 +116,7 @@ class Training:
             self.initial,
             self.used,
             self.ascent.converged,
-            self.ascent.message,
+            self.message or self.ascent.message,
             seconds,
             constrained_values(self.model),
             tuple(self.stages),
@@ -197,19 +204,20 @@ class Training:
             self.initialize = is_initialized
             self._tune(form, strategy, rows, _SHARE_OF_TIME)
             tuned, ascent = _values(self.model), self.ascent
-            found.append(_Candidate(self._held_out(form, rows, held), tuned, ascent, _values(self.model)))
+            found.append(_Candidate(strategy, self._held_out(form, rows, held), tuned, ascent, _values(self.model)))
         best = min(found, key=lambda candidate: candidate.loss)
         left = min(_WIDE_EVALUATIONS, self.limit - self.used)
-        if left > 0 and clock() < self.deadline:
+        has_blocks = getattr(self.model, "block_size", None) is not None  # whose evidence the blocks have seen
+        if left > 0 and clock() < self.deadline and not has_blocks:
             _restore(self.model, best.rescaled)
             some = rows[sample_rows(len(rows), _WIDE_ROWS)]
             objective = WeightSpaceObjective(self.model, *self._data(form, some), is_lazy=True)
             ascent = self._ascend("evidence", f"{len(some)} rows", objective, left, self.deadline, 0)
             center_inputs(self.model, form.x)
             tuned = _values(self.model)
-            wide = _Candidate(self._held_out(form, rows, held), tuned, ascent, _values(self.model))
+            wide = _Candidate("evidence", self._held_out(form, rows, held), tuned, ascent, _values(self.model))
             best = min(best, wide, key=lambda candidate: candidate.loss)
-        self.ascent = best.ascent
+        self.ascent, self.message = best.ascent, _MESSAGES[best.name]
         _restore(self.model, best.tuned)
 
     @torch.no_grad()
