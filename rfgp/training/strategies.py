@@ -85,7 +85,7 @@ class Training:
         self.stages: list[FitStage] = []
         self.runs: list[Run] = []
         self.ascent: Ascent | None = None
-        self.initial, self.used, self.message = math.nan, 0, ""
+        self.initial, self.used, self.found_by = math.nan, 0, ""
 
     def run(self, strategy: str) -> float:
         """Tune, leave the model fitted, and return its evidence.
@@ -100,7 +100,7 @@ class Training:
         else:
             check_strategy(form, strategy)
             self._tune(form, strategy, torch.arange(len(form.x)), 1.0)
-            self.message = _MESSAGES[strategy]
+            self.found_by = strategy
         return self._finish()
 
     def summary(self, value: float, seconds: float) -> FitSummary:
@@ -116,11 +116,18 @@ class Training:
             self.initial,
             self.used,
             self.ascent.converged,
-            self.message or self.ascent.message,
+            self._message(),
             seconds,
             constrained_values(self.model),
             tuple(self.stages),
         )
+
+    def _message(self) -> str:
+        """What ended the training: the limit of a stage is no limit of all."""
+        ended = "" if self.ascent is None else self.ascent.message
+        if not self.found_by:
+            return ended
+        return f"{_MESSAGES[self.found_by]}; {ended}" if "time limit" in ended else _MESSAGES[self.found_by]
 
     def keep_best(self) -> bool:
         """Leave the model fitted with the best parameters of the last run that has any; whether there are any."""
@@ -217,7 +224,7 @@ class Training:
             tuned = _values(self.model)
             wide = _Candidate("evidence", self._held_out(form, rows, held), tuned, ascent, _values(self.model))
             best = min(best, wide, key=lambda candidate: candidate.loss)
-        self.ascent, self.message = best.ascent, _MESSAGES[best.name]
+        self.ascent, self.found_by = best.ascent, best.name
         _restore(self.model, best.tuned)
 
     @torch.no_grad()

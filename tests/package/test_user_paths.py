@@ -118,6 +118,18 @@ def local_blocks():
     assert residual.fit(x, y).posterior(x).mean.shape == (40,)
 
 
+def a_mixture_of_draws():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=3)
+    rfgp.fit(model, x, y, max_evaluations=3, progress=False)
+    posterior = model.update(x, y).posterior(x[:5])
+    assert posterior.variance.shape == posterior.rsample().shape == (5,)
+    assert model.sample_functions(2)[0](x).shape == (40,)
+    again = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=3)
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again.posterior(x[:5]).mean, posterior.mean)
+
+
 def classification():
     x, y = rows()
     likelihood = likelihoods.DirichletClassificationLikelihood(num_classes=2)
@@ -230,6 +242,7 @@ PATHS = (
     exact_regression,
     landmarks,
     local_blocks,
+    a_mixture_of_draws,
     classification,
     complex_regression,
     several_outputs,
