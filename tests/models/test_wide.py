@@ -192,7 +192,7 @@ def test_the_preconditioner_is_below_the_matrix():
 
 
 def test_nothing_of_size_n_x_d_or_d_x_d_is_made():
-    rows, width = 20_000, 400
+    rows, width = 9_000, 400
     sizes = []
 
     class Sizes(torch.overrides.TorchFunctionMode):
@@ -204,15 +204,16 @@ def test_nothing_of_size_n_x_d_or_d_x_d_is_made():
     x, y, _ = data(rows)
     exact = gpytorch.kernels.RBFKernel()
     wide, narrow = (rfgp.approximate(exact, size, input_dim=INPUTS, seed=0) for size in (width, NARROW))
-    model = WideWeightSpaceGP(wide, gaussian(), narrow_kernel=narrow, preconditioner_rank=NARROW)
+    settings = {"preconditioner_rank": 64, "tolerance": 100.0}
+    model = WideWeightSpaceGP(wide, gaussian(1.0), narrow_kernel=narrow, **settings)
     chunk = max(part.stop - part.start for part in row_chunks(rows, width))
     made = []
     features = wide.active_features
     wide.active_features = lambda values: made.append(len(values)) or features(values)
     with Sizes():
         model.fit(x, y, progress=False)
-    limit = max(chunk * width, row_chunks(rows, NARROW)[0].stop * width)
-    assert max(made) <= chunk and chunk * 2 < rows
+    limit = chunk * width
+    assert max(made) <= chunk and chunk < rows
     assert width**2 not in sizes and max(sizes) <= limit < rows * width
     passes = model.convergence.num_iterations + 2  # the right side with the sketch, and the residual
     assert sum(made) == passes * rows + 1  # one row makes the map
@@ -247,7 +248,7 @@ def test_changed_parameters_ask_for_a_new_fit():
     model = models(mean=gpytorch.means.ConstantMean())[0].fit(x, y)
     changes = (
         lambda: setattr(model.likelihood, "noise", 0.3),
-        lambda: model.covar_module.resample(),
+        lambda: model.covar_module.resample(torch.Generator().manual_seed(5)),
         lambda: torch.nn.init.constant_(model.mean_module.raw_constant, 3.0),
         lambda: torch.nn.init.constant_(next(model.covar_module.parameters()), 0.3),
     )

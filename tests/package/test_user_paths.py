@@ -92,6 +92,13 @@ def regression():
     diagnostics.kl_to_exact(model, x, train_inputs=x, train_targets=y)
 
 
+def wide_regression():
+    x, y = rows()
+    model = models.WideWeightSpaceGP(approximated(), GaussianLikelihood(), narrow_kernel=approximated())
+    assert model.fit(x, y, progress=False).posterior(x).variance.shape == (40,)
+    assert model.convergence.is_converged and model.mean_error_bound(x).shape == (40,)
+
+
 def exact_regression():
     x, y = rows()
     model = ExactModel(x, y, GaussianLikelihood(), approximated())
@@ -239,6 +246,7 @@ PATHS = (
     feature_maps,
     families_of_kernels,
     regression,
+    wide_regression,
     exact_regression,
     landmarks,
     local_blocks,
