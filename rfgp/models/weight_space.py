@@ -590,7 +590,7 @@ class WeightSpaceGP(torch.nn.Module):
 
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
         """Make the maps of the further draws that a state has, or raise a ValueError where it has more or fewer."""
-        if f"{prefix}covar_module._extra_state" in state:
+        if self.num_draws > 1 and f"{prefix}covar_module._extra_state" in state:
             _state.check(self.covar_module, state, f"{prefix}covar_module.")
             self.further_draws.prepare(self.covar_module, state, f"{prefix}further_draws.")
 

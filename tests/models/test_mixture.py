@@ -1,6 +1,7 @@
 """Mixtures of draws: moments of single draws, updates, states, training, function samples, error bars and refusals."""
 
 import copy
+import functools
 import io
 import pickle
 import warnings
@@ -301,7 +302,7 @@ def test_gradients_in_the_inputs_and_through_products_run_through_all_draws():
 
 def test_functions_come_from_random_draws():
     x, y, _ = rows_for("gaussian", ROWS)
-    model, count = mixture(width=6).fit(x, y), 4000
+    model, count = mixture(width=6).fit(x, y), 1000
     torch.manual_seed(3)
     functions = model.sample_functions(count)
     test = torch.randn(4, INPUTS)
@@ -313,7 +314,7 @@ def test_functions_come_from_random_draws():
         errors = (torch.cov(values.T) - posterior.covariance_matrix) / (scale[:, None] * scale)
         assert float(errors.abs().max()) < 5.0 * (2.0 / count) ** 0.5
         torch.manual_seed(3)
-        assert torch.equal(torch.stack([function(test) for function in model.sample_functions(count)]), values)
+        assert torch.equal(model.sample_functions(count)[-1](test), values[-1])
         before = values[0]
         model.resample().fit(x, y)
         assert torch.equal(functions[0](test), before)
@@ -376,7 +377,7 @@ def test_an_error_in_a_later_draw_leaves_the_model_as_it_was(monkeypatch):
         return own(self, *args, **options)
 
     monkeypatch.setattr(WeightSpaceGP, "_add", failing)
-    for call in (model.fit, model.update):
+    for call in (model.fit, model.update, functools.partial(rfgp.fit, model)):
         calls.clear()
         with pytest.raises(LaterError):
             call(x + 1.0, y)
