@@ -311,6 +311,16 @@ def test_statistics_are_stale_after_any_change(name):
         fitted.posterior(xs)
 
 
+@pytest.mark.parametrize("neighbors", [None, 12])
+def test_gradients_of_predictions_run_back_to_the_inputs_alone(neighbors):
+    x, y, xs = data()
+    fitted = model(x, block_size=30, num_neighbors=neighbors).fit(x, y)
+    found = fitted.posterior(xs)
+    assert not found.mean.requires_grad and not found.variance.requires_grad
+    points = xs[:3].clone().requires_grad_(True)
+    torch.autograd.gradcheck(lambda p: (fitted.posterior(p).mean, fitted.posterior(p).variance), points, atol=1e-4)
+
+
 def test_single_precision_is_near_double_precision():
     x, y, xs = data()
     wanted = model(x, block_size=30).fit(x, y).posterior(xs)

@@ -25,7 +25,7 @@ from .covariance import ResidualCovariance, draws_of
 from .prediction import LocalConditioning, LocalFeatures
 from .rows import LocalRows
 
-_BYTES = 2**29
+_BYTES = 2**28
 """Features of test points are kept for the covariance where they take at most so much memory."""
 _ROUNDING = 0.6
 """The values of a draw are remembered up to this power of the rounding of their dtype."""
@@ -37,10 +37,10 @@ class LocalRegression(Regression):
     .. math:: E f_* = g_* m_w + \mu_* + S (y_n - \mu_n), \qquad
         \mathrm{Var} f_* = g_* B^{-1} g_*^\top + R_{**} - S R_{n*}, \qquad g_* = \phi_* - S \Phi_n
 
-    with :math:`S = R_{*n} (R_{nn} + \Sigma)^{-1}`. Given the rows of the block that a point lies in, this is the
-    posterior of the model that the rows were whitened with. Given its nearest rows instead, it is continuous where
-    blocks have edges, and approximates the posterior of a residual without blocks; with as many neighbors as rows, and
-    all of them in one block, both are the exact posterior.
+    with :math:`S = R_{*n} (R_{nn} + \Sigma)^{-1}`. Given the rows of the block that a point lies in, this is the posterior
+    of the model that the rows were whitened with. Given its nearest rows instead, it is continuous where blocks have
+    edges, and approximates the posterior of a residual without blocks; with as many neighbors as rows, and all of them
+    in one block, both are the exact posterior. Predictions have gradients where their inputs require them.
 
     :param kernel: a kernel with landmarks.
     :param mean: the mean function.
@@ -60,6 +60,12 @@ class LocalRegression(Regression):
     def distribution(
         self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None = None
     ) -> MultivariateNormal | ComplexNormal:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
+            return self._distribution(x, posterior, operator)
+
+    def _distribution(
+        self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None
+    ) -> MultivariateNormal:
         factor, flat = self.factor(operator), x.reshape(-1, x.shape[-1])
         conditioning = LocalConditioning(self.kernel, self.local, self.num_neighbors)
         chunks = flat.split(max(1, _BYTES // (8 * factor.num_scalar)))
