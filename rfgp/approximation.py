@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .features import FeatureMap
 from .kernels.approximated import approximated
-from .selection import best_method
+from .selection.ranking import best_of_part, best_whole
 
 
 def approximate(
@@ -35,7 +35,7 @@ def approximate(
     :param input_dim: the number of columns of the inputs; default: that of ``train_inputs``, ``active_dims`` or ARD,
         else of the first inputs the kernel sees.
     :param method: "auto", the name of a method, or a ready FeatureMap of ``num_features`` columns; see
-        :class:`rfgp.kernels.Method`. "auto" takes the method with the smallest predicted error on ``train_inputs``,
+        :class:`rfgp.kernels.Method`. "auto" takes the method whose posterior loses least with ``train_inputs``,
         see :func:`rfgp.selection.best_method`; without them, exact features for linear kernels, orthogonal Fourier
         features for shift-invariant ones and complex-to-real TensorSRHT for polynomials. "landmarks",
         "landmarks_greedy" and "landmarks_kmeans" take the values at rows of ``train_inputs`` for features, of any
@@ -53,14 +53,17 @@ def approximate(
     >>> kernel(torch.randn(10, 4)).shape
     torch.Size([10, 10])
     """
+    chosen = method
+    if isinstance(method, str) and method == "auto" and train_inputs is not None:
+        chosen = best_whole(kernel, num_features, train_inputs)
     made = approximated(
         kernel,
         num_features,
         input_dim=input_dim,
-        method=method,
+        method=chosen,
         train_inputs=train_inputs,
         seed=seed,
-        choose=best_method,
+        choose=best_of_part,
     )
     if train_inputs is not None and num_features > train_inputs.shape[-2] and not made.has_output_factor:
         warnings.warn(

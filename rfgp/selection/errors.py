@@ -61,12 +61,27 @@ def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedErr
     >>> predicted_error(kernel, torch.rand(100, 3)).is_closed_form
     True
     """
+    require_features(kernel)
+    seed = _checks.seed(seed)
+    return predict(kernel, sample_rows(x, seed), num_rows_of(x), seed)
+
+
+def require_features(kernel: Kernel) -> None:
+    """Raise a ValueError where a kernel has no features."""
     if not isinstance(kernel, RandomFeatureKernel):
         raise ValueError(
             f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}; wrap it with rfgp.approximate"
         )
-    seed = _checks.seed(seed)
-    return predict(kernel, sample_rows(x, seed), num_rows_of(x), seed)
+
+
+def redraw(kernel: RandomFeatureKernel, generator: torch.Generator) -> bool:
+    """Draw new weights, the same ones in maps that share theirs; whether there are any."""
+    tied = tied_maps(kernel)
+    for maps in tied:
+        shared = int(torch.randint(2**63 - 1, (), generator=generator))
+        for feature_map in maps:
+            feature_map.resample(torch.Generator().manual_seed(shared))
+    return bool(tied)
 
 
 def sample_rows(x: Tensor, seed: int) -> Tensor:
@@ -101,12 +116,9 @@ def predict(kernel: Kernel, x: Tensor, num_rows: int, seed: int) -> PredictedErr
         generator = torch.Generator().manual_seed(seed)
         width = made.features(data[:1]).shape[-1]
         draws = min(max(_DRAWS, _COLUMNS_DRAWN * len(data) // (width * len(exact))), _MOST_DRAWS)
-        errors, tied = torch.empty(draws, dtype=torch.float64), tied_maps(made)
+        errors = torch.empty(draws, dtype=torch.float64)
         for i in range(draws):
-            for maps in tied:
-                shared = int(torch.randint(2**63 - 1, (), generator=generator))
-                for feature_map in maps:
-                    feature_map.resample(torch.Generator().manual_seed(shared))
+            redraw(made, generator)
             features = made.features(data)
             estimate = features @ features.mH
             estimate = estimate.real if estimate.is_complex() else estimate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from dataclasses import dataclass
 from time import perf_counter
 
 import gpytorch
@@ -16,9 +17,11 @@ from tqdm.auto import tqdm
 from .. import _checks
 from . import ranking
 from .errors import columns_drawn, mean_over_pairs, num_rows_of, output_blocks, sample_rows
-from .ranking import applicable, check_kernel
+from .posterior import PosteriorTest
+from .ranking import Candidate, applicable, best_method, check_kernel, check_time_limit
 
 _MOST_FEATURES = 2**17
+_KL_PER_POINT = 0.05
 _NEARLY_DIAGONAL = 0.1  # root mean square of correlations
 _FIRST = 64  # features, with which a search begins
 _STEP = 16  # the largest factor between numbers of features in a search
@@ -27,21 +30,25 @@ _STEP = 16  # the largest factor between numbers of features in a search
 def suggest_num_features(
     kernel: Kernel,
     train_inputs: Tensor,
-    tolerance: float,
+    tolerance: float | None = None,
     *,
+    kl_per_point: float | None = None,
     method: str = "auto",
     seed: int = 0,
     time_limit: float = 60.0,
     progress: bool | None = None,
 ) -> int:
-    """The smallest even number of features, to about two percent, whose predicted relative error meets a tolerance.
+    """The smallest even number of features, to about two percent, whose posterior is near enough to the exact one.
 
-    Variances fall as 1/D, so that the number is solved for, and then checked.
+    By default the posterior is to lose at most 0.05 per point, see :func:`posterior_loss`, so that its 95% intervals
+    cover at least 88%. With ``tolerance`` the error of the kernel matrix is to be met instead. Variances of kernel and
+    posterior fall as 1/D, so that the number is solved for, and then checked.
 
     :param kernel: an exact kernel, with the parameters that count.
     :param train_inputs: (N, d).
-    :param tolerance: the relative Frobenius error to be met, a positive number.
-    :param method: the name of a method, or "auto".
+    :param tolerance: the relative Frobenius error of the kernel matrix to be met, a positive number.
+    :param kl_per_point: the loss of the posterior to be met in its place, a positive number; default: 0.05.
+    :param method: the name of a method, or "auto": that of :func:`best_method` for each number.
     :param seed: as for :func:`rank_methods`.
     :param time_limit: no prediction is begun that would end after so many seconds. A number that meets the tolerance by
         then is returned with a warning that it is not the smallest.
@@ -50,18 +57,24 @@ def suggest_num_features(
         131,072 features do not suffice, and where the time does not.
 
     >>> x = torch.rand(200, 3)
-    >>> suggest_num_features(gpytorch.kernels.RBFKernel(), x, 0.1, method="fourier") % 2
+    >>> kernel = gpytorch.kernels.RBFKernel()
+    >>> suggest_num_features(kernel, x) <= suggest_num_features(kernel, x, method="landmarks") + 2
+    True
+    >>> suggest_num_features(kernel, x, tolerance=0.1, method="fourier") % 2
     0
     """
-    tolerance, seed = _checks.positive("tolerance", tolerance, "0.1 is ten percent"), _checks.seed(seed)
-    if not _checks.number(time_limit) > 0.0:
-        raise ValueError(f"expected a positive time_limit, got {time_limit!r}; 60 is usual")
+    if tolerance is not None and kl_per_point is not None:
+        raise ValueError("expected tolerance or kl_per_point, got both; leave one out")
+    goal = _Goal.of_kernel(tolerance) if tolerance is not None else _Goal.of_posterior(kl_per_point)
+    seed, time_limit = _checks.seed(seed), check_time_limit(time_limit)
     check_kernel(kernel)
     sample, num_rows = sample_rows(train_inputs, seed), num_rows_of(train_inputs)
-    applicable(kernel, sample.shape[-1])  # which raises where there are no features
+    applicable(kernel, sample)  # which raises where there are no features
+    test = PosteriorTest(train_inputs, seed)
     correlation = _correlation(kernel, sample)
     is_diagonal = correlation < _NEARLY_DIAGONAL
-    most = min(num_rows + num_rows % 2, _MOST_FEATURES) if is_diagonal else _MOST_FEATURES
+    ends_at_rows = is_diagonal or goal.is_posterior
+    most = min(num_rows + num_rows % 2, _MOST_FEATURES) if ends_at_rows else _MOST_FEATURES
     start, low, high, error, seconds = perf_counter(), 0, min(_FIRST, most), math.inf, 0.0
     with tqdm(desc="suggest", unit="step", disable=None if progress is None else not progress, leave=False) as bar:
 
@@ -69,42 +82,50 @@ def suggest_num_features(
             nonlocal seconds
             begin = perf_counter()
             try:
-                error = ranking.candidate_of(kernel, width, method, sample, num_rows, seed).error.relative_error
+                name = best_method(kernel, width, train_inputs, seed=seed) if method == "auto" else method
+                error = goal.error(ranking.candidate_of(kernel, width, name, sample, test, seed, not goal.is_posterior))
             except ValueError:
                 if width >= most:
                     raise
                 error = math.inf
             seconds = (perf_counter() - begin) / columns_drawn(width)
             bar.update()
-            bar.set_postfix(features=width, error=f"{error:.3g}")
+            bar.set_postfix(features=width, error=goal.shown(error))
             return error
 
         def has_time(width: int) -> bool:
             return perf_counter() - start + seconds * columns_drawn(width) <= time_limit
 
-        while (now := predicted(high)) > tolerance:
-            needed = high * (now / tolerance) ** 2
+        while (now := predicted(high)) > goal.limit:
+            needed = high * (now / goal.limit) ** 2
             follows_law = low > 0 and low * error**2 <= 1.05 * high * now**2
-            found = f"with {high:,} features the predicted error is {now:.3g}"
+            found = f"with {high:,} features the predicted {goal.what} is {goal.shown(now)}"
             if high >= most or (follows_law and needed > 1.5 * most):
                 if is_diagonal:
                     raise ValueError(
-                        f"expected a tolerance that fewer features than the {num_rows:,} rows reach, got {tolerance}: "
-                        f"this kernel is nearly diagonal on these inputs (correlations of {correlation:.2g} in root "
-                        f"mean square), and {found}; use the exact one, or a larger tolerance"
+                        f"expected a {goal.name} that fewer features than the {num_rows:,} rows reach, got "
+                        f"{goal.asked}: this kernel is nearly diagonal on these inputs (correlations of "
+                        f"{correlation:.2g} in root mean square), and {found}; use the exact one, or a larger "
+                        f"{goal.name}"
+                    )
+                if ends_at_rows:
+                    raise ValueError(
+                        f"expected a {goal.name} that fewer features than the {num_rows:,} rows reach, got "
+                        f"{goal.asked}: the exact kernel costs less, since {found}; use it, a larger {goal.name}, or "
+                        "landmarks"
                     )
                 raise ValueError(
-                    f"expected a tolerance that {_MOST_FEATURES} features reach, got {tolerance}; use a larger one, or "
-                    f"the exact kernel: {found}"
+                    f"expected a {goal.name} that {_MOST_FEATURES} features reach, got {goal.asked}; use a larger one, "
+                    f"or the exact kernel: {found}"
                 )
             low, error = high, now
             high = min(max(2 * math.ceil(min(0.505 * needed, _STEP * high)), high + 2), _STEP * high, most)
             if not has_time(high):
                 raise ValueError(
                     f"expected a number of features that is found in {time_limit:g} seconds, got none: {found}, and "
-                    f"about {needed:,.0f} are needed; use a larger tolerance or time_limit, or another method"
+                    f"about {needed:,.0f} are needed; use a larger {goal.name} or time_limit, or another method"
                 )
-        guess = high * (now / tolerance) ** 2
+        guess = high * (now / goal.limit) ** 2
         guesses = [0.99 * guess, 1.01 * guess]
         while high - low > max(2, 0.02 * high):
             middle = 2 * round(0.5 * guesses.pop()) if guesses else 2 * ((low + high) // 4)
@@ -112,13 +133,52 @@ def suggest_num_features(
                 continue
             if not has_time(middle):
                 warnings.warn(
-                    f"{high} features meet the tolerance, and {low} do not: time_limit={time_limit:g} seconds ended "
+                    f"{high} features meet the {goal.name}, and {low} do not: time_limit={time_limit:g} seconds ended "
                     "the search in between",
                     stacklevel=2,
                 )
                 break
-            low, high = (low, middle) if predicted(middle) <= tolerance else (middle, high)
+            low, high = (low, middle) if predicted(middle) <= goal.limit else (middle, high)
     return high
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """What a number of features has to reach, as an error that falls as the root of that number.
+
+    :param asked: the value that was asked for.
+    :param is_posterior: whether the error is the root of the loss of the posterior, and not that of the kernel matrix.
+    """
+
+    asked: float
+    is_posterior: bool
+
+    @classmethod
+    def of_kernel(cls, tolerance: float) -> _Goal:
+        return cls(_checks.positive("tolerance", tolerance, "0.1 is ten percent"), False)
+
+    @classmethod
+    def of_posterior(cls, kl_per_point: float | None) -> _Goal:
+        asked = _KL_PER_POINT if kl_per_point is None else kl_per_point
+        return cls(_checks.positive("kl_per_point", asked, f"{_KL_PER_POINT} is usual"), True)
+
+    @property
+    def name(self) -> str:
+        return "kl_per_point" if self.is_posterior else "tolerance"
+
+    @property
+    def what(self) -> str:
+        return "loss of the posterior" if self.is_posterior else "error"
+
+    @property
+    def limit(self) -> float:
+        return math.sqrt(self.asked) if self.is_posterior else self.asked
+
+    def error(self, candidate: Candidate) -> float:
+        return math.sqrt(candidate.kl_per_point) if self.is_posterior else candidate.error.relative_error
+
+    def shown(self, error: float) -> str:
+        return f"{error**2 if self.is_posterior else error:.3g}"
 
 
 def _correlation(kernel: Kernel, x: Tensor) -> float:

@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from .. import _checks
 from ..datasets import Dataset
 from ..datasets.base import Scaling
-from ..kernels import FeatureKernel
+from ..kernels import FeatureKernel, LandmarkKernel
 from .bench import DRAWS, Bench
 from .names import default_methods, exact_kernel
 from .result import StudyResult
@@ -114,6 +114,8 @@ def environment() -> dict[str, Any]:
 
 def _methods(kernel: Kernel) -> str:
     """The methods by which the features of a kernel were made."""
+    if any(isinstance(part, LandmarkKernel) for part in kernel.modules()):
+        return "landmarks"
     recipes = [part.recipe for part in kernel.modules() if isinstance(part, FeatureKernel)]
     return ", ".join(dict.fromkeys(str(recipe.method) for recipe in recipes if recipe is not None))
 

@@ -206,7 +206,8 @@ def choices():
     ranking = selection.rank_methods(
         PolynomialKernel(power=2), WIDTH, x, methods=["rademacher:real", "tensor_srht:real"]
     )
-    assert ranking == sorted(ranking, key=lambda candidate: candidate.error.relative_error)
+    assert ranking == sorted(ranking, key=lambda candidate: candidate.kl_per_point)
+    assert 0.0 <= selection.posterior_loss(approximated(), x).coverage <= 1.0
     terms = allocation.allocate(x, WIDTH, torch.tensor([1.0, 1.0, 0.5]), function=torch.exp)
     assert sum(terms.num_columns.values()) == WIDTH
     assert bounds.rademacher_bound(x[:1], x[1:2], degree=2).num_features(epsilon=0.1, delta=0.05) > 1

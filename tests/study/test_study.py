@@ -171,7 +171,7 @@ def test_tables_and_results_name_the_method_that_auto_took(regression, tmp_path)
     chosen = result.settings["auto"]
     measured = bench.Bench(regression, study.exact_kernel("rbf"), 30, 0.01, "standardize")
     assert set(chosen) == {8, 16} and set(chosen.values()) <= set(
-        selection.ranking.methods_for_auto(measured.kernel, 3)
+        selection.ranking.methods_for_auto(measured.kernel, measured.x)
     )
     lines = result.table().splitlines()
     for width, method in chosen.items():

@@ -1,0 +1,126 @@
+"""What KL per point says about coverage, and whether a sample says what all rows lose.
+
+For d in {2, 8} x {Gaussian, Matern 3/2} x noise {0.1, 0.01} x rows x methods x numbers of features: the loss of the
+posterior with all rows as training data, and of the sample that `posterior_loss` looks at; the coverage of 95%
+intervals of the function in closed form, KL in both directions, and the relative Frobenius error of the kernel matrix;
+held-out points and points beyond the data together. No targets are needed: they are those that the exact model draws.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+
+import gpytorch
+import torch
+from common import arguments, environment, markdown, write
+from gpytorch.kernels import MaternKernel, RBFKernel
+from scipy.stats import spearmanr
+from tqdm import tqdm
+
+import rfgp
+from rfgp.diagnostics import coverage_at_least, relative_frobenius_error
+from rfgp.selection import posterior_loss
+
+KERNELS = {"Gaussian": RBFKernel, "Matern 3/2": lambda: MaternKernel(nu=1.5)}
+WIDTHS = {"fourier": (64, 128, 256, 512, 1024), "fourier_orthogonal": (64, 256, 1024), "landmarks": (32, 128, 512)}
+LIMITS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, math.inf)
+TEST_ROWS = 300
+
+
+def inputs(columns, num_rows):
+    """Training rows, and points within the data and twice as far out."""
+    x = torch.rand(num_rows + TEST_ROWS, columns, generator=torch.Generator().manual_seed(1))
+    train, test = x[:num_rows], x[num_rows:]
+    return train, torch.cat([test, 0.5 + 2.0 * (test - 0.5)])
+
+
+@torch.no_grad()
+def losses(kernel, train, points, noise):
+    """KL(exact, approximate) and KL(approximate, exact) per point, and the coverage of 95% intervals, by all rows."""
+    count, both = len(train), torch.cat([train, points])
+    with gpytorch.settings.lazily_evaluate_kernels(False):
+        full, features = kernel.exact_kernel(both, both).to_dense(), kernel.features(both)
+    missing, weights, variances = kernel.residual_variance(points), [], []
+    for covariance in (full, features @ features.mT):
+        noisy = covariance[:count, :count] + noise * torch.eye(count)
+        weights.append(torch.linalg.solve(noisy, covariance[:count, count:]))
+        prior = covariance.diagonal()[count:]
+        variances.append(prior - (covariance[:count, count:] * weights[-1]).sum(0))
+    exact, own = variances[0], variances[1] + (0.0 if missing is None else missing)
+    exact, own = exact.clamp_min(1e-10), own.clamp_min(1e-10)
+    change = weights[1] - weights[0]
+    shift = (change * (full[:count, :count] @ change + noise * change)).sum(0)
+    forward = 0.5 * ((exact + shift) / own - 1.0 - (exact / own).log())
+    backward = 0.5 * ((own + shift) / exact - 1.0 - (own / exact).log())
+    coverage = torch.erf(torch.special.ndtri(torch.tensor(0.975)) * (own / (exact + shift)).sqrt() / math.sqrt(2.0))
+    return float(forward.mean()), float(backward.mean()), float(coverage.mean())
+
+
+def cell(columns, kernel_name, noise, num_rows, method, width, seed):
+    """One case."""
+    train, points = inputs(columns, num_rows)
+    exact = KERNELS[kernel_name]()
+    exact.lengthscale = 0.4 if columns == 2 else 1.2
+    kernel = rfgp.approximate(exact, width, method=method, train_inputs=train, seed=seed)
+    forward, backward, coverage = losses(kernel, train, points, noise)
+    sample = posterior_loss(kernel, train, noise=noise)
+    return {
+        "exact_from_approximate": forward,
+        "approximate_from_exact": backward,
+        "coverage": coverage,
+        "sample_kl": sample.kl_per_point,
+        "sample_coverage": sample.coverage,
+        "kernel_error": float(relative_frobenius_error(kernel, points)),
+    }
+
+
+def report(cells):
+    """Coverage by KL per point; rank correlations with coverage; how far the sample is from all rows."""
+    groups = {
+        "Fourier": [c for key, c in cells.items() if "fourier" in key],
+        "landmarks": [c for key, c in cells.items() if "landmarks" in key],
+    }
+    rows = []
+    for low, high in itertools.pairwise((0.0, *LIMITS)):
+        row = [f"{low:g} to {high:g}", f"{coverage_at_least(low):.2f} to {coverage_at_least(high):.2f}"]
+        for group in groups.values():
+            found = sorted(c["coverage"] for c in group if low <= c["exact_from_approximate"] < high)
+            row.append(f"{found[0]:.2f} to {found[-1]:.2f} ({len(found)})" if found else "-")
+        rows.append(row)
+    print(markdown(["KL(exact, approximate) per point", "bound", *groups], rows), "\n")
+    for name, group in {**groups, "all": list(cells.values())}.items():
+        for measure in ("exact_from_approximate", "approximate_from_exact", "kernel_error"):
+            lost = [abs(c["coverage"] - 0.95) for c in group]
+            distance = spearmanr([c[measure] for c in group], lost)[0]
+            own = spearmanr([c[measure] for c in group], [c["coverage"] for c in group])[0]
+            print(f"{name}: Spearman of {measure} with coverage {own:.2f}, with its distance from 0.95 {distance:.2f}")
+    logs = [math.log(c["sample_kl"] / c["exact_from_approximate"]) for c in cells.values() if c["sample_kl"] > 1e-3]
+    print(f"KL of the sample: off by {math.sqrt(sum(v * v for v in logs) / len(logs)):.2f} in log, root mean square")
+    misses = [abs(c["sample_coverage"] - c["coverage"]) for c in cells.values()]
+    print(f"coverage of the sample: off by {sum(misses) / len(misses):.3f} on average, {max(misses):.3f} at most")
+
+
+def main() -> None:
+    options = arguments(__doc__, "kl_and_coverage").parse_args()
+    torch.set_default_dtype(torch.float64)
+    warnings.simplefilter("ignore")
+    is_fresh = options.quick or not options.out.exists()
+    result = {"cells": {}} if is_fresh else json.loads(options.out.read_text())
+    result["environment"] = environment()
+    sizes, seeds = ((300,), (0,)) if options.quick else ((500, 2000), (0,))
+    pairs = [(method, width) for method, widths in WIDTHS.items() for width in widths]
+    for columns, name, noise, num_rows, (method, width), seed in tqdm(
+        list(itertools.product((2, 8), KERNELS, (0.1, 0.01), sizes, pairs, seeds))
+    ):
+        key = f"d={columns}|{name}|noise={noise}|N={num_rows}|{method}|D={width}|seed={seed}"
+        if key not in result["cells"] and width < num_rows:
+            result["cells"][key] = cell(columns, name, noise, num_rows, method, width, seed)
+            write(options.out, result)
+    report(result["cells"])
+
+
+if __name__ == "__main__":
+    main()
