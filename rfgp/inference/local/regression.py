@@ -39,8 +39,8 @@ class LocalRegression(Regression):
 
     with :math:`S = R_{*n} (R_{nn} + \Sigma)^{-1}`. Given the rows of the block that a point lies in, this is the
     posterior of the model that the rows were whitened with. Given its nearest rows instead, it is continuous where
-    blocks have edges, and approximates the posterior of a residual without blocks; with as many
-    neighbors as rows, and all of them in one block, both are the exact posterior. Predictions have gradients where their inputs require them.
+    blocks have edges, and approximates the posterior of a residual without blocks; with as many neighbors as rows, and
+    all of them in one block, both are the exact posterior. Predictions have gradients where their inputs require them.
 
     :param kernel: a kernel with landmarks.
     :param mean: the mean function.
