@@ -50,8 +50,9 @@ for candidate in rank_methods(kernel, num_features=256, train_inputs=x):
 # The order is that of KL, the divergence per point from the exact posterior at held-out rows and beyond the data:
 # what predictions lose. `method="auto"` takes the first, or a cheaper one that loses as little. Beside it stands the
 # predicted relative Frobenius error, the root of E‖K̂ - K‖² over ‖K‖, diagonal included, which the rest of this page
-# is about. By it optimized Maclaurin features lead the random ones: at this lengthscale the Gaussian kernel is almost a
-# polynomial of low degree, and the sketches of that degree waste nothing. They are centered for us, which a shift-invariant kernel allows.
+# is about. By it optimized Maclaurin features lead the random ones: at this lengthscale the Gaussian kernel is almost
+# a polynomial of low degree, and the sketches of that degree waste nothing. They are centered for us, which a
+# shift-invariant kernel allows.
 #
 # These are errors on the data. Away from the data a series that is cut off vanishes, and takes the variance of the
 # function samples with it. `method="auto"` therefore passes over Maclaurin features of the Gaussian kernel. Here we
