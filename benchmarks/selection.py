@@ -75,6 +75,7 @@ def cell(kernel, width, train, test, seeds):
     """Predictions of all methods, the choice, and the measured errors of those that come near."""
     ranking = rank_methods(kernel, width, train)
     ranking = [c for c in ranking if not c.is_truncated] or ranking  # those that "auto" chooses among
+    ranking = sorted(ranking, key=lambda candidate: candidate.error.relative_error)
     chosen = best_method(kernel, width, train)
     near = [c for c in ranking if c.error.relative_error <= 2.0 * ranking[0].error.relative_error or c.method == chosen]
     return {

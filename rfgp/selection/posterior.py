@@ -12,7 +12,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .. import _checks
-from ..kernels import RandomFeatureKernel
+from ..kernels import LandmarkKernel, RandomFeatureKernel
 from ..linalg import cholesky
 from .errors import num_rows_of, redraw, require_features
 
@@ -68,7 +68,7 @@ def posterior_loss(
     """
     require_features(kernel)
     rows = None if num_rows is None else _checks.positive_integer("num_rows", num_rows)
-    return PosteriorTest(train_inputs, _checks.seed(seed), noise, rows).loss(kernel)
+    return PosteriorTest(train_inputs, _checks.seed(seed), noise, rows, kernel).loss(kernel)
 
 
 class PosteriorTest:
@@ -78,11 +78,21 @@ class PosteriorTest:
     :param seed: the seed of the sample.
     :param noise: the variance of the noise; default: a hundredth of the mean prior variance.
     :param num_rows: N; default: the number of rows of x.
+    :param kernel: a kernel whose landmarks are not held out, where there are other rows.
     """
 
-    def __init__(self, x: Tensor, seed: int, noise: float | None = None, num_rows: int | None = None) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        seed: int,
+        noise: float | None = None,
+        num_rows: int | None = None,
+        kernel: Kernel | None = None,
+    ) -> None:
         rows = _checks.finite(_checks.inputs(x, name="train_inputs"), "train_inputs").detach().reshape(-1, x.shape[-1])
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:_ROWS].to(rows.device)
+        if kernel is not None:
+            order = order[_are_landmarks(kernel, rows[order]).to(torch.uint8).argsort(stable=True)]
         held = max(1, len(order) // _HELD_OUT)
         self._held, self._train = order[:held], order[held:] if len(order) > 1 else order
         self._x, self.num_rows = rows, num_rows_of(x) if num_rows is None else num_rows
@@ -141,6 +151,17 @@ class PosteriorTest:
             except ValueError as error:
                 reason = error
         raise reason
+
+
+def _are_landmarks(kernel: Kernel, x: Tensor) -> Tensor:
+    """Which rows (n, d) are landmarks of a kernel, (n,)."""
+    found = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    for part in kernel.modules():
+        if isinstance(part, LandmarkKernel):
+            own = x if part.active_dims is None else x.index_select(-1, part.active_dims)
+            if own.shape[-1] == part.input_dim:
+                found |= (own[:, None] == part.landmarks.detach()).all(-1).any(-1)
+    return found
 
 
 def beyond(points: Tensor, x: Tensor) -> Tensor:

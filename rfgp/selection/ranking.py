@@ -179,6 +179,8 @@ def _best(kernel: Kernel, num_features: int, train_inputs: Tensor, seed: int, is
     if is_part:
         names = [name for name in names if name != LANDMARKS] or names
     ranking = _ranked(kernel, width, names, sample, PosteriorTest(train_inputs, seed), seed, has_error=False)
+    if len(names) > 1 and len(ranking) == 1 and ranking[0].method == LANDMARKS:
+        rank_methods(kernel, width, sample, methods=[name for name in names if name != LANDMARKS])  # says why
     limit = max(_SIMILAR * ranking[0].kl_per_point, _NOTHING)
     similar = [candidate for candidate in ranking if candidate.kl_per_point <= limit]
     return min(similar, key=lambda candidate: candidate.operations).method
@@ -223,7 +225,9 @@ def _has_landmarks(kernel: Kernel, x: Tensor) -> bool:
     if not isinstance(kernel, Kernel) or any(isinstance(part, RandomFeatureKernel) for part in kernel.modules()):
         return False
     try:
-        check_scalar(kernel, x)
+        for part in kernel.modules():
+            if isinstance(part, Kernel):
+                check_scalar(part, x)
     except ValueError:
         return False
     return True

@@ -859,7 +859,7 @@ def test_auto_with_data_is_the_method_that_is_predicted_to_be_best(name):
     case, exact = KERNELS[name], KERNELS[name].make()
     data, x = case.inputs(40), case.inputs(5, seed=1)
     chosen = best_method(exact, WIDTH, data)
-    assert chosen.partition(":")[0] in family(exact).methods and not chosen.endswith(":complex")
+    assert chosen.partition(":")[0] in ("landmarks", *family(exact).methods) and not chosen.endswith(":complex")
     automatic = rfgp.approximate(exact, WIDTH, train_inputs=data, seed=7)
     named = rfgp.approximate(exact, WIDTH, method=chosen, train_inputs=data, seed=7)
     assert torch.equal(automatic(x).to_dense(), named(x).to_dense())
@@ -1014,6 +1014,12 @@ NOT_AROUND = {("not a kernel", around) for around in AROUND if around != "alone"
 )
 def test_unsupported_kernels_raise_and_list_the_supported_ones(kernel, around, method, options):
     made = AROUND[around](UNSUPPORTED[kernel]())
+    if method == "auto" and "train_inputs" in options and kernel not in ("gradients", "not a kernel", "Hamming"):
+        approximate = rfgp.approximate(made.double(), WIDTH, **options)
+        assert any(isinstance(part, rfgp.kernels.LandmarkKernel) for part in approximate.modules())
+        return
+    if kernel == "Hamming" and "train_inputs" in options:  # whose inputs are one-hot
+        options = {"input_dim": 2}
     before = copy.deepcopy(made.state_dict()) if around != "alone" else {}
     with pytest.raises(ValueError, match=r"^expected a kernel with random features") as caught:
         rfgp.approximate(made, WIDTH, method=method, **options)
