@@ -13,6 +13,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .. import _checks
+from ..diagnostics import warn_of_lost_posterior
 from ..models import WeightSpaceGP
 from .ascent import NoValueError
 from .coordinates import Coordinates
@@ -20,6 +21,7 @@ from .narrow import exact_form
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .rollback import Rollback
 from .run import parts_of
+from .starts import sample_rows
 from .strategies import SMALL, STRATEGIES, Training
 from .summary import FitSummary
 
@@ -54,7 +56,7 @@ def fit(
       noise. Blocks are cut again as lengthscales change.
     - "auto": up to 2,000 rows, for an ExactGP, and for all that has no likelihood of one exact regression (classes,
       several outputs, complex values), the evidence. Else blocks, a subset, and a few evaluations of the evidence of
-      10,000 rows from the better of the two; it takes the parameters with which the model predicts held-out rows best.
+      10,000 rows from the better of the two (not for a model with local blocks); it takes the parameters with which the model predicts held-out rows best.
 
     After a subset, blocks or "auto" a WeightSpaceGP is fitted to all rows once, and noise, output scale and mean are
     learned again from its statistics where these do not contain them. Then the gradient is zero in these alone, and
@@ -77,7 +79,8 @@ def fit(
     :returns: a summary that prints well.
     :raises ValueError: for bad data, where nothing is to be trained, or where the model has no likelihood for the
         strategy; the model stays as it was.
-    :warns UserWarning: where a parameter ends at a bound of its constraint.
+    :warns UserWarning: where a parameter ends at a bound of its constraint; after a subset, blocks or "auto" of more
+        than 2,000 rows also where the features lose much of the posterior.
 
     >>> import gpytorch, rfgp, torch
     >>> x = torch.linspace(-1, 1, 50, dtype=torch.float64).unsqueeze(-1)
@@ -119,9 +122,13 @@ def fit(
         raise
     for warning in _remarks(model, objective):
         warnings.warn(warning, stacklevel=2)
+    if training.found_by:
+        some = sample_rows(objective.num_rows, _COMPARED_ROWS).to(objective.x.device)
+        warn_of_lost_posterior(model, objective.x[some], objective.num_rows)
     return training.summary(value, time.perf_counter() - began)
 
 
+_COMPARED_ROWS = 512
 _NOT_FINITE = (
     "expected a finite evidence at the start, got none; rescale the data, or start from other values with "
     "initialize=False"
