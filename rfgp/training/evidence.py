@@ -55,8 +55,9 @@ def fit(
     - "blocks": from that of up to 256 independent blocks of 48 to 192 near rows, which see the short range and the
       noise. Blocks are cut again as lengthscales change.
     - "auto": up to 2,000 rows, for an ExactGP, and for all that has no likelihood of one exact regression (classes,
-      several outputs, complex values), the evidence. Else blocks, a subset, and a few evaluations of the evidence of
-      10,000 rows from the better of the two (not for a model with local blocks); it takes the parameters with which the model predicts held-out rows best.
+      several outputs, complex values), the evidence. Else blocks, a subset, and for models without local blocks a few
+      evaluations of the evidence of 10,000 rows from the better of the two; it takes the parameters with which the
+      model predicts held-out rows best.
 
     After a subset, blocks or "auto" a WeightSpaceGP is fitted to all rows once, and noise, output scale and mean are
     learned again from its statistics where these do not contain them. Then the gradient is zero in these alone, and
