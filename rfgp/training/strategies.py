@@ -30,8 +30,8 @@ _MESSAGES = {
     "subset": "parameters from a random subset",
     "evidence": "parameters from the evidence of some rows",
 }
-_HELD_OUT, _CHECKED_ROWS = 1000, 50_000
-_WIDE_EVALUATIONS, _WIDE_ROWS = 20, 10_000
+_HELD_OUT, _CHECKED_ROWS = 1000, 20_000
+_WIDE_EVALUATIONS, _WIDE_ROWS = 12, 10_000
 _SHARE_OF_TIME = 0.4
 _RESCALINGS = 60
 _FEWEST_BLOCKS, _MEASURED_BLOCKS = 32, 8
