@@ -4,6 +4,7 @@ from .accumulation import ScalarFeatures, accumulate
 from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
+from .mixture import mixture
 from .noise import NoiseModel, noise_model
 from .posterior import WeightPosterior
 from .regression import Regression
@@ -29,6 +30,7 @@ __all__ = [
     "WeightSystem",
     "WeightedSums",
     "accumulate",
+    "mixture",
     "noise_model",
     "plus_residual",
 ]

@@ -1,9 +1,19 @@
 """Models that work in weight space."""
 
+from .conjugate_gradients import Convergence
 from .least_squares import VectorLeastSquares
 from .localized import LocalizedMaclaurinGP
 from .neighbor_graph import knn_laplacian
 from .task_columns import task_columns
 from .weight_space import WeightSpaceGP
+from .wide import WideWeightSpaceGP
 
-__all__ = ["LocalizedMaclaurinGP", "VectorLeastSquares", "WeightSpaceGP", "knn_laplacian", "task_columns"]
+__all__ = [
+    "Convergence",
+    "LocalizedMaclaurinGP",
+    "VectorLeastSquares",
+    "WeightSpaceGP",
+    "WideWeightSpaceGP",
+    "knn_laplacian",
+    "task_columns",
+]

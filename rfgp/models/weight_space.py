@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .. import _checks, _state
 from ..distributions import ComplexNormal, MultivariateNormal
+from ..features.random_weights import weights_kept_on_error
 from ..inference import (
     GramStatistics,
     KroneckerPosterior,
@@ -26,6 +27,7 @@ from ..inference import (
     TrainingRows,
     WeightPosterior,
     accumulate,
+    mixture,
     noise_model,
 )
 from ..inference.local import LocalRegression, LocalRows, WhitenedNoise
@@ -39,7 +41,9 @@ from ..kernels.random_feature_kernel import check_no_operator
 from ..kernels.reference_tensor import reference_tensor
 from ..linalg import product_dtype, sample_rows
 from ..operators import Operator
+from .batches import Batch, batches, joined
 from .impropriety import SomeRows, warn_of_impropriety
+from .mixture import FurtherDraws, Sums, check_draws, functions_of_random_draws
 from .record import WEIGHTS, Record, WeightsCode
 from .snapshot import FrozenFunction, Snapshots
 from .weight_space_checks import (
@@ -50,8 +54,6 @@ from .weight_space_checks import (
     check_statistics,
 )
 from .weight_space_state import Fitted, SavedState
-
-_Batch = tuple[Tensor, Tensor, Tensor | None]
 
 
 class WeightSpaceGP(torch.nn.Module):
@@ -78,6 +80,10 @@ class WeightSpaceGP(torch.nn.Module):
     :param residual: what training makes of the variance r(x) = k(x, x) - |phi(x)|^2 that features of one output lack:
         "none", the evidence of the features alone; "vfe", the variational bound, which subtracts the sum of
         r(x_i)/(2 s_i); "fitc", noise of each row. Predictions add r(x) in all of them.
+    :param num_draws: the number J of independent draws of the random weights, each with D features and statistics of
+        its own, at J N D^2 in all: error bars then show how much the draws differ. Predictions have the moments of the
+        mixture: the mean of the means, and the mean of the covariances plus the covariance of the means. The seeds of
+        the further draws follow from the weights of the kernel, which are the first. Default: 1.
     :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the
         smallest noise exceeds 1 % of the largest prior variance. Sums are in float64.
     :param keep_data: whether ``training_data`` keeps the rows of ``fit`` and ``update``, for comparisons with the exact
@@ -103,6 +109,7 @@ class WeightSpaceGP(torch.nn.Module):
         block_size: int | None = None,
         num_neighbors: int | None = 64,
         residual: str = "none",
+        num_draws: int = 1,
         product_dtype: torch.dtype | None = None,
         keep_data: bool = False,
     ) -> None:
@@ -124,13 +131,16 @@ class WeightSpaceGP(torch.nn.Module):
         self.residual = _checks.choice("residual", residual, tuple(RESIDUALS))
         if self.residual != "none":
             check_residual(self.covar_module, self._known_noise, self.block_size is not None)
+        self.num_draws = _checks.positive_integer("num_draws", num_draws)
+        check_draws(self.covar_module, self.num_draws, self.block_size is not None)
+        self.further_draws = FurtherDraws(self.num_draws - 1)
         self._fitted: Fitted | None = None
         self._posterior: tuple[Record, WeightPosterior | KroneckerPosterior] | None = None
         self._weights_code = WeightsCode()
         self._snapshots = Snapshots()
         self._some_rows: SomeRows | None = None
         self._rows: TrainingRows | None = None
-        self.training_data: list[_Batch] = []
+        self.training_data: list[Batch] = []
 
     @property
     def _noise(self) -> NoiseModel:
@@ -157,13 +167,31 @@ class WeightSpaceGP(torch.nn.Module):
 
     @property
     def statistics(self) -> GramStatistics:
-        """The sums over the training data.
+        """The sums over the training data; those of the first draw where there are several.
 
         :raises ValueError: before the first fit, or where parameters or weights have changed since.
         """
         fitted = self._known()
         fitted.record.check(self._feature_state(), "the statistics were computed")
         return fitted.statistics
+
+    @property
+    def draw_statistics(self) -> list[GramStatistics]:
+        """The sums over the training data for every draw of the weights, as :meth:`load_statistics` takes them.
+
+        :raises ValueError: as for ``statistics``.
+        """
+        return [self.statistics, *(draw.statistics for draw in self.further_draws.of(self))]
+
+    def _single_draw(self, kernel: Any) -> WeightSpaceGP:
+        """A model of one draw of the weights with the likelihood and the mean of this one, without data.
+
+        :param kernel: a kernel with the parameters of this one, and with weights of its own.
+        """
+        options: dict[str, Any] = {"residual": self.residual, "product_dtype": self.product_dtype}
+        model = WeightSpaceGP(kernel, self.likelihood, self.mean_module, **options)
+        model._known_noise = self._known_noise
+        return model
 
     def _known(self) -> Fitted:
         """What was fitted, stale or not."""
@@ -187,21 +215,25 @@ class WeightSpaceGP(torch.nn.Module):
         """
         is_all = isinstance(x, Tensor)
         total: GramStatistics | None = None
+        further: Sums = {}
         some: SomeRows | None = None
-        data: list[_Batch] = []
+        data: list[Batch] = []
         if self.block_size is not None:
-            return self._fit_blocks(list(_batches(x, y, noise)), is_all)
+            return self._fit_blocks(list(batches(x, y, noise)), is_all)
         with self._nothing_lost_on_error():
-            for batch in _batches(x, y, noise):
+            for batch in batches(x, y, noise):
                 total, rows = self._add(total, *batch, is_all=is_all)
+                further = self.further_draws.add(self, further, batch, is_all)
                 some = self._and_some_of(some, *batch[:2])
                 if self.keep_data:
                     data.append(batch)
             if total is None:
                 raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
+            keeps_rows = is_all and torch.is_grad_enabled() and not self._contains_noise
+            training_rows = TrainingRows(*batch[:2], rows) if keeps_rows else None
+            self.further_draws.set(further, training_rows)
             self._set(total, data, some)
-            if is_all and torch.is_grad_enabled() and not self._contains_noise:
-                self._rows = TrainingRows(*batch[:2], rows)
+            self._rows = training_rows
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
@@ -213,26 +245,30 @@ class WeightSpaceGP(torch.nn.Module):
         :returns: the model.
         :raises ValueError: for bad data, or stale statistics; the model stays as it was.
         """
-        known = None if self._fitted is None else self.statistics
+        is_new = self._fitted is None
+        known: Sequence[GramStatistics | None] = [None] * self.num_draws if is_new else self.draw_statistics
         if self.block_size is not None:
-            return self._fit_blocks([(x, y, noise)], False) if known is None else self._update_blocks(x, y, noise)
-        data = [*self.training_data, (x, y, noise)] if known is None or self.training_data else []
+            return self._fit_blocks([(x, y, noise)], False) if is_new else self._update_blocks(x, y, noise)
+        data = [*self.training_data, (x, y, noise)] if is_new or self.training_data else []
         with self._nothing_lost_on_error():
             added, _ = self._add(None, x, y, noise, is_all=False)
-            some = self._and_some_of(None if known is None else self._some_rows, x, y)
-            self._set(self._noise.merged(known, added), data, some)
+            further = self.further_draws.add(self, {}, (x, y, noise), is_all=False)
+            some = self._and_some_of(None if is_new else self._some_rows, x, y)
+            total, *others = map(self._noise.merged, known, [added, *further.values()])
+            self.further_draws.set(dict(zip(further, others, strict=True)))
+            self._set(total, data, some)
         return self
 
-    def _fit_blocks(self, batches: list[_Batch], is_all: bool) -> Self:
+    def _fit_blocks(self, parts: list[Batch], is_all: bool) -> Self:
         """:meth:`fit` to rows in blocks, which are all taken together first."""
         with self._nothing_lost_on_error():
-            x, y, noise = _joined(batches)
+            x, y, noise = joined(parts)
             rows = self._checked_rows(x, y, noise, is_all)
             known = None if self._fitted is None else self._fitted.local
             units, size = input_units(self.covar_module.exact_kernel, x), self.block_size or len(x)
             local = LocalRows.of(x, *self._columns_and_variances(rows), units, size, known)
             total = local.statistics(self.covar_module, self._product_dtype(x, rows), rows.center)
-            self._set(_finite(total, x), batches, None, local.detached())
+            self._set(_finite(total, x), parts, None, local.detached())
         return self
 
     def _update_blocks(self, x: Tensor, y: Tensor, noise: Tensor | None) -> Self:
@@ -254,7 +290,7 @@ class WeightSpaceGP(torch.nn.Module):
     def _columns_and_variances(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return rows.targets.double(), self._noise.variances(rows)
 
-    def load_statistics(self, statistics: GramStatistics) -> Self:
+    def load_statistics(self, statistics: GramStatistics | Sequence[GramStatistics]) -> Self:
         """Take statistics from elsewhere, such as merged ones of several shards, in place of a fit.
 
         They count as computed with the present parameters of the kernel and, for fixed noise, of the likelihood, and
@@ -262,7 +298,8 @@ class WeightSpaceGP(torch.nn.Module):
         inputs that :func:`rfgp.fit` stores in the kernel. Loading the ``state_dict`` of one model into the others makes
         all of these equal; do it before these are fitted to their shards.
 
-        :param statistics: those of models with the same kernel, likelihood and mean; they are copied.
+        :param statistics: those of models with the same kernel, likelihood and mean; for several draws of the weights
+            those of every draw, in the order of ``draw_statistics``; they are copied.
         :returns: the model.
         :raises ValueError: where the kernel waits for its first inputs, or where numbers of groups, features or
             target columns or the dtypes are not those of this model; the model stays as it was.
@@ -278,17 +315,24 @@ class WeightSpaceGP(torch.nn.Module):
         >>> model_of_a_shard().load_statistics(both).posterior(x[:3]).variance.shape
         torch.Size([3])
         """
-        if not isinstance(statistics, GramStatistics):
-            raise ValueError(f"expected GramStatistics, got {type(statistics).__name__}; take model.statistics")
+        given: list[Any] = list(statistics) if isinstance(statistics, list | tuple) else [statistics]
+        if len(given) != self.num_draws or not all(isinstance(sums, GramStatistics) for sums in given):
+            got = ", ".join(type(sums).__name__ for sums in given)
+            raise ValueError(
+                f"expected GramStatistics for each of num_draws={self.num_draws}, got {got}; take model.draw_statistics"
+            )
         if self.block_size is not None:
             raise ValueError(
                 "expected a model without blocks for statistics from elsewhere, got one with them, which needs the "
                 "rows; call fit(x, y), or make it without block_size"
             )
         with self._nothing_lost_on_error():
-            check_statistics(statistics, self.covar_module, self.mean_module, self._noise, self._has_trace)
-            copied = GramStatistics.from_state_dict(statistics.state_dict())
-            self._set(copied.to(next(self.covar_module.parameters()).device), [], None)
+            for sums in given:
+                check_statistics(sums, self.covar_module, self.mean_module, self._noise, self._has_trace)
+            device = next(self.covar_module.parameters()).device
+            total, *others = (GramStatistics.from_state_dict(sums.state_dict()).to(device) for sums in given)
+            self.further_draws.set(dict(zip(self.further_draws.begin(self), others, strict=True)))
+            self._set(total, [], None)
         return self
 
     @contextmanager
@@ -296,7 +340,7 @@ class WeightSpaceGP(torch.nn.Module):
         """Where anything is raised, forget the map, the noise model and the patterns that were made on the way."""
         noise, patterns = self._known_noise, self._patterns
         try:
-            with maps_kept_on_error(self.covar_module):
+            with maps_kept_on_error(self.covar_module), self.further_draws.kept_on_error():
                 yield
         except BaseException:
             self._known_noise = noise
@@ -305,7 +349,7 @@ class WeightSpaceGP(torch.nn.Module):
             raise
 
     def _set(
-        self, statistics: GramStatistics, data: list[_Batch], some: SomeRows | None, local: LocalRows | None = None
+        self, statistics: GramStatistics, data: list[Batch], some: SomeRows | None, local: LocalRows | None = None
     ) -> None:
         factor = self.covar_module.output_factor()
         width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
@@ -398,7 +442,7 @@ class WeightSpaceGP(torch.nn.Module):
         return LocalRegression(*parts, noise, self._fitted.local, self.num_neighbors)
 
     def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
-        """The posterior of the weights; a batch of C of them for a Dirichlet likelihood.
+        """The posterior of the weights, of the first draw; a batch of C of them for a Dirichlet likelihood.
 
         For separable kernels with complete rows of one noise it is found from two small spectra.
 
@@ -461,7 +505,9 @@ class WeightSpaceGP(torch.nn.Module):
             raise ValueError(f"expected an operator of rfgp.operators, got {operator!r}; such as Divergence()")
         if not self.covar_module.has_output_factor:
             check_no_operator(operator)
-        return self._regression(is_frozen=True).distribution(x, self.weight_posterior(), operator)
+        own = self._regression(is_frozen=True).distribution(x, self.weight_posterior(), operator)
+        further = [draw.posterior(x, operator) for draw in self.further_draws.of(self)]
+        return mixture([own, *further]) if further else own
 
     def log_marginal_likelihood(self) -> Tensor:
         r"""The log evidence of the training data, summed over classes; differentiable in all parameters.
@@ -484,13 +530,16 @@ class WeightSpaceGP(torch.nn.Module):
                 "expected real features for the evidence of real labels, got complex ones, whose real part has none; "
                 "use the :ctr form of the method"
             )
-        return self._regression().log_marginal_likelihood(self.statistics, self._rows)
+        own = self._regression().log_marginal_likelihood(self.statistics, self._rows)
+        further = [draw.log_marginal_likelihood() for draw in self.further_draws.of(self)]
+        return torch.stack([own, *further]).mean() if further else own
 
     def sample_functions(self, num_functions: int) -> list[Callable[[Tensor], Tensor]]:
         """Draws of functions from the posterior, each of which can be evaluated anywhere.
 
         They keep their values, whatever happens to the model later. They are functions of the features: they do not
         carry the variance that :meth:`posterior` adds where features of landmarks or of a truncated series lack some.
+        Of several draws of the weights each function has one that is chosen at random.
 
         :param num_functions: the number of draws.
         :returns: callables from (..., N, d) to (..., N), or to (..., N, T) for several outputs, or from (N, d) to
@@ -498,6 +547,12 @@ class WeightSpaceGP(torch.nn.Module):
         :raises ValueError: where the model is not fitted, or stale.
         """
         count = _checks.positive_integer("num_functions", num_functions)
+        further = self.further_draws.of(self)
+        sources = [self._sample_own_functions, *(draw.sample_functions for draw in further)]
+        return functions_of_random_draws(sources, count) if further else self._sample_own_functions(count)
+
+    def _sample_own_functions(self, count: int) -> list[Callable[[Tensor], Tensor]]:
+        """Draws of functions with the weights of the first draw."""
         posterior = self.weight_posterior()
         deviations = posterior.deviations(count)
         if self._noise.is_complex and not deviations.is_complex():
@@ -513,7 +568,9 @@ class WeightSpaceGP(torch.nn.Module):
 
         :param generator: a CPU generator; default: PyTorch's.
         """
-        self.covar_module.resample(generator)
+        with weights_kept_on_error(self):
+            self.covar_module.resample(generator)
+            self.further_draws.resample(generator)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -527,7 +584,15 @@ class WeightSpaceGP(torch.nn.Module):
             self._fitted = self._fitted.to(device)
             self._posterior = None
         self._rows = None
+        for draw in self.further_draws.of(self):
+            draw._apply(fn)
         return self
+
+    def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
+        """Make the maps of the further draws that a state has, or raise a ValueError where it has more or fewer."""
+        if self.num_draws > 1 and f"{prefix}covar_module._extra_state" in state:
+            _state.check(self.covar_module, state, f"{prefix}covar_module.")
+            self.further_draws.prepare(self.covar_module, state, f"{prefix}further_draws.")
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load a state as torch modules do; on an error the model stays as it was.
@@ -537,7 +602,7 @@ class WeightSpaceGP(torch.nn.Module):
         with self._nothing_lost_on_error():
             saved, rest = SavedState.split(state_dict)
             if saved is not None:
-                saved.check_classes(self.likelihood)
+                saved.check(self.likelihood, self.num_draws)
             elif strict:
                 raise ValueError("expected the state of a WeightSpaceGP, got another one; pass its state_dict()")
             _state.check(self, rest, strict=strict)
@@ -545,31 +610,37 @@ class WeightSpaceGP(torch.nn.Module):
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination.update(SavedState.of(self.likelihood, self._patterns, self._fitted).named(prefix))
+        destination.update(SavedState.of(self.likelihood, self._patterns, self._all_fitted()).named(prefix))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved, rest = SavedState.split(state_dict, prefix)
         with self._nothing_lost_on_error():
             if saved is not None:
-                saved.check_classes(self.likelihood)
+                saved.check(self.likelihood, self.num_draws)
             _state.check(self, rest, prefix)
             super()._load_from_state_dict(rest, prefix, *args)
             if saved is not None:
                 self._restore(saved)
 
+    def _all_fitted(self) -> list[Fitted]:
+        """What was fitted, for every draw of the weights."""
+        models = (self, *self.further_draws.of(self))
+        return [model._fitted for model in models if model._fitted is not None]
+
     def _restore(self, saved: SavedState) -> None:
         """Take over what was saved beside the parts of the model, or raise before anything changes."""
-        fitted = saved.fitted
-        if fitted is not None:
+        if saved.fitted:
             self._noise.patterns = saved.patterns
-            check_statistics(
-                fitted.statistics, self.covar_module, self.mean_module, self._noise, self.residual == "vfe"
-            )
-            fitted = fitted.to(next(self.covar_module.parameters()).device)
+            for fitted in saved.fitted:
+                check_statistics(
+                    fitted.statistics, self.covar_module, self.mean_module, self._noise, self.residual == "vfe"
+                )
+                fitted.to(next(self.covar_module.parameters()).device)
         elif self._known_noise is not None:
             self._known_noise.patterns = ()
         saved.set_alpha_epsilon(self.likelihood)
-        self._fitted, self._posterior, self._some_rows, self._rows = fitted, None, None, None
+        self._fitted, self._posterior, self._some_rows, self._rows = next(iter(saved.fitted), None), None, None, None
+        self.further_draws.restore(saved.fitted[1:])
         self.training_data = []
 
 
@@ -578,44 +649,3 @@ def _finite(statistics: GramStatistics, x: Tensor) -> GramStatistics:
     if not statistics.is_finite:
         raise _checks.overflow(x)
     return statistics
-
-
-def _batches(x: Any, y: Any, noise: Any) -> Iterator[_Batch]:
-    """The data of a fit as batches: one of tensors, or those of a loader.
-
-    :raises ValueError: for data of another kind.
-    """
-    if isinstance(x, Tensor):
-        if y is None:
-            raise ValueError("expected targets y beside the inputs, got none; call fit(x, y)")
-        return iter([(x, y, noise)])
-    if y is not None or noise is not None:
-        raise ValueError(
-            f"expected a torch.Tensor for x beside y, got {type(x).__name__}; use torch.as_tensor, or give batches "
-            "(x, y) or (x, y, noise) from a loader alone"
-        )
-    if not isinstance(x, Iterable):
-        raise ValueError(f"expected inputs x, or batches from a loader, got {type(x).__name__}; call fit(x, y)")
-    return map(_unpack, x)
-
-
-def _joined(batches: list[_Batch]) -> _Batch:
-    """Several batches as one.
-
-    :raises ValueError: where there are none, or only some have noise.
-    """
-    if not batches:
-        raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
-    if len({noise is None for _, _, noise in batches}) > 1:
-        raise ValueError("expected noise beside all batches or none, got some; give it to all")
-    x, y, noises = zip(*batches, strict=True)
-    return torch.cat(x), torch.cat(y), None if noises[0] is None else torch.cat(noises)
-
-
-def _unpack(batch: Any) -> _Batch:
-    if not isinstance(batch, list | tuple) or len(batch) not in (2, 3):
-        raise ValueError(
-            f"expected batches (x, y) or (x, y, noise) from the loader, got {type(batch).__name__}; yield pairs"
-        )
-    x, y, *noise = batch
-    return x, y, noise[0] if noise else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -14,6 +14,7 @@ from ..inference.local import LocalRows
 from .record import Record
 
 _SUMS, _FITTED, _LOCAL = "statistics.", "fitted_with.", "local."
+_KINDS, _DRAW = (_SUMS, _FITTED, _LOCAL), "draw."
 _ALWAYS = ("num_classes", "alpha_epsilon", "patterns")
 
 
@@ -30,6 +31,27 @@ class Fitted(NamedTuple):
         self.record.to(device)
         return self._replace(local=None if self.local is None else self.local.to(device))
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """Tensors by name."""
+        own = {_SUMS + name: value for name, value in self.statistics.state_dict().items()}
+        own |= {_FITTED + name: value.clone() for name, value in self.record.tensors.items()}
+        if self.local is not None:
+            own |= {_LOCAL + name: value for name, value in self.local.state_dict().items()}
+        return own
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Tensor]) -> Fitted:
+        """What a state dict holds.
+
+        :raises ValueError: where the sums are not whole.
+        """
+        sums, record, local = (
+            {name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)}
+            for kind in _KINDS
+        )
+        rows = LocalRows.from_state_dict(local) if local else None
+        return cls(GramStatistics.from_state_dict(sums), Record(record), rows)
+
 
 class SavedState(NamedTuple):
     """The classes of a likelihood, the patterns of missing outputs, and what was fitted.
@@ -37,19 +59,20 @@ class SavedState(NamedTuple):
     :param num_classes: the number of classes; 0 for other likelihoods.
     :param alpha_epsilon: that of a Dirichlet likelihood, else NaN.
     :param patterns: which outputs are observed in every group of rows.
-    :param fitted: statistics and their record, if there are any.
+    :param fitted: statistics and their record for every draw of the weights, if there are any.
     """
 
     num_classes: int
     alpha_epsilon: float
     patterns: tuple[tuple[bool, ...], ...]
-    fitted: Fitted | None
+    fitted: tuple[Fitted, ...]
 
     @classmethod
-    def of(cls, likelihood: Any, patterns: tuple[tuple[bool, ...], ...], fitted: Fitted | None) -> SavedState:
+    def of(cls, likelihood: Any, patterns: tuple[tuple[bool, ...], ...], fitted: Iterable[Fitted]) -> SavedState:
         """The state of a model with this likelihood."""
         alpha = getattr(likelihood, "alpha_epsilon", None)
-        return cls(getattr(likelihood, "num_classes", 0), math.nan if alpha is None else float(alpha), patterns, fitted)
+        known = math.nan if alpha is None else float(alpha)
+        return cls(getattr(likelihood, "num_classes", 0), known, patterns, tuple(fitted))
 
     def named(self, prefix: str) -> dict[str, Tensor]:
         """Tensors by name."""
@@ -58,11 +81,9 @@ class SavedState(NamedTuple):
             "alpha_epsilon": torch.tensor(self.alpha_epsilon, dtype=torch.float64),
             "patterns": torch.tensor(self.patterns, dtype=torch.bool),
         }
-        if self.fitted is not None:
-            own |= {_SUMS + name: value for name, value in self.fitted.statistics.state_dict().items()}
-            own |= {_FITTED + name: value.clone() for name, value in self.fitted.record.tensors.items()}
-            if self.fitted.local is not None:
-                own |= {_LOCAL + name: value for name, value in self.fitted.local.state_dict().items()}
+        for index, fitted in enumerate(self.fitted):
+            start = f"{_DRAW}{index}." if index else ""
+            own |= {start + name: value for name, value in fitted.state_dict().items()}
         return {prefix + name: value for name, value in own.items()}
 
     @classmethod
@@ -71,7 +92,7 @@ class SavedState(NamedTuple):
 
         :raises ValueError: where only some of it is there, or something is no tensor, or the sums are not whole.
         """
-        names, kinds = [prefix + name for name in _ALWAYS], tuple(prefix + kind for kind in (_SUMS, _FITTED, _LOCAL))
+        names, kinds = [prefix + name for name in _ALWAYS], tuple(prefix + kind for kind in (*_KINDS, _DRAW))
         own = {k: v for k, v in state.items() if k in names or k.startswith(kinds)}
         rest = {name: value for name, value in state.items() if name not in own}
         if not own:
@@ -82,19 +103,22 @@ class SavedState(NamedTuple):
                 "again"
             )
         num_classes, alpha_epsilon, patterns = (own[name] for name in names)
-        sums, record, local = (
-            {name.removeprefix(kind): value for name, value in own.items() if name.startswith(kind)} for kind in kinds
-        )
-        rows = LocalRows.from_state_dict(local) if local else None
-        fitted = Fitted(GramStatistics.from_state_dict(sums), Record(record), rows) if sums else None
+        fitted = [Fitted.from_state_dict(first)] if (first := _under(prefix, own, _KINDS)) else []
+        while further := _under(f"{prefix}{_DRAW}{len(fitted)}.", own, _KINDS):
+            fitted.append(Fitted.from_state_dict(further))
         observed = tuple(tuple(pattern) for pattern in patterns.tolist())
-        return cls(int(num_classes), float(alpha_epsilon), observed, fitted), rest
+        return cls(int(num_classes), float(alpha_epsilon), observed, tuple(fitted)), rest
 
-    def check_classes(self, likelihood: Any) -> None:
-        """Raise a ValueError where a likelihood has another number of classes."""
+    def check(self, likelihood: Any, num_draws: int) -> None:
+        """Raise a ValueError where a likelihood has another number of classes, or a model another number of draws."""
         classes = getattr(likelihood, "num_classes", 0)
         if self.num_classes != classes:
             raise ValueError(f"expected the state of a model with {classes} classes, got {self.num_classes}")
+        if len(self.fitted) not in (0, num_draws):
+            raise ValueError(
+                f"expected the state of a model with num_draws={num_draws}, got one with {len(self.fitted)}; load it "
+                "into a model that is made as the saved one was"
+            )
 
     def set_alpha_epsilon(self, likelihood: Any) -> None:
         """Give a Dirichlet likelihood the value that was saved."""
@@ -102,3 +126,9 @@ class SavedState(NamedTuple):
             likelihood.set_alpha_epsilon(self.alpha_epsilon)
         elif not math.isnan(self.alpha_epsilon):
             likelihood.alpha_epsilon = self.alpha_epsilon
+
+
+def _under(prefix: str, state: Mapping[str, Any], kinds: tuple[str, ...]) -> dict[str, Any]:
+    """The part of a state whose names begin with a prefix and one of the kinds, without the prefix."""
+    found = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+    return {name: value for name, value in found.items() if name.startswith(kinds)}

@@ -1,13 +1,10 @@
-"""Which rows parameters are learned from: some of all, or blocks of near ones."""
+"""Blocks of near rows, of equal sizes, from which parameters are learned."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
-
-from .starts import leaves
 
 
 def near_blocks(points: Tensor, size: int, count: int, seed: int = 0) -> Tensor:
@@ -43,23 +40,3 @@ def _split(
     left = int(random.hypergeometric(half, total - half, count))
     first = _split(rows[order[: half * size]], points, size, left, random)
     return first + _split(rows[order[half * size :]], points, size, count - left, random)
-
-
-def scaled_inputs(kernel: Kernel, x: Tensor) -> Tensor:
-    """Inputs in units of the shortest lengthscale that a kernel has for each column, in float64.
-
-    :param kernel: an exact kernel; one without lengthscales sees columns by their standard deviations.
-    :param x: (N, d).
-    """
-    exact = x.detach().double()
-    inverse = torch.zeros(x.shape[-1], dtype=torch.float64, device=x.device)
-    numbers = torch.arange(x.shape[-1], dtype=torch.float64, device=x.device).unsqueeze(0)
-    for leaf, columns in leaves(kernel, numbers):
-        if leaf.has_lengthscale and leaf.is_stationary:
-            index = columns.reshape(-1).long()
-            lengths = leaf.lengthscale.detach().double().reshape(-1, leaf.lengthscale.shape[-1]).amin(0)
-            inverse[index] = torch.maximum(inverse[index], 1.0 / lengths.expand(len(index)))
-    if not bool(inverse.any()):
-        scale = exact.std(0, correction=0)
-        inverse = torch.where(scale > 0, 1.0 / scale, torch.zeros_like(scale))
-    return exact * inverse

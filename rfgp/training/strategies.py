@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..kernels.input_units import input_units
 from ..models import WeightSpaceGP
 from .ascent import Ascent, NoValueError
 from .narrow import ExactForm, NarrowObjective, exact_form
-from .near_rows import near_blocks, scaled_inputs
+from .near_rows import near_blocks
 from .objectives import Objective, WeightSpaceObjective, quiet
 from .rescale import only_free, spectral_objective
 from .run import Run, constrained_values
@@ -24,6 +25,11 @@ from .summary import FitStage, FitSummary
 STRATEGIES = ("auto", "evidence", "subset", "blocks")
 SMALL = 2000
 """Up to so many rows "auto" takes the evidence."""
+_MESSAGES = {
+    "blocks": "parameters from blocks of near rows",
+    "subset": "parameters from a random subset",
+    "evidence": "parameters from the evidence of some rows",
+}
 _HELD_OUT, _CHECKED_ROWS = 1000, 50_000
 _WIDE_EVALUATIONS, _WIDE_ROWS = 20, 10_000
 _SHARE_OF_TIME = 0.4
@@ -49,6 +55,7 @@ _STAGES = {
 class _Candidate(NamedTuple):
     """Parameters, what held-out rows lose by them, how they were found, and their values for the wide model."""
 
+    name: str
     loss: float
     tuned: list[Tensor]
     ascent: Ascent | None
@@ -78,7 +85,7 @@ class Training:
         self.stages: list[FitStage] = []
         self.runs: list[Run] = []
         self.ascent: Ascent | None = None
-        self.initial, self.used = math.nan, 0
+        self.initial, self.used, self.found_by = math.nan, 0, ""
 
     def run(self, strategy: str) -> float:
         """Tune, leave the model fitted, and return its evidence.
@@ -93,6 +100,7 @@ class Training:
         else:
             check_strategy(form, strategy)
             self._tune(form, strategy, torch.arange(len(form.x)), 1.0)
+            self.found_by = strategy
         return self._finish()
 
     def summary(self, value: float, seconds: float) -> FitSummary:
@@ -108,11 +116,18 @@ class Training:
             self.initial,
             self.used,
             self.ascent.converged,
-            self.ascent.message,
+            self._message(),
             seconds,
             constrained_values(self.model),
             tuple(self.stages),
         )
+
+    def _message(self) -> str:
+        """What ended the training: the limit of a stage is no limit of all."""
+        ended = "" if self.ascent is None else self.ascent.message
+        if not self.found_by:
+            return ended
+        return f"{_MESSAGES[self.found_by]}; {ended}" if "time limit" in ended else _MESSAGES[self.found_by]
 
     def keep_best(self) -> bool:
         """Leave the model fitted with the best parameters of the last run that has any; whether there are any."""
@@ -160,7 +175,7 @@ class Training:
         size = min(stage.size, len(rows))
         if strategy == "subset":
             return sample_rows(len(rows), self._affordable_size(form, rows, stage, seconds)).unsqueeze(0)
-        points = scaled_inputs(form.kernel, form.x[rows])
+        points = form.x[rows].double() / input_units(form.kernel, form.x)
         count = stage.count
         if math.isfinite(seconds):
             some = near_blocks(points, size, _MEASURED_BLOCKS)
@@ -196,19 +211,20 @@ class Training:
             self.initialize = is_initialized
             self._tune(form, strategy, rows, _SHARE_OF_TIME)
             tuned, ascent = _values(self.model), self.ascent
-            found.append(_Candidate(self._held_out(form, rows, held), tuned, ascent, _values(self.model)))
+            found.append(_Candidate(strategy, self._held_out(form, rows, held), tuned, ascent, _values(self.model)))
         best = min(found, key=lambda candidate: candidate.loss)
         left = min(_WIDE_EVALUATIONS, self.limit - self.used)
-        if left > 0 and clock() < self.deadline:
+        has_blocks = getattr(self.model, "block_size", None) is not None  # whose evidence the blocks have seen
+        if left > 0 and clock() < self.deadline and not has_blocks:
             _restore(self.model, best.rescaled)
             some = rows[sample_rows(len(rows), _WIDE_ROWS)]
             objective = WeightSpaceObjective(self.model, *self._data(form, some), is_lazy=True)
             ascent = self._ascend("evidence", f"{len(some)} rows", objective, left, self.deadline, 0)
             center_inputs(self.model, form.x)
             tuned = _values(self.model)
-            wide = _Candidate(self._held_out(form, rows, held), tuned, ascent, _values(self.model))
+            wide = _Candidate("evidence", self._held_out(form, rows, held), tuned, ascent, _values(self.model))
             best = min(best, wide, key=lambda candidate: candidate.loss)
-        self.ascent = best.ascent
+        self.ascent, self.found_by = best.ascent, best.name
         _restore(self.model, best.tuned)
 
     @torch.no_grad()

@@ -92,6 +92,13 @@ def regression():
     diagnostics.kl_to_exact(model, x, train_inputs=x, train_targets=y)
 
 
+def wide_regression():
+    x, y = rows()
+    model = models.WideWeightSpaceGP(approximated(), GaussianLikelihood(), narrow_kernel=approximated())
+    assert model.fit(x, y, progress=False).posterior(x).variance.shape == (40,)
+    assert model.convergence.is_converged and model.mean_error_bound(x).shape == (40,)
+
+
 def exact_regression():
     x, y = rows()
     model = ExactModel(x, y, GaussianLikelihood(), approximated())
@@ -116,6 +123,18 @@ def local_blocks():
     assert model.sample_functions(1)[0](x).shape == (40,)
     residual = models.WeightSpaceGP(kernel, GaussianLikelihood(), residual="fitc")
     assert residual.fit(x, y).posterior(x).mean.shape == (40,)
+
+
+def a_mixture_of_draws():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=3)
+    rfgp.fit(model, x, y, max_evaluations=3, progress=False)
+    posterior = model.update(x, y).posterior(x[:5])
+    assert posterior.variance.shape == posterior.rsample().shape == (5,)
+    assert model.sample_functions(2)[0](x).shape == (40,)
+    again = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=3)
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again.posterior(x[:5]).mean, posterior.mean)
 
 
 def classification():
@@ -227,9 +246,11 @@ PATHS = (
     feature_maps,
     families_of_kernels,
     regression,
+    wide_regression,
     exact_regression,
     landmarks,
     local_blocks,
+    a_mixture_of_draws,
     classification,
     complex_regression,
     several_outputs,

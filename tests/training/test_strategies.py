@@ -26,7 +26,7 @@ import rfgp
 from rfgp.models import WeightSpaceGP
 from rfgp.training import strategies
 from rfgp.training.narrow import NarrowObjective, exact_form
-from rfgp.training.near_rows import near_blocks, scaled_inputs
+from rfgp.training.near_rows import near_blocks
 from rfgp.training.objectives import ExactObjective, WeightSpaceObjective
 from rfgp.training.rescale import spectral_objective
 from rfgp.training.stationary import GaussianLogDensity, covariance
@@ -221,13 +221,6 @@ def test_blocks_are_near_rows():
     assert spread < 0.5 * points.var(0).mean()
     assert torch.equal(near_blocks(points, 20, 7), near_blocks(points, 20, 7))
     assert near_blocks(points, 20, 7).shape == (7, 20)
-
-
-def test_inputs_are_scaled_by_the_shortest_lengthscale():
-    kernel = ScaleKernel(RBFKernel(active_dims=[0, 2])) + RBFKernel(active_dims=[2])
-    kernel.kernels[0].base_kernel.lengthscale, kernel.kernels[1].lengthscale = 2.0, 0.5
-    x = torch.ones(4, 3)
-    assert torch.equal(scaled_inputs(kernel, x), torch.tensor([0.5, 0.0, 2.0]).expand(4, 3))
 
 
 REFUSED = {

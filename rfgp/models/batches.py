@@ -1,0 +1,52 @@
+"""The data of a fit as batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Batch = tuple[Tensor, Tensor, Tensor | None]
+
+
+def batches(x: Any, y: Any, noise: Any) -> Iterator[Batch]:
+    """The data of a fit as batches: one of tensors, or those of a loader.
+
+    :raises ValueError: for data of another kind.
+    """
+    if isinstance(x, Tensor):
+        if y is None:
+            raise ValueError("expected targets y beside the inputs, got none; call fit(x, y)")
+        return iter([(x, y, noise)])
+    if y is not None or noise is not None:
+        raise ValueError(
+            f"expected a torch.Tensor for x beside y, got {type(x).__name__}; use torch.as_tensor, or give batches "
+            "(x, y) or (x, y, noise) from a loader alone"
+        )
+    if not isinstance(x, Iterable):
+        raise ValueError(f"expected inputs x, or batches from a loader, got {type(x).__name__}; call fit(x, y)")
+    return map(_unpack, x)
+
+
+def joined(parts: list[Batch]) -> Batch:
+    """Several batches as one.
+
+    :raises ValueError: where there are none, or only some have noise.
+    """
+    if not parts:
+        raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
+    if len({noise is None for _, _, noise in parts}) > 1:
+        raise ValueError("expected noise beside all batches or none, got some; give it to all")
+    x, y, noises = zip(*parts, strict=True)
+    return torch.cat(x), torch.cat(y), None if noises[0] is None else torch.cat(noises)
+
+
+def _unpack(batch: Any) -> Batch:
+    if not isinstance(batch, list | tuple) or len(batch) not in (2, 3):
+        raise ValueError(
+            f"expected batches (x, y) or (x, y, noise) from the loader, got {type(batch).__name__}; yield pairs"
+        )
+    x, y, *noise = batch
+    return x, y, noise[0] if noise else None
