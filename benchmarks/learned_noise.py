@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def table(cells: dict[str, Any]) -> str:
-    """Median, quartiles and largest ratio, and median seconds, of the problems that all strategies were measured on."""
+    """Median, quartiles and range of the ratio, and median seconds, of the problems that all strategies were measured on."""
     problems = {key.partition("|")[2] for key in cells}
     complete = [problem for problem in problems if all(f"{label}|{problem}" in cells for label in STRATEGIES)]
     rows = []
@@ -103,9 +103,9 @@ def table(cells: dict[str, Any]) -> str:
         own = [cells[f"{label}|{problem}"] for problem in complete]
         ratios, seconds = (sorted(cell[part] for cell in own) for part in ("ratio", "seconds"))
         lower, median, upper = statistics.quantiles(ratios, n=4, method="inclusive")
-        numbers = [f"{median:.2f}", f"{lower:.2f} to {upper:.2f}", f"{ratios[-1]:.2f}"]
+        numbers = [f"{median:.2f}", f"{lower:.2f} to {upper:.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}"]
         rows.append([label, *numbers, f"{statistics.median(seconds):.1f}"])
-    header = ["parameters from", "median ratio", "quartiles", "largest", "seconds"]
+    header = ["parameters from", "median ratio", "quartiles", "least to most", "seconds"]
     return f"{len(complete)} problems\n\n" + common.markdown(header, rows)
 
 
