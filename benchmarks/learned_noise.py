@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def table(cells: dict[str, Any]) -> str:
-    """Median, quartiles and range of the ratio, and median seconds, of the problems that all strategies were measured on."""
+    """Median, quartiles and range of the ratio, and median seconds, of problems all strategies were measured on."""
     problems = {key.partition("|")[2] for key in cells}
     complete = [problem for problem in problems if all(f"{label}|{problem}" in cells for label in STRATEGIES)]
     rows = []
