@@ -20,13 +20,15 @@ import rfgp
 
 KERNELS = {"Gaussian": RBFKernel, "Matern-3/2": lambda **options: MaternKernel(nu=1.5, **options)}
 STRATEGIES = {
-    "evidence, D = 64": ("evidence", 64),
-    "evidence, D = 256": ("evidence", 256),
-    "evidence, D = 1,024": ("evidence", 1024),
-    "subset": ("subset", 0),
-    "blocks": ("blocks", 0),
+    "evidence, D = 64": ("evidence", "fourier", 64),
+    "evidence, D = 256": ("evidence", "fourier", 256),
+    "evidence, D = 1,024": ("evidence", "fourier", 1024),
+    "subset": ("subset", "exact", 0),
+    "blocks": ("blocks", "exact", 0),
+    "subset, landmarks with blocks": ("subset", "landmarks", 256),
+    "blocks, landmarks with blocks": ("blocks", "landmarks", 256),
 }
-ROWS, NOISE, EVALUATIONS = 2000, 0.1, 60
+ROWS, EVALUATIONS, BLOCK_SIZE = 2000, 60, 128
 
 
 def kernel_of(name: str, dim: int) -> Kernel:
@@ -57,16 +59,20 @@ class Exact(gpytorch.models.ExactGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def learned(name: str, dim: int, noise: float, rows: int, seed: int, strategy: str, width: int) -> dict[str, float]:
+def learned(
+    name: str, dim: int, noise: float, rows: int, seed: int, strategy: str, features: str, width: int
+) -> dict[str, float]:
     """The noise variance that is found, over the true one, and the seconds that it takes."""
     x, y = draw(name, dim, noise, rows, seed)
     kernel = ScaleKernel(KERNELS[name](ard_num_dims=dim)).double()
     likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
-    if strategy == "evidence":
-        approximated = rfgp.approximate(kernel, width, input_dim=dim, method="fourier", seed=seed)
-        model = rfgp.WeightSpaceGP(approximated, likelihood, gpytorch.means.ConstantMean()).double()
+    if features == "exact":
+        model: Any = Exact(x, y, likelihood, kernel).double()
     else:
-        model = Exact(x, y, likelihood, kernel).double()
+        approximated = rfgp.approximate(kernel, width, method=features, train_inputs=x, seed=seed)
+        block_size = BLOCK_SIZE if features == "landmarks" else None
+        mean = gpytorch.means.ConstantMean()
+        model = rfgp.WeightSpaceGP(approximated, likelihood, mean, block_size=block_size).double()
     start = time.process_time()
     rfgp.fit(model, x, y, strategy=strategy, max_evaluations=EVALUATIONS, progress=False)
     return {"ratio": float(likelihood.noise.detach()) / noise, "seconds": time.process_time() - start}
@@ -80,19 +86,27 @@ def main() -> None:
     result["environment"] = common.environment()
     cells = result["cells"]
     for seed, name, dim, noise in itertools.product(range(seeds), KERNELS, dims, (0.1, 0.01)):
-        for label, (strategy, width) in STRATEGIES.items():
+        for label, model in STRATEGIES.items():
             key = f"{label}|{name}|{dim}|{noise}|{seed}"
             if key not in cells:
-                cells[key] = learned(name, dim, noise, rows, seed, strategy, width)
+                cells[key] = learned(name, dim, noise, rows, seed, *model)
                 common.write(options.out, result)
-    table = []
+    print(table(cells))
+
+
+def table(cells: dict[str, Any]) -> str:
+    """Median, quartiles and range of the ratio, and median seconds, of problems all strategies were measured on."""
+    problems = {key.partition("|")[2] for key in cells}
+    complete = [problem for problem in problems if all(f"{label}|{problem}" in cells for label in STRATEGIES)]
+    rows = []
     for label in STRATEGIES:
-        own = [cell for key, cell in cells.items() if key.startswith(f"{label}|")]
-        ratios, seconds = ([cell[part] for cell in own] for part in ("ratio", "seconds"))
-        table.append(
-            [label, f"{statistics.median(ratios):.2f}", f"{max(ratios):.2f}", f"{statistics.median(seconds):.1f}"]
-        )
-    print(common.markdown(["parameters from", "median ratio", "largest", "seconds"], table))
+        own = [cells[f"{label}|{problem}"] for problem in complete]
+        ratios, seconds = (sorted(cell[part] for cell in own) for part in ("ratio", "seconds"))
+        lower, median, upper = statistics.quantiles(ratios, n=4, method="inclusive")
+        numbers = [f"{median:.2f}", f"{lower:.2f} to {upper:.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}"]
+        rows.append([label, *numbers, f"{statistics.median(seconds):.1f}"])
+    header = ["parameters from", "median ratio", "quartiles", "least to most", "seconds"]
+    return f"{len(complete)} problems\n\n" + common.markdown(header, rows)
 
 
 if __name__ == "__main__":
