@@ -55,9 +55,9 @@ def fit(
     - "blocks": from that of up to 256 independent blocks of 48 to 192 near rows, which see the short range and the
       noise. Blocks are cut again as lengthscales change.
     - "auto": up to 2,000 rows, for an ExactGP, and for all that has no likelihood of one exact regression (classes,
-      several outputs, complex values), the evidence. Else blocks, a subset, and for models without local blocks a few
-      evaluations of the evidence of 10,000 rows from the better of the two; it takes the parameters with which the
-      model predicts held-out rows best.
+      several outputs, complex values), the evidence; for a model with local blocks the subset instead. Else blocks, a
+      subset, and for models without local blocks a few evaluations of the evidence of 10,000 rows from the better of
+      the two; it takes the parameters with which the model predicts held-out rows best.
 
     After a subset, blocks or "auto" a WeightSpaceGP is fitted to all rows once, and noise, output scale and mean are
     learned again from its statistics where these do not contain them. Then the gradient is zero in these alone, and
@@ -138,12 +138,12 @@ _NOT_FINITE = (
 
 def _objective(model: Any, x: Any, y: Any, noise: Any, strategy: str) -> tuple[Objective, str]:
     """The evidence of the data, and what "auto" stands for where there is no choice."""
-    is_large = isinstance(model, WeightSpaceGP) and isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL
-    if strategy == "auto" and is_large:
+    is_large = isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL
+    if strategy == "auto" and isinstance(model, WeightSpaceGP) and (is_large or model.block_size is not None):
         objective = WeightSpaceObjective(model, x, y, noise, is_lazy=True)
         try:
             if exact_form(objective).is_plain:
-                return objective, strategy
+                return objective, strategy if is_large else "subset"
         except ValueError:
             pass
     chosen = "evidence" if strategy == "auto" else strategy

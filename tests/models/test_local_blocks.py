@@ -346,9 +346,19 @@ def test_large_offsets_cost_no_digits():
 def test_training_raises_the_evidence():
     x, y, _ = data()
     trained = model(x, block_size=30)
-    summary = rfgp.fit(trained, x, y, max_evaluations=30)
+    summary = rfgp.fit(trained, x, y, strategy="evidence", max_evaluations=30)
     assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
     trained.posterior(x[:2])
+
+
+def test_small_tables_are_tuned_by_the_exact_likelihood():
+    x, y, _ = data()
+    trained, exact = model(x, block_size=30), model(x, landmarks=ROWS, mean="constant")
+    summary = rfgp.fit(trained, x, y)
+    rfgp.fit(exact, x, y, strategy="evidence")
+    assert "subset" in summary.message
+    noises = [float(fitted.likelihood.noise.detach()) for fitted in (trained, exact)]
+    assert noises[0] == pytest.approx(noises[1], rel=0.05)
 
 
 BAD = {
