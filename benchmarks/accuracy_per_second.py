@@ -1,9 +1,9 @@
 """Error and negative log likelihood against processor seconds, of rfgp and of its peers.
 
-Each method of each set runs in a process of its own, on one thread. Seconds are the processor's, for fit and prediction,
-and so are the time limits of the estimators, since other work must not count. What a peer does not find itself (learning
-rate and epochs of SVGP, width of Nystroem) is shown for several values, each at its own seconds alone; to take the best
-on the test rows favors the peer.
+Each method of each set runs in a process of its own, on one thread. Seconds are the processor's, of fit and prediction,
+and so are time limits of the estimators, since other work must not count. What a peer does not find itself (learning
+rate and epochs of SVGP, the width of Nystroem) is shown for several values, each at its own seconds alone. The best on
+the test rows is then better than what a user finds.
 """
 
 from __future__ import annotations
