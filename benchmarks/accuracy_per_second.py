@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -59,6 +60,7 @@ FAMILIES = {
 }
 GAUSSIAN_PROCESSES = ("GPyTorch", "scikit-learn, exact", "scikit-learn, Nystroem", "GPBoost")
 FROM_SECONDS = 5.0
+COLUMNS = 4
 PATIENCE = 20
 """Seconds by the clock for a second of the processor, which may have other work."""
 
@@ -134,18 +136,22 @@ def report(result: dict[str, Any]) -> None:
 
 
 def draw(result: dict[str, Any], out: Path) -> None:
-    """Errors above, negative log likelihoods below, a column per set."""
+    """A panel for the error of every set, and one below it for the negative log likelihood."""
     names = [name for name in KERNELS if points_of(result["cells"], name)]
-    figure, axes = plots.figure(2, len(names), width=2.9, height=2.6)
-    for column, name in enumerate(names):
-        points = points_of(result["cells"], name)
-        for row, score in enumerate(("error", "nlpd")):
-            draw_panel(axes[row, column], points, score)
-        is_classes = name in CLASSES
-        axes[0, column].set_title(name)
-        axes[0, column].set_ylabel("error rate" if is_classes else "RMSE")
-        axes[1, column].set_ylabel("negative log likelihood" if is_classes else "NLPD")
-        axes[1, column].set_xlabel("processor seconds")
+    columns = min(len(names), COLUMNS)
+    bands = math.ceil(len(names) / columns)
+    figure, axes = plots.figure(2 * bands, columns, width=2.9, height=2.2)
+    for index, name in enumerate(names):
+        points, is_classes = points_of(result["cells"], name), name in CLASSES
+        upper, lower = axes[2 * (index // columns) : 2 * (index // columns) + 2, index % columns]
+        draw_panel(upper, points, "error")
+        draw_panel(lower, points, "nlpd")
+        upper.set_title(name)
+        upper.set_ylabel("error rate" if is_classes else "RMSE")
+        lower.set_ylabel("MNLL" if is_classes else "NLPD")
+        lower.set_xlabel("processor seconds")
+    for ax in axes[-2:, len(names) - (bands - 1) * columns :].ravel():
+        ax.set_axis_off()
     plots.legend(figure, axes.ravel().tolist(), columns=5)
     save_figure(figure, out)
 
@@ -165,6 +171,7 @@ def draw_panel(ax: Axes, points: dict[str, dict[str, float]], score: str) -> Non
         y = [value for _, value in steps] + [steps[-1][1]]
         ax.step(x, y, where="post", color=FAMILIES["rfgp"], linewidth=1.2, label="front of rfgp", zorder=2)
     ax.set_xscale("log")
+    ax.xaxis.set_major_formatter("{x:g}")
     ax.grid(True, which="major", linewidth=0.3)
 
 
