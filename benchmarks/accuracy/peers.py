@@ -224,7 +224,9 @@ def boosting(rows: Rows) -> Points:
         return
     order = np.random.RandomState(0).permutation(len(rows.x))
     held, train = np.split(order, [len(order) // 10])
-    model = HistGradientBoostingRegressor(random_state=0).fit(rows.x[train], rows.y[train])
+    model = HistGradientBoostingRegressor(max_iter=1000, early_stopping=True, random_state=0).fit(
+        rows.x[train], rows.y[train]
+    )
     variance = np.mean((rows.y[held] - model.predict(rows.x[held])) ** 2)
     yield "", lambda: (model.predict(rows.test_x), np.full(len(rows.test_x), variance))
 
@@ -238,7 +240,7 @@ def _all_classes(probabilities: np.ndarray, classes: np.ndarray, count: int) -> 
 
 RATES = (0.01, 0.03, 0.1)
 METHODS: dict[str, Method] = {
-    "scikit-learn, gradient boosting": per_output(boosting),
+    "scikit-learn, gradient boosting, up to 1000 trees": per_output(boosting),
     **{
         f"scikit-learn, Nystroem and BayesianRidge, gamma = {gamma}/d": per_output(partial(nystroem, gamma=gamma))
         for gamma in (0.3, 1.0, 3.0)
