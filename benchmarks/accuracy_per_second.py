@@ -61,6 +61,7 @@ FAMILIES = {
 GAUSSIAN_PROCESSES = ("GPyTorch", "scikit-learn, exact", "scikit-learn, Nystroem", "GPBoost")
 FROM_SECONDS = 5.0
 COLUMNS = 4
+SHOWN_SECONDS = (0.2, 500.0)
 PATIENCE = 20
 """Seconds by the clock for a second of the processor, which may have other work."""
 
@@ -160,18 +161,21 @@ def draw_panel(ax: Axes, points: dict[str, dict[str, float]], score: str) -> Non
     """One set and score: points of every family, and rfgp's front as a line."""
     for index, (label, color) in enumerate(FAMILIES.items()):
         own = [p for m, p in points.items() if family(m) == label]
+        if not own:
+            continue
         x, y = [p["seconds"] for p in own], [p[score] for p in own]
         is_ours = label == "rfgp"
         marker = "o" if is_ours else "s^Dv<>pX"[index - 1]
         ax.scatter(x, y, s=26, color=color, marker=marker, linewidths=0, alpha=0.9, label=label, zorder=3 + is_ours)
     steps = front(points, score)
     if steps:
-        last = max(p["seconds"] for p in points.values())
-        x = [seconds for seconds, _ in steps] + [last]
+        x = [seconds for seconds, _ in steps] + [SHOWN_SECONDS[1]]
         y = [value for _, value in steps] + [steps[-1][1]]
         ax.step(x, y, where="post", color=FAMILIES["rfgp"], linewidth=1.2, label="front of rfgp", zorder=2)
     ax.set_xscale("log")
+    ax.set_xlim(*SHOWN_SECONDS)
     ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter("")
     ax.grid(True, which="major", linewidth=0.3)
 
 
