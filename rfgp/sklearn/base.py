@@ -22,6 +22,7 @@ from .. import _checks
 from ..approximation import approximate
 from ..models import WeightSpaceGP
 from ..training import fit
+from .kernels import is_rough
 from .plan import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, Plan, default_plan, timed_plan
 
 
@@ -116,7 +117,8 @@ class RandomFeatureGP(BaseEstimator):
 
         with _quiet():
             if self.time_limit is None:
-                plan = complete(default_plan(len(x)))
+                has_blocks = parts.can_have_blocks and self.block_size is not None
+                plan = complete(default_plan(len(x), has_blocks and is_rough(parts.kernel)))
             else:
                 limit = _checks.positive("time_limit", self.time_limit, "choose a number of seconds")
                 plan = timed_plan(complete, make, x, y, began, limit)

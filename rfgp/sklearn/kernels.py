@@ -49,6 +49,14 @@ def input_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
     return KERNELS[kernel](num_columns).double()
 
 
+def is_rough(kernel: Kernel) -> bool:
+    """Whether functions drawn from a kernel have at most one derivative, so that near rows tell most about them.
+
+    :param kernel: an exact kernel.
+    """
+    return any(isinstance(part, MaternKernel) and part.nu < 2.0 for part in kernel.modules())
+
+
 def scaled_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
     """The kernel of one output: with an output scale where it comes by name.
 

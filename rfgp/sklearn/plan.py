@@ -36,14 +36,15 @@ class Plan(NamedTuple):
     tuning_seconds: float | None = None
 
 
-def default_plan(num_rows: int) -> Plan:
+def default_plan(num_rows: int, is_local: bool) -> Plan:
     """All rows as landmarks of a small table; else as many as serve most tables, and blocks.
 
     :param num_rows: the number of rows N.
+    :param is_local: whether blocks and neighbors see most of what the landmarks leave over.
     """
     if num_rows <= NUM_EXACT_ROWS:
         return Plan(num_rows, None)
-    return Plan(min(num_rows, 1024 if num_rows <= _MANY_ROWS else 512), DEFAULT_BLOCK_SIZE)
+    return Plan(min(num_rows, 512 if is_local or num_rows > _MANY_ROWS else 1024), DEFAULT_BLOCK_SIZE)
 
 
 def timed_plan(

@@ -38,8 +38,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
         GPyTorch kernel of standardized inputs, which is copied: what it holds is where training starts.
     :param num_features: the number of features; "auto" takes every row as a landmark of up to 1,000, which is the exact
-        model, 1,024 of up to 10,000 rows, and else 512, or what the time limit allows. Landmarks are never more than
-        rows.
+        model, 1,024 of up to 10,000 rows, and else 512, or what the time limit allows. With blocks and a Matern-1/2 or
+        -3/2 kernel, of which near rows tell most, 512 will do for any table. Landmarks are never more than rows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
     :param block_size: how many near rows share what the features leave over, which is what makes predictions sharp;
         None for none. "auto" takes 256, or what the time limit allows, for landmarks of one target that are fewer than

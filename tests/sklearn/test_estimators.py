@@ -184,6 +184,16 @@ def test_sizes_by_default():
     assert large.model_.block_size == 256
 
 
+@pytest.mark.parametrize(
+    ("kernel", "block_size", "expected"),
+    [("matern32", "auto", 512), ("matern32", None, 1024), ("matern52", "auto", 1024), ("rbf", "auto", 1024)],
+)
+def test_blocks_of_rough_kernels_take_fewer_landmarks(kernel, block_size, expected):
+    x, y = regression(1100)
+    model = regressor(kernel=kernel, block_size=block_size, num_features="auto", max_evaluations=1).fit(x, y)
+    assert model.model_.covar_module.num_scalar_features == expected
+
+
 def test_more_time_makes_wider_models():
     x, y = regression(3000)
     short = regressor(num_features="auto", max_evaluations=1, time_limit=0.01).fit(x, y)

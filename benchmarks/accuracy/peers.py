@@ -1,0 +1,276 @@
+"""What GPyTorch and scikit-learn offer for the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import gpytorch
+import numpy as np
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import (
+    InducingPointKernel,
+    Kernel,
+    MaternKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RFFKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import DirichletClassificationLikelihood, GaussianLikelihood, SoftmaxLikelihood
+from gpytorch.variational import (
+    CholeskyVariationalDistribution,
+    IndependentMultitaskVariationalStrategy,
+    VariationalStrategy,
+)
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor, kernels
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import BayesianRidge, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from torch import Tensor
+
+from .rows import Method, Predictions, Rows, per_output, subset
+
+Points = Iterator[tuple[str, Callable[[], Predictions]]]
+CHUNK, ONE = 512, torch.Size([])
+
+
+def gpytorch_kernel(name: str, dim: int, batch: torch.Size = ONE) -> Kernel:
+    """A kernel with a lengthscale per column, which start at half the root of the dimension."""
+    if name == "polynomial":
+        base = PolynomialKernel(power=3, batch_shape=batch)
+        base.offset = 1.0
+        return ScaleKernel(base, batch_shape=batch)
+    base = (
+        RBFKernel(dim, batch_shape=batch) if name == "rbf" else MaternKernel(1.5, ard_num_dims=dim, batch_shape=batch)
+    )
+    base.lengthscale = 0.5 * dim**0.5
+    return ScaleKernel(base, batch_shape=batch)
+
+
+class Exact(gpytorch.models.ExactGP):
+    """GPyTorch's exact model with any kernel, a batch of models for classes."""
+
+    def __init__(self, x: Tensor, y: Tensor, likelihood: gpytorch.likelihoods.Likelihood, kernel: Kernel) -> None:
+        super().__init__(x, y, likelihood)
+        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(batch_shape=y.shape[:-1]), kernel
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The prior at x."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class Variational(gpytorch.models.ApproximateGP):
+    """GPyTorch's SVGP of one output, or of as many as there are classes."""
+
+    def __init__(self, inducing: Tensor, kernel: Kernel, num_classes: int) -> None:
+        batch = torch.Size([num_classes] if num_classes else [])
+        distribution = CholeskyVariationalDistribution(inducing.shape[-2], batch_shape=batch)
+        strategy = VariationalStrategy(self, inducing.expand(*batch, -1, -1).clone(), distribution)
+        super().__init__(IndependentMultitaskVariationalStrategy(strategy, num_classes) if num_classes else strategy)
+        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(batch_shape=batch), kernel
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The prior at x."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def random_rows(x: Tensor, count: int) -> Tensor:
+    """So many of the rows."""
+    return x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:count]].clone()
+
+
+def softmax_average(mean: Tensor, variance: Tensor) -> np.ndarray:
+    """Class probabilities (N, C) from latent marginals (C, N)."""
+    draws = torch.randn(64, *mean.shape, generator=torch.Generator().manual_seed(0), dtype=mean.dtype)
+    return (mean + variance.sqrt() * draws).softmax(-2).mean(0).mT.double().numpy()
+
+
+def train_and_predict(model: Exact, likelihood: gpytorch.likelihoods.Likelihood, rows: Rows, steps: int) -> Points:
+    """Adam at learning rate .1 on the marginal likelihood, and predictions in chunks; Cholesky factors throughout."""
+    x, y = model.train_inputs[0], model.train_targets
+    evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    with gpytorch.settings.max_cholesky_size(10**6):
+        model.train()
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = -evidence(model(x), y).sum()
+            loss.backward()
+            optimizer.step()
+        model.eval()
+    test_x = torch.from_numpy(rows.test_x).to(x)
+
+    def predict() -> Predictions:
+        with torch.no_grad(), gpytorch.settings.max_cholesky_size(10**6):
+            latent = [model(part) for part in test_x.split(CHUNK)]
+            mean, variance = (torch.cat([getattr(p, k) for p in latent], -1) for k in ("mean", "variance"))
+        if rows.num_classes:
+            return softmax_average(mean, variance.clamp_min(0))
+        return mean.numpy(), (variance + likelihood.noise).detach().numpy()
+
+    yield "", predict
+
+
+def exact(rows: Rows, count: int, steps: int) -> Points:
+    """The exact model of a random subset."""
+    few = subset(rows, count)
+    x, y = torch.from_numpy(few.x), torch.from_numpy(few.y)
+    batch = torch.Size([rows.num_classes] if rows.num_classes else [])
+    kernel = gpytorch_kernel(rows.kernel, x.shape[-1], batch).double()
+    if not rows.num_classes:
+        likelihood = GaussianLikelihood().double()
+        return train_and_predict(Exact(x, y, likelihood, kernel), likelihood, rows, steps)
+    likelihood = DirichletClassificationLikelihood(y, learn_additional_noise=True).double()
+    targets = likelihood.transformed_targets.double()
+    kernel.outputscale = torch.full(batch, float(targets.var()) / (8.0 if rows.kernel == "polynomial" else 1.0))
+    return train_and_predict(Exact(x, targets, likelihood, kernel), likelihood, rows, steps)
+
+
+def sgpr(rows: Rows, inducing: int = 512, steps: int = 60) -> Points:
+    """Titsias' sparse regression on all rows, with inducing inputs that are learned."""
+    x, y, likelihood = torch.from_numpy(rows.x), torch.from_numpy(rows.y), GaussianLikelihood().double()
+    kernel = gpytorch_kernel(rows.kernel, x.shape[-1]).double()
+    kernel = InducingPointKernel(kernel, random_rows(x, inducing), likelihood)
+    return train_and_predict(Exact(x, y, likelihood, kernel), likelihood, rows, steps)
+
+
+def fourier(rows: Rows, samples: int = 256, steps: int = 60) -> Points:
+    """GPyTorch's random Fourier features of a Gaussian kernel, two columns a sample."""
+    x, y, likelihood = torch.from_numpy(rows.x), torch.from_numpy(rows.y), GaussianLikelihood().double()
+    base = RFFKernel(samples, ard_num_dims=x.shape[-1]).double()
+    base.lengthscale = 0.5 * x.shape[-1] ** 0.5
+    return train_and_predict(Exact(x, y, likelihood, ScaleKernel(base).double()), likelihood, rows, steps)
+
+
+def svgp(rows: Rows, rate: float, inducing: int, epochs: tuple[int, ...], batch: int = 256) -> Points:
+    """SVGP by Adam in float32, which predicts after several numbers of epochs."""
+    torch.manual_seed(0)
+    x, test_x = torch.from_numpy(rows.x).float(), torch.from_numpy(rows.test_x).float()
+    y = torch.from_numpy(rows.y) if rows.num_classes else torch.from_numpy(rows.y).float()
+    latents = torch.Size([rows.num_classes] if rows.num_classes else [])
+    model = Variational(random_rows(x, inducing), gpytorch_kernel(rows.kernel, x.shape[-1], latents), rows.num_classes)
+    is_classes = bool(rows.num_classes)
+    softmax = SoftmaxLikelihood(num_classes=rows.num_classes, mixing_weights=False) if is_classes else None
+    likelihood = GaussianLikelihood() if softmax is None else softmax
+    bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(x))
+    optimizer = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=rate)
+
+    def predict() -> Predictions:
+        model.eval()
+        with torch.no_grad():
+            latent = [model(part) for part in test_x.split(CHUNK)]
+            mean, variance = (torch.cat([getattr(p, k) for p in latent]).double() for k in ("mean", "variance"))
+        model.train()
+        if is_classes:
+            return softmax_average(mean.mT, variance.mT)
+        return mean.numpy(), (variance + likelihood.noise.double()).detach().numpy()
+
+    for epoch in range(1, max(epochs) + 1):
+        for part in torch.randperm(len(x)).split(batch):
+            optimizer.zero_grad()
+            loss = -bound(model(x[part]), y[part])
+            loss.backward()
+            optimizer.step()
+        if epoch in epochs:
+            yield f"{epoch} epochs" if epoch > 1 else "1 epoch", predict
+
+
+def sklearn_gp(rows: Rows, count: int) -> Points:
+    """scikit-learn's exact model of a random subset, tuned by its own optimizer."""
+    few = subset(rows, count)
+    start = np.full(rows.x.shape[1], 0.5 * rows.x.shape[1] ** 0.5)
+    base = kernels.RBF(start) if rows.kernel == "rbf" else kernels.Matern(start, nu=1.5)
+    if rows.num_classes:
+        classifier = GaussianProcessClassifier(kernels.ConstantKernel() * base).fit(few.x, few.y)
+        yield "", lambda: _all_classes(classifier.predict_proba(rows.test_x), classifier.classes_, rows.num_classes)
+        return
+    kernel = kernels.ConstantKernel() * base + kernels.WhiteKernel(0.1)
+    model = GaussianProcessRegressor(kernel).fit(few.x, few.y)
+
+    def predict() -> Predictions:
+        mean, deviation = model.predict(rows.test_x, return_std=True)
+        return mean, deviation**2
+
+    yield "", predict
+
+
+def nystroem(rows: Rows, gamma: float, count: int = 512) -> Points:
+    """Landmarks of a Gaussian kernel of given width, and a linear model."""
+    is_classes = bool(rows.num_classes)
+    if rows.kernel == "polynomial":
+        features = Nystroem("poly", gamma=0.5, coef0=0.5, degree=3, n_components=count, random_state=0)
+    else:
+        features = Nystroem("rbf", gamma=gamma / rows.x.shape[1], n_components=count, random_state=0)
+    linear = LogisticRegression(C=10.0, max_iter=300) if is_classes else BayesianRidge()
+    model = make_pipeline(features, linear).fit(rows.x, rows.y)
+
+    def predict() -> Predictions:
+        if is_classes:
+            return model.predict_proba(rows.test_x)
+        mean, deviation = model.predict(rows.test_x, return_std=True)
+        return mean, deviation**2
+
+    yield "", predict
+
+
+def boosting(rows: Rows) -> Points:
+    """Gradient boosting; in regression with the variance of its residuals on a tenth of the training rows."""
+    if rows.num_classes:
+        classifier = HistGradientBoostingClassifier(random_state=0).fit(rows.x, rows.y)
+        yield "", lambda: classifier.predict_proba(rows.test_x)
+        return
+    order = np.random.RandomState(0).permutation(len(rows.x))
+    held, train = np.split(order, [len(order) // 10])
+    model = HistGradientBoostingRegressor(max_iter=1000, early_stopping=True, random_state=0).fit(
+        rows.x[train], rows.y[train]
+    )
+    variance = np.mean((rows.y[held] - model.predict(rows.x[held])) ** 2)
+    yield "", lambda: (model.predict(rows.test_x), np.full(len(rows.test_x), variance))
+
+
+def _all_classes(probabilities: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
+    """Probabilities of all classes, from those of the classes that the subset has."""
+    result = np.zeros((len(probabilities), count))
+    result[:, classes] = probabilities
+    return result
+
+
+RATES = (0.01, 0.03, 0.1)
+METHODS: dict[str, Method] = {
+    "scikit-learn, gradient boosting, up to 1000 trees": per_output(boosting),
+    **{
+        f"scikit-learn, Nystroem and BayesianRidge, gamma = {gamma}/d": per_output(partial(nystroem, gamma=gamma))
+        for gamma in (0.3, 1.0, 3.0)
+    },
+    **{f"GPyTorch, exact, {count} rows": per_output(partial(exact, count=count, steps=60)) for count in (1000, 2000)},
+    **{f"scikit-learn, exact, {count} rows": per_output(partial(sklearn_gp, count=count)) for count in (1000, 2000)},
+    "GPyTorch, RFFKernel, D = 512": per_output(fourier),
+    **{
+        f"GPyTorch, SVGP, 512, rate {rate}": per_output(partial(svgp, rate=rate, inducing=512, epochs=(5, 10, 20)))
+        for rate in RATES
+    },
+    "GPyTorch, SGPR, 512": per_output(sgpr),
+}
+"""What takes tables of numbers."""
+CLASSIFIERS: dict[str, Method] = {
+    "scikit-learn, gradient boosting": boosting,
+    **{
+        f"scikit-learn, Nystroem and LogisticRegression, gamma = {gamma}/d": partial(nystroem, gamma=gamma)
+        for gamma in (1.0, 3.0)
+    },
+    "GPyTorch, exact, 1000 rows": partial(exact, count=1000, steps=30),
+    "scikit-learn, exact, 1000 rows": partial(sklearn_gp, count=1000),
+    **{
+        f"GPyTorch, SVGP, 128, rate {rate}": partial(svgp, rate=rate, inducing=128, epochs=(2, 5, 10))
+        for rate in (0.01, 0.03)
+    },
+}
+IMAGES: dict[str, Method] = {
+    "GPyTorch, exact, 1000 rows": partial(exact, count=1000, steps=0),
+    "GPyTorch, exact, 2000 rows": partial(exact, count=2000, steps=0),
+    "scikit-learn, Nystroem and LogisticRegression": partial(nystroem, gamma=0.5),
+    "GPyTorch, SVGP, 128, rate 0.01": partial(svgp, rate=0.01, inducing=128, epochs=(1, 2)),
+}
