@@ -59,7 +59,7 @@ def kl_reading(kl_per_point: float) -> str:
     :raises ValueError: for a negative divergence.
 
     >>> kl_reading(0.7)
-    'KL 0.7 per point: poor error bars; 95% intervals of the function cover at least 70% of it'
+    'KL 0.7 per point: poor error bars; 95% intervals of the function cover at least 69% of it'
     """
     divergence = _checked(kl_per_point)
     words = next(words for limit, words in _READINGS if divergence <= limit)

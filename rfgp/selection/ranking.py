@@ -159,11 +159,9 @@ def best_whole(kernel: Kernel, num_features: int, train_inputs: Tensor) -> str:
     """
     _checks.finite(_checks.inputs(train_inputs, name="train_inputs"), "train_inputs")
     rows = train_inputs.reshape(-1, train_inputs.shape[-1])
-    if not _has_landmarks(kernel, rows[:1]):
-        return "auto"
     try:
-        return best_method(kernel, num_features, train_inputs)
-    except ValueError:
+        return best_method(kernel, num_features, train_inputs) if _has_landmarks(kernel, rows[:1]) else "auto"
+    except (ValueError, RuntimeError):  # also what GPyTorch raises for inputs of another number of columns
         return "auto"
 
 

@@ -29,7 +29,9 @@ from problems import COMPOSITIONS, INPUTS, ExactModel, composition, constant, do
 import rfgp
 from rfgp.features import FeatureMap, FourierSeries, LinearFeatures, RandomFourier
 from rfgp.kernels import FeatureKernel, FeatureProductKernel, FeatureScaleKernel, FeatureSumKernel, OpticalKernel
+from rfgp.kernels import approximated as door
 from rfgp.models import WeightSpaceGP
+from rfgp.selection.ranking import best_of_part
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -111,7 +113,7 @@ def test_widths_of_the_parts_of_sums(exact, method, width, expected):
 
 @pytest.mark.parametrize(("name", "width"), [("sum", 21), ("sum with exact parts", 33), ("sum of many", 18)])
 def test_sums_with_data_use_all_features_but_one_without_a_partner(name, width):
-    kernel = rfgp.approximate(composition(name), width, train_inputs=points(40), seed=0)
+    kernel = door.approximated(composition(name), width, train_inputs=points(40), seed=0, choose=best_of_part)
     assert width - 1 <= sum(widths(kernel)) == kernel.features(points(4)).shape[-1] <= width
 
 

@@ -118,8 +118,8 @@ def test_the_start_does_not_depend_on_the_present_parameters(kind):
 
 
 def all_priors(model):
-    """The priors of the parts of a model, each of which is a GPyTorch module."""
-    return [prior for part in model.children() for prior in part.named_priors()]
+    """The priors of the parts of a model that are GPyTorch modules."""
+    return [prior for part in model.children() if hasattr(part, "named_priors") for prior in part.named_priors()]
 
 
 def log_prior(model):
