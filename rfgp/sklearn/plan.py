@@ -19,7 +19,7 @@ _SIZES = ((128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 5
 """Numbers of features and of rows in a block, in the order of their costs."""
 _FIT_SHARE = 0.35
 """The part of a time limit that the fit of the wide model may take."""
-_SMALLEST_TUNING_SHARE = 0.2
+_SMALLEST_TUNING_SHARE = 0.4
 _PROBE_ROWS = 2048
 
 

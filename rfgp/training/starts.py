@@ -107,7 +107,7 @@ def _start_lengths(kernel: Kernel, x: Tensor) -> set[int]:
     length = distances * math.sqrt(len(distances))
     if isinstance(kernel, PolynomialKernel):
         if _is_default(kernel, "offset"):
-            _set_within(kernel, "offset", x.double().square().sum(-1).mean())
+            set_within(kernel, "offset", x.double().square().sum(-1).mean())
         return set()
     if isinstance(kernel, SpectralMixtureKernel):
         return _start_mixture(kernel, distances)
@@ -116,7 +116,7 @@ def _start_lengths(kernel: Kernel, x: Tensor) -> set[int]:
         return set()
     raw = getattr(kernel, f"raw_{name}")
     start = 2.0 * distances if name == "period_length" else length
-    _set_within(kernel, name, start if raw.shape[-1] == len(start) else start.square().mean().sqrt())
+    set_within(kernel, name, start if raw.shape[-1] == len(start) else start.square().mean().sqrt())
     return {id(raw)}
 
 
@@ -128,8 +128,8 @@ def _start_mixture(kernel: SpectralMixtureKernel, distances: Tensor) -> set[int]
     positions = (torch.arange(kernel.num_mixtures, dtype=torch.float64, device=distances.device) + 0.5) / (
         2.0 * kernel.num_mixtures
     )
-    _set_within(kernel, "mixture_means", (positions[:, None] / distances).unsqueeze(-2))
-    _set_within(kernel, "mixture_scales", (1.0 / (2.0 * math.pi * distances)).expand(kernel.num_mixtures, 1, -1))
+    set_within(kernel, "mixture_means", (positions[:, None] / distances).unsqueeze(-2))
+    set_within(kernel, "mixture_scales", (1.0 / (2.0 * math.pi * distances)).expand(kernel.num_mixtures, 1, -1))
     return {id(kernel.raw_mixture_means), id(kernel.raw_mixture_scales)}
 
 
@@ -157,7 +157,7 @@ def _start_noise(likelihood: Any, moments: Moments) -> set[int]:
     found = [(m, name, v) for m, name, v in wanted if getattr(m, f"raw_{name}", None) is not None]
     free = [(m, name, v) for m, name, v in found if getattr(m, f"raw_{name}").requires_grad]
     for module, name, variance in free:
-        _set_within(module, name, _NOISE_SHARE * variance)
+        set_within(module, name, _NOISE_SHARE * variance)
     return {id(getattr(module, f"raw_{name}")) for module, name, _ in free}
 
 
@@ -195,7 +195,7 @@ def _start_tasks(tasks: IndexKernel, variances: Tensor) -> None:
     present = factor.square().sum(-1) + tasks.var
     ratio = (variances / present.double()).to(factor)
     factor.mul_(ratio.sqrt().unsqueeze(-1))
-    _set_within(tasks, "var", tasks.var * ratio)
+    set_within(tasks, "var", tasks.var * ratio)
 
 
 def _multiply(kernel: Kernel, factor: float) -> bool:
@@ -204,18 +204,18 @@ def _multiply(kernel: Kernel, factor: float) -> bool:
     names[SpectralMixtureKernel] = "mixture_weights"
     for kind, name in names.items():
         if isinstance(kernel, kind) and getattr(kernel, f"raw_{name}").requires_grad:
-            _set_within(kernel, name, factor * getattr(kernel, name).double())
+            set_within(kernel, name, factor * getattr(kernel, name).double())
             return True
     if isinstance(kernel, IndexKernel) and kernel.covar_factor.requires_grad:
         kernel.covar_factor.mul_(math.sqrt(factor))
-        _set_within(kernel, "var", factor * kernel.var.double())
+        set_within(kernel, "var", factor * kernel.var.double())
         return True
     if isinstance(kernel, ProductKernel):
         return any(_multiply(part, factor) for part in kernel.kernels)
     return isinstance(kernel, ScaleKernel) and _multiply(kernel.base_kernel, factor)
 
 
-def _set_within(module: gpytorch.Module, name: str, value: Tensor) -> None:
+def set_within(module: gpytorch.Module, name: str, value: Tensor) -> None:
     """Set a parameter to a value, moved inside the bounds of its constraint."""
     raw = getattr(module, f"raw_{name}")
     constraint: Interval = getattr(module, f"raw_{name}_constraint")

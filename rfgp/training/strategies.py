@@ -16,10 +16,11 @@ from ..models import WeightSpaceGP
 from .ascent import Ascent, NoValueError
 from .narrow import ExactForm, NarrowObjective, exact_form
 from .near_rows import near_blocks
+from .noise_check import NUM_NEIGHBORS, has_one_noise, noise_factor
 from .objectives import Objective, WeightSpaceObjective, quiet
 from .rescale import only_free, spectral_objective
 from .run import Run, constrained_values
-from .starts import center_inputs, sample_rows
+from .starts import center_inputs, sample_rows, set_within
 from .summary import FitStage, FitSummary
 
 STRATEGIES = ("auto", "evidence", "subset", "blocks")
@@ -34,7 +35,7 @@ _HELD_OUT, _CHECKED_ROWS = 1000, 20_000
 _WIDE_EVALUATIONS, _WIDE_ROWS = 12, 10_000
 _SHARE_OF_TIME = 0.4
 _RESCALINGS = 60
-_FEWEST_BLOCKS, _MEASURED_BLOCKS = 32, 8
+_MEASURED_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -158,30 +159,54 @@ class Training:
         """Learn parameters by the stages of a strategy, in a share of the time that is left."""
         stages = _STAGES[strategy]
         deadline = clock() + share * (self.deadline - clock()) if math.isfinite(self.deadline) else math.inf
+        blocks = rows[:0]
         for index, stage in enumerate(stages):
             left = min(stage.evaluations, self.limit - self.used)
             has_seen_all = index > 0 and stages[index - 1].size >= len(rows)
             if left < 1 or has_seen_all or (index > 0 and clock() >= deadline):
                 break
-            seconds = (deadline - clock()) / (len(stages) - index)
-            blocks = rows[self._blocks(form, strategy, stage, rows, seconds)]
+            positions = self._blocks(form, strategy, stage, rows, deadline - clock(), len(stages) - index)
+            if index > 0 and not len(positions):
+                break
+            blocks = rows[positions]
             objective = NarrowObjective(form, blocks, self.objective.moments)
             what = f"{blocks.shape[0]} x {blocks.shape[1]} rows" if strategy == "blocks" else f"{blocks.shape[1]} rows"
             self._ascend(strategy, what, objective, left, deadline, min(16, self.limit // 12))
             self.initialize = False
+        if 0 < blocks.numel() < len(rows) > NUM_NEIGHBORS and has_one_noise(form):
+            self._raise_noise(form, rows)
 
-    def _blocks(self, form: ExactForm, strategy: str, stage: _Stage, rows: Tensor, seconds: float) -> Tensor:
-        """Positions in ``rows`` of the rows of a stage, (B, n), as many as the seconds allow."""
+    def _raise_noise(self, form: ExactForm, rows: Tensor) -> None:
+        """Raise a noise with which rows are predicted badly from those near them."""
+        began = clock()
+        factor, density = noise_factor(form, rows)
+        if factor > 1.0:
+            set_within(form.model.likelihood.noise_covar, "noise", factor * form.model.likelihood.noise.double())
+        name = "noise as it is" if factor == 1.0 else f"noise times {factor:g}"
+        self.stages.append(FitStage(name, "rows given those near them", 0, clock() - began, density))
+
+    def _blocks(
+        self, form: ExactForm, strategy: str, stage: _Stage, rows: Tensor, seconds: float, num_stages: int
+    ) -> Tensor:
+        """Positions in ``rows`` of the rows of a stage, (B, n), as many as its share of the seconds allows.
+
+        Few blocks learn a noise of zero: where the share allows too few, the stage takes all the time that is left, and
+        where that does not do either there are none, but for the first stage.
+        """
         size = min(stage.size, len(rows))
         if strategy == "subset":
-            return sample_rows(len(rows), self._affordable_size(form, rows, stage, seconds)).unsqueeze(0)
+            return sample_rows(len(rows), self._affordable_size(form, rows, stage, seconds / num_stages)).unsqueeze(0)
         points = form.x[rows].double() / input_units(form.kernel, form.x)
         count = stage.count
         if math.isfinite(seconds):
             some = near_blocks(points, size, _MEASURED_BLOCKS)
-            cost = self._cost(form, rows[some]) / len(some)
-            count = max(_FEWEST_BLOCKS, int(seconds / (stage.evaluations * cost)))
-        return near_blocks(points, size, count, seed=size)
+            cost = stage.evaluations * self._cost(form, rows[some]) / len(some)
+            fewest = stage.count // 2
+            count = int(seconds / num_stages / cost)
+            if count < fewest:
+                is_enough = seconds >= fewest * cost or stage is _STAGES[strategy][0]
+                count = fewest if is_enough else 0
+        return near_blocks(points, size, count, seed=size) if count else rows.new_empty(0, size)
 
     def _affordable_size(self, form: ExactForm, rows: Tensor, stage: _Stage, seconds: float) -> int:
         if not math.isfinite(seconds):
@@ -191,11 +216,14 @@ class Training:
         return max(size, min(2 * stage.size, int(size * (seconds / (stage.evaluations * cost)) ** (1.0 / 3.0))))
 
     def _cost(self, form: ExactForm, blocks: Tensor) -> float:
-        """The seconds of an evaluation of value and gradient."""
-        began = clock()
-        with torch.enable_grad():
-            NarrowObjective(form, blocks, self.objective.moments).evidence()
-        return max(clock() - began, 1e-9)
+        """The seconds of an evaluation of value and gradient, after a first one."""
+        seconds = math.inf
+        for _ in range(2):
+            began = clock()
+            with torch.enable_grad():
+                NarrowObjective(form, blocks, self.objective.moments).evidence()
+            seconds = min(seconds, clock() - began)
+        return max(seconds, 1e-9)
 
     def _best(self, form: ExactForm) -> None:
         """Take the parameters with which the wide model predicts held-out rows best."""

@@ -1,0 +1,67 @@
+"""The noise that little data have taught is raised where rows are predicted badly from near ones, and else kept."""
+
+import gpytorch
+import pytest
+import torch
+
+import rfgp
+from rfgp.training.narrow import exact_form
+from rfgp.training.noise_check import has_one_noise, noise_factor
+from rfgp.training.objectives import WeightSpaceObjective
+
+NOISE = 0.05
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def rows(count=1500, copies=1):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(count, 2, generator=generator).repeat_interleave(copies, 0)[:count]
+    return x, torch.sin(6.0 * x[:, 0]) + NOISE**0.5 * torch.randn(count, generator=generator)
+
+
+def form(noise, x, y):
+    kernel = rfgp.approximate(gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()), 32, input_dim=2, seed=0)
+    kernel.base_kernel.base_kernel.lengthscale = 0.3
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    likelihood.noise = noise
+    return exact_form(WeightSpaceObjective(rfgp.WeightSpaceGP(kernel, likelihood), x, y, None, is_lazy=True))
+
+
+def test_a_noise_that_is_right_is_kept():
+    x, y = rows()
+    assert noise_factor(form(NOISE, x, y), torch.arange(len(x)))[0] == 1.0
+
+
+@pytest.mark.parametrize("too_small", [8.0, 64.0])
+def test_a_noise_that_has_collapsed_is_raised(too_small):
+    x, y = rows()
+    factor, density = noise_factor(form(NOISE / too_small, x, y), torch.arange(len(x)))
+    assert too_small / 2.0 <= factor <= 2.0 * too_small
+    assert density == pytest.approx(noise_factor(form(NOISE, x, y), torch.arange(len(x)))[1], abs=0.1)
+
+
+def test_rows_that_are_the_same_many_times():
+    x, y = rows(copies=100)
+    assert noise_factor(form(NOISE / 32.0, x, y), torch.arange(len(x)))[0] in (16.0, 32.0, 64.0)
+
+
+def test_only_a_learned_noise_of_one_variance_is_looked_at():
+    x, y = rows(100)
+    known = form(NOISE, x, y)
+    assert has_one_noise(known)
+    known.model.likelihood.raw_noise.requires_grad_(False)
+    assert not has_one_noise(known)
+
+
+def test_the_summary_says_what_was_done():
+    x, y = rows(3000)
+    kernel = rfgp.approximate(gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()), 64, input_dim=2, seed=0)
+    model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    summary = rfgp.fit(model, x, y, strategy="subset", progress=False)
+    assert "noise as it is, rows given those near them" in str(summary)
