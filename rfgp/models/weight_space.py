@@ -77,9 +77,9 @@ class WeightSpaceGP(torch.nn.Module):
         then keeps the training rows, for predictions and in its state. Default: no blocks.
     :param num_neighbors: with blocks, predictions are given the residual of so many of the nearest training rows;
         None for the block that a point lies in, which is the model of the evidence.
-    :param residual: what training makes of the variance r(x) = k(x, x) - |phi(x)|^2 that features of one output lack:
-        "none", the evidence of the features alone; "vfe", the variational bound, which subtracts the sum of
-        r(x_i)/(2 s_i); "fitc", noise of each row. Predictions add r(x) in all of them.
+    :param residual: what training makes of the residual variance ``r(x)`` that features of one output lack: "none",
+        the evidence of the features alone; "vfe", the variational bound, which subtracts the sum of r(x_i)/(2 s_i);
+        "fitc", noise of each row. Predictions add r(x) in all of them.
     :param num_draws: the number J of independent draws of the random weights, each with D features and statistics of
         its own, at J N D^2 in all: error bars then show how much the draws differ. Predictions have the moments of the
         mixture: the mean of the means, and the mean of the covariances plus the covariance of the means. The seeds of
