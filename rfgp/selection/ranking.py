@@ -18,7 +18,7 @@ from ..kernels import LandmarkKernel, Method, RandomFeatureKernel, family
 from ..kernels.approximated import approximated
 from ..kernels.landmark_kernel import check_scalar
 from ..kernels.map_holder import map_holders
-from .errors import PredictedError, predict, sample_rows
+from .errors import PredictedError, check_columns, predict, sample_rows
 from .posterior import PosteriorTest
 
 _SIMILAR, _NOTHING = 1.1, 1e-3  # what few draws do not tell apart, and a divergence that no interval shows
@@ -87,6 +87,7 @@ def rank_methods(
     """
     seed = _checks.seed(seed)
     sample = sample_rows(train_inputs, seed)
+    check_columns(kernel, sample)
     width = _checks.positive_integer("num_features", num_features)
     limit = check_time_limit(time_limit)
     if methods is not None and (not isinstance(methods, Sequence) or isinstance(methods, str) or not len(methods)):
@@ -173,6 +174,7 @@ def best_of_part(kernel: Kernel, num_features: int, train_inputs: Tensor) -> str
 def _best(kernel: Kernel, num_features: int, train_inputs: Tensor, seed: int, is_part: bool = False) -> str:
     check_kernel(kernel)
     sample, width = sample_rows(train_inputs, seed), _checks.positive_integer("num_features", num_features)
+    check_columns(kernel, sample)
     names = methods_for_auto(kernel, sample)
     if is_part:
         names = [name for name in names if name != LANDMARKS] or names

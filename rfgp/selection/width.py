@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from . import ranking
-from .errors import columns_drawn, mean_over_pairs, num_rows_of, output_blocks, sample_rows
+from .errors import check_columns, columns_drawn, mean_over_pairs, num_rows_of, output_blocks, sample_rows
 from .posterior import PosteriorTest
 from .ranking import Candidate, applicable, best_method, check_kernel, check_time_limit
 
@@ -69,6 +69,7 @@ def suggest_num_features(
     seed, time_limit = _checks.seed(seed), check_time_limit(time_limit)
     check_kernel(kernel)
     sample, num_rows = sample_rows(train_inputs, seed), num_rows_of(train_inputs)
+    check_columns(kernel, sample)
     applicable(kernel, sample)  # which raises where there are no features
     test = PosteriorTest(train_inputs, seed)
     correlation = _correlation(kernel, sample)

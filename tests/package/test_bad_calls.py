@@ -792,6 +792,12 @@ OPERATORS_CALLS = [
 SELECTION_CALLS = [
     ("rank_methods, kernel is a number", lambda: selection.rank_methods(0, 4, X, methods=["fourier"])),
     ("rank_methods, kernel is a tensor", lambda: selection.rank_methods(X, 4, X, methods=["fourier"])),
+    ("rank_methods, ARD of another dimension", lambda: selection.rank_methods(RBFKernel(ard_num_dims=9), 8, X)),
+    ("best_method, ARD of another dimension", lambda: selection.best_method(RBFKernel(ard_num_dims=9), 8, X)),
+    (
+        "suggest_num_features, ARD of another dimension",
+        lambda: selection.suggest_num_features(RBFKernel(ard_num_dims=9), X),
+    ),
     ("rank_methods, num_features is a string", lambda: selection.rank_methods(RBF, "8", X)),
     ("rank_methods, num_features is a half", lambda: selection.rank_methods(RBF, 1.5, X)),
     ("rank_methods, train_inputs is meta", lambda: selection.rank_methods(RBF, 4, META)),
