@@ -17,12 +17,12 @@ from ..kernels.map_holder import maps_kept_on_error
 from ..linalg import row_chunks
 from ..operators import Operator
 from .normal_equations import Problem, Sums, by_lbfgs
-from .record import WEIGHTS, Record
+from .record import WEIGHTS, Record, Recorded
 
 SOLVERS = ("cholesky", "lbfgs")
 
 
-class VectorLeastSquares:
+class VectorLeastSquares(Recorded["_Fitted"]):
     r"""The function in the span of random features that fits data best, smooth and smooth along a graph.
 
     .. math:: \min_f \frac1l \sum_{i=1}^l \|y_i - C f(x_i)\|^2 + \gamma_A \|f\|^2
@@ -81,7 +81,6 @@ class VectorLeastSquares:
         self.max_iterations = _checks.positive_integer("max_iterations", max_iterations)
         self.num_iterations: int | None = None
         """Iterations of the last fit by "lbfgs"."""
-        self._fitted: _Fitted | None = None
 
     @property
     def weights(self) -> Tensor:
@@ -90,12 +89,6 @@ class VectorLeastSquares:
         :raises ValueError: before the first fit, or where parameters or random weights have changed since.
         """
         return self._known().weights
-
-    def _known(self) -> _Fitted:
-        if self._fitted is None:
-            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
-        self._fitted.record.check(self._state(), "the model was fitted")
-        return self._fitted
 
     @torch.no_grad()
     def fit(self, x: Tensor, y: Tensor, unlabeled: Tensor | None = None, laplacian: Tensor | None = None) -> Self:

@@ -16,12 +16,12 @@ from ..allocation import optimized_maclaurin
 from ..features import Maclaurin
 from ..inference import WeightPosterior
 from ..kernels.power_series import exponential_series
-from .record import Record
+from .record import Record, Recorded
 
 _CHUNK_BYTES = 64 * 2**20
 
 
-class LocalizedMaclaurinGP(torch.nn.Module):
+class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
     r"""Regression with a Gaussian kernel by Maclaurin features around many centers, one posterior for each.
 
     .. math:: \hat k_c(x, y) = \phi(x - c)\, \phi(y - c)^\top, \qquad
@@ -80,7 +80,6 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         if centers is not None:
             _checks.finite(_checks.inputs(centers, name="centers"), "centers")
         self._given_centers = None if centers is None else centers.clone()
-        self._fitted: _Fitted | None = None
         self.training_data: list[tuple[Tensor, Tensor, None]] = []
 
     @property
@@ -93,11 +92,8 @@ class LocalizedMaclaurinGP(torch.nn.Module):
         """The centers (C, d) in units of the lengthscale."""
         return self._known().centers
 
-    def _known(self) -> _Fitted:
-        if self._fitted is None:
-            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
-        self._fitted.record.check(dict(self.named_parameters()), "the model was fitted")
-        return self._fitted
+    def _state(self) -> dict[str, Tensor]:
+        return dict(self.named_parameters())
 
     def fit(self, x: Tensor, y: Tensor) -> Self:
         """Choose centers and features for the data, and compute the posterior of every center.
@@ -123,7 +119,7 @@ class LocalizedMaclaurinGP(torch.nn.Module):
                 centers = self._scaled(given.reshape(-1, given.shape[-1]))
             feature_map = self._make_map(scaled)
             posterior = self._posterior(feature_map, scaled, y, centers)
-        self._fitted = _Fitted(feature_map, centers, posterior, Record(dict(self.named_parameters())))
+        self._fitted = _Fitted(feature_map, centers, posterior, Record(self._state()))
         self.training_data = [(x.detach().clone(), y.detach().clone(), None)]
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -51,6 +51,31 @@ class Record:
         """Move the copies, in place."""
         self.tensors = {name: value.to(device) for name, value in self.tensors.items()}
         return self
+
+
+class _HasRecord(Protocol):
+    @property
+    def record(self) -> Record: ...
+
+
+_Fitted = TypeVar("_Fitted", bound=_HasRecord)
+
+
+class Recorded(Generic[_Fitted]):
+    """A model that knows what it was fitted to as long as nothing that this depends on has changed."""
+
+    _fitted: _Fitted | None = None
+
+    def _state(self) -> Mapping[str, Tensor]:
+        """What the fit depends on, by name."""
+        raise NotImplementedError
+
+    def _known(self) -> _Fitted:
+        """What was fitted, or a ValueError where there is none, or it is stale."""
+        if self._fitted is None:
+            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
+        self._fitted.record.check(self._state(), "the model was fitted")
+        return self._fitted
 
 
 class WeightsCode:

@@ -19,12 +19,12 @@ from ..kernels import with_features
 from ..kernels.map_holder import maps_kept_on_error
 from ..linalg import row_chunks
 from .conjugate_gradients import Convergence, WeightEquations, solved
-from .record import WEIGHTS, Record, WeightsCode
+from .record import WEIGHTS, Record, Recorded, WeightsCode
 from .weight_space import WeightSpaceGP
 from .weight_space_checks import check_scalar_kernel
 
 
-class WideWeightSpaceGP:
+class WideWeightSpaceGP(Recorded["_Fitted"]):
     r"""Regression whose posterior mean has more features than a D x D matrix allows, by conjugate gradients.
 
     .. math:: B m = \Phi^\top S^{-1} (y - \mu), \qquad B = I + \Phi^\top S^{-1} \Phi, \qquad
@@ -88,7 +88,6 @@ class WideWeightSpaceGP:
         self.preconditioner_rank = _checks.positive_integer("preconditioner_rank", preconditioner_rank)
         self.tolerance = _checks.positive("tolerance", tolerance, "0.01 is a hundredth of a standard deviation")
         self.max_iterations = _checks.positive_integer("max_iterations", max_iterations)
-        self._fitted: _Fitted | None = None
         self._weights_code = WeightsCode()
 
     @property
@@ -114,12 +113,6 @@ class WideWeightSpaceGP:
         :raises ValueError: before the first fit, or where parameters or random weights have changed since.
         """
         return self._known().narrow
-
-    def _known(self) -> _Fitted:
-        if self._fitted is None:
-            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
-        self._fitted.record.check(self._state(), "the model was fitted")
-        return self._fitted
 
     @torch.no_grad()
     def fit(self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, progress: bool | None = None) -> Self:

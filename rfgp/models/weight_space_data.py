@@ -1,0 +1,149 @@
+"""Fits of a weight-space model: sums over all rows, over more rows, or from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ..inference import GramStatistics, Rows, TrainingRows, accumulate
+from ..inference.training_residual import RESIDUALS
+from .batches import Batch, batches
+from .impropriety import SomeRows
+from .mixture import Sums
+from .weight_space_blocks import TakesBlocks
+from .weight_space_checks import check_statistics
+from .weight_space_rows import finite
+
+
+class TakesData(TakesBlocks):
+    """A weight-space model that is fitted to data."""
+
+    def fit(
+        self, x: Tensor | Iterable[tuple[Tensor, ...]], y: Tensor | None = None, noise: Tensor | None = None
+    ) -> Self:
+        """Compute the statistics of the data, and forget earlier data.
+
+        With gradients enabled the statistics carry those of the kernel's parameters, at constant memory.
+
+        :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise).
+        :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN for
+            missing ones (of a batch at least one is observed).
+        :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
+        :returns: the model.
+        :raises ValueError: for bad data; the model stays as it was.
+        """
+        is_all = isinstance(x, Tensor)
+        total: GramStatistics | None = None
+        further: Sums = {}
+        some: SomeRows | None = None
+        data: list[Batch] = []
+        if self.block_size is not None:
+            return self._fit_blocks(list(batches(x, y, noise)), is_all)
+        with self._nothing_lost_on_error():
+            for batch in batches(x, y, noise):
+                total, rows = self._add(total, *batch, is_all=is_all)
+                further = self.further_draws.add(self, further, batch, is_all)
+                some = self._and_some_of(some, *batch[:2])
+                if self.keep_data:
+                    data.append(batch)
+            if total is None:
+                raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
+            keeps_rows = is_all and torch.is_grad_enabled() and not self._contains_noise
+            training_rows = TrainingRows(*batch[:2], rows) if keeps_rows else None
+            self.further_draws.set(further, training_rows)
+            self._set(total, data, some)
+            self._rows = training_rows
+        return self
+
+    def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
+        """Add rows to the statistics; the result equals a fit to all rows.
+
+        :param x: inputs (N, d).
+        :param y: targets (N,), integer labels, or (N, T) with NaN for missing outputs.
+        :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
+        :returns: the model.
+        :raises ValueError: for bad data, or stale statistics; the model stays as it was.
+        """
+        is_new = self._fitted is None
+        known: Sequence[GramStatistics | None] = [None] * self.num_draws if is_new else self.draw_statistics
+        if self.block_size is not None:
+            return self._fit_blocks([(x, y, noise)], False) if is_new else self._update_blocks(x, y, noise)
+        data = [*self.training_data, (x, y, noise)] if is_new or self.training_data else []
+        with self._nothing_lost_on_error():
+            added, _ = self._add(None, x, y, noise, is_all=False)
+            further = self.further_draws.add(self, {}, (x, y, noise), is_all=False)
+            some = self._and_some_of(None if is_new else self._some_rows, x, y)
+            total, *others = map(self._noise.merged, known, [added, *further.values()])
+            self.further_draws.set(dict(zip(further, others, strict=True)))
+            self._set(total, data, some)
+        return self
+
+    def load_statistics(self, statistics: GramStatistics | Sequence[GramStatistics]) -> Self:
+        """Take statistics from elsewhere, such as merged ones of several shards, in place of a fit.
+
+        They count as computed with the present parameters of the kernel and, for fixed noise, of the likelihood, and
+        with the present random weights: equal seeds and parameters are up to the caller, and so is the center of the
+        inputs that :func:`rfgp.fit` stores in the kernel. Loading the ``state_dict`` of one model into the others makes
+        all of these equal; do it before these are fitted to their shards.
+
+        :param statistics: those of models with the same kernel, likelihood and mean; for several draws of the weights
+            those of every draw, in the order of ``draw_statistics``; they are copied.
+        :returns: the model.
+        :raises ValueError: where the kernel waits for its first inputs, or where numbers of groups, features or
+            target columns or the dtypes are not those of this model; the model stays as it was.
+
+        >>> import gpytorch, rfgp
+        >>> def model_of_a_shard():
+        ...     exact = gpytorch.kernels.PolynomialKernel(power=2)
+        ...     kernel = rfgp.approximate(exact, num_features=16, input_dim=2, seed=0)
+        ...     return rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+        >>> x, y = torch.rand(200, 2), torch.rand(200)
+        >>> shards = [model_of_a_shard().fit(x[rows], y[rows]) for rows in (slice(0, 100), slice(100, 200))]
+        >>> both = shards[0].statistics.merge(shards[1].statistics)
+        >>> model_of_a_shard().load_statistics(both).posterior(x[:3]).variance.shape
+        torch.Size([3])
+        """
+        given: list[Any] = list(statistics) if isinstance(statistics, list | tuple) else [statistics]
+        if len(given) != self.num_draws or not all(isinstance(sums, GramStatistics) for sums in given):
+            got = ", ".join(type(sums).__name__ for sums in given)
+            raise ValueError(
+                f"expected GramStatistics for each of num_draws={self.num_draws}, got {got}; take model.draw_statistics"
+            )
+        if self.block_size is not None:
+            raise ValueError(
+                "expected a model without blocks for statistics from elsewhere, got one with them, which needs the "
+                "rows; call fit(x, y), or make it without block_size"
+            )
+        with self._nothing_lost_on_error():
+            for sums in given:
+                check_statistics(sums, self.covar_module, self.mean_module, self._noise, self._has_trace)
+            device = next(self.covar_module.parameters()).device
+            total, *others = (GramStatistics.from_state_dict(sums.state_dict()).to(device) for sums in given)
+            self.further_draws.set(dict(zip(self.further_draws.begin(self), others, strict=True)))
+            self._set(total, [], None)
+        return self
+
+    def _add(
+        self, total: GramStatistics | None, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool
+    ) -> tuple[GramStatistics, Rows]:
+        """The statistics with more rows, and what these added."""
+        rows = self._checked_rows(x, y, noise, is_all)
+        residual = RESIDUALS[self.residual]
+        if residual is not None and self.covar_module.residual_variance(x[:1].detach()) is None:
+            raise ValueError(
+                "expected features that leave variance over for residual, such as landmarks or a truncated series, got "
+                'others, which estimate the whole kernel; use residual="none"'
+            )
+        known = rows if residual is None else residual.prepared(rows, self._noise.variances(rows))
+        dtype = self._product_dtype(x, rows)
+        total = accumulate(self.covar_module, self._noise, x, known, dtype, total, residual)
+        return finite(total, x), rows
+
+    def _and_some_of(self, known: SomeRows | None, x: Tensor, y: Tensor) -> SomeRows | None:
+        """Rows of complex targets on which the residuals will be looked at."""
+        if not self._noise.is_complex:
+            return None
+        return SomeRows.of(x, y) if known is None else known.and_some_of(x, y)
