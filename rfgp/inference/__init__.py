@@ -2,6 +2,7 @@
 
 from .accumulation import ScalarFeatures, accumulate
 from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual
+from .draws import FunctionDraws, MixtureDraws, WeightPrior, drawn_weights
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
 from .mixture import mixture
@@ -16,9 +17,11 @@ from .system import WeightSystem
 
 __all__ = [
     "CovariancePlusResidual",
+    "FunctionDraws",
     "GramStatistics",
     "Group",
     "KroneckerPosterior",
+    "MixtureDraws",
     "NoiseModel",
     "OutputFactor",
     "Regression",
@@ -26,10 +29,12 @@ __all__ = [
     "ScalarFeatures",
     "TrainingRows",
     "WeightPosterior",
+    "WeightPrior",
     "WeightSpaceCovariance",
     "WeightSystem",
     "WeightedSums",
     "accumulate",
+    "drawn_weights",
     "mixture",
     "noise_model",
     "plus_residual",

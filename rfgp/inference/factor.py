@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..linalg import largest_square
+from .products import feature_product
 
 
 class OutputFactor:
@@ -184,6 +185,18 @@ class OutputFactor:
         for index, part in zip(self.index, parts, strict=True):
             total = total.index_add(-3, index, part)
         return total
+
+    def functions(self, scalar: Tensor, weights: Tensor) -> Tensor:
+        """The functions of weights (..., K, S) with scalar features (..., N, n), in float64: (..., N, T, S).
+
+        :param scalar: the scalar features.
+        :param weights: weights of the columns, in float64 or complex128.
+        """
+        root = self.covariance_root
+        if root is not None and root.shape[-2:] == (1, 1):
+            return (root.double() * feature_product(scalar, weights)).unsqueeze(-2)
+        by_output = self.scalar_weights(weights)
+        return feature_product(scalar, by_output.flatten(-2)).unflatten(-1, by_output.shape[-2:])
 
     def adjoint(self, values: Tensor) -> Tensor:
         r"""The adjoint of :meth:`scalar_weights`: (..., n, T, S) to (..., K, S), such as :math:`\Psi^\top Y` to

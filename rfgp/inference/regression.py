@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Self
 
 import torch
 from gpytorch.means import Mean, MultitaskMean
@@ -16,12 +17,12 @@ from ..distributions import ComplexNormal, MultitaskMultivariateNormal, Multivar
 from ..linalg import accurate_dtype, dense_evidence, joined, row_chunks
 from ..operators import Operator
 from .covariance import WeightSpaceCovariance, plus_residual
+from .draws import FeatureDraws, FunctionDraws, detached
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
 from .mean_basis import basis, coefficients, constant_part
 from .noise import NoiseModel
 from .posterior import WeightPosterior
-from .products import feature_product
 from .residual_pass import ResidualPass, TrainingRows
 from .statistics import GramStatistics
 from .system import WeightSystem
@@ -138,7 +139,7 @@ class Regression:
         if x.dim() != 2 and (self.noise.is_batched or self.noise.targets.has_columns):
             raise ValueError(f"expected inputs of shape (N, d) for {kind}, got {tuple(x.shape)}; flatten the batch")
         factor = self.factor(operator)
-        mean = self._values(x, factor, posterior.mean, operator)
+        mean = self._values(x, factor, posterior.mean, operator).squeeze(-1)
         is_multitask = self.noise.targets.has_tasks and (operator is None or mean.shape[-1] > 1)
         mean = mean if is_multitask or mean.shape[-1] > 1 else mean.squeeze(-1)
         residual = self.kernel.residual_variance(x) if operator is None else None
@@ -160,27 +161,48 @@ class Regression:
         """The posterior variances of one output at inputs (N, d), without what the features lack, (N,)."""
         return posterior.function_variance(self.kernel.scalar_features(x), self.factor())
 
-    def draw(self, weights: Tensor) -> Callable[[Tensor], Tensor]:
-        """The function of a draw of the weights (..., K, 1)."""
-        return functools.partial(self.function, weights)
+    def draws(self, weights: Tensor) -> FunctionDraws:
+        """The functions of draws of the weights (..., K, S)."""
+        return FeatureDraws(self, weights)
 
     def function(self, weights: Tensor, x: Tensor) -> Tensor:
         """The function of weights (..., K, 1) at x (..., N, d): (..., N), or (..., N, T) for several tasks."""
+        return self.functions(weights, x).squeeze(0)
+
+    def functions(self, weights: Tensor, x: Tensor) -> Tensor:
+        """The functions of weights (..., K, S) at x (..., N, d): (S, ..., N), or (S, ..., N, T) for several tasks.
+
+        Weights of C classes make (S, ..., C, N).
+        """
         _checks.finite(_checks.inputs(x).detach())
-        values = self._values(x, self.factor(), weights, None)
-        return values.squeeze(-1) if values.shape[-1] == 1 and not self.noise.targets.has_tasks else values
+        by_class = x.unsqueeze(-3) if self.noise.is_batched and x.dim() > 2 else x
+        values = self._values(by_class, self.factor(), weights, None)
+        has_tasks = values.shape[-2] > 1 or self.noise.targets.has_tasks
+        return (values if has_tasks else values.squeeze(-2)).movedim(-1, 0)
+
+    def detached(self) -> Self:
+        """The same regression, whose parameters are the leaves of graphs of their own."""
+        twin = copy.copy(self)
+        twin.kernel, twin.mean = detached(self.kernel), detached(self.mean)
+        return twin
 
     def _values(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
-        """The function of weights at x, (..., N, T), of the dtype of x, or complex for complex targets."""
-        by_output = factor.scalar_weights(weights).squeeze(-1)
-        chunks = row_chunks(x.shape[-2], factor.num_scalar)
-        parts = (feature_product(self.kernel.scalar_features(x[..., rows, :]), by_output) for rows in chunks)
-        values = _checks.no_overflow(joined(parts, x.shape[-2]), x)
+        """The functions of weights (..., K, S) at x, (..., N, T, S), of the dtype of x, or complex for complex targets.
+
+        Nothing of their size is formed but the result: chunks of rows go all the way.
+        """
+        width = factor.num_outputs * weights.shape[-1]
+        chunks = row_chunks(x.shape[-2], max(factor.num_scalar, width))
+        return joined((self._chunk(x[..., rows, :], factor, weights, operator) for rows in chunks), x.shape[-2], dim=-3)
+
+    def _chunk(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
+        values = _checks.no_overflow(factor.functions(self.kernel.scalar_features(x), weights), x)
+        mean = self._mean_at(x, operator).unsqueeze(-1)
         if not self.noise.is_complex:
             values = values.real if values.is_complex() else values
-            return (values + self._mean_at(x, operator)).to(x.dtype)
+            return (values + mean).to(x.dtype)
         dtype = torch.complex64 if x.dtype == torch.float32 else torch.complex128
-        return (values.to(torch.complex128) + self._mean_at(x, operator)).to(dtype)
+        return (values.to(torch.complex128) + mean).to(dtype)
 
     def _mean_at(self, x: Tensor, operator: Operator | None) -> Tensor:
         """The mean function at x, (..., N, T), or what an operator makes of it."""

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..features import FeatureMap
 from ..inference import KroneckerPosterior, WeightPosterior, WeightSpaceCovariance, plus_residual
-from ..inference.products import feature_product
 from .feature_operator import FeatureLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
 from .output_features import OutputFeatures
@@ -67,6 +66,7 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
 
     def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights given the training data, cached until gradients run back through it."""
+        self._refresh()
         key = (settings.observation_nan_policy.value(), settings.detach_test_caches.on())
         if key not in self._posteriors:
             posterior = self._compute_posterior(*key)
@@ -96,8 +96,8 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         if not isinstance(noisy, NoisyFeaturesLinearOperator) or not isinstance(prior, FeatureLinearOperator):
             return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         posterior, (scalar, factor) = self.weight_posterior(), prior.parts()
-        values = feature_product(scalar, factor.scalar_weights(posterior.mean).squeeze(-1))
-        mean = test_mean + values.flatten(-2).to(test_mean.dtype)
+        values = factor.functions(scalar, posterior.mean)
+        mean = test_mean + values.flatten(-3).to(test_mean.dtype)
         if settings.skip_posterior_variances.on():
             return mean, ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
         residual = prior.residual_variance()

@@ -1,6 +1,8 @@
 """Models that work in weight space."""
 
 from .conjugate_gradients import Convergence
+from .exact_samples import sample_functions
+from .function_samples import FunctionSamples
 from .least_squares import VectorLeastSquares
 from .localized import LocalizedMaclaurinGP
 from .neighbor_graph import knn_laplacian
@@ -10,10 +12,12 @@ from .wide import WideWeightSpaceGP
 
 __all__ = [
     "Convergence",
+    "FunctionSamples",
     "LocalizedMaclaurinGP",
     "VectorLeastSquares",
     "WeightSpaceGP",
     "WideWeightSpaceGP",
     "knn_laplacian",
+    "sample_functions",
     "task_columns",
 ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..inference import GramStatistics, TrainingRows
+from ..inference import FunctionDraws, GramStatistics, MixtureDraws, TrainingRows
 from ..kernels.map_holder import map_holders
 from ..kernels.shared_weights import random_maps
 from .batches import Batch
@@ -21,7 +21,6 @@ from .weight_space_state import Fitted
 
 Sums = dict[Any, GramStatistics]
 """Models of further draws, not yet fitted, with the sums for them so far."""
-_Function = Callable[[Tensor], Tensor]
 
 
 class FurtherDraws(torch.nn.Module):
@@ -153,15 +152,16 @@ def check_draws(kernel: Any, num_draws: int, has_blocks: bool) -> None:
         )
 
 
-def functions_of_random_draws(sources: list[Callable[[int], list[_Function]]], count: int) -> list[_Function]:
+def functions_of_random_draws(sources: Sequence[Callable[[int], FunctionDraws]], count: int) -> FunctionDraws:
     """Functions, each from a source that is chosen at random.
 
     :param sources: each takes a number of functions and draws them.
     :param count: the number of functions.
     """
-    chosen = torch.randint(len(sources), (count,)).tolist()
-    found = [iter(source(chosen.count(i)) if i in chosen else []) for i, source in enumerate(sources)]
-    return [next(found[index]) for index in chosen]
+    chosen = torch.randint(len(sources), (count,))
+    places = [(chosen == index).nonzero().squeeze(-1) for index in range(len(sources))]
+    known = [(source(len(own)), own) for source, own in zip(sources, places, strict=True) if len(own)]
+    return MixtureDraws([part for part, _ in known], [own for _, own in known])
 
 
 def _drawn_maps(kernel: Any, count: int) -> torch.nn.ModuleList:

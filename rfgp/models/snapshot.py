@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -37,9 +37,8 @@ class Snapshots:
         """
         modules = (kernel, mean)
         if self._known is None or not self._known.is_of(modules):
-            with torch.inference_mode(False), torch.enable_grad():
-                clones = [(p, p.clone()) for module in modules for p in module.parameters()]
-                snapshot = Snapshot(*copy.deepcopy(modules, {id(p): clone for p, clone in clones}))
+            copies, clones = frozen(modules)
+            snapshot = Snapshot(*copies)
             self._known = _Known(modules, _marks(modules), clones, snapshot)
         return self._known.snapshot
 
@@ -47,20 +46,18 @@ class Snapshots:
         return Snapshots, ()
 
 
-class FrozenFunction:
-    """A function whose values never change, so that a copy of it is the function itself.
+def frozen(
+    modules: tuple[torch.nn.Module, ...], without: Iterable[Any] = ()
+) -> tuple[tuple[Any, ...], list[tuple[Tensor, Tensor]]]:
+    """Copies of modules that later changes do not reach, and the parameters with their clones in the autograd graph.
 
-    :param evaluate: takes inputs, and depends on nothing that changes.
+    :param modules: the modules.
+    :param without: what the copies have None in place of.
     """
-
-    def __init__(self, evaluate: Callable[[Tensor], Tensor]) -> None:
-        self._evaluate = evaluate
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self._evaluate(x)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> FrozenFunction:
-        return self
+    with torch.inference_mode(False), torch.enable_grad():
+        clones: list[tuple[Tensor, Tensor]] = [(p, p.clone()) for module in modules for p in module.parameters()]
+        known = {id(part): None for part in without} | {id(p): clone for p, clone in clones}
+        return copy.deepcopy(modules, known), clones
 
 
 class _Mark(NamedTuple):

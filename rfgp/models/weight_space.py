@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any, Self
 
 import gpytorch
@@ -12,14 +12,22 @@ from torch import Tensor
 from .. import _checks
 from ..distributions import ComplexNormal, MultivariateNormal
 from ..features.random_weights import weights_kept_on_error
-from ..inference import KroneckerPosterior, WeightPosterior, mixture
+from ..inference import (
+    FunctionDraws,
+    KroneckerPosterior,
+    Regression,
+    WeightPosterior,
+    WeightPrior,
+    drawn_weights,
+    mixture,
+)
 from ..kernels.random_feature_kernel import check_no_operator
 from ..kernels.reference_tensor import reference_tensor
 from ..operators import Operator
+from .function_samples import FunctionSamples
 from .impropriety import SomeRows, warn_of_impropriety
 from .mixture import functions_of_random_draws
 from .record import Record
-from .snapshot import FrozenFunction
 from .weight_space_data import TakesData
 from .weight_space_saving import Saves
 
@@ -165,34 +173,38 @@ class WeightSpaceGP(TakesData, Saves):
         further = [draw.log_marginal_likelihood() for draw in self.further_draws.of(self)]
         return torch.stack([own, *further]).mean() if further else own
 
-    def sample_functions(self, num_functions: int) -> list[Callable[[Tensor], Tensor]]:
-        """Draws of functions from the posterior, each of which can be evaluated anywhere.
+    def sample_functions(self, num_functions: int, prior: bool = False) -> FunctionSamples:
+        """Draws of functions from the posterior or the prior, which can be evaluated anywhere.
 
         They keep their values, whatever happens to the model later. They are functions of the features: they do not
         carry the variance that :meth:`posterior` adds where features of landmarks or of a truncated series lack some.
-        Of several draws of the weights each function has one that is chosen at random.
+        With ``block_size`` those of the posterior do: they are drawn jointly inside every block, remember where they
+        were evaluated, and have no gradients. Of several draws of the weights each function has one that is chosen at
+        random.
 
-        :param num_functions: the number of draws.
-        :returns: callables from (..., N, d) to (..., N), or to (..., N, T) for several outputs, or from (N, d) to
-            (C, N) for a Dirichlet likelihood.
-        :raises ValueError: where the model is not fitted, or stale.
+        :param num_functions: the number S of draws.
+        :param prior: whether they are drawn from the prior, for which the model need not be fitted.
+        :returns: one callable from (..., q, d) to (S, ..., q), or to (S, ..., q, T) for several outputs, or to
+            (S, ..., C, q) for C classes.
+        :raises ValueError: where the model is not fitted, or stale; for the prior, where the kernel waits for its first
+            inputs.
         """
         count = _checks.positive_integer("num_functions", num_functions)
-        further = self.further_draws.of(self)
-        sources = [self._sample_own_functions, *(draw.sample_functions for draw in further)]
-        return functions_of_random_draws(sources, count) if further else self._sample_own_functions(count)
+        further = self.further_draws.begin(self) if prior else self.further_draws.of(self)
+        sources = [functools.partial(model._function_draws, prior=prior) for model in (self, *further)]
+        draws = functions_of_random_draws(sources, count) if further else sources[0](count)
+        return FunctionSamples(draws, count)
 
-    def _sample_own_functions(self, count: int) -> list[Callable[[Tensor], Tensor]]:
-        """Draws of functions with the weights of the first draw."""
-        posterior = self.weight_posterior()
-        deviations = posterior.deviations(count)
-        if self._noise.is_complex and not deviations.is_complex():
-            deviations = torch.complex(deviations, posterior.deviations(count)) * 0.5**0.5
-        elif self.covar_module.is_complex and not self._noise.is_complex:
-            deviations = deviations * 2.0**0.5
-        regression = self._regression(is_frozen=True)
-        draws = (posterior.mean + deviations).split(1, dim=-1)
-        return [FrozenFunction(regression.draw(weights.clone())) for weights in draws]
+    def _function_draws(self, count: int, prior: bool) -> FunctionDraws:
+        """Draws of functions with the weights of the first draw of features."""
+        if not prior:
+            weights = drawn_weights(self.weight_posterior(), count, self._noise.is_complex)
+            return self._regression(is_frozen=True).draws(weights)
+        regression = Regression(*self._snapshots.take(self.covar_module, self.mean_module), self._noise)
+        batch = (self._noise.num_systems,) if self._noise.is_batched else ()
+        factor = regression.factor()
+        known = WeightPrior.of((*batch, factor.num_columns), self.covar_module.is_complex, factor.coefficient.device)
+        return regression.draws(drawn_weights(known, count, self._noise.is_complex))
 
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new random weights; the statistics are then stale.

@@ -43,7 +43,8 @@ class LocalConditioning:
     def at(self, x: Tensor) -> LocalFeatures:
         """What predictions need at points (N, d)."""
         parts, order = [], []
-        for points, columns, found in self.conditionals(x):
+        for points, given, found in self.conditionals(x):
+            columns = found.weights @ self.rows.columns[given]
             variance = found.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
             parts.append([part.flatten(0, -2) for part in (found.features, columns, variance.unsqueeze(-1))])
             order.append(points)
@@ -52,7 +53,7 @@ class LocalConditioning:
         return LocalFeatures(features / self.residual.root, columns, variance.squeeze(-1))
 
     def conditionals(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Conditional]]:
-        """The numbers of some of the points (N, d), S times the columns of the rows near them, and what follows.
+        """The numbers of some of the points (N, d) and of the rows near them, and what follows of these.
 
         Points of the same block are taken jointly where they are given its rows, and else each alone.
         """
@@ -61,7 +62,7 @@ class LocalConditioning:
             unique, inverse = given.unique(return_inverse=True)
             known = self.residual.features(self.rows.x[unique])
             if self.num_neighbors is None:
-                yield points, *self._conditional(x[points], own, given, _rows_of(known, inverse))
+                yield points, given, self._conditional(x[points], own, given, _rows_of(known, inverse))
                 continue
             for part in torch.arange(len(points), device=x.device).split(_CHUNK):
                 chunk = (
@@ -70,12 +71,11 @@ class LocalConditioning:
                     given[part],
                     _rows_of(known, inverse[part]),
                 )
-                yield points[part], *self._conditional(*chunk)
+                yield points[part], given[part], self._conditional(*chunk)
 
-    def _conditional(self, x: Tensor, own: Tensor, given: Tensor, known: Tensor) -> tuple[Tensor, Conditional]:
-        """S times the columns of rows, and what follows of them at points x (..., t, d)."""
-        found = self.residual.conditional(x, own, self.rows.x[given], known, self.rows.variances[given])
-        return found.weights @ self.rows.columns[given], found
+    def _conditional(self, x: Tensor, own: Tensor, given: Tensor, known: Tensor) -> Conditional:
+        """What follows of rows at points x (..., t, d)."""
+        return self.residual.conditional(x, own, self.rows.x[given], known, self.rows.variances[given])
 
     def _near_rows(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The numbers of some points and of the rows near them, until all points had their turn.

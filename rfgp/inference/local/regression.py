@@ -15,20 +15,19 @@ from ...distributions import ComplexNormal, MultivariateNormal
 from ...operators import Operator
 from ..covariance import WeightSpaceCovariance, plus_residual
 from ..kronecker import KroneckerPosterior
-from ..mean_basis import basis, coefficients
+from ..mean_basis import coefficients
 from ..noise import NoiseModel
 from ..noise.base import residual_columns
 from ..posterior import WeightPosterior
 from ..products import feature_product
 from ..regression import Regression
-from .covariance import ResidualCovariance, draws_of
+from .covariance import ResidualCovariance
+from .draws import LocalDraws
 from .prediction import LocalConditioning, LocalFeatures
 from .rows import LocalRows
 
 _BYTES = 2**28
 """Features of test points are kept for the covariance where they take at most so much memory."""
-_ROUNDING = 0.6
-"""The values of a draw are remembered up to this power of the rounding of their dtype."""
 
 
 class LocalRegression(Regression):
@@ -72,7 +71,7 @@ class LocalRegression(Regression):
         means, variances = [], []
         for chunk in chunks:
             near = conditioning.at(chunk)
-            means.append(self.mean_given(chunk, near, factor.scalar_weights(posterior.mean).squeeze(-1)))
+            means.append(self.mean_given(chunk, near, factor.scalar_weights(posterior.mean).squeeze(-1)).squeeze(-1))
             variances.append(near.variance)
         mean = _checks.no_overflow(torch.cat(means), x).to(x.dtype).reshape(x.shape[:-1])
         variance = torch.cat(variances).to(x.dtype).reshape(x.shape[:-1])
@@ -86,10 +85,10 @@ class LocalRegression(Regression):
         return MultivariateNormal(mean, self._plus_residual(covariance, x, variance, conditioning))
 
     def mean_given(self, x: Tensor, near: LocalFeatures, weights: Tensor) -> Tensor:
-        """The function of weights (D, 1) at points (n, d) given the rows near them, (n,), in float64."""
+        """The functions of weights (D, S) at points (n, d) given the rows near them, (n, S), in float64."""
         columns = residual_columns(coefficients(self.mean, 1, x.device))
         values = feature_product(near.features, weights) + near.columns @ columns
-        return (values + self._mean_in_basis(x)).squeeze(-1)
+        return values + self._mean_in_basis(x)
 
     def _plus_residual(
         self, covariance: LinearOperator, x: Tensor, variance: Tensor, conditioning: LocalConditioning
@@ -102,47 +101,9 @@ class LocalRegression(Regression):
         dense = torch.stack([ResidualCovariance(*element, conditioning).to_dense() for element in elements])
         return covariance + to_linear_operator(dense.unflatten(0, x.shape[:-2]))
 
-    def draw(self, weights: Tensor) -> LocalDraw:
-        """The function of a draw of the weights (K, 1), with a draw of the residual."""
-        return LocalDraw(self, weights)
-
-
-class LocalDraw:
-    """A draw of a function: of its features by weights, and of its residual jointly inside every block.
-
-    It remembers where it was evaluated: what comes later agrees with what came before.
-
-    :param regression: the regression.
-    :param weights: the draw of the weights, (K, 1).
-    """
-
-    def __init__(self, regression: LocalRegression, weights: Tensor) -> None:
-        self._regression, self._rows = regression, regression.local
-        self._weights = regression.factor().scalar_weights(weights).squeeze(-1)
-
-    @torch.no_grad()
-    def __call__(self, x: Tensor) -> Tensor:
-        """The values at x (..., N, d), (..., N)."""
-        flat = x.reshape(-1, x.shape[-1])
-        distances, nearest = self._rows.tree.query(self._rows.points(flat).numpy())
-        is_known = torch.from_numpy((distances == 0) & (nearest >= len(self._regression.local.x)))
-        values = self._rows.columns[torch.from_numpy(nearest), 0]
-        if not bool(is_known.all()):
-            values[~is_known] = self._draw(flat[~is_known])
-        return values.to(x.dtype).reshape(x.shape[:-1])
-
-    def _draw(self, x: Tensor) -> Tensor:
-        """The values at new points (N, d), which are remembered."""
-        regression, values = self._regression, x.new_empty(len(x), dtype=torch.float64)
-        conditioning = LocalConditioning(regression.kernel, self._rows, None)
-        for points, columns, found in conditioning.conditionals(x):
-            near = LocalFeatures(found.features / conditioning.residual.root, columns, found.covariance.diagonal())
-            mean = regression.mean_given(x[points], near, self._weights)
-            values[points] = mean + draws_of(found.covariance, 1).squeeze(-1)
-        known = torch.cat([values.unsqueeze(-1), basis(regression.mean, x).double()], dim=-1)
-        rounding = torch.finfo(x.dtype).eps ** _ROUNDING * regression.kernel.exact_kernel(x, diag=True).double()
-        self._rows, _ = self._rows.extended(x, known, rounding, splits=False)
-        return values
+    def draws(self, weights: Tensor) -> LocalDraws:
+        """The functions of draws of the weights (K, S), with draws of the residual."""
+        return LocalDraws(self, weights)
 
 
 def _as_they_are(features: Tensor) -> Tensor:

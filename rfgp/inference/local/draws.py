@@ -1,0 +1,83 @@
+"""Functions drawn from a regression in blocks of near rows, with the residual of the features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..draws import FunctionDraws
+from ..mean_basis import basis
+from .covariance import draws_of
+from .prediction import LocalConditioning, LocalFeatures
+
+_ROUNDING = 0.6
+"""The values of a draw are remembered up to this power of the rounding of their dtype."""
+
+
+class LocalDraws(FunctionDraws):
+    """Draws of functions: of their features by weights, and of their residual jointly inside every block.
+
+    They remember where they were evaluated: what comes later agrees with what came before. Without gradients.
+
+    :param regression: the regression.
+    :param weights: the draws of the weights, (K, S).
+    """
+
+    def __init__(self, regression: Any, weights: Tensor) -> None:
+        self._regression, self._rows = regression, regression.local
+        self._weights = regression.factor().scalar_weights(weights).squeeze(-2).detach()
+        self._values = self._weights.new_empty(0, weights.shape[-1])
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        flat, first = x.reshape(-1, x.shape[-1]), len(self._regression.local.x)
+        distances, nearest = self._rows.tree.query(self._rows.points(flat).numpy())
+        is_known = torch.from_numpy((distances == 0) & (nearest >= first)).to(x.device)
+        values = self._values.new_empty(len(flat), self._values.shape[-1])
+        values[is_known] = self._values[torch.from_numpy(nearest).to(x.device)[is_known] - first]
+        if not bool(is_known.all()):
+            values[~is_known] = self._draw(flat[~is_known])
+        return values.to(x.dtype).mT.reshape(-1, *x.shape[:-1])
+
+    def _draw(self, x: Tensor) -> Tensor:
+        """The values (N, S) at new points (N, d), which are remembered."""
+        regression, first = self._regression, len(self._regression.local.x)
+        values = self._values.new_empty(len(x), self._values.shape[-1])
+        conditioning = LocalConditioning(regression.kernel, self._rows, None)
+        for points, given, found in conditioning.conditionals(x):
+            columns = found.weights @ self._rows.columns[given]
+            near = LocalFeatures(found.features / conditioning.residual.root, columns, found.covariance.diagonal())
+            mean = regression.mean_given(x[points], near, self._weights)
+            is_drawn = given >= first
+            mean = mean + found.weights[:, is_drawn] @ self._values[given[is_drawn] - first]
+            values[points] = mean + draws_of(found.covariance, values.shape[-1])
+        known = torch.nn.functional.pad(basis(regression.mean, x).double(), (1, 0))
+        rounding = torch.finfo(x.dtype).eps ** _ROUNDING * regression.kernel.exact_kernel(x, diag=True).double()
+        self._rows, _ = self._rows.extended(x, known, rounding, splits=False)
+        self._values = torch.cat([self._values, values])
+        return values
+
+    def take(self, index: Tensor) -> FunctionDraws:
+        return _SomeOf(self, index)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_regression": self._regression.detached()}
+
+
+class _SomeOf(FunctionDraws):
+    """Some of the functions that are drawn together, with the memory of all of them.
+
+    :param draws: all functions.
+    :param index: the numbers of some, (M,).
+    """
+
+    def __init__(self, draws: LocalDraws, index: Tensor) -> None:
+        self.draws, self.index = draws, index
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.draws(x)[self.index.to(x.device)]
+
+    def take(self, index: Tensor) -> FunctionDraws:
+        return _SomeOf(self.draws, self.index[index])
