@@ -371,7 +371,7 @@ def of_weight_space(kernel, parts, data, points, operators):
     yield "evidence", lambda: with_gradients(model.fit(*data[:2]).log_marginal_likelihood(), parts)
     yield "posterior", lambda: moments(model.posterior(points))
     yield "noisy posterior", lambda: {"variance": model.likelihood(model.posterior(points)).variance}
-    yield "functions", lambda: {"sample": seeded(lambda: torch.stack([f(points) for f in model.sample_functions(2)]))}
+    yield "functions", lambda: {"sample": seeded(lambda: model.sample_functions(2)(points))}
     yield "divergence", lambda: divergences(model, points)
     for i, operator in enumerate(operators):
         yield f"operator {i}", functools.partial(lambda o: moments(model.posterior(points, o)), operator)

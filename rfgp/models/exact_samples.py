@@ -55,6 +55,7 @@ def sample_functions(model: WeightSpaceGP | ExactGP, num_functions: int, prior: 
         return model.sample_functions(num_functions, prior)
     count = _checks.positive_integer("num_functions", num_functions)
     _checks.instance("model", model, ExactGP, "a WeightSpaceGP or a GPyTorch ExactGP", "use one of these")
+    _checks.flag("prior", prior)
     inputs = model.train_inputs
     if inputs is None or model.train_targets is None or len(inputs) != 1:
         raise ValueError("expected a model with one tensor of training inputs, and targets, got another; give it these")

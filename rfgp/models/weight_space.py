@@ -190,6 +190,7 @@ class WeightSpaceGP(TakesData, Saves):
             inputs.
         """
         count = _checks.positive_integer("num_functions", num_functions)
+        _checks.flag("prior", prior)
         further = self.further_draws.begin(self) if prior else self.further_draws.of(self)
         sources = [functools.partial(model._function_draws, prior=prior) for model in (self, *further)]
         draws = functions_of_random_draws(sources, count) if further else sources[0](count)

@@ -223,9 +223,7 @@ def test_draws_of_functions_have_the_moments_of_blocks_and_agree_with_themselves
     fitted = model(x, block_size=20, num_neighbors=None).fit(x, y)
     points = xs[:5]
     draws = fitted.sample_functions(3000)
-    first = torch.stack([draw(points[:2]) for draw in draws])
-    rest = torch.stack([draw(points[2:]) for draw in draws])
-    again = torch.stack([draw(points) for draw in draws[:5]])
+    first, rest, again = draws(points[:2]), draws(points[2:]), draws[:5](points)
     values, wanted = torch.cat([first, rest], dim=-1), fitted.posterior(points)
     assert torch.equal(again, values[:5])
     error = wanted.variance.sqrt() / len(draws) ** 0.5

@@ -9,6 +9,7 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from moments import check_moments
 from output_problems import OUTPUT_KERNELS, dense_noise, output_model, output_noise, output_rows
 from problems import randomised
 from torch.utils.data import DataLoader, TensorDataset
@@ -255,15 +256,6 @@ def test_new_weights_make_the_statistics_stale(name, noise):
     assert not torch.allclose(summary(model)[1], before[1])
 
 
-def check_moments(draws, mean, covariance):
-    """Mean and covariance of draws (S, M) within five standard errors."""
-    scales = covariance.diagonal()
-    assert ((draws.mean(0) - mean).abs() <= 5.0 * (scales / len(draws)).sqrt()).all()
-    centered = draws - mean
-    spread = scales[:, None] * scales + covariance.square()
-    assert ((centered.mT @ centered / len(draws) - covariance).abs() <= 5.0 * (spread / len(draws)).sqrt()).all()
-
-
 @pytest.mark.parametrize("pattern", ["none", "random"])
 @few_models
 def test_sampled_functions_and_draws_at_points_have_the_moments_of_the_posterior(name, noise, pattern):
@@ -272,7 +264,7 @@ def test_sampled_functions_and_draws_at_points_have_the_moments_of_the_posterior
     with torch.no_grad():
         latent = model.posterior(x)
         mean, covariance = latent.mean.flatten(), latent.covariance_matrix
-        functions = torch.stack([function(x) for function in model.sample_functions(400)])
+        functions = model.sample_functions(400)(x)
         assert functions.shape == (400, *latent.mean.shape)
         check_moments(functions.flatten(1), mean, covariance)
         check_moments(latent.rsample(torch.Size([20_000])).flatten(1), mean, covariance)

@@ -88,7 +88,9 @@ def regression():
     narrow = rfgp.fit(model, x, y, strategy="blocks", max_evaluations=5, progress=False)
     assert isinstance(narrow.stages[0], rfgp.training.FitStage)
     assert model.fit(x, y).update(*rows(5)).posterior(x).covariance_matrix.shape == (40, 40)
-    assert model.sample_functions(2)[0](x).shape == (40,)
+    samples = model.sample_functions(2)
+    assert isinstance(samples, models.FunctionSamples) and samples(x).shape == (2, 40) and len(samples) == 2
+    assert model.sample_functions(2, prior=True)[0](x).shape == (40,)
     diagnostics.kl_to_exact(model, x, train_inputs=x, train_targets=y)
 
 
@@ -104,6 +106,7 @@ def exact_regression():
     model = ExactModel(x, y, GaussianLikelihood(), approximated())
     rfgp.fit(model, max_evaluations=5, progress=False)
     assert model.eval().likelihood(model(x[:5])).variance.shape == (5,)
+    assert models.sample_functions(model, 2)(x).shape == (2, 40)
 
 
 def landmarks():
@@ -120,7 +123,7 @@ def local_blocks():
     for neighbors in (None, 5):
         model = models.WeightSpaceGP(kernel, GaussianLikelihood(), block_size=10, num_neighbors=neighbors).fit(x, y)
         assert model.posterior(x).covariance_matrix.shape == (40, 40)
-    assert model.sample_functions(1)[0](x).shape == (40,)
+    assert model.sample_functions(3)(x).shape == (3, 40)
     residual = models.WeightSpaceGP(kernel, GaussianLikelihood(), residual="fitc")
     assert residual.fit(x, y).posterior(x).mean.shape == (40,)
 
@@ -131,7 +134,7 @@ def a_mixture_of_draws():
     rfgp.fit(model, x, y, max_evaluations=3, progress=False)
     posterior = model.update(x, y).posterior(x[:5])
     assert posterior.variance.shape == posterior.rsample().shape == (5,)
-    assert model.sample_functions(2)[0](x).shape == (40,)
+    assert model.sample_functions(2)(x).shape == (2, 40)
     again = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=3)
     again.load_state_dict(model.state_dict())
     assert torch.equal(again.posterior(x[:5]).mean, posterior.mean)
