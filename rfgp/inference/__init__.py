@@ -4,6 +4,7 @@ from .accumulation import ScalarFeatures, accumulate
 from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
+from .leave_one_out import LeaveOneOut
 from .mixture import mixture
 from .noise import NoiseModel, noise_model
 from .posterior import WeightPosterior
@@ -19,6 +20,7 @@ __all__ = [
     "GramStatistics",
     "Group",
     "KroneckerPosterior",
+    "LeaveOneOut",
     "NoiseModel",
     "OutputFactor",
     "Regression",
