@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.interpolate import RegularGridInterpolator
+import scipy
 
 from . import _checks, _optional
 
@@ -324,7 +324,8 @@ def _axes_of(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _resampled(values: np.ndarray, x: np.ndarray, y: np.ndarray, to_x: np.ndarray, to_y: np.ndarray) -> np.ndarray:
     """Values (R, C, ...) on a grid interpolated linearly to another one, with coordinates in any order."""
     i, j = x.argsort(), y.argsort()
-    return RegularGridInterpolator((y[j], x[i]), values[j][:, i])(tuple(np.meshgrid(to_y, to_x, indexing="ij")))
+    grid = scipy.interpolate.RegularGridInterpolator((y[j], x[i]), values[j][:, i])
+    return grid(tuple(np.meshgrid(to_y, to_x, indexing="ij")))
 
 
 def _map_axes(ax: Axes, place: np.ndarray) -> Axes:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.special
+import scipy
 import torch
 from torch import Generator, Tensor
 

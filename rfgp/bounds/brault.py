@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-import scipy.special
+import scipy
 
 from .. import _checks
 from . import _common

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scipy.optimize import brentq
-from scipy.stats import norm
+import scipy
 
 from .. import _checks
 
@@ -44,8 +43,9 @@ def coverage_at_least(kl_per_point: float, level: float = 0.95) -> float:
         return 0.0
     if divergence == 0.0:
         return nominal
-    ratio = brentq(lambda u: u - 1.0 - math.log(u) - 2.0 * divergence, 1.0, 4.0 + 4.0 * divergence)
-    return float(1.0 - 2.0 * norm.sf(norm.isf((1.0 - nominal) / 2.0) / math.sqrt(ratio)))
+    ratio = scipy.optimize.brentq(lambda u: u - 1.0 - math.log(u) - 2.0 * divergence, 1.0, 4.0 + 4.0 * divergence)
+    quantile = scipy.special.ndtri((1.0 - nominal) / 2.0)
+    return float(1.0 - 2.0 * scipy.special.ndtr(quantile / math.sqrt(ratio)))
 
 
 def kl_reading(kl_per_point: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Self
 
-import scipy.special
+import scipy
 import torch
 from torch import Generator, Tensor
 

@@ -5,6 +5,7 @@ from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_resi
 from .draws import FunctionDraws, MixtureDraws, WeightPrior, drawn_weights
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
+from .leave_one_out import LeaveOneOut
 from .mixture import mixture
 from .noise import NoiseModel, noise_model
 from .posterior import WeightPosterior
@@ -21,6 +22,7 @@ __all__ = [
     "GramStatistics",
     "Group",
     "KroneckerPosterior",
+    "LeaveOneOut",
     "MixtureDraws",
     "NoiseModel",
     "OutputFactor",

@@ -106,6 +106,11 @@ class KroneckerPosterior:
         root = self._root_of(outputs)
         return ((scalar.double() @ self._u).square() @ self._shrink @ (root @ self._v).square().mT).flatten(-2)
 
+    def row_covariances(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        """The covariances (..., N, T, T) of the T outputs of every row; the arguments are those of the variances."""
+        root, by_direction = self._root_of(outputs) @ self._v, (scalar.double() @ self._u).square() @ self._shrink
+        return (root * by_direction.unsqueeze(-2)) @ root.mT
+
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
         """A root (..., N T, n R) of the covariance of functions with such features, rows interleaved."""
         left, right = scalar.double() @ self._u, self._root_of(outputs) @ self._v

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
-import scipy.sparse.linalg
+import scipy
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm

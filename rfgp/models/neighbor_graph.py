@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse.csgraph
+import scipy
 import torch
 from torch import Tensor
 

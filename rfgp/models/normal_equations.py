@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, NamedTuple
 
-import scipy.optimize
+import scipy
 import torch
 from torch import Tensor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import scipy.linalg
+import scipy
 import torch
 from torch import Tensor
 

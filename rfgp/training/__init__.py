@@ -2,6 +2,7 @@
 
 from .evidence import fit
 from .objectives import cholesky_forced
+from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
 from .summary import FitStage, FitSummary
 
-__all__ = ["FitStage", "FitSummary", "cholesky_forced", "fit"]
+__all__ = ["FitStage", "FitSummary", "LeaveOneOutPseudoLikelihood", "cholesky_forced", "fit"]

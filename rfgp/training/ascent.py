@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.optimize
+import scipy
 
 _RADIUS = 3.0
 _SMALLEST_RADIUS = 1e-3

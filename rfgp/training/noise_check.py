@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+import scipy
 import torch
-from scipy.spatial import KDTree
 from torch import Tensor
 
 from ..kernels.input_units import input_units
@@ -41,7 +41,7 @@ def noise_factor(form: ExactForm, rows: Tensor) -> tuple[float, float]:
     """
     points = (form.x[rows].double() / input_units(form.kernel, form.x)).cpu().numpy()
     chosen = sample_rows(len(rows), NUM_ROWS)
-    _, found = KDTree(points).query(points[chosen.numpy()], NUM_NEIGHBORS + 1)
+    _, found = scipy.spatial.KDTree(points).query(points[chosen.numpy()], NUM_NEIGHBORS + 1)
     near = torch.from_numpy(found)
     is_own = near == chosen.unsqueeze(-1)
     is_own[:, -1] |= ~is_own.any(-1)  # among more than 64 equal rows

@@ -87,7 +87,10 @@ def regression():
     assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
     narrow = rfgp.fit(model, x, y, strategy="blocks", max_evaluations=5, progress=False)
     assert isinstance(narrow.stages[0], rfgp.training.FitStage)
-    assert model.fit(x, y).update(*rows(5)).posterior(x).covariance_matrix.shape == (40, 40)
+    assert model.fit(x, y).leave_one_out(x, y).log_prob.shape == model(x).mean.shape == (40,)
+    assert model.update(*rows(5)).posterior(x).covariance_matrix.shape == (40, 40)
+    exact = ExactModel(x, y, GaussianLikelihood(), approximated())
+    assert rfgp.training.LeaveOneOutPseudoLikelihood(exact.likelihood, exact)(exact(x), y).shape == ()
     samples = model.sample_functions(2)
     assert isinstance(samples, models.FunctionSamples) and samples(x).shape == (2, 40) and len(samples) == 2
     assert model.sample_functions(2, prior=True)[0](x).shape == (40,)

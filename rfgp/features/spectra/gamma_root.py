@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy
 import torch
 from torch import Tensor
 

@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import scipy.optimize
-import scipy.special
+import scipy
 import torch
 from torch import Generator, Tensor
 

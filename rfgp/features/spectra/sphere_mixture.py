@@ -7,8 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.optimize
-import scipy.special
+import scipy
 
 
 def sphere_mean(dim: int, r: Any) -> np.ndarray:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import scipy.stats
+import scipy
 import torch
 from torch import Generator, Tensor
 
@@ -74,7 +74,7 @@ class TraceMeasure(Spectrum):
     def _points(self) -> Tensor:
         """Quasi-random normal frequencies of the proposal's scale, (m, d)."""
         sobol = scipy.stats.qmc.Sobol(self.dim, seed=np.random.default_rng(0)).random(_POINTS)
-        return self.proposal_scale * torch.as_tensor(scipy.stats.norm.ppf(np.clip(sobol, 1e-12, 1 - 1e-12)))
+        return self.proposal_scale * torch.as_tensor(scipy.special.ndtri(np.clip(sobol, 1e-12, 1 - 1e-12)))
 
     def _ratio(self, w: Tensor) -> Tensor:
         """The trace of the density over that of the proposals, (m,)."""

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
+import scipy
 import torch
-from scipy.spatial import KDTree
 from torch import Tensor
 
 from ... import _checks
@@ -63,9 +63,9 @@ class LocalRows:
         return _points(_checks.inputs(x, len(self.units)), self.units)
 
     @functools.cached_property
-    def tree(self) -> KDTree:
+    def tree(self) -> scipy.spatial.KDTree:
         """A tree that finds the nearest rows."""
-        return KDTree(self.points(self.x).numpy())
+        return scipy.spatial.KDTree(self.points(self.x).numpy())
 
     @property
     def tensors(self) -> list[Tensor]:

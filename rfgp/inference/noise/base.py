@@ -12,6 +12,7 @@ import torch
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
+from ...linalg import accurate_dtype
 from ..rows import Rows
 from ..statistics import GramStatistics
 from ..sums import Group, WeightedSums
@@ -79,6 +80,19 @@ class NoiseModel(abc.ABC):
     @abc.abstractmethod
     def smallest(self, rows: Rows) -> float:
         """The smallest noise variance of some rows, in any direction."""
+
+    def row_targets(self, rows: Rows) -> Tensor:
+        """The targets of every regression, (..., N, T), in double precision."""
+        columns = rows.targets[:, : self.num_outputs]
+        return columns.to(accurate_dtype(columns.dtype))
+
+    def row_precisions(self, rows: Rows) -> Tensor:
+        """The precisions of the outputs of every row, (..., N, T, T), in float64; zero where they are missing."""
+        zero = torch.zeros(self.num_outputs, self.num_outputs, dtype=torch.float64, device=rows.targets.device)
+        known = torch.stack([zero if p is None else p.to(zero) for p in self.precisions(rows.num_groups)])
+        if rows.weights is None and rows.groups is not None:
+            return known[rows.groups]
+        return torch.einsum("ng,gtu->ntu", rows.all_weights(), known)
 
     def variances(self, rows: Rows) -> Tensor:
         """The noise variances of rows of one output, (N,), in float64."""

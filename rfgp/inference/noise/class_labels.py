@@ -70,6 +70,20 @@ class ClassLabels(NoiseModel):
             log_noise = rows_inside * noise_inside.log() + (statistics.num_rows - rows_inside) * noise_outside.log()
             yield WeightedSums(groups, cross.unsqueeze(-1), quadratic.squeeze(), log_noise)
 
+    def row_targets(self, rows: Rows) -> Tensor:
+        values = dirichlet_targets(self.likelihood.alpha_epsilon)
+        is_in = self._membership(rows).double()
+        return (values.inside * is_in + values.outside * (1.0 - is_in)).unsqueeze(-1)
+
+    def row_precisions(self, rows: Rows) -> Tensor:
+        pairs = zip(*self._variances(rows.targets.device), strict=True)
+        inside, outside = (torch.stack(variances).unsqueeze(-1) for variances in pairs)
+        return (1.0 / torch.where(self._membership(rows), inside, outside))[..., None, None]
+
+    def _membership(self, rows: Rows) -> Tensor:
+        """Whether a row is in a class, (C, N)."""
+        return rows.all_weights().mT > 0
+
     def _variances(self, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         """The noise variances of every class, for its members and for other rows."""
         values = dirichlet_targets(self.likelihood.alpha_epsilon)

@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.special
+import scipy
 import torch
 from gpytorch.kernels import ConstantKernel, CosineKernel, PeriodicKernel
 from torch import Tensor
