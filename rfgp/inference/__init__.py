@@ -1,6 +1,7 @@
 """Inference in weight space: noise models, additive statistics, normal equations, posteriors and covariances."""
 
 from .accumulation import ScalarFeatures, accumulate
+from .complex_regression import ComplexRegression, PlaneFeatures
 from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
@@ -15,12 +16,14 @@ from .sums import Group, WeightedSums
 from .system import WeightSystem
 
 __all__ = [
+    "ComplexRegression",
     "CovariancePlusResidual",
     "GramStatistics",
     "Group",
     "KroneckerPosterior",
     "NoiseModel",
     "OutputFactor",
+    "PlaneFeatures",
     "Regression",
     "Rows",
     "ScalarFeatures",

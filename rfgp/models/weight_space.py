@@ -156,7 +156,7 @@ class WeightSpaceGP(TakesData, Saves):
         Source: T B.3; identity 1 of the errata for class labels.
         """
         self._known()
-        if self.covar_module.is_complex and not self._noise.is_complex:
+        if self._features.is_complex and not self._noise.is_complex:
             raise ValueError(
                 "expected real features for the evidence of real labels, got complex ones, whose real part has none; "
                 "use the :ctr form of the method"
@@ -188,7 +188,7 @@ class WeightSpaceGP(TakesData, Saves):
         deviations = posterior.deviations(count)
         if self._noise.is_complex and not deviations.is_complex():
             deviations = torch.complex(deviations, posterior.deviations(count)) * 0.5**0.5
-        elif self.covar_module.is_complex and not self._noise.is_complex:
+        elif self._features.is_complex and not self._noise.is_complex:
             deviations = deviations * 2.0**0.5
         regression = self._regression(is_frozen=True)
         draws = (posterior.mean + deviations).split(1, dim=-1)
