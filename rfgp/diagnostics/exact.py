@@ -17,7 +17,7 @@ from .. import _checks
 from .._gpytorch import class_regressions
 from ..distributions import ComplexNormal
 from ..kernels.operator_valued import OperatorValuedKernel
-from ..likelihoods import ComplexGaussianLikelihood
+from ..likelihoods.complex_gaussian import ComplexNoise
 from ..linalg import accurate_dtype, cholesky
 
 
@@ -37,12 +37,13 @@ def exact_posterior(
         several outputs one of these too, or a multitask Gaussian or multitask fixed-noise one.
     :param train_inputs: (N, d).
     :param train_targets: (N,), or integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN
-        for missing ones.
+        for missing ones, as in complex targets.
     :param x: the inputs of the posterior, (M, d).
     :param mean: the mean function; default: zero.
     :param noise: noise variances (N,) or (N, T), for a fixed-noise likelihood that does not know these rows.
     :returns: independent normal distributions in float64, shape (M,), or (C, M) for a Dirichlet likelihood, or (M, T)
-        for several outputs; complex normal ones for complex targets.
+        for several outputs; complex normal ones for complex targets, with pseudo-variances where noise or kernel are
+        improper.
     :raises ValueError: where the matrices would not fit in memory, or inputs or targets are bad.
 
     >>> x, y = torch.rand(10, 2), torch.rand(10)
@@ -60,11 +61,15 @@ def exact_posterior(
     if noise is not None:
         _checks.floating(noise, "noise")
     exact = copy.deepcopy(getattr(kernel, "exact_kernel", kernel)).double()
+    if train_targets.is_complex():
+        train_inputs, train_targets, noise = _observed(likelihood, train_inputs, train_targets, noise)
     outputs = exact.num_outputs_per_input(train_inputs, x)
     num_rows, num_test = len(train_inputs) * outputs, len(x) * outputs
     needed = 8.0 * (3 * num_rows**2 + 2 * num_rows * num_test)
     _checks.fits_in_memory(needed, f"the exact posterior of {num_rows} rows", "compare on a subset of the rows")
     data, points = train_inputs.double(), x.double()
+    if train_targets.is_complex() and (outputs > 1 or getattr(likelihood, "has_pseudo_noise", False)):
+        return _improper_marginals(exact, likelihood, data, train_targets, points, mean, noise)
     with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
         covariance = exact(data, data).to_dense()
         cross = exact(data, points).to_dense()
@@ -88,11 +93,68 @@ def exact_posterior(
         return independent_normal(torch.stack(means) + at_points, torch.stack(variances).clamp_min(0.0))
 
 
-def independent_normal(mean: Tensor, variance: Tensor) -> Normal | ComplexNormal:
+def independent_normal(mean: Tensor, variance: Tensor, pseudo: Tensor | None = None) -> Normal | ComplexNormal:
     """Independent normal distributions, complex where the mean is; variances may be zero."""
     if mean.is_complex():
-        return ComplexNormal(mean, covariance_root=mean.new_zeros(*mean.shape, 1), diagonal=variance)
+        root = mean.new_zeros(*mean.shape, 1)
+        return ComplexNormal(mean, covariance_root=root, diagonal=variance, pseudo_diagonal=pseudo)
     return Normal(mean, variance.sqrt(), validate_args=False)
+
+
+def _observed(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The rows whose complex targets are observed, with the noise that is known of them."""
+    observed = ~torch.isnan(_checks.one_per_row(y, x, "train_targets"))
+    if bool(observed.all()):
+        return x, y, noise
+    if noise is None and isinstance(likelihood, gpytorch.likelihoods.FixedNoiseGaussianLikelihood):
+        noise = likelihood.noise_covar.noise
+    return x[observed], y[observed], noise if noise is None or noise.shape != y.shape else noise[observed]
+
+
+@torch.no_grad()
+def _improper_marginals(
+    kernel: Kernel,
+    likelihood: Any,
+    x: Tensor,
+    y: Tensor,
+    points: Tensor,
+    mean: gpytorch.means.Mean | None,
+    noise: Tensor | None,
+) -> ComplexNormal:
+    """Marginals of a complex function of which kernel or noise are improper, by real and imaginary parts."""
+    targets, variances = _targets_and_noise(likelihood, x, y.to(torch.complex128), noise)
+    half = 0.5 * torch.eye(2, dtype=torch.float64, device=x.device)
+    circularity = likelihood.circularity.reshape(()).to(torch.complex128)
+    turned = torch.stack([circularity.real, circularity.imag, circularity.imag, -circularity.real]).reshape(2, 2)
+    noises = torch.kron(torch.diag(variances), half + 0.5 * turned)
+    with gpytorch.settings.lazily_evaluate_kernels(False):
+        if kernel.num_outputs_per_input(x, points) == 2:
+            covariance, cross = kernel(x, x).to_dense(), kernel(x, points).to_dense()
+            prior = kernel(points.unsqueeze(-2), points.unsqueeze(-2)).to_dense()
+        else:
+            covariance, cross = (torch.kron(kernel(x, z).to_dense(), half) for z in (x, points))
+            prior = kernel(points, diag=True)[:, None, None] * half
+    factor = cholesky(covariance + noises)
+    residual = torch.view_as_real(targets - _complex_mean(mean, x)).reshape(-1, 1)
+    white, target = (torch.linalg.solve_triangular(factor, part, upper=False) for part in (cross, residual))
+    latent = torch.view_as_complex((white.mT @ target).reshape(-1, 2))
+    parts = white.unflatten(-1, (-1, 2))
+    left = prior - torch.einsum("nmi,nmj->mij", parts, parts)
+    real, imaginary = left.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).unbind(-1)
+    pseudo = torch.complex(real - imaginary, 2.0 * left[:, 0, 1])
+    variance = real + imaginary
+    pseudo = pseudo * (variance / pseudo.abs().clamp_min(1e-300)).clamp_max(1.0)
+    root = latent.new_zeros(len(latent), 1)
+    center = latent + _complex_mean(mean, points)
+    return ComplexNormal(center, covariance_root=root, diagonal=variance, pseudo_diagonal=pseudo)
+
+
+def _complex_mean(mean: gpytorch.means.Mean | None, x: Tensor) -> Tensor:
+    """The mean function at x, (N,): that of the real part, or of both parts where it is one of two tasks."""
+    if mean is None:
+        return torch.zeros(len(x), dtype=torch.complex128, device=x.device)
+    values = copy.deepcopy(mean).double()(x)
+    return torch.view_as_complex(values.contiguous()) if values.dim() > 1 else values.to(torch.complex128)
 
 
 def _output_marginals(
@@ -182,7 +244,7 @@ def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | No
             variances = variances + likelihood.second_noise_covar.noise.detach().double()
         return targets.mT, variances
     targets = _checks.targets(y, x, "train_targets")
-    if targets.is_complex() and not isinstance(likelihood, ComplexGaussianLikelihood):
+    if targets.is_complex() and not isinstance(likelihood, ComplexNoise):
         raise ValueError(f"expected real train_targets, got {targets.dtype}; use ComplexGaussianLikelihood")
     targets = targets.to(accurate_dtype(targets.dtype))
     if isinstance(likelihood, gpytorch.likelihoods.FixedNoiseGaussianLikelihood):

@@ -31,7 +31,7 @@ def kl_divergence(
     .. math:: KL(p, q) = \tfrac12 \sum_i \Big[\frac{v_p}{v_q} - 1 - \log \frac{v_p}{v_q} +
         \frac{(m_p - m_q)^2}{v_q}\Big]_i
 
-    and twice that for complex normals.
+    and twice that for proper complex normals; for improper ones that of real and imaginary parts together.
 
     :param p: marginals, or a joint normal distribution, event shape (N,).
     :param q: the same, of the same shape.
@@ -63,6 +63,9 @@ def kl_divergence(
         )
     factor = 1.0 if isinstance(p, ComplexNormal) else 0.5
     difference = _exact(p.mean - q.mean)
+    is_improper = any(isinstance(part, ComplexNormal) and not part.is_proper for part in (p, q))
+    if joint and is_improper:
+        return torch.distributions.kl_divergence(*(_in_double(part) for part in (p, q)))
     if joint:
         factor_p, factor_q = cholesky(_exact(_covariance(p))), cholesky(_exact(_covariance(q)))
         both = torch.cat([factor_p, difference.unsqueeze(-1)], dim=-1)
@@ -75,8 +78,33 @@ def kl_divergence(
                 f"expected positive variances in {name}, got a smallest one of {float(variance.min()):g}; "
                 "compare noisy predictives"
             )
+    if is_improper:
+        pseudo_p, pseudo_q = (_exact(_complex(part).pseudo_variance) for part in (p, q))
+        return _improper_divergence(difference, variance_p, pseudo_p, variance_q, pseudo_q).sum(-1)
     ratio = variance_p / variance_q
     return factor * (ratio - 1.0 - ratio.log() + difference.abs().square() / variance_q).sum(-1)
+
+
+def _improper_divergence(difference: Tensor, v_p: Tensor, pseudo_p: Tensor, v_q: Tensor, pseudo_q: Tensor) -> Tensor:
+    """The divergence of complex marginals with pseudo-variances, as normals of real and imaginary part."""
+    gap_p, gap_q = (v.square() - pseudo.abs().square() for v, pseudo in ((v_p, pseudo_p), (v_q, pseudo_q)))
+    for name, gap in (("p", gap_p), ("q", gap_q)):
+        if not bool((gap > 0).all()):
+            raise ValueError(f"expected pseudo-variances below the variances in {name}, got others; compare noisy ones")
+    spread = v_q * (v_p + difference.abs().square()) - (pseudo_q.conj() * (pseudo_p + difference.square())).real
+    return spread / gap_q - 1.0 + 0.5 * (gap_q.log() - gap_p.log())
+
+
+def _complex(distribution: Any) -> ComplexNormal:
+    """A distribution that is known to be complex."""
+    known: ComplexNormal = distribution
+    return known
+
+
+def _in_double(distribution: Any) -> ComplexNormal:
+    """A complex normal in double precision."""
+    pseudo = None if distribution.is_proper else _exact(distribution.pseudo_covariance)
+    return ComplexNormal(_exact(distribution.mean), _exact(distribution.covariance_matrix), pseudo_covariance=pseudo)
 
 
 def kl_to_exact(
@@ -126,7 +154,7 @@ def kl_to_exact(
         exact = exact_posterior(model.covar_module, likelihood, train_inputs, train_targets, x, mean, noise)
         has_classes = isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood)
         latent = unclamped(model.posterior(x) if hasattr(model, "posterior") else model.eval()(x))
-        approximate = independent_normal(_exact(latent.mean), latent.variance.double())
+        approximate = independent_normal(_exact(latent.mean), latent.variance.double(), _pseudo_variance(latent))
         if noisy and isinstance(likelihood, gpytorch.likelihoods.MultitaskGaussianLikelihood):
             variances = noise_covariance(likelihood, 1, likelihood.num_tasks).diagonal()
             approximate, exact = (_plus_noise(d, variances) for d in (approximate, exact))
@@ -136,14 +164,25 @@ def kl_to_exact(
                     f"expected a likelihood with one noise variance for noisy=True, got {type(likelihood).__name__}; "
                     "compare the latent functions"
                 )
-            approximate, exact = (_plus_noise(d, likelihood.noise.double()) for d in (approximate, exact))
+            noises = likelihood.noise.double(), getattr(likelihood, "pseudo_noise", None)
+            approximate, exact = (_plus_noise(d, *noises) for d in (approximate, exact))
         pair = (approximate, exact) if direction == "approximate_from_exact" else (exact, approximate)
         divergences = kl_divergence(*pair)
         return divergences.mean() if has_classes else divergences.sum()
 
 
-def _plus_noise(distribution: Normal | ComplexNormal, noise: Tensor) -> Normal | ComplexNormal:
+def _plus_noise(
+    distribution: Normal | ComplexNormal, noise: Tensor, pseudo_noise: Tensor | None = None
+) -> Normal | ComplexNormal:
+    if isinstance(distribution, ComplexNormal):
+        is_circular = pseudo_noise is None or not bool((pseudo_noise != 0).any())
+        return distribution.plus_noise(noise, None if is_circular else pseudo_noise)
     return independent_normal(distribution.mean, distribution.variance + noise)
+
+
+def _pseudo_variance(distribution: Any) -> Tensor | None:
+    is_proper = not isinstance(distribution, ComplexNormal) or distribution.is_proper
+    return None if is_proper else _exact(distribution.pseudo_variance)
 
 
 def _training_data(

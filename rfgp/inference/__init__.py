@@ -1,6 +1,7 @@
 """Inference in weight space: noise models, additive statistics, normal equations, posteriors and covariances."""
 
 from .accumulation import ScalarFeatures, accumulate
+from .complex_regression import ComplexRegression, PlaneFeatures
 from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual
 from .draws import FunctionDraws, MixtureDraws, WeightPrior, drawn_weights
 from .factor import OutputFactor
@@ -17,6 +18,7 @@ from .sums import Group, WeightedSums
 from .system import WeightSystem
 
 __all__ = [
+    "ComplexRegression",
     "CovariancePlusResidual",
     "FunctionDraws",
     "GramStatistics",
@@ -26,6 +28,7 @@ __all__ = [
     "MixtureDraws",
     "NoiseModel",
     "OutputFactor",
+    "PlaneFeatures",
     "Regression",
     "Rows",
     "ScalarFeatures",

@@ -18,8 +18,8 @@ def mixture(parts: Sequence[MultivariateNormal | ComplexNormal]) -> Multivariate
     .. math:: m = \frac1J \sum_j m_j, \qquad
         \Sigma = \frac1J \sum_j \Sigma_j + \frac1J \sum_j (m_j - m)(m_j - m)^H
 
-    Of covariances that are lazy only what is asked for is computed. A complex one is circular: the pseudo-covariance of
-    the means is not part of it.
+    Of covariances that are lazy only what is asked for is computed. Of proper complex parts the mixture is proper too:
+    the pseudo-covariance of their means is not part of it, as it is where the parts are improper.
 
     :param parts: distributions of one kind and shape.
 
@@ -36,8 +36,13 @@ def mixture(parts: Sequence[MultivariateNormal | ComplexNormal]) -> Multivariate
     spread = (means - mean.unsqueeze(-1)) * share**0.5
     if isinstance(first, ComplexNormal):
         roots = [part.covariance_root * share**0.5 for part in known]
-        diagonal = None if first.diagonal is None else share * sum(part.diagonal for part in known)
-        return ComplexNormal(mean, covariance_root=torch.cat([*roots, spread], dim=-1), diagonal=diagonal)
+        diagonal, pseudo = (
+            None if getattr(first, name) is None else share * sum(getattr(part, name) for part in known)
+            for name in ("diagonal", "pseudo_diagonal")
+        )
+        root = torch.cat([*roots, spread], dim=-1)
+        options: dict[str, Any] = {"diagonal": diagonal, "pseudo_diagonal": pseudo}
+        return ComplexNormal(mean, covariance_root=root, has_real_weights=first.has_real_weights, **options)
     if isinstance(first, MultitaskMultivariateNormal):
         spread = spread.flatten(-3, -2)
     weight = torch.tensor(share, dtype=mean.dtype, device=mean.device)

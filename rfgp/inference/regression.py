@@ -109,8 +109,9 @@ class Regression:
 
     def _dense_terms(self, data: TrainingRows) -> Tensor:
         """Quadratic form and log determinant of rows that are no more than the features, from their covariance."""
+        data = data.observed()
         features = self.factor().features(self.kernel.scalar_features(data.x))
-        residual = data.y.to(accurate_dtype(data.y.dtype)).unsqueeze(-1) - self._mean_in_basis(data.x)
+        residual = data.y.to(accurate_dtype(data.y.dtype)) - self._mean_in_basis(data.x)
         exact = features.to(accurate_dtype(features.dtype))
         quadratic, log_det = dense_evidence(exact, self.noise.variances(data.rows), residual)
         return quadratic.sum() + log_det

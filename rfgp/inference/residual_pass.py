@@ -21,11 +21,23 @@ from .system import WeightSystem
 
 
 class TrainingRows(NamedTuple):
-    """The rows behind some statistics: inputs, targets (NaN where missing), and their weights and groups."""
+    """The rows behind some statistics: inputs, targets (N, T) in columns, and their weights and groups."""
 
     x: Tensor
     y: Tensor
     rows: Rows
+
+    @classmethod
+    def of(cls, x: Tensor, rows: Rows, num_outputs: int) -> TrainingRows:
+        """What is known of checked rows: their first columns are the targets, which weights of zero leave out."""
+        return cls(x, rows.targets[..., :num_outputs], rows)
+
+    def observed(self) -> TrainingRows:
+        """The rows of weights that are not zero."""
+        if self.rows.weights is None:
+            return self
+        is_in = (self.rows.weights.detach() != 0).reshape(len(self.x), -1).any(-1)
+        return self if bool(is_in.all()) else TrainingRows(self.x[is_in], self.y[is_in], self.rows.take(is_in))
 
 
 class ResidualPass:
@@ -51,8 +63,7 @@ class ResidualPass:
         coefficients: Tensor,
     ) -> None:
         self.kernel, self.factor, self.basis, self.coefficients = kernel, factor, basis, coefficients
-        self.x, y, self.rows = data
-        self.y = (y if y.is_complex() else y.nan_to_num(0.0)).reshape(len(y), -1)
+        self.x, self.y, self.rows = data
 
     def quadratic(self, statistics: GramStatistics, sums_of: Callable[[GramStatistics], WeightedSums]) -> Tensor:
         """The quadratic form at the posterior mean, refined once; differentiable.

@@ -23,6 +23,8 @@ class SomeRows(NamedTuple):
 
     def and_some_of(self, x: Tensor, y: Tensor) -> SomeRows:
         """These and more rows, 1,024 in all at most."""
+        observed = ~torch.isnan(y)
+        x, y = x[observed], y[observed]
         count = min(len(y), _MOST_ROWS - len(self.y))
         index = torch.linspace(0, len(y) - 1, count, dtype=torch.float64, device=y.device).long()
         return SomeRows(torch.cat([self.x, x.detach()[index]]), torch.cat([self.y, y.detach()[index]]))
@@ -61,7 +63,7 @@ def warn_of_impropriety(residuals: Tensor, leverages: Tensor, noise: float, stac
         warnings.warn(
             f"the residuals of complex targets are improper: |sum r^2| / sum |r|^2 is {pseudo / power:.2f} over "
             f"{len(residuals)} rows, where the circular noise of a ComplexGaussianLikelihood has 0; real and imaginary "
-            "part of the noise have different variances or are correlated, and intervals for them are wrong; model "
-            "them as two real outputs with a MultitaskKernel and a MultitaskGaussianLikelihood",
+            "part of the noise have different variances or are correlated, and intervals for them are wrong; learn "
+            "the circularity of the noise, by ComplexGaussianLikelihood(has_pseudo_noise=True)",
             stacklevel=stacklevel + 1,
         )

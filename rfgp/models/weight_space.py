@@ -15,7 +15,6 @@ from ..features.random_weights import weights_kept_on_error
 from ..inference import (
     FunctionDraws,
     KroneckerPosterior,
-    Regression,
     WeightPosterior,
     WeightPrior,
     drawn_weights,
@@ -215,7 +214,7 @@ class WeightSpaceGP(TakesData, Saves):
         Source: T B.3; identity 1 of the errata for class labels.
         """
         self._known()
-        if self.covar_module.is_complex and not self._noise.is_complex:
+        if self._features.is_complex and not self._noise.is_complex:
             raise ValueError(
                 "expected real features for the evidence of real labels, got complex ones, whose real part has none; "
                 "use the :ctr form of the method"
@@ -252,10 +251,10 @@ class WeightSpaceGP(TakesData, Saves):
         if not prior:
             weights = drawn_weights(self.weight_posterior(), count, self._noise.is_complex)
             return self._regression(is_frozen=True).draws(weights)
-        regression = Regression(*self._snapshots.take(self.covar_module, self.mean_module), self._noise)
+        regression = self._prior_regression(is_frozen=True)
         batch = (self._noise.num_systems,) if self._noise.is_batched else ()
         factor = regression.factor()
-        known = WeightPrior.of((*batch, factor.num_columns), self.covar_module.is_complex, factor.coefficient.device)
+        known = WeightPrior.of((*batch, factor.num_columns), self._features.is_complex, factor.coefficient.device)
         return regression.draws(drawn_weights(known, count, self._noise.is_complex))
 
     def resample(self, generator: torch.Generator | None = None) -> Self:

@@ -9,7 +9,7 @@ import torch
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
 
 from ..inference import GramStatistics, NoiseModel
-from ..inference.mean_basis import batch_shape, num_columns
+from ..inference.mean_basis import batch_shape, check_output_mean, num_columns
 from ..kernels import LinearlyObservedKernel
 
 
@@ -31,7 +31,9 @@ def check_output_kernel(kernel: Any, mean: Mean) -> None:
 
 def check_scalar_kernel(kernel: Any, mean: Mean, noise: NoiseModel) -> None:
     """Raise a ValueError where a scalar kernel or its mean have batch dimensions that are not those of classes."""
-    if isinstance(mean, MultitaskMean):
+    if isinstance(mean, MultitaskMean) and noise.is_of_parts:
+        check_output_mean(mean, noise.num_outputs)
+    elif isinstance(mean, MultitaskMean):
         raise ValueError(
             "expected a ZeroMean, ConstantMean or LinearMean for a scalar kernel, got a MultitaskMean; use a kernel of "
             "several outputs, such as a MultitaskKernel"
@@ -56,7 +58,7 @@ def check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
             "expected landmarks for block_size, whose features leave over a process of their own, got other features; "
             'use rfgp.approximate(kernel, num_features, method="landmarks", train_inputs=x)'
         )
-    if noise is None or noise.is_batched or noise.num_systems > 1 or noise.is_complex or kernel.batch_shape:
+    if noise is None or noise.num_systems * noise.num_outputs > 1 or noise.is_complex or kernel.batch_shape:
         raise ValueError(
             "expected one output with Gaussian or fixed noise for block_size, got class labels or several outputs; "
             "leave block_size out, or make a model for each output"
@@ -67,7 +69,7 @@ def check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> N
     """Raise a ValueError where training cannot take account of the variance that features lack."""
     if has_blocks:
         raise ValueError('expected residual="none" beside block_size, whose blocks contain it; leave one of them out')
-    if noise is None or noise.is_batched or noise.num_systems > 1 or noise.is_complex or kernel.batch_shape:
+    if noise is None or noise.num_systems * noise.num_outputs > 1 or noise.is_complex or kernel.batch_shape:
         raise ValueError(
             "expected one output with Gaussian or fixed noise for residual, got class labels or several outputs; use "
             'residual="none"'

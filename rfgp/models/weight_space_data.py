@@ -30,7 +30,7 @@ class TakesData(TakesBlocks):
 
         :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise).
         :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN for
-            missing ones (of a batch at least one is observed).
+            missing ones (of a batch at least one is observed). Complex targets are missing where a part is NaN.
         :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
         :returns: the model.
         :raises ValueError: for bad data; the model stays as it was.
@@ -52,7 +52,7 @@ class TakesData(TakesBlocks):
             if total is None:
                 raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
             keeps_rows = is_all and torch.is_grad_enabled() and not self._contains_noise
-            training_rows = TrainingRows(*batch[:2], rows) if keeps_rows else None
+            training_rows = TrainingRows.of(batch[0], rows, self._noise.num_outputs) if keeps_rows else None
             self.further_draws.set(further, training_rows)
             self._set(total, data, some)
             self._rows = training_rows
@@ -119,7 +119,7 @@ class TakesData(TakesBlocks):
             )
         with self._nothing_lost_on_error():
             for sums in given:
-                check_statistics(sums, self.covar_module, self.mean_module, self._noise, self._has_trace)
+                check_statistics(sums, self._features, self.mean_module, self._noise, self._has_trace)
             device = next(self.covar_module.parameters()).device
             total, *others = (GramStatistics.from_state_dict(sums.state_dict()).to(device) for sums in given)
             self.further_draws.set(dict(zip(self.further_draws.begin(self), others, strict=True)))
@@ -139,11 +139,11 @@ class TakesData(TakesBlocks):
             )
         known = rows if residual is None else residual.prepared(rows, self._noise.variances(rows))
         dtype = self._product_dtype(x, rows)
-        total = accumulate(self.covar_module, self._noise, x, known, dtype, total, residual)
+        total = accumulate(self._features, self._noise, x, known, dtype, total, residual)
         return finite(total, x), rows
 
     def _and_some_of(self, known: SomeRows | None, x: Tensor, y: Tensor) -> SomeRows | None:
         """Rows of complex targets on which the residuals will be looked at."""
-        if not self._noise.is_complex:
+        if not self._noise.is_complex or self.likelihood.noise.numel() > 1:
             return None
         return SomeRows.of(x, y) if known is None else known.and_some_of(x, y)

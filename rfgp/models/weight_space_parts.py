@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
@@ -14,10 +15,12 @@ from torch import Tensor
 
 from .. import _checks
 from ..inference import (
+    ComplexRegression,
     GramStatistics,
     KroneckerPosterior,
     NoiseModel,
     OutputFactor,
+    PlaneFeatures,
     Regression,
     TrainingRows,
     WeightPosterior,
@@ -92,6 +95,11 @@ class WeightSpaceParts(torch.nn.Module):
         return self._known_noise
 
     @property
+    def _features(self) -> Any:
+        """The kernel as inference takes it: that of two real outputs where complex targets are taken by their parts."""
+        return PlaneFeatures(self.covar_module) if self._noise.is_of_parts else self.covar_module
+
+    @property
     def _patterns(self) -> tuple[tuple[bool, ...], ...]:
         """Which outputs are observed in every group of rows, where their noises are correlated."""
         return () if self._known_noise is None else self._known_noise.patterns
@@ -156,17 +164,25 @@ class WeightSpaceParts(torch.nn.Module):
 
     def _regression(self, is_frozen: bool = False) -> Regression:
         """The regression of the model, or of a snapshot of it that later changes do not reach."""
-        modules = (self.covar_module, self.mean_module)
-        parts = self._snapshots.take(*modules) if is_frozen else modules
+        regression = self._prior_regression(is_frozen)
+        if self._noise.is_of_parts:
+            return regression
+        parts = regression.kernel, regression.mean
         noise = WhitenedNoise(self._noise) if self._contains_noise else self._noise
         if self._fitted is None or self._fitted.local is None:
             return Regression(*parts, noise, has_trace=self._has_trace)
         return LocalRegression(*parts, noise, self._fitted.local, self.num_neighbors)
 
+    def _prior_regression(self, is_frozen: bool) -> Regression:
+        """How weights become functions, whatever the data are."""
+        modules = (self.covar_module, self.mean_module)
+        parts = self._snapshots.take(*modules) if is_frozen else modules
+        return (ComplexRegression if self._noise.is_of_parts else Regression)(*parts, self._noise)
+
     def _set(
         self, statistics: GramStatistics, data: list[Batch], some: SomeRows | None, local: LocalRows | None = None
     ) -> None:
-        factor = self.covar_module.output_factor()
+        factor = self._features.output_factor()
         width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
         values = self._noise.num_values(statistics)
         if width > values:

@@ -28,7 +28,7 @@ class TakesRows(WeightSpaceParts):
                 self.covar_module.scalar_features(x[:1])
         rows = self._noise.rows(x, y, noise, basis(self.mean_module, x), is_all)
         if self.covar_module.has_output_factor:
-            check_size(self.covar_module.output_factor(), rows.num_groups)
+            check_size(self._features.output_factor(), rows.num_groups)
         return rows
 
     def _product_dtype(self, x: Tensor, rows: Rows) -> torch.dtype:
@@ -40,7 +40,7 @@ class TakesRows(WeightSpaceParts):
     def _largest_variance(self, x: Tensor) -> float:
         """The largest prior variance at some of the inputs: evenly spaced ones, and the one farthest from zero."""
         farthest = x[x.square().sum(-1).argmax()]
-        features = self.covar_module.scalar_features(torch.cat([sample_rows(x), farthest.unsqueeze(0)]))
+        features = self._features.scalar_features(torch.cat([sample_rows(x), farthest.unsqueeze(0)]))
         return self._regression().factor().largest_square(features)
 
 

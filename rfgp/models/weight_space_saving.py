@@ -77,7 +77,7 @@ class Saves(WeightSpaceParts):
             self._noise.patterns = saved.patterns
             for fitted in saved.fitted:
                 check_statistics(
-                    fitted.statistics, self.covar_module, self.mean_module, self._noise, self.residual == "vfe"
+                    fitted.statistics, self._features, self.mean_module, self._noise, self.residual == "vfe"
                 )
                 fitted.to(next(self.covar_module.parameters()).device)
         elif self._known_noise is not None:

@@ -227,7 +227,7 @@ def _checked_noise(likelihood: Likelihood, *parts: Any) -> NoiseModel:
             "a model for each output, or use the real or :ctr form of the method"
         )
     noise = noise_model(likelihood)
-    if noise.is_batched or noise.num_systems > 1 or noise.is_complex:
+    if noise.num_systems * noise.num_outputs > 1 or noise.is_batched or noise.is_complex:
         raise ValueError(
             f"expected a Gaussian or fixed-noise likelihood, got {type(likelihood).__name__}; use a WeightSpaceGP"
         )

@@ -125,6 +125,8 @@ class WeightSpaceObjective(Objective):
         if isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood):
             _, targets = class_regressions(likelihood, self.y, likelihood.alpha_epsilon, torch.float64)
             return targets.reshape(-1, 1)
+        if self.y.is_complex() and self.model.covar_module.has_output_factor:
+            return torch.view_as_real(self.y)
         return self.y.unsqueeze(-1) if self.y.dim() == 1 else self.y
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:

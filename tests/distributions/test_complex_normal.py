@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from torch.distributions import Distribution, MultivariateNormal, kl_divergence
+from embedding import embedded, embedded_covariance, parts
+from torch.distributions import Distribution, kl_divergence
 
 from rfgp.distributions import ComplexNormal
 
@@ -24,23 +25,21 @@ def random_normal(batch=(), form="dense"):
     loc, root = random_complex(*batch, SIZE), random_complex(*batch, SIZE, 2 * SIZE)
     if form == "dense":
         return ComplexNormal(loc, root @ root.mH)
+    if form == "improper":
+        root = torch.cat([root, random_complex(*batch, SIZE, SIZE)], dim=-1)
+        return ComplexNormal(loc, root @ root.mH, pseudo_covariance=root @ root.mT)
     diagonal = 0.5 + torch.rand(*batch, 1 if form == "root + constant" else SIZE)
-    return ComplexNormal(loc, covariance_root=root[..., :2], diagonal=diagonal)
+    root = root[..., :2]
+    if form == "real weights":
+        return ComplexNormal(loc, covariance_root=root, has_real_weights=True, diagonal=diagonal)
+    if form == "improper noise":
+        pseudo = 0.9 * diagonal * torch.polar(torch.rand(*batch, SIZE), 6.0 * torch.rand(*batch, SIZE))
+        return ComplexNormal(loc, covariance_root=root, diagonal=diagonal, pseudo_diagonal=pseudo)
+    return ComplexNormal(loc, covariance_root=root, diagonal=diagonal)
 
 
-def embedded(distribution):
-    """The normal distribution of [real parts, imaginary parts]."""
-    covariance = distribution.covariance_matrix
-    top = torch.cat([covariance.real, -covariance.imag], dim=-1)
-    bottom = torch.cat([covariance.imag, covariance.real], dim=-1)
-    return MultivariateNormal(parts(distribution.mean), 0.5 * torch.cat([top, bottom], dim=-2))
-
-
-def parts(value):
-    return torch.cat([value.real, value.imag], dim=-1)
-
-
-FORMS = ("dense", "root + diagonal", "root + constant")
+PROPER = ("dense", "root + diagonal", "root + constant")
+FORMS = (*PROPER, "improper", "real weights", "improper noise")
 forms = pytest.mark.parametrize("form", FORMS)
 
 
@@ -64,8 +63,8 @@ def test_log_density_of_one_variable():
 @batches
 @forms
 def test_divergence_is_that_of_the_real_embedding(form, batch):
-    p, q = random_normal(batch, form), random_normal(batch)
-    for a, b in ((p, q), (q, p)):
+    p, q, improper = random_normal(batch, form), random_normal(batch), random_normal(batch, "improper")
+    for a, b in ((p, q), (q, p), (p, improper), (improper, p)):
         divergence = kl_divergence(a, b)
         assert divergence.shape == batch and (divergence > 0).all()
         torch.testing.assert_close(divergence, kl_divergence(embedded(a), embedded(b)))
@@ -91,7 +90,8 @@ def test_draws_have_the_moments(form):
     spread = scales[:, None] * scales
     assert ((centered.mT @ centered.conj() / count - covariance).abs() <= 5.0 * (spread / count).sqrt()).all()
     spread = spread + covariance.abs().square()
-    assert ((centered.mT @ centered / count).abs() <= 5.0 * (spread / count).sqrt()).all()
+    pseudo = distribution.pseudo_covariance
+    assert ((centered.mT @ centered / count - pseudo).abs() <= 5.0 * (spread / count).sqrt()).all()
 
 
 @batches
@@ -102,8 +102,8 @@ def test_shapes_of_draws(form, batch):
     for sample_shape in ((), (7,), (7, 5)):
         draws = distribution.rsample(torch.Size(sample_shape))
         assert draws.shape == (*sample_shape, *batch, SIZE) and draws.dtype == torch.complex128
-    flat = distribution.sample(torch.Size([50])).reshape(50, -1)
-    assert torch.linalg.matrix_rank(flat.mT @ flat.conj()) == flat.shape[1]
+    flat = parts(distribution.sample(torch.Size([100])).reshape(100, -1))
+    assert torch.linalg.matrix_rank(flat) == flat.shape[1]
 
 
 @forms
@@ -139,6 +139,88 @@ def test_root_and_diagonal_are_the_dense_form(form, batch):
 
 @batches
 @forms
+def test_moments_of_the_forms(form, batch):
+    distribution = random_normal(batch, form)
+    covariance, pseudo = distribution.covariance_matrix, distribution.pseudo_covariance
+    torch.testing.assert_close(covariance, covariance.mH)
+    torch.testing.assert_close(pseudo, pseudo.mT)
+    assert covariance.shape == pseudo.shape == (*batch, SIZE, SIZE)
+    torch.testing.assert_close(distribution.variance, covariance.diagonal(dim1=-2, dim2=-1).real)
+    torch.testing.assert_close(distribution.pseudo_variance, pseudo.diagonal(dim1=-2, dim2=-1))
+    assert distribution.is_proper == (form in PROPER) == bool((pseudo == 0).all())
+    torch.testing.assert_close(distribution.embedded_covariance, embedded_covariance(covariance, pseudo))
+
+
+@batches
+@forms
+def test_entropy_is_that_of_the_real_embedding(form, batch):
+    distribution = random_normal(batch, form)
+    entropy = distribution.entropy()
+    assert entropy.shape == batch and not entropy.is_complex()
+    torch.testing.assert_close(entropy, embedded(distribution).entropy())
+
+
+def test_a_pseudo_covariance_of_zero_changes_nothing():
+    proper = random_normal()
+    same = ComplexNormal(proper.loc, proper.covariance_matrix, pseudo_covariance=torch.zeros(SIZE, SIZE))
+    value = random_complex(SIZE)
+    torch.testing.assert_close(same.log_prob(value), proper.log_prob(value))
+    torch.testing.assert_close(same.entropy(), proper.entropy())
+    torch.testing.assert_close(same.mahalanobis(value), proper.mahalanobis(value))
+    torch.testing.assert_close(kl_divergence(same, proper), torch.zeros(()), rtol=0.0, atol=1e-12)
+
+
+@batches
+@forms
+def test_distances_of_marginals_are_those_of_two_real_variables(form, batch):
+    distribution, value = random_normal(batch, form), random_complex(5, *batch, SIZE)
+    variance, pseudo = distribution.variance, distribution.pseudo_variance
+    covariance = embedded_covariance(variance[..., None, None] + 0j, pseudo[..., None, None])
+    difference = parts((value - distribution.mean).unsqueeze(-1))
+    solved = torch.linalg.solve(covariance, difference.unsqueeze(-1)).squeeze(-1)
+    expected = (difference * solved).sum(-1)
+    torch.testing.assert_close(distribution.mahalanobis(value), expected)
+
+
+@forms
+def test_regions_have_their_probability(form):
+    distribution, count = random_normal((), form), 20_000
+    draws = distribution.sample(torch.Size([count]))
+    for level in (0.5, 0.9, 0.95):
+        share = distribution.in_region(draws, level).double().mean(0)
+        assert share.shape == (SIZE,)
+        assert ((share - level).abs() <= 5.0 * (level * (1.0 - level) / count) ** 0.5).all()
+
+
+@pytest.mark.parametrize("form", ["improper", "real weights", "improper noise"])
+def test_gradients_of_improper_ones(form):
+    base = random_normal((), form)
+    leaves = [
+        part.detach().requires_grad_()
+        for part in (base.loc, base.covariance_root, base.diagonal, base.pseudo_diagonal)
+        if part is not None
+    ]
+    value = random_complex(SIZE)
+
+    def made(loc, *others):
+        if form == "improper":
+            return ComplexNormal(loc, base.covariance_matrix, pseudo_covariance=base.pseudo_covariance)
+        root, diagonal, *pseudo = others
+        options = {"pseudo_diagonal": pseudo[0]} if pseudo else {"has_real_weights": True}
+        return ComplexNormal(loc, covariance_root=root, diagonal=diagonal, **options)
+
+    other = random_normal((), "improper")
+    for of in (
+        lambda d: d.log_prob(value),
+        lambda d: kl_divergence(d, other),
+        lambda d: d.mahalanobis(value).sum(),
+        lambda d: d.entropy() + d.loc.abs().sum(),
+    ):
+        assert torch.autograd.gradcheck(lambda *t, of=of: of(made(*t)), leaves)
+
+
+@batches
+@forms
 def test_added_noise(form, batch):
     distribution = random_normal(batch, form)
     for noise in (torch.full((*batch, 1), 0.3), 0.1 + torch.rand(*batch, SIZE), torch.tensor([0.3])):
@@ -146,10 +228,24 @@ def test_added_noise(form, batch):
         added = torch.diag_embed(noise.expand(*batch, SIZE)).to(torch.complex128)
         torch.testing.assert_close(noisy.covariance_matrix, distribution.covariance_matrix + added)
         torch.testing.assert_close(noisy.variance, distribution.variance + noise)
-        reference = ComplexNormal(distribution.loc, distribution.covariance_matrix + added)
+        pseudo = None if distribution.is_proper else distribution.pseudo_covariance
+        reference = ComplexNormal(distribution.loc, distribution.covariance_matrix + added, pseudo_covariance=pseudo)
         value = random_complex(*batch, SIZE)
         torch.testing.assert_close(noisy.log_prob(value), reference.log_prob(value))
         assert noisy.rsample(torch.Size([2])).shape == (2, *batch, SIZE)
+
+
+@batches
+@forms
+def test_added_improper_noise(form, batch):
+    distribution, noise = random_normal(batch, form), 0.1 + torch.rand(SIZE)
+    pseudo = 0.5j * noise
+    noisy = distribution.plus_noise(noise, pseudo)
+    torch.testing.assert_close(noisy.variance, distribution.variance + noise)
+    torch.testing.assert_close(noisy.pseudo_variance, distribution.pseudo_variance + pseudo)
+    torch.testing.assert_close(noisy.pseudo_covariance, distribution.pseudo_covariance + torch.diag(pseudo))
+    value = random_complex(*batch, SIZE)
+    torch.testing.assert_close(noisy.log_prob(value), embedded(noisy).log_prob(parts(value)))
 
 
 def test_single_precision():
@@ -174,9 +270,24 @@ def test_errors():
         ComplexNormal(loc)
     with pytest.raises(ValueError, match="expected one of"):
         ComplexNormal(loc, covariance, covariance_root=covariance)
+    with pytest.raises(ValueError, match="expected pseudo_covariance beside covariance_matrix"):
+        ComplexNormal(loc, covariance_root=covariance, pseudo_covariance=covariance)
+    with pytest.raises(ValueError, match="expected pseudo_covariance of shape"):
+        ComplexNormal(loc, covariance, pseudo_covariance=covariance[:2])
+    with pytest.raises(ValueError, match="expected covariance_root for has_real_weights"):
+        ComplexNormal(loc, covariance, has_real_weights=True)
+    for diagonal in (None, torch.full((SIZE,), 0.9)):
+        with pytest.raises(ValueError, match="of a modulus of at most the variances"):
+            ComplexNormal(loc, covariance, diagonal=diagonal, pseudo_diagonal=torch.full((SIZE,), 1.0j))
+    with pytest.raises(ValueError, match="expected pseudo_diagonal of shape"):
+        ComplexNormal(loc, covariance, diagonal=torch.ones(1), pseudo_diagonal=torch.zeros(3))
+    for level in (0.0, 1.0, "high", math.nan):
+        with pytest.raises(ValueError, match="expected a level between 0 and 1"):
+            ComplexNormal(loc, covariance).in_region(loc, level)
     singular = ComplexNormal(loc, covariance_root=random_complex(SIZE, 1))
     indefinite = ComplexNormal(loc, -covariance)
-    for distribution in (singular, indefinite):
+    too_improper = ComplexNormal(loc, covariance, pseudo_covariance=2.0 * covariance)
+    for distribution in (singular, indefinite, too_improper):
         with pytest.raises(ValueError, match="expected a positive definite matrix"):
             distribution.log_prob(loc)
         with pytest.raises(ValueError, match="expected a positive definite matrix"):

@@ -196,7 +196,7 @@ methods = pytest.mark.parametrize("method", ["fourier", "fourier:complex"])
 def test_improper_noise_warns(method, way):
     x, y = complex_rows(imaginary=0.2)
     model = FITS[way](complex_model(method), x, y)
-    with pytest.warns(UserWarning, match=r"improper.*0\.9.* over 400 rows.*MultitaskKernel") as caught:
+    with pytest.warns(UserWarning, match=r"improper.*0\.9.* over 400 rows.*has_pseudo_noise=True") as caught:
         model.posterior(x[:3])
     assert [warning.filename for warning in caught] == [__file__]
 

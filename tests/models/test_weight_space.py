@@ -170,7 +170,7 @@ BAD = {
     "NaN in x": ("gaussian", lambda x, y, n: (spoilt(x, float("nan")), y, n)),
     "infinity in x": ("gaussian", lambda x, y, n: (spoilt(x, float("inf")), y, n)),
     "NaN in y": ("gaussian", lambda x, y, n: (x, spoilt(y, float("nan")), n)),
-    "NaN in complex y": ("complex", lambda x, y, n: (x, spoilt(y, complex(0.0, float("nan"))), n)),
+    "infinity in complex y": ("complex", lambda x, y, n: (x, spoilt(y, complex(0.0, float("inf"))), n)),
     "too many columns": ("gaussian", lambda x, y, n: (torch.cat([x, x], dim=-1), y, n)),
     "too few columns": ("gaussian", lambda x, y, n: (x[:, :2], y, n)),
     "float32": ("gaussian", lambda x, y, n: (x.float(), y.float(), n)),

@@ -154,6 +154,15 @@ def complex_regression():
     x, y = rows()
     model = models.WeightSpaceGP(approximated(method="fourier:complex"), likelihoods.ComplexGaussianLikelihood())
     assert model.fit(x, torch.complex(y, x[:, 0])).posterior(x).mean.is_complex()
+    improper = approximated(MultitaskKernel(RBFKernel(), num_tasks=2, rank=2))
+    model = models.WeightSpaceGP(improper, likelihoods.ComplexGaussianLikelihood(has_pseudo_noise=True))
+    rfgp.fit(model, x, torch.complex(y, x[:, 0]), max_evaluations=3, progress=False)
+    noisy = model.likelihood(model.posterior(x))
+    assert noisy.pseudo_variance.shape == (40,) and noisy.entropy().shape == ()
+    assert noisy.in_region(noisy.mean, 0.9).all()
+    known = likelihoods.FixedNoiseComplexGaussianLikelihood(torch.ones(40))
+    model = models.WeightSpaceGP(approximated(), known).fit(x, torch.complex(y, x[:, 0]))
+    assert known(model.posterior(x)).variance.shape == (40,)
 
 
 def several_outputs():

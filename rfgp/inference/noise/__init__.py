@@ -12,6 +12,7 @@ from gpytorch.likelihoods import Likelihood
 
 from .base import NoiseModel
 from .class_labels import ClassLabels
+from .complex_parts import ComplexParts
 from .correlated import CorrelatedNoise
 from .independent import IndependentNoise
 from .known import KnownNoise
@@ -71,6 +72,7 @@ def _check_outputs(likelihood: Likelihood, num_outputs: int) -> None:
 
 __all__ = [
     "ClassLabels",
+    "ComplexParts",
     "CorrelatedNoise",
     "IndependentNoise",
     "KnownNoise",

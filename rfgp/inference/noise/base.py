@@ -34,6 +34,8 @@ class NoiseModel(abc.ABC):
     num_systems: int = 1
     is_batched: ClassVar[bool] = False
     """Whether there is a regression per class, on the same rows."""
+    is_of_parts: ClassVar[bool] = False
+    """Whether the outputs are the real and the imaginary part of complex targets."""
 
     def __init__(self, targets: Targets) -> None:
         self.targets = targets

@@ -38,6 +38,8 @@ class IndependentNoise(NoiseModel):
         is_plain = type(likelihood) is GaussianLikelihood or not targets.has_columns
         if not isinstance(likelihood, GaussianLikelihood) or not is_plain:
             return None
+        if isinstance(likelihood, ComplexGaussianLikelihood) and likelihood.has_pseudo_noise:
+            return None
         if likelihood.noise.numel() != 1:
             if targets.has_columns:
                 return None
@@ -60,7 +62,7 @@ class IndependentNoise(NoiseModel):
         """Rows of columns (..., N, K) whose outputs are observed where it is said, (..., N, T)."""
         if observed is None:
             return Rows(columns)
-        return Rows(columns, observed.to(columns.dtype), num_groups=self.num_outputs)
+        return Rows(columns, observed.to(columns.real.dtype), num_groups=self.num_outputs)
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         variances, outputs = self._variances(), self.num_outputs

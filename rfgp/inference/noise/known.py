@@ -9,11 +9,11 @@ from gpytorch.likelihoods import DirichletClassificationLikelihood, FixedNoiseGa
 from torch import Tensor
 
 from ... import _checks
-from ...likelihoods import MultitaskFixedNoiseGaussianLikelihood
+from ...likelihoods import FixedNoiseComplexGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from ..rows import Rows
 from ..statistics import GramStatistics
 from .base import NoiseModel, unit_matrix
-from .targets import Targets
+from .targets import Targets, noise_of_observed
 
 
 class KnownNoise(NoiseModel):
@@ -34,6 +34,9 @@ class KnownNoise(NoiseModel):
         is_single = (
             is_fixed and targets.num_outputs == 1 and not isinstance(likelihood, DirichletClassificationLikelihood)
         )
+        if isinstance(likelihood, FixedNoiseComplexGaussianLikelihood):
+            is_single = not targets.has_columns and not likelihood.has_pseudo_noise
+            targets = targets._replace(is_complex=True)
         return cls(targets, likelihood) if is_several or is_single else None
 
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
@@ -65,7 +68,8 @@ class KnownNoise(NoiseModel):
     def _checked(self, noise: Tensor, x: Tensor, observed: Tensor | None) -> Tensor:
         """The noise variances of every output, (N, T), in float64; ones where it is missing."""
         if not self.targets.has_columns:
-            return _checks.noise(noise, x).double().unsqueeze(-1)
+            known = noise_of_observed(noise, None if observed is None else observed.squeeze(-1))
+            return _checks.noise(known, x).double().unsqueeze(-1)
         if not isinstance(noise, Tensor) or not noise.is_floating_point():
             got = noise.dtype if isinstance(noise, Tensor) else type(noise).__name__
             raise ValueError(f"expected a floating-point tensor for noise, got {got}; pass a variance per observation")

@@ -34,6 +34,10 @@ class Targets(NamedTuple):
         """
         if self.has_columns:
             return self._several(x, y, basis)
+        if self.is_complex and isinstance(y, Tensor) and y.is_complex():
+            known, observed = complete(y)
+            columns = torch.cat([_checks.targets(known, x).unsqueeze(-1), basis.to(y.dtype)], dim=-1)
+            return columns, None if observed is None else observed.unsqueeze(-1)
         _checks.targets(y, x)
         if y.is_complex() != self.is_complex:
             wanted, likelihood = (
@@ -65,3 +69,25 @@ class Targets(NamedTuple):
             raise ValueError("expected at least one observed target, got NaN only; leave these rows out")
         known = torch.where(observed, values, values.nanmean(0).nan_to_num(0.0))
         return torch.cat([known, basis], dim=-1), observed
+
+
+def complete(y: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Complex targets (N,) with the mean of all others for those that are missing, and which are observed, if not all.
+
+    A target is missing where its real or its imaginary part is NaN.
+
+    :raises ValueError: where all of them are missing.
+    """
+    observed = ~torch.isnan(y)
+    if bool(observed.all()):
+        return y, None
+    if not bool(observed.any()):
+        raise ValueError("expected at least one observed target, got NaN only; leave these rows out")
+    return torch.where(observed, y, y[observed].mean()), observed
+
+
+def noise_of_observed(noise: Tensor, observed: Tensor | None) -> Tensor:
+    """Noise variances (N,) with ones where targets are missing, whose noise does not matter."""
+    if observed is None or not isinstance(noise, Tensor) or noise.shape != observed.shape:
+        return noise
+    return torch.where(observed, noise, torch.ones_like(noise))

@@ -1,0 +1,115 @@
+"""The noise of complex targets as that of two real outputs, their real and their imaginary parts."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import torch
+from gpytorch.likelihoods import Likelihood
+from torch import Tensor
+
+from ... import _checks
+from ...likelihoods.complex_gaussian import ComplexNoise, FixedNoiseComplexGaussianLikelihood
+from ..rows import Rows
+from ..statistics import GramStatistics
+from .base import NoiseModel
+from .targets import Targets, complete, noise_of_observed
+
+
+class ComplexParts(NoiseModel):
+    r"""Noise with a covariance of real and imaginary part, for improper noise and for kernels of two outputs.
+
+    .. math:: \mathrm{Cov} \begin{pmatrix} \mathrm{Re}\, \epsilon_n \\ \mathrm{Im}\, \epsilon_n \end{pmatrix} =
+        \frac{s_n}{2} \begin{pmatrix} 1 + \mathrm{Re}\, \rho & \mathrm{Im}\, \rho \\
+        \mathrm{Im}\, \rho & 1 - \mathrm{Re}\, \rho \end{pmatrix}
+
+    for the circularity :math:`\rho`. All rows are one group, with weights :math:`1 / s_n` where these are known; a row
+    whose target is missing has weight zero.
+
+    :param likelihood: the likelihood of complex targets.
+    """
+
+    is_of_parts: ClassVar[bool] = True
+
+    def __init__(self, likelihood: Any) -> None:
+        super().__init__(Targets(num_outputs=2, has_columns=True))
+        self.likelihood = likelihood
+        self.is_fixed = isinstance(likelihood, FixedNoiseComplexGaussianLikelihood)
+
+    @classmethod
+    def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
+        if not isinstance(likelihood, ComplexNoise) or not (targets.has_columns or likelihood.has_pseudo_noise):
+            return None
+        if targets.has_columns and targets.num_outputs != 2:
+            raise ValueError(
+                "expected a scalar kernel for complex targets, or one of two outputs, the real and the imaginary part, "
+                f"got one of {targets.num_outputs}; use a MultitaskKernel of two tasks"
+            )
+        known: Any = likelihood
+        if not isinstance(likelihood, FixedNoiseComplexGaussianLikelihood) and known.noise.numel() != 1:
+            raise ValueError(
+                f"expected a likelihood with one noise variance, got a batch of shape {tuple(known.noise.shape)}; "
+                "fit one model per element"
+            )
+        return cls(likelihood)
+
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        if not _checks.tensor(y, "y").is_complex():
+            raise ValueError(f"expected complex targets, got {y.dtype}; use torch.complex(real, imaginary)")
+        known, observed = complete(y)
+        parts = torch.view_as_real(_checks.targets(known, x).resolve_conj())
+        columns = torch.cat([parts, basis.to(parts.dtype)], dim=-1)
+        variances = self._variances(x, y, noise, observed, is_all)
+        if variances is None:
+            return Rows(columns, None if observed is None else observed.to(parts.dtype).unsqueeze(-1))
+        weights, log_noise = 1.0 / variances, variances.log()
+        if observed is not None:
+            weights, log_noise = (torch.where(observed, values, 0.0) for values in (weights, log_noise))
+        return Rows(columns, weights.unsqueeze(-1), log_noise.unsqueeze(-1))
+
+    def _variances(
+        self, x: Tensor, y: Tensor, noise: Tensor | None, observed: Tensor | None, is_all: bool
+    ) -> Tensor | None:
+        """The known noise variances of the rows, (N,), in float64, with what is learned beside them."""
+        if not self.is_fixed:
+            if noise is not None:
+                raise ValueError(
+                    "expected no noise for a likelihood that learns it, got some; use "
+                    "FixedNoiseComplexGaussianLikelihood"
+                )
+            return None
+        known: Tensor = self.likelihood.noise_covar.noise.to(x) if noise is None else noise
+        if noise is None and (not is_all or known.shape != y.shape):
+            raise ValueError(
+                f"expected the noise of {len(y)} rows, got a likelihood that knows {known.shape[-1]}; pass noise="
+            )
+        variances = _checks.noise(noise_of_observed(known, observed), x).double()
+        extra = self.likelihood.second_noise_covar
+        return variances if extra is None else variances + extra.noise.double()
+
+    def _covariance(self) -> Tensor:
+        """The covariance (2, 2) of the parts of noise of weight one, in float64."""
+        circularity = self.likelihood.circularity.reshape(()).to(torch.complex128)
+        real, imaginary = circularity.real, circularity.imag
+        top, bottom = torch.stack([1.0 + real, imaginary]), torch.stack([imaginary, 1.0 - real])
+        half = 0.5 * torch.stack([top, bottom])
+        return half if self.is_fixed else half * self.likelihood.noise.double().reshape(())
+
+    def precisions(self, num_groups: int) -> list[Tensor | None]:
+        return [torch.linalg.inv(self._covariance())]
+
+    def log_noise(self, statistics: GramStatistics) -> Tensor:
+        return statistics.count.sum() * torch.logdet(self._covariance()) + 2.0 * statistics.log_noise.sum()
+
+    def smallest(self, rows: Rows) -> float:
+        least = float(torch.linalg.eigvalsh(self._covariance().detach()).min())
+        return least / float(rows.weights.detach().max()) if self.is_fixed and rows.weights is not None else least
+
+    def parameters(self) -> dict[str, Tensor]:
+        extra = self.likelihood.second_noise_covar if self.is_fixed else None
+        if extra is None:
+            return {}
+        return {f"likelihood.second_noise_covar.{name}": value for name, value in extra.named_parameters()}
+
+    def num_values(self, statistics: GramStatistics) -> float:
+        return 2.0 * statistics.num_rows
