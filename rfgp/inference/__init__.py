@@ -1,7 +1,7 @@
 """Inference in weight space: noise models, additive statistics, normal equations, posteriors and covariances."""
 
 from .accumulation import ScalarFeatures, accumulate
-from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual
+from .covariance import CholeskyRoot, CovariancePlusResidual, RootCovariance, WeightSpaceCovariance, plus_residual
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
 from .mixture import mixture
@@ -15,6 +15,7 @@ from .sums import Group, WeightedSums
 from .system import WeightSystem
 
 __all__ = [
+    "CholeskyRoot",
     "CovariancePlusResidual",
     "GramStatistics",
     "Group",
@@ -22,6 +23,7 @@ __all__ = [
     "NoiseModel",
     "OutputFactor",
     "Regression",
+    "RootCovariance",
     "Rows",
     "ScalarFeatures",
     "TrainingRows",
