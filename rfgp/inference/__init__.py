@@ -2,7 +2,7 @@
 
 from .accumulation import ScalarFeatures, accumulate
 from .complex_regression import ComplexRegression, PlaneFeatures
-from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual
+from .covariance import CholeskyRoot, CovariancePlusResidual, RootCovariance, WeightSpaceCovariance, plus_residual
 from .draws import FunctionDraws, MixtureDraws, WeightPrior, drawn_weights
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
@@ -18,6 +18,7 @@ from .sums import Group, WeightedSums
 from .system import WeightSystem
 
 __all__ = [
+    "CholeskyRoot",
     "ComplexRegression",
     "CovariancePlusResidual",
     "FunctionDraws",
@@ -30,6 +31,7 @@ __all__ = [
     "OutputFactor",
     "PlaneFeatures",
     "Regression",
+    "RootCovariance",
     "Rows",
     "ScalarFeatures",
     "TrainingRows",

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
-from linear_operator.operators import AddedDiagLinearOperator, DiagLinearOperator, LinearOperator, RootLinearOperator
+from linear_operator.operators import (
+    AddedDiagLinearOperator,
+    DiagLinearOperator,
+    LinearOperator,
+    RootLinearOperator,
+    TriangularLinearOperator,
+)
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from .._gpytorch import parts_of
@@ -16,7 +25,82 @@ from .kronecker import KroneckerPosterior
 from .posterior import WeightPosterior
 
 
-class WeightSpaceCovariance(LinearOperator):
+class CholeskyRoot(LinearOperator):
+    """A covariance whose root decomposition is its Cholesky factor, whatever its size and the settings.
+
+    So base samples have the shape of the mean, and give the draws and gradients of a dense covariance.
+    """
+
+    @cached(name="root_decomposition")
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        decomposition: LinearOperator = super().root_decomposition(method or "cholesky")
+        return decomposition
+
+
+class FunctionCovariance(CholeskyRoot, abc.ABC):
+    r"""A covariance :math:`R R^\top` of N values by a root R of any width, which draws without base samples take."""
+
+    @abc.abstractmethod
+    def _root(self) -> Tensor:
+        """R, (..., N, K)."""
+
+    @cached(name="cholesky")
+    def _cholesky(self, upper: bool = False) -> TriangularLinearOperator:
+        root = self._root().double()
+        return TriangularLinearOperator(psd_safe_cholesky(root @ root.mT, upper=upper).to(self.dtype), upper=upper)
+
+
+class RootCovariance(FunctionCovariance):
+    """A covariance whose root R is known.
+
+    :param root: (..., N, K).
+    """
+
+    def __init__(self, root: Tensor) -> None:
+        super().__init__(root)
+        self.root = root
+
+    def _root(self) -> Tensor:
+        return self.root
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self.root @ (self.root.mT @ rhs)
+
+    def _size(self) -> torch.Size:
+        return torch.Size((*self.root.shape[:-1], self.root.shape[-2]))
+
+    def _transpose_nonbatch(self) -> Self:
+        return self
+
+    def _diagonal(self) -> Tensor:
+        return self.root.square().sum(-1)
+
+    def _expand_batch(self, batch_shape: torch.Size) -> Self:
+        return self.__class__(self.root.expand(*batch_shape, *self.root.shape[-2:]))
+
+    def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
+        entries: Tensor = RootLinearOperator(self.root)._get_indices(row_index, col_index, *batch_indices)
+        return entries
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        part: Any = RootLinearOperator(self.root)._getitem(row_index, col_index, *batch_indices)
+        return self.__class__(part.root.to_dense()) if isinstance(part, RootLinearOperator) else part
+
+    def _mul_constant(self, other: Tensor) -> LinearOperator:
+        if bool((other > 0).all()):
+            return self.__class__(self.root * other.sqrt()[..., None, None])
+        product: LinearOperator = super()._mul_constant(other)
+        return product
+
+    def to_dense(self) -> Tensor:
+        return self.root @ self.root.mT
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        draws: Tensor = RootLinearOperator(self.root).zero_mean_mvn_samples(num_samples)
+        return draws
+
+
+class WeightSpaceCovariance(FunctionCovariance):
     r"""Posterior covariance :math:`F_* B^{-1} F_*^\top` of T outputs at N inputs, rows interleaved.
 
     Neither the (N T) x (N T) covariance nor the features of all rows need to be in memory for variances, products and
@@ -80,23 +164,23 @@ class WeightSpaceCovariance(LinearOperator):
         return self
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
-        known: Any = self.root_decomposition() if batch_indices else super()
+        known: Any = self._known() if batch_indices else super()
         result: LinearOperator = known._getitem(row_index, col_index, *batch_indices)
         return result
 
     def _expand_batch(self, batch_shape: torch.Size) -> LinearOperator:
-        root = self._root().to(self.dtype)
-        return RootLinearOperator(root.expand(*batch_shape, *root.shape[-2:])) if batch_shape else self
+        return self._known()._expand_batch(batch_shape) if batch_shape else self
 
     def _unsqueeze_batch(self, dim: int) -> LinearOperator:
-        return RootLinearOperator(self._root().to(self.dtype).unsqueeze(dim))
+        return RootCovariance(self._root().to(self.dtype).unsqueeze(dim))
+
+    def _known(self) -> RootCovariance:
+        """The same covariance with the root of all rows in memory."""
+        return RootCovariance(self._root().to(self.dtype))
 
     def to_dense(self) -> Tensor:
         root = self._root()
         return (root @ root.mT).to(self.dtype)
-
-    def root_decomposition(self, method: str | None = None) -> RootLinearOperator:
-        return RootLinearOperator(self._root().to(self.dtype))
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         weights = self.factor.scalar_weights(self.posterior.deviations(num_samples))
@@ -105,7 +189,7 @@ class WeightSpaceCovariance(LinearOperator):
         return draws.movedim(-1, 0).to(self.dtype)
 
 
-class CovariancePlusResidual(AddedDiagLinearOperator):
+class CovariancePlusResidual(CholeskyRoot, AddedDiagLinearOperator):
     """The sum of a posterior covariance and a diagonal of residual variances.
 
     :param covariance: the posterior covariance of the features.

@@ -138,6 +138,8 @@ def _scale_of(outputs: OutputFactor) -> Tensor | None:
 
 
 def _root(factor: Tensor, features: Tensor) -> Tensor:
+    if factor.dim() == 2 and features.dim() > 2:  # one solve for all batches, where a batch would copy the factor
+        return _root(factor, features.flatten(0, -2)).unflatten(0, features.shape[:-1])
     return torch.linalg.solve_triangular(factor, features.to(factor.dtype).mH, upper=False).mH
 
 

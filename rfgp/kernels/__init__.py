@@ -14,13 +14,14 @@ from .families.shared_measure import SharedMeasureKernel
 from .families.sum import FeatureSumKernel
 from .family import Family, approximates, family
 from .feature_kernel import FeatureKernel
-from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
+from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, LazyFeatureCrossLinearOperator
 from .helmholtz import HelmholtzKernel
 from .hilbert_schmidt import hilbert_schmidt_variance
 from .landmark_kernel import LandmarkKernel
 from .laplace import LaplaceKernel
 from .method import METHODS, Method
 from .noisy_features import NoisyFeaturesLinearOperator
+from .normal_density import use_features
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
 from .optical import OpticalKernel
@@ -55,6 +56,7 @@ __all__ = [
     "KernelMoments",
     "LandmarkKernel",
     "LaplaceKernel",
+    "LazyFeatureCrossLinearOperator",
     "LinearlyObservedKernel",
     "MapRecipe",
     "Method",
@@ -71,3 +73,5 @@ __all__ = [
     "hilbert_schmidt_variance",
     "with_features",
 ]
+
+use_features()

@@ -98,10 +98,10 @@ class FeatureKernel(MapHolder, RandomFeatureKernel):
         moments = self.family.moments(self._map(x), self._centered(x), self._centered(y))
         return None if moments is None else KernelMoments(*moments)
 
-    def _real_features(self, x: Tensor) -> Tensor:
-        feature_map, hyperparameters = self.bound_map(_checks.finite(x))
+    def _real_scalar_features(self, x: Tensor) -> Tensor:
+        feature_map, hyperparameters = self.bound_map(x)
         if not feature_map.is_complex:
-            return super()._real_features(x)
+            return super()._real_scalar_features(x)
         planes = torch.cat(feature_map.planes(self.map_inputs(x), **hyperparameters), dim=-1)
         return self.family.scale(feature_map) * planes
 

@@ -14,9 +14,10 @@ from linear_operator.operators import (
     LowRankRootLinearOperator,
     MatmulLinearOperator,
 )
+from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from ..inference import OutputFactor
+from ..inference import OutputFactor, RootCovariance
 from .noisy_features import NoisyFeaturesLinearOperator, num_outputs, operator_noise
 from .output_features import OutputFeatures
 
@@ -105,3 +106,79 @@ class FeatureCrossLinearOperator(MatmulLinearOperator):
 
     def _mul_constant(self, other: Tensor) -> LinearOperator:
         return self.__class__(_scaled(self.left_linear_op, other), self.right_linear_op)
+
+
+class LazyFeatureCrossLinearOperator(LinearOperator):
+    """The kernel matrix between two sets of inputs, whose features are made where the matrix is used.
+
+    With every prediction GPyTorch asks for the matrix between the test and the training inputs; predictions in weight
+    space leave it alone.
+
+    :param x1: the first inputs, (..., N, d).
+    :param x2: the second inputs, (..., M, d).
+    :param evaluate: takes both, and returns the matrix.
+    :param size: the size of the matrix.
+    """
+
+    def __init__(
+        self, x1: Tensor, x2: Tensor, evaluate: Callable[[Tensor, Tensor], LinearOperator], size: torch.Size
+    ) -> None:
+        super().__init__(x1, x2, evaluate=evaluate, size=size)
+        self.x1, self.x2, self.evaluate, self.known_size = x1, x2, evaluate, size
+        self.tracks = torch.is_grad_enabled()
+
+    @cached(name="kernel_eval")
+    def evaluate_kernel(self) -> LinearOperator:
+        """The matrix with its features, which are made in the grad mode of this operator's making."""
+        with torch.set_grad_enabled(self.tracks):
+            return self.evaluate(self.x1, self.x2)
+
+    def representation(self) -> tuple[Tensor, ...]:
+        representation: tuple[Tensor, ...] = self.evaluate_kernel().representation()
+        return representation
+
+    def representation_tree(self) -> Any:
+        return self.evaluate_kernel().representation_tree()
+
+    def mul(self, other: Any) -> LinearOperator:
+        return self._mul_constant(other[..., 0, 0]) if _is_scales(other) else super().mul(other)
+
+    def _mul_constant(self, other: Tensor) -> LinearOperator:
+        size = torch.Size((*torch.broadcast_shapes(self.shape[:-2], other.shape), *self.shape[-2:]))
+        return self.__class__(self.x1, self.x2, functools.partial(_scaled_cross, self.evaluate, other), size)
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self.evaluate_kernel()._matmul(rhs)
+
+    def _size(self) -> torch.Size:
+        return self.known_size
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return self.evaluate_kernel()._transpose_nonbatch()
+
+    def _expand_batch(self, batch_shape: torch.Size) -> LinearOperator:
+        return self.evaluate_kernel()._expand_batch(batch_shape)
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        return self.evaluate_kernel()._getitem(row_index, col_index, *batch_indices)
+
+    def to_dense(self) -> Tensor:
+        return self.evaluate_kernel().to_dense()
+
+
+def _scaled_cross(
+    evaluate: Callable[[Tensor, Tensor], LinearOperator], scale: Tensor, x1: Tensor, x2: Tensor
+) -> LinearOperator:
+    return evaluate(x1, x2).mul(scale[..., None, None])
+
+
+class PosteriorLinearOperator(RootCovariance):
+    r"""A posterior covariance :math:`R R^\top`; noise is added as to that of a FeatureLinearOperator."""
+
+    def add_diagonal(self, diag: Tensor) -> LinearOperator:
+        return FeatureLinearOperator(self.root).add_diagonal(diag)
+
+    def __add__(self, other: Any) -> LinearOperator:
+        if isinstance(other, DiagLinearOperator):
+            return FeatureLinearOperator(self.root) + other
+        return super().__add__(other)

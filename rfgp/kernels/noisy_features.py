@@ -9,7 +9,7 @@ import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator, SumLinearOperator
 from torch import Tensor
 
-from ..inference import Group, KroneckerPosterior, Rows, WeightPosterior, WeightSystem
+from ..inference import CholeskyRoot, Group, KroneckerPosterior, Rows, WeightPosterior, WeightSystem
 from ..inference.noise.base import combined
 from ..inference.posterior import refined_mean
 from ..inference.products import batched_gram, feature_product, transposed_product
@@ -18,7 +18,7 @@ from .operator_noise import OperatorNoise, operator_noise
 from .output_features import OutputFeatures
 
 
-class NoisyFeaturesLinearOperator(SumLinearOperator):
+class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
     r"""The covariance :math:`F F^\top + S` of noisy observations, by its K x K (or, for K >= N, N x N) form.
 
     .. math:: (F F^\top + S)^{-1} r = S^{-1} (r - F m), \qquad m = B^{-1} F^\top S^{-1} r, \qquad

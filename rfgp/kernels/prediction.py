@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..features import FeatureMap
 from ..inference import KroneckerPosterior, WeightPosterior, WeightSpaceCovariance, plus_residual
-from .feature_operator import FeatureLinearOperator
+from .feature_operator import FeatureLinearOperator, PosteriorLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
 from .output_features import OutputFeatures
 
@@ -104,7 +104,7 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         if factor.num_outputs > 1 or isinstance(prior.root, OutputFeatures):
             covariance = WeightSpaceCovariance(scalar, posterior, factor, _identity)
             return mean, plus_residual(covariance, residual)
-        root = FeatureLinearOperator(posterior.function_root(scalar, factor).to(scalar.dtype))
+        root = PosteriorLinearOperator(posterior.function_root(scalar, factor).to(scalar.dtype))
         return mean, root if residual is None else root.add_diagonal(residual)
 
     def get_fantasy_strategy(

@@ -11,6 +11,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
+from linear_operator import to_dense
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from ..linalg import row_chunks
 from ..operators import Operator
 from .checked import CheckedKernel
 from .checked_state import CheckedState
-from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
+from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, LazyFeatureCrossLinearOperator
 from .map_holder import map_holders, maps_kept_on_error
 from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
@@ -144,30 +145,34 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         for x in (x1, x2):
             _checks.inputs(x)
         same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
-        if self.has_output_factor:
-            return self._output_covariance(x1, None if same else x2, diag)
-        with maps_kept_on_error(self):
-            left = _checks.no_overflow(self._real_features(x1), x1)
-            right = left if same else _checks.no_overflow(self._real_features(x2), x2)
         if diag:
-            return (left * right).sum(-1)
-        if not same:
-            return FeatureCrossLinearOperator(left, right.mT)
-        return FeatureLinearOperator(left, functools.partial(self.active_residual_variance, x1))
+            left, right = self._pair(x1, None if same else x2)
+            return (to_dense(left) * to_dense(right)).sum(-1)
+        if same:
+            residual = functools.partial(self.active_residual_variance, x1)
+            return FeatureLinearOperator(self._pair(x1, None)[0], residual)
+        outputs = self.num_outputs_per_input(x1, x2)
+        batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
+        size = torch.Size((*batch_shape, outputs * x1.shape[-2], outputs * x2.shape[-2]))
+        return LazyFeatureCrossLinearOperator(x1, x2, self._cross, size)
 
-    def _output_covariance(self, x1: Tensor, x2: Tensor | None, diag: bool) -> Tensor | LinearOperator:
+    def _cross(self, x1: Tensor, x2: Tensor) -> LinearOperator:
+        left, right = self._pair(x1, x2)
+        return FeatureCrossLinearOperator(left, right.mT)
+
+    def _pair(self, x1: Tensor, x2: Tensor | None) -> tuple[Tensor | LinearOperator, Tensor | LinearOperator]:
+        """Checked real features of two sets of selected inputs, or of one; those of many outputs as operators."""
+        features = self.active_output_features if self.has_output_factor else self._real_features
         with maps_kept_on_error(self):
-            left = self.active_output_features(x1)
-            right = left if x2 is None else self.active_output_features(x2)
-        if diag:
-            return (left.to_dense() * right.to_dense()).sum(-1)
-        if x2 is not None:
-            return FeatureCrossLinearOperator(left, right.mT)
-        return FeatureLinearOperator(left, functools.partial(self.active_residual_variance, x1))
+            left = features(x1)
+            return left, left if x2 is None else features(x2)
 
     def _real_features(self, x: Tensor) -> Tensor:
-        """Real features of selected inputs: complex ones as real and imaginary part side by side."""
-        features = self.active_features(_checks.finite(x))
+        return _checks.no_overflow(self._real_scalar_features(_checks.finite(x)), x)
+
+    def _real_scalar_features(self, x: Tensor) -> Tensor:
+        """Scalar features of selected inputs: complex ones as real and imaginary part side by side."""
+        features = self.active_features(x)
         return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
 
     def features(self, x: Tensor) -> Tensor:
