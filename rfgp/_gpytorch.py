@@ -5,12 +5,13 @@ Methods that GPyTorch calls, and that rfgp's classes therefore override, are lis
 
 from __future__ import annotations
 
+from collections import ChainMap
 from typing import Any
 
 import gpytorch
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal
-from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import DirichletClassificationLikelihood, _GaussianLikelihoodBase
 from gpytorch.settings import observation_nan_policy
 from linear_operator.operators import (
@@ -77,12 +78,30 @@ def priors_of(module: Any) -> dict[str, tuple[Any, ...]]:
     return priors
 
 
-def register_outputscale_prior(source: ScaleKernel, target: ScaleKernel) -> None:
-    """Give one kernel the prior on the output scale of another, if there is one."""
-    if "outputscale_prior" in source._priors:
-        target.register_prior(
-            "outputscale_prior", source.outputscale_prior, target._outputscale_param, target._outputscale_closure
-        )
+def registries_of(module: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The parameters, priors and constraints of a module itself by name, as it keeps them."""
+    return module._parameters, module._priors, module._constraints
+
+
+def share_registries(source: Any, target: Any) -> None:
+    """Let parameters, priors and constraints of one module be those of another, also ones registered later."""
+    target._parameters, target._priors, target._constraints = registries_of(source)
+
+
+def show_registries(source: Any, target: Any) -> None:
+    """Let one module list the priors and constraints of another before its own, also ones registered later."""
+    target._priors = ChainMap({}, source._priors)
+    target._constraints = ChainMap({}, source._constraints)
+
+
+def hide_priors_of(module: Any) -> None:
+    """Let a module list no priors, and leave them to another one."""
+    module._priors = {}
+
+
+def modules_of(module: torch.nn.Module) -> dict[str, Any]:
+    """The parts of a module itself by name."""
+    return module._modules
 
 
 def loads_strict_shapes(module: torch.nn.Module) -> bool:
@@ -93,6 +112,11 @@ def loads_strict_shapes(module: torch.nn.Module) -> bool:
 def own_tensors(module: torch.nn.Module) -> list[Tensor]:
     """The parameters and buffers of a module itself, shared ones every time."""
     return [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
+
+
+def own_names(module: torch.nn.Module) -> set[str]:
+    """The names of the parameters, buffers and parts of a module itself."""
+    return {*module._parameters, *module._buffers, *module._modules}
 
 
 def persistent_buffers(module: torch.nn.Module) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from .. import _checks, _state
 from ..features import FeatureMap
 from ..inference import OutputFactor
 from ..operators import Operator
+from .exact_parameters import ExactParameters
 from .map_family import MapFamily, map_family
 from .map_holder import MapHolder
 from .operator_valued import without_dims
@@ -23,10 +24,11 @@ from .reference_tensor import reference_tensor
 from .registry import described
 
 
-class FeatureKernel(MapHolder, RandomFeatureKernel):
+class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
     r"""An exact kernel and the random features that approximate it: :math:`k(x, y) \approx \phi(z(x)) \phi(z(y))^H`.
 
-    The base kernel keeps all hyperparameters, constraints and priors; z(x) are inputs scaled by them. Where the map is
+    The base kernel keeps all hyperparameters, constraints and priors; z(x) are inputs scaled by them. They are read,
+    set and registered by their names here too: ``kernel.lengthscale`` is that of the base kernel. Where the map is
     complex, the kernel is the real part, that is the kernel of the complex-to-real features.
 
     :param base_kernel: an exact kernel with feature maps of its own, see :func:`rfgp.kernels.approximates`.
@@ -69,11 +71,6 @@ class FeatureKernel(MapHolder, RandomFeatureKernel):
     def has_unbiased_columns(self) -> bool:
         """Whether every single column of the map is an unbiased estimate of the kernel."""
         return self.feature_map is not None and self.feature_map.has_unbiased_columns
-
-    @property
-    def exact_kernel(self) -> Kernel:
-        """The base kernel."""
-        return self.base_kernel
 
     @property
     def is_complex(self) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .. import _checks
 from .checked import CheckedKernel
+from .exact_parameters import ExactParameters
 from .kept_value import KeptValue
 from .operator_valued import without_dims
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
@@ -20,7 +21,7 @@ from .values import accurate_values
 _JITTERS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
 
 
-class LandmarkKernel(RandomFeatureKernel):
+class LandmarkKernel(ExactParameters, RandomFeatureKernel):
     r"""An exact kernel with Nystrom features: its values at landmarks Z.
 
     .. math:: \phi(x) = k(x, Z) L^{-\top}, \qquad K_{ZZ} + \epsilon I = L L^\top
@@ -70,11 +71,6 @@ class LandmarkKernel(RandomFeatureKernel):
             self.register_buffer("landmarks", rows.clone())
         self._factor = KeptValue()
         self._shared_factor: Tensor | None = None
-
-    @property
-    def exact_kernel(self) -> Kernel:
-        """The base kernel."""
-        return self.base_kernel
 
     @property
     def num_scalar_features(self) -> int:

@@ -26,6 +26,7 @@ from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator,
 from .map_holder import map_holders, maps_kept_on_error
 from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
+from .randomized import randomized
 from .reference_tensor import reference_tensor
 from .shared_tensors import SharedTensors
 
@@ -93,6 +94,15 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     def parts(self) -> list[Any]:
         """The kernels with features that this one is made of; none for one with features of its own."""
         return []
+
+    @property
+    def exact_parts(self) -> list[Any]:
+        """The modules beside kernels with features that have parameters of this one."""
+        return []
+
+    def to_random_module(self) -> Self:
+        """GPyTorch's copy for Pyro, whose parameters become those that are sampled."""
+        return randomized(self)
 
     @property
     def unscaled(self) -> Any:

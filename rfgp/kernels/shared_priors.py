@@ -4,38 +4,44 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-import gpytorch
 from gpytorch.kernels import Kernel
 
 from .._gpytorch import priors_of
 
 
-def with_priors_once(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
-    """The kernels one after the other; where priors of one have been there before, a twin that leaves those out.
+def count_priors_once(kernels: Iterable[Any]) -> Iterator[Any]:
+    """Kernels with features one after the other, of which only the first around an exact kernel lists its priors.
 
-    GPyTorch counts a prior as often as its kernel occurs. Twins have the very same parameters and constraints.
+    GPyTorch counts a prior as often as its kernel occurs. A kernel with features that has occurred itself gives way to
+    a copy around the same exact kernels.
     """
-    seen: set[tuple[int, ...]] = set()
+    seen: set[int] = set()
+    objects: set[int] = set()
     for kernel in kernels:
-        own = {key for module in kernel.modules() for key in _keys(module).values()}
-        yield _without_priors(kernel, seen) if own & seen else kernel
-        seen |= own
+        holders = _holders(kernel)
+        if any(id(holder) in objects for holder in holders):
+            shared = [*kernel.parameters(), *(part for holder in holders for part in holder.exact_parts)]
+            kernel = copy.deepcopy(kernel, {id(part): part for part in shared})
+            holders = _holders(kernel)
+        for holder in holders:
+            if holder.counts_priors and any(id(part) in seen for part in holder.exact_parts):
+                holder.hide_priors()
+        seen |= {id(part) for holder in holders for part in holder.exact_parts}
+        objects |= {id(holder) for holder in holders}
+        yield kernel
 
 
-def _keys(module: object) -> dict[str, tuple[int, ...]]:
-    """What tells a prior of given parameters from others, by the names of the priors of a module."""
-    if not isinstance(module, gpytorch.Module):
-        return {}
-    parameters = [id(parameter) for parameter in module.parameters(recurse=False)]
-    return {name: (id(prior), *parameters) for name, (prior, *_) in priors_of(module).items()}
+def _holders(kernel: Any) -> list[Any]:
+    return [part for part in kernel.modules() if hasattr(part, "hide_priors")]
 
 
-def _without_priors(kernel: Kernel, known: set[tuple[int, ...]]) -> Kernel:
+def without_priors(kernel: Kernel) -> Kernel:
+    """A copy of an exact kernel with the very parameters and constraints, and without priors."""
     shared = [*kernel.parameters(), *(constraint for _, constraint in kernel.named_constraints())]
     twin = copy.deepcopy(kernel, {id(part): part for part in shared})
-    for module, original in zip(twin.modules(), kernel.modules(), strict=True):
-        for name, key in _keys(original).items():
-            if key in known:
-                del priors_of(module)[name]
+    for module in twin.modules():
+        if isinstance(module, Kernel):
+            priors_of(module).clear()
     return twin

@@ -42,6 +42,7 @@ FOREIGN = ("gpytorch", "linear_operator", "torch")
 # Methods that rfgp overrides and that its foreign base classes call.
 HOOKS = [
     (Kernel, "__getitem__"),
+    (Kernel, "_set_lengthscale"),
     (Kernel, "expand_batch"),
     (Kernel, "num_outputs_per_input"),
     (Kernel, "prediction_strategy"),
@@ -103,14 +104,14 @@ ATTRIBUTES = {
     "_parameters": lambda: torch.nn.Linear(1, 1),
     "_version": lambda: torch.ones(1),
     "_batch_shape": scale_kernel,
+    "_constraints": scale_kernel,
     "_constant": lambda: operators.ConstantMulLinearOperator(diagonal(), torch.tensor(2.0)),
     "_diag": diagonal,
     "_interleaved": multitask_normal,
     "_diag_tensor": added_diagonal,
     "_linear_op": added_diagonal,
+    "_modules": scale_kernel,
     "_non_persistent_buffers_set": lambda: torch.nn.Linear(1, 1),
-    "_outputscale_closure": scale_kernel,
-    "_outputscale_param": scale_kernel,
     "_prepare_targets": dirichlet,
     "_priors": scale_kernel,
 }
@@ -206,14 +207,29 @@ def test_every_private_method_overrides_something_or_is_called():
     assert not dead, f"nothing calls {dead}; the hook it was may have been renamed"
 
 
-def test_scale_kernel_keeps_its_prior_where_rfgp_looks():
+def test_scale_kernel_keeps_its_registries_where_rfgp_looks():
     kernel = scale_kernel()
-    prior, closure, setting = kernel._priors["outputscale_prior"]
-    assert prior is kernel.outputscale_prior
-    assert closure == kernel._outputscale_param and setting == kernel._outputscale_closure
-    assert torch.equal(kernel._outputscale_param(kernel), kernel.outputscale)
+    prior, closure, _ = kernel._priors["outputscale_prior"]
+    assert prior is kernel.outputscale_prior is kernel._modules["outputscale_prior"]
+    assert torch.equal(closure(kernel), kernel.outputscale)
     assert kernel._batch_shape == kernel.batch_shape == torch.Size([2])
-    assert kernel.raw_outputscale_constraint is kernel.constraint_for_parameter_name("raw_outputscale")
+    constraint = kernel._constraints["raw_outputscale_constraint"]
+    assert constraint is kernel.raw_outputscale_constraint is kernel._modules["raw_outputscale_constraint"]
+    assert list(kernel._parameters) == ["raw_outputscale"]
+
+
+def test_priors_are_looked_for_in_registries_and_named_children():
+    seen = []
+
+    class Looked(LinearKernel):
+        def named_children(self):
+            seen.append(type(self))
+            return super().named_children()
+
+    kernel = ScaleKernel(Looked(variance_prior=GammaPrior(2.0, 1.0)))
+    assert [name for name, *_ in kernel.named_priors()] == ["base_kernel.variance_prior"] and seen == [Looked]
+    kernel.base_kernel._priors = {}
+    assert not list(kernel.named_priors())
 
 
 def test_scale_kernel_calls_forward_of_its_base_kernel_and_mul_constant_of_the_result():

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from ... import _checks
 from ...linalg import cholesky
+from ..exact_parameters import ExactParameters
 from ..family import Family, approximates
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel
 from ..request import Request
 
 
-class FeatureIndexKernel(RandomFeatureKernel):
+class FeatureIndexKernel(ExactParameters, RandomFeatureKernel):
     r"""An IndexKernel with exact features; its inputs are task indices, one per row.
 
     .. math:: \phi(i) = A_i, \qquad A A^\top = \Gamma
@@ -29,15 +30,12 @@ class FeatureIndexKernel(RandomFeatureKernel):
     torch.Size([3, 128])
     """
 
+    base_kernel: IndexKernel
+
     def __init__(self, base_kernel: IndexKernel) -> None:
         _checks.instance("base_kernel", base_kernel, IndexKernel, "an IndexKernel", "such as IndexKernel(num_tasks=2)")
         super().__init__(active_dims=base_kernel.active_dims)
         self.base_kernel = base_kernel
-
-    @property
-    def exact_kernel(self) -> IndexKernel:
-        """The base kernel."""
-        return self.base_kernel
 
     @property
     def num_scalar_features(self) -> int:

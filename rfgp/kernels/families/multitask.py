@@ -56,6 +56,11 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         )
 
     @property
+    def exact_parts(self) -> list[Any]:
+        """The covariance of the tasks, which has parameters beside those of the data kernel."""
+        return [self.task_covar_module]
+
+    @property
     def num_scalar_features(self) -> int:
         """The number of columns of the features of the data kernel."""
         return self.data_covar_module.num_scalar_features

@@ -16,7 +16,7 @@ from ... import _checks
 from ..family import approximates, family
 from ..random_feature_kernel import RandomFeatureKernel, check_parts
 from ..request import Request
-from ..shared_priors import with_priors_once
+from ..shared_priors import count_priors_once
 from ..shared_weights import have_common_weights
 from .composite import CompositeFamily, CompositeKernel
 from .sum import FeatureSumKernel, approximated_terms
@@ -125,10 +125,8 @@ class ProductFamily(CompositeFamily):
         products = self.products()
         if len(products) == 1:
             return _product(products[0], request)
-        factors = with_priors_once(factor for product in products for factor in product)
-        terms = [[next(factors) for _ in product] for product in products]
-        sums = [ProductKernel(*product) if len(product) > 1 else product[0] for product in terms]
-        return FeatureSumKernel(*approximated_terms(sums, request))
+        sums = [ProductKernel(*product) if len(product) > 1 else product[0] for product in products]
+        return FeatureSumKernel(*count_priors_once(approximated_terms(sums, request)))
 
 
 def _product(kernels: list[Kernel], request: Request) -> FeatureProductKernel:

@@ -10,24 +10,23 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
 
 from ... import _checks
-from ..._gpytorch import batch_shape_of
 from ...inference import OutputFactor
 from ...operators import Operator
 from ..family import Family, approximates, family
 from ..method import Method
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_parts
 from ..request import Request
-from ..scale import share_scale, with_scale_of
+from ..scale import SharedScaleKernel, scale_alone, with_scale_of
 from .wrapper import WrapperFamily
 
 
-class FeatureScaleKernel(RandomFeatureKernel, ScaleKernel):
+class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
     r"""A scaled kernel, whose features are those of its base kernel times the square root of the output scale.
 
     A batch of output scales over one base kernel shares the scalar features.
 
     :param base_kernel: a kernel with features.
-    :param scale_kernel: the GPyTorch kernel whose parameter, constraint and prior are shared.
+    :param scale_kernel: the GPyTorch kernel whose parameter, constraint and prior are shared, now and later.
 
     >>> import gpytorch, rfgp
     >>> exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.LinearKernel())
@@ -42,16 +41,16 @@ class FeatureScaleKernel(RandomFeatureKernel, ScaleKernel):
     def __init__(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> None:
         check_parts([base_kernel])
         _checks.instance("scale_kernel", scale_kernel, ScaleKernel, "a ScaleKernel", "whose output scale is shared")
-        ScaleKernel.__init__(self, base_kernel, batch_shape=batch_shape_of(scale_kernel))
+        SharedScaleKernel.__init__(self, base_kernel, scale_kernel)
         self.active_dims = scale_kernel.active_dims
-        share_scale(scale_kernel, self)
 
     @property
     def exact_kernel(self) -> ScaleKernel:
         """The exact scaled kernel, with the same parameters, constraints and priors."""
-        exact = ScaleKernel(self.base_kernel.exact_kernel, batch_shape=batch_shape_of(self))
+        exact = SharedScaleKernel(self.base_kernel.exact_kernel, self)
         exact.active_dims = self.active_dims
-        share_scale(self, exact)
+        if not self.counts_priors:
+            exact.hide_priors()
         return exact
 
     @property
@@ -65,6 +64,8 @@ class FeatureScaleKernel(RandomFeatureKernel, ScaleKernel):
         return self.base_kernel.has_residual_covariance
 
     forward = ScaleKernel.forward
+    num_outputs_per_input = ScaleKernel.num_outputs_per_input
+    exact_parts = SharedScaleKernel.exact_parts
 
     @property
     def parts(self) -> list[Any]:
@@ -123,16 +124,10 @@ class FeatureScaleKernel(RandomFeatureKernel, ScaleKernel):
     def __getitem__(self, index: Any) -> FeatureScaleKernel:
         if not self.batch_shape:
             return self
-        return self._with(self.base_kernel[index], self._scale_alone()[index])
+        return self._with(self.base_kernel[index], scale_alone(self)[index])
 
     def expand_batch(self, *sizes: Any) -> FeatureScaleKernel:
-        return self._with(self.base_kernel.expand_batch(*sizes), self._scale_alone().expand_batch(*sizes))
-
-    def _scale_alone(self) -> ScaleKernel:
-        """The scale around nothing, without ``active_dims``, which GPyTorch would index as if they were batched."""
-        scale = ScaleKernel(Kernel(), batch_shape=self.raw_outputscale.shape)
-        share_scale(self, scale)
-        return scale
+        return self._with(self.base_kernel.expand_batch(*sizes), scale_alone(self).expand_batch(*sizes))
 
     def _with(self, base_kernel: Kernel, scale_kernel: ScaleKernel) -> FeatureScaleKernel:
         scale_kernel.active_dims = self.active_dims

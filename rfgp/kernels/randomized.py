@@ -1,0 +1,24 @@
+"""Kernels whose parameters are random variables, as Pyro samples them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from .._gpytorch import registries_of
+
+
+def randomized(module: Any) -> Any:
+    """A copy whose exact kernels are GPyTorch's random modules; those that occur twice stay one.
+
+    :param module: a kernel, inside which ``exact_parts`` of kernels name what has parameters.
+    """
+    parts: list[Any] = []
+    for inner in module.modules():
+        parts += [part for part in getattr(inner, "exact_parts", []) if not any(part is known for known in parts)]
+    made: dict[int, Any] = {}
+    for part in parts:
+        random = part.to_random_module()
+        made[id(part)] = random
+        made |= {id(old): new for old, new in zip(registries_of(part), registries_of(random), strict=True)}
+    return copy.deepcopy(module, made)
