@@ -2,6 +2,7 @@
 
 from .accumulation import ScalarFeatures, accumulate
 from .covariance import CovariancePlusResidual, WeightSpaceCovariance, plus_residual
+from .expected_log_likelihood import ExpectedLogLikelihood, expected_log_likelihood
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
 from .mixture import mixture
@@ -13,9 +14,12 @@ from .rows import Rows
 from .statistics import GramStatistics
 from .sums import Group, WeightedSums
 from .system import WeightSystem
+from .variational import GaussianWeights, WeightDistribution
 
 __all__ = [
     "CovariancePlusResidual",
+    "ExpectedLogLikelihood",
+    "GaussianWeights",
     "GramStatistics",
     "Group",
     "KroneckerPosterior",
@@ -25,11 +29,13 @@ __all__ = [
     "Rows",
     "ScalarFeatures",
     "TrainingRows",
+    "WeightDistribution",
     "WeightPosterior",
     "WeightSpaceCovariance",
     "WeightSystem",
     "WeightedSums",
     "accumulate",
+    "expected_log_likelihood",
     "mixture",
     "noise_model",
     "plus_residual",
