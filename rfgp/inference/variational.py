@@ -133,19 +133,24 @@ class GaussianWeights:
         return features / factor.square() if self.is_diagonal else torch.cholesky_solve(features.mT, factor).mT
 
     @torch.no_grad()
-    def target(self, features: Tensor, d_mean: Tensor, d_variance: Tensor) -> tuple[Tensor, Tensor]:
+    def target(
+        self, features: Tensor, d_mean: Tensor, d_variance: Tensor, fitted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The natural parameters that a step of size one leads to: the prior's and those of the rows.
 
         :param features: (N, D), or (..., N, D).
         :param d_mean: the gradient of the expected log likelihood in the means, (..., N).
         :param d_variance: that in the variances, (..., N).
+        :param fitted: the means of the functions at which the gradients were taken, for a full covariance; default: those
+            of these weights.
         """
         exact, weight = features.detach().double(), -2.0 * d_variance.double()
         if self.is_diagonal:
             own = (weight.unsqueeze(-2) @ exact.square()).squeeze(-2)
             linear = (d_mean.double().unsqueeze(-2) @ exact).squeeze(-2) + own * self.mean
             return linear, 1.0 + own
-        fitted = (exact @ self.mean.unsqueeze(-1)).squeeze(-1)
+        if fitted is None:
+            fitted = (exact @ self.mean.unsqueeze(-1)).squeeze(-1)
         linear = ((d_mean.double() + weight * fitted).unsqueeze(-2) @ exact).squeeze(-2)
         precision = torch.empty_like(self.precision)
         flat = precision.view(-1, *precision.shape[-2:])

@@ -150,23 +150,12 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         count = len(x) if num_data is None else _checks.positive_integer("num_data", num_data)
         labels = self.checked_targets(x, y)
         weights = self.weights()
-        features = self.variational_strategy.features(x)
-        found = expected_log_likelihood(self.likelihood, labels, *self.function_moments(weights, features, x))
+        at = self.variational_strategy.at(x)
+        found = expected_log_likelihood(self.likelihood, labels, *at.moments(weights))
         scale = count / len(x)
-        target = weights.target(features, scale * found.d_mean, scale * found.d_variance)
+        target = weights.target(at.features, scale * found.d_mean, scale * found.d_variance)
         self.set_weights(weights.stepped(target, step_size))
         return scale * found.value.detach() - weights.kl_divergence.sum()
-
-    def function_moments(self, weights: GaussianWeights, features: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and variances of the functions at inputs (N, d), (N,) or (C, N), in float64, without gradients.
-
-        :param weights: the distribution of the weights.
-        :param features: the features at the inputs.
-        :param x: the inputs, for the mean function and what the features lack.
-        """
-        mean, variance = weights.moments(features)
-        offset, residual = self.variational_strategy.offset_and_residual(x)
-        return mean + offset.detach(), variance if residual is None else variance + residual.detach()
 
     def weights(self) -> GaussianWeights:
         """The distribution of the weights by its natural parameters, in float64."""

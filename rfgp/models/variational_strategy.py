@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpytorch
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..distributions import MultitaskMultivariateNormal, MultivariateNormal
-from ..inference import OutputFactor, WeightDistribution, WeightSpaceCovariance, plus_residual
+from ..inference import GaussianWeights, OutputFactor, WeightDistribution, WeightSpaceCovariance, plus_residual
 from ..inference.products import feature_product
 from ..linalg import joined, row_chunks
 
@@ -106,22 +106,62 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
         return x.unsqueeze(-3) if weights.batch_shape and x.dim() > 2 else x
 
     def _distribution(self, x: Tensor, fitted: Tensor, covariance: LinearOperator) -> MultivariateNormal:
-        offset, residual = self.offset_and_residual(x)
+        offset, residual = self._offset_and_residual(x)
         mean = (fitted + offset).to(x.dtype)
         single = MultivariateNormal(mean, plus_residual(covariance, residual))
         if not self._variational_distribution.batch_shape:
             return single
         return MultitaskMultivariateNormal.from_batch_mvn(single)
 
-    def offset_and_residual(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The mean function, and the prior variance that the features lack, at inputs (..., N, d).
+    def at(self, x: Tensor) -> FunctionParts:
+        """What the functions at inputs (..., N, d) are made of beside the weights, differentiable.
 
-        Both broadcast to the moments (..., N), or (..., C, N) of C functions.
+        :param x: inputs.
         """
-        is_many = bool(self._variational_distribution.batch_shape)
-        inputs = x.unsqueeze(-3) if is_many and x.dim() > 2 else x
-        residual = self.model.covar_module.residual_variance(inputs)
-        return self.model.mean_module(inputs), residual
+        return FunctionParts(self.features(x), *self._offset_and_residual(x))
+
+    def _offset_and_residual(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        inputs = x.unsqueeze(-3) if self._variational_distribution.batch_shape and x.dim() > 2 else x
+        return self.model.mean_module(inputs), self.model.covar_module.residual_variance(inputs)
+
+
+class FunctionParts(NamedTuple):
+    """What functions at N inputs are made of beside their weights.
+
+    :param features: (N, D), or (C, N, D) where every function has an output scale.
+    :param offset: the mean function, which broadcasts to (N,), or to (C, N) for C functions.
+    :param residual: the prior variance that the features lack, likewise; None where they lack nothing.
+    """
+
+    features: Tensor
+    offset: Tensor
+    residual: Tensor | None
+
+    def moments(self, weights: GaussianWeights) -> tuple[Tensor, Tensor]:
+        """Means and variances of the functions, (N,) or (C, N), in float64, without gradients.
+
+        :param weights: the distribution of the weights.
+        """
+        mean, variance = weights.moments(self.features)
+        return mean + self.offset.detach(), variance if self.residual is None else variance + self.residual.detach()
+
+    def first_order(self, weights: GaussianWeights, d_mean: Tensor, d_variance: Tensor) -> Tensor:
+        """A zero with the gradients, in all parameters, of what has these gradients in the moments.
+
+        :param weights: the distribution of the weights.
+        :param d_mean: of the shape of the means.
+        :param d_variance: of the shape of the variances.
+        """
+        terms = [d_mean * _change(self.offset)]
+        if self.residual is not None:
+            terms.append(d_variance * _change(self.residual))
+        if self.features.requires_grad:
+            terms.append(weights.feature_gradient(self.features, d_mean, d_variance) * _change(self.features))
+        return torch.stack([term.sum().double() for term in terms]).sum()
+
+
+def _change(part: Tensor) -> Tensor:
+    return part - part.detach()
 
 
 def real_scalar_features(kernel: Any, x: Tensor) -> Tensor:
