@@ -14,6 +14,7 @@ from ..linalg import joined, row_chunks
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
 from .posterior import WeightPosterior
+from .variational import WeightDistribution
 
 
 class WeightSpaceCovariance(LinearOperator):
@@ -31,7 +32,7 @@ class WeightSpaceCovariance(LinearOperator):
     def __init__(
         self,
         x: Tensor,
-        posterior: WeightPosterior | KroneckerPosterior,
+        posterior: WeightPosterior | KroneckerPosterior | WeightDistribution,
         factor: OutputFactor,
         features: Callable[[Tensor], Tensor],
     ) -> None:

@@ -32,9 +32,9 @@ def expected_log_likelihood(
     r"""The expected log likelihood of rows whose function values are normal and independent.
 
     It is GPyTorch's: in closed form or by quadrature for likelihoods of one dimension, by
-    ``gpytorch.settings.num_likelihood_samples`` draws for others. For a Softmax likelihood the gradient in the variances
-    is half the expected second derivative of the log likelihood, which has less variance than that of the draws and the
-    sign of the true one.
+    ``gpytorch.settings.num_likelihood_samples`` draws for others. For a Softmax likelihood the gradient in the
+    variances is half the expected second derivative of the log likelihood, which has less variance than that of the
+    draws and the sign of the true one.
 
     :param likelihood: a GPyTorch likelihood.
     :param y: targets (N,).

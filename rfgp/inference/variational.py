@@ -10,7 +10,6 @@ import torch
 from linear_operator.operators import CholLinearOperator, DiagLinearOperator, TriangularLinearOperator
 from torch import Tensor
 
-from .. import _checks
 from ..distributions import MultivariateNormal
 from ..linalg import cholesky, log_determinant
 from .factor import OutputFactor
@@ -141,8 +140,8 @@ class GaussianWeights:
         :param features: (N, D), or (..., N, D).
         :param d_mean: the gradient of the expected log likelihood in the means, (..., N).
         :param d_variance: that in the variances, (..., N).
-        :param fitted: the means of the functions at which the gradients were taken, for a full covariance; default: those
-            of these weights.
+        :param fitted: the means of the functions at which the gradients were taken, for a full covariance; default:
+            those of these weights.
         """
         exact, weight = features.detach().double(), -2.0 * d_variance.double()
         if self.is_diagonal:

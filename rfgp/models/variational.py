@@ -46,19 +46,19 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
 
     It is an ApproximateGP of GPyTorch with weights in the place of inducing points: GPyTorch's objectives
     (``VariationalELBO``, ``PredictiveLogLikelihood``), variational distributions and optimizers (``NGD``) take it as it
-    is, and :func:`rfgp.fit` trains it. The cost of a minibatch of B rows is O(B D^2 + D^3), whatever the number of rows;
-    O(B D) for a diagonal S. Complex features enter as real and imaginary parts side by side: D counts both.
+    is, and :func:`rfgp.fit` trains it. The cost of a minibatch of B rows is O(B D^2 + D^3), whatever the number of
+    rows; O(B D) for a diagonal S. Complex features enter as real and imaginary parts side by side: D counts both.
 
-    Where features leave prior variance over, as landmarks do, it is added to the variances, in training too: the bound is
-    then that of the exact kernel, as of inducing points at the landmarks.
+    Where features leave prior variance over, as landmarks do, it is added to the variances, in training too: the bound
+    is then that of the exact kernel, as of inducing points at the landmarks.
 
     :param kernel: a scalar kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one; for C
         functions the output scale may have the batch shape (C,).
     :param likelihood: any GPyTorch likelihood of one function, or a SoftmaxLikelihood, whose C functions share the
         features.
     :param mean: any GPyTorch mean function; for C functions it may have the batch shape (C,); default: ZeroMean.
-    :param covariance: the covariance of the weights: "full" or "diagonal"; or a GPyTorch variational distribution of the
-        weights, such as a NaturalVariationalDistribution for ``gpytorch.optim.NGD``.
+    :param covariance: the covariance of the weights: "full" or "diagonal"; or a GPyTorch variational distribution of
+        the weights, such as a NaturalVariationalDistribution for ``gpytorch.optim.NGD``.
     :raises ValueError: for a kernel without features or of several outputs, or another likelihood or covariance.
 
     Source: T Section 4.3; Opper & Archambeau 2009.
@@ -102,8 +102,8 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
     def posterior(self, x: Tensor) -> MultivariateNormal:
         """The distribution of the functions at inputs, without noise: ``model.likelihood(model.posterior(x))`` adds it.
 
-        Unlike that of ``model(x)`` it is made in chunks of rows, has no gradients in the parameters, and keeps its values
-        whatever happens to the model later.
+        Unlike that of ``model(x)`` it is made in chunks of rows, has no gradients in the parameters, and keeps its
+        values whatever happens to the model later.
 
         :param x: inputs (..., N, d).
         :returns: a MultivariateNormal (..., N), or a MultitaskMultivariateNormal (..., N, C) for C functions.
@@ -118,8 +118,8 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
 
         .. math:: \frac{N}{B} \sum_{i \le B} E_q \log p(y_i | f(x_i)) - KL
 
-        The mean over batches of one size that make up the data is the bound of all rows; batches of several sizes count by
-        their sizes.
+        The mean over batches of one size that make up the data is the bound of all rows; batches of several sizes count
+        by their sizes.
 
         :param x: inputs (B, d).
         :param y: targets or labels (B,).
@@ -238,7 +238,7 @@ def _distribution(covariance: Any, width: int, batch_shape: torch.Size) -> Any:
     if found != (*batch_shape, width):
         raise ValueError(
             f'expected "full", "diagonal" or a GPyTorch variational distribution of shape {(*batch_shape, width)} for '
-            f"covariance, got {type(covariance).__name__} of shape {found}; give it {width} inducing points and the batch "
-            f"shape {tuple(batch_shape)}"
+            f"covariance, got {type(covariance).__name__} of shape {found}; give it {width} inducing points and the "
+            f"batch shape {tuple(batch_shape)}"
         )
     return covariance

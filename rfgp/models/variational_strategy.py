@@ -20,8 +20,8 @@ from ..linalg import joined, row_chunks
 class WeightSpaceVariationalStrategy(gpytorch.Module):
     r"""The functions :math:`f(x) = m(x) + \phi(x)^\top w` of weights :math:`w \sim q(w)` with prior N(0, I).
 
-    It is to :class:`gpytorch.models.ApproximateGP` what GPyTorch's variational strategies are: it knows the prior and the
-    variational distribution of the weights, and makes the distribution of the functions at inputs.
+    It is to :class:`gpytorch.models.ApproximateGP` what GPyTorch's variational strategies are: it knows the prior and
+    the variational distribution of the weights, and makes the distribution of the functions at inputs.
 
     :param model: the model, with a ``mean_module`` and a ``covar_module`` whose map is made.
     :param variational_distribution: GPyTorch's distribution of the weights: (D,), or (C, D) for C functions.
@@ -66,7 +66,7 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
         return divergence.sum()
 
     def features(self, x: Tensor) -> Tensor:
-        """The features (..., N, D) of inputs (..., N, d), or (..., C, N, D) where every function has an output scale."""
+        """The features (..., N, D) of inputs, or (..., C, N, D) where every function has an output scale."""
         kernel = self.model.covar_module
         return real_scalar_features(kernel, x) * kernel.output_factor().to(x.dtype)
 
@@ -96,7 +96,9 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
         scale = kernel.output_factor().to(weights.root.dtype)
         factor = OutputFactor.kronecker(scale, weights.mean.shape[-2])
         scaled = weights.mean.double() * scale
-        parts = (feature_product(features(inputs[..., rows, :]), scaled) for rows in row_chunks(x.shape[-2], len(scaled)))
+        parts = (
+            feature_product(features(inputs[..., rows, :]), scaled) for rows in row_chunks(x.shape[-2], len(scaled))
+        )
         fitted = _checks.no_overflow(joined(parts, x.shape[-2]), x).squeeze(-1)
         return self._distribution(x, fitted, WeightSpaceCovariance(inputs.clone(), weights, factor, features))
 
@@ -165,6 +167,6 @@ def _change(part: Tensor) -> Tensor:
 
 
 def real_scalar_features(kernel: Any, x: Tensor) -> Tensor:
-    """Scalar features, complex ones as real and imaginary parts side by side, whose inner products are the real part."""
+    """Scalar features, complex ones as real and imaginary parts side by side: their products are the real part."""
     features: Tensor = kernel.scalar_features(x)
     return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features

@@ -88,7 +88,9 @@ class BoundObjective(Objective):
             return weights
         mean, variance = self._moments if rows is None else (part[..., rows] for part in self._moments)
         found = expected_log_likelihood(self.model.likelihood, y, mean + at.offset.detach(), variance)
-        prior = GaussianWeights(torch.zeros_like(weights.linear), torch.eye(weights.linear.shape[-1]).to(weights.linear))
+        prior = GaussianWeights(
+            torch.zeros_like(weights.linear), torch.eye(weights.linear.shape[-1]).to(weights.linear)
+        )
         return prior.stepped(prior.target(at.features, found.d_mean, found.d_variance, mean), 1.0)
 
     def _expected(self, weights: GaussianWeights, at: FunctionParts, y: Tensor) -> ExpectedLogLikelihood:
@@ -130,6 +132,8 @@ def takes_all_rows(model: WeightSpaceVariationalGP, x: Any, strategy: str) -> bo
 def check_variational(strategy: str, noise: Any) -> None:
     """Raise a ValueError for arguments of :func:`fit` that a variational model has no use for."""
     if strategy not in ("auto", "evidence"):
-        raise ValueError(f'expected strategy "auto" or "evidence" for a variational model, got {strategy!r}; choose one')
+        raise ValueError(
+            f'expected strategy "auto" or "evidence" for a variational model, got {strategy!r}; choose one'
+        )
     if noise is not None:
         raise ValueError("expected no noise for a variational model, got some; use a WeightSpaceGP for known noise")

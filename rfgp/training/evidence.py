@@ -71,15 +71,15 @@ def fit(
     for a subset or blocks "converged" means to a tenth of the standard error of the gradient.
 
     A :class:`rfgp.models.WeightSpaceVariationalGP` is trained by its evidence lower bound. Up to 2,000 rows, or with
-    strategy "evidence", the bound of all rows is maximized by L-BFGS, at the best distribution of the weights for every set
-    of parameters. More rows, batches from a loader, diagonal covariances and Softmax likelihoods are trained from
-    minibatches: natural-gradient steps for a full covariance of the weights, with Adam for all other parameters. One batch
-    costs nothing that depends on the number of rows.
+    strategy "evidence", the bound of all rows is maximized by L-BFGS, at the best distribution of the weights for every
+    set of parameters. More rows, batches from a loader, diagonal covariances and Softmax likelihoods are trained from
+    minibatches: natural-gradient steps for a full covariance of the weights, with Adam for all other parameters. One
+    batch costs nothing that depends on the number of rows.
 
     :param model: a :class:`rfgp.models.WeightSpaceGP`, a :class:`rfgp.models.WeightSpaceVariationalGP` or a GPyTorch
         ExactGP.
-    :param x: training inputs (N, d); or batches (x, y) or (x, y, noise) that can be gone through again and again, such as
-        those of a torch DataLoader. A WeightSpaceGP then has its evidence from one pass over all of them for every
+    :param x: training inputs (N, d); or batches (x, y) or (x, y, noise) that can be gone through again and again, such
+        as those of a torch DataLoader. A WeightSpaceGP then has its evidence from one pass over all of them for every
         evaluation, a WeightSpaceVariationalGP is trained from minibatches; default: those of the ExactGP.
     :param y: training targets or labels (N,), or targets (N, T) of several outputs, with NaN for missing ones; default:
         those of the ExactGP.

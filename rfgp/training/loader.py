@@ -52,8 +52,8 @@ def loader_objective(model: WeightSpaceGP, loader: Any, y: Any, noise: Any, stra
     """The evidence of the rows of a loader, or a ValueError where it is given with what it cannot go with."""
     if y is not None or noise is not None:
         raise ValueError(
-            f"expected batches (x, y) or (x, y, noise) alone, got y or noise beside {type(loader).__name__}; use tensors "
-            "for x and y, or leave y and noise out"
+            f"expected batches (x, y) or (x, y, noise) alone, got y or noise beside {type(loader).__name__}; use "
+            "tensors for x and y, or leave y and noise out"
         )
     if strategy not in ("auto", "evidence"):
         raise ValueError(

@@ -78,8 +78,8 @@ def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
     """
     if isinstance(loader, Iterator):
         raise ValueError(
-            f"expected batches that can be had again for every epoch, got the iterator {type(loader).__name__}, which is "
-            "used up after one; pass a list or a torch DataLoader"
+            f"expected batches that can be had again for every epoch, got the iterator {type(loader).__name__}, which "
+            "is used up after one; pass a list or a torch DataLoader"
         )
     seen: list[Batch] = []
     total = rows = 0
@@ -98,8 +98,8 @@ class MinibatchTraining:
     r"""Variational training from minibatches: a natural-gradient step for the weights, one of Adam for parameters.
 
     Step t of the natural gradient has the size 4/(t + 4), so that the weights come from an average over the last
-    quarter of the batches; the rate of Adam falls linearly to zero. A distribution of the weights whose covariance is not
-    full is learned by Adam too.
+    quarter of the batches; the rate of Adam falls linearly to zero. A distribution of the weights whose covariance is
+    not full is learned by Adam too.
 
     :param model: the model.
     :param loader: batches (x, y), as often as wanted.
@@ -210,7 +210,9 @@ def full_bound(model: WeightSpaceVariationalGP, loader: Iterable[Any]) -> float:
     weights, total = model.weights(), 0.0
     for x, y, _ in batches(loader, None, None):
         at = model.variational_strategy.at(x)
-        total += float(expected_log_likelihood(model.likelihood, model.checked_targets(x, y), *at.moments(weights)).value)
+        total += float(
+            expected_log_likelihood(model.likelihood, model.checked_targets(x, y), *at.moments(weights)).value
+        )
     return total - float(weights.kl_divergence.sum())
 
 
