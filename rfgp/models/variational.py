@@ -24,6 +24,7 @@ from torch import Tensor
 
 from .. import _checks, _state
 from ..inference import GaussianWeights, expected_log_likelihood
+from ..inference.expected_log_likelihood import expected_log_probabilities
 from ..kernels import with_features
 from ..kernels.reference_tensor import reference_tensor
 from ..likelihoods import ComplexGaussianLikelihood
@@ -129,7 +130,7 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         """
         labels = self.checked_targets(x, y)
         count = len(x) if num_data is None else _checks.positive_integer("num_data", num_data)
-        terms = self.likelihood.expected_log_prob(labels, self(x))
+        terms = expected_log_probabilities(self.likelihood, labels, self(x))
         return terms.sum() * (count / len(x)) - self.variational_strategy.kl_divergence()
 
     @torch.no_grad()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, StudentTLikelihood
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from ..inference import ExpectedLogLikelihood, GaussianWeights, expected_log_likelihood
@@ -83,14 +84,12 @@ class BoundObjective(Objective):
 
     def _start(self, at: FunctionParts, y: Tensor, rows: Tensor | None) -> GaussianWeights:
         """What follows from the moments of the functions at the last parameters, or from the prior."""
-        weights = self.model.weights()
+        width = at.features.shape[-1]
+        prior = GaussianWeights(torch.zeros(width).to(at.features), torch.eye(width).to(at.features))
         if self._moments is None:
-            return weights
+            return prior
         mean, variance = self._moments if rows is None else (part[..., rows] for part in self._moments)
         found = expected_log_likelihood(self.model.likelihood, y, mean + at.offset.detach(), variance)
-        prior = GaussianWeights(
-            torch.zeros_like(weights.linear), torch.eye(weights.linear.shape[-1]).to(weights.linear)
-        )
         return prior.stepped(prior.target(at.features, found.d_mean, found.d_variance, mean), 1.0)
 
     def _expected(self, weights: GaussianWeights, at: FunctionParts, y: Tensor) -> ExpectedLogLikelihood:
@@ -120,7 +119,10 @@ def takes_all_rows(model: WeightSpaceVariationalGP, x: Any, strategy: str) -> bo
     :param strategy: "evidence", or "auto", for up to 2,000 rows.
     :raises ValueError: where it cannot be, and the strategy asks for it.
     """
-    is_possible = isinstance(x, Tensor) and is_deterministic(model.likelihood) and not model.weights().is_diagonal
+    has_full = not isinstance(
+        model.variational_strategy.variational_distribution.lazy_covariance_matrix, DiagLinearOperator
+    )
+    is_possible = isinstance(x, Tensor) and is_deterministic(model.likelihood) and has_full
     if strategy == "evidence" and not is_possible:
         raise ValueError(
             "expected tensors, a full covariance of the weights and a likelihood of one function for "

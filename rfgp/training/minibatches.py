@@ -16,6 +16,7 @@ from ..models import WeightSpaceVariationalGP
 from ..models.batches import Batch, batches, joined
 from .bound import function_values
 from .coordinates import Coordinates
+from .first_rows import learn_from_first_rows
 from .moments import moments
 from .rollback import Rollback
 from .run import constrained_values, log_prior, parts_of
@@ -247,10 +248,12 @@ def fit_minibatches(
         (x, y, noise), total = first_pass(loader, num_data)
         if noise is not None:
             raise ValueError("expected batches (x, y) for a variational model, got noise too; leave it out")
-        known = moments(x, function_values(model, model.checked_targets(x, y)))
+        labels = model.checked_targets(x, y)
+        known = moments(x, function_values(model, labels))
         if initialize:
             center_inputs(model, x)
             start_from_data(model, model.covar_module.exact_kernel, x, known)
+            learn_from_first_rows(model, x, labels)
         has_parameters = any(p.requires_grad for part in parts_of(model).values() for p in part.parameters())
         coordinates = Coordinates(parts_of(model), known) if has_parameters else None
         model.train()
