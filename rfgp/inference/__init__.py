@@ -4,6 +4,7 @@ from .accumulation import ScalarFeatures, accumulate
 from .complex_regression import ComplexRegression, PlaneFeatures
 from .covariance import CholeskyRoot, CovariancePlusResidual, RootCovariance, WeightSpaceCovariance, plus_residual
 from .draws import FunctionDraws, MixtureDraws, WeightPrior, drawn_weights
+from .expected_log_likelihood import ExpectedLogLikelihood, expected_log_likelihood
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
 from .leave_one_out import LeaveOneOut
@@ -16,12 +17,15 @@ from .rows import Rows
 from .statistics import GramStatistics
 from .sums import Group, WeightedSums
 from .system import WeightSystem
+from .variational import GaussianWeights, WeightDistribution
 
 __all__ = [
     "CholeskyRoot",
     "ComplexRegression",
     "CovariancePlusResidual",
+    "ExpectedLogLikelihood",
     "FunctionDraws",
+    "GaussianWeights",
     "GramStatistics",
     "Group",
     "KroneckerPosterior",
@@ -35,6 +39,7 @@ __all__ = [
     "Rows",
     "ScalarFeatures",
     "TrainingRows",
+    "WeightDistribution",
     "WeightPosterior",
     "WeightPrior",
     "WeightSpaceCovariance",
@@ -42,6 +47,7 @@ __all__ = [
     "WeightedSums",
     "accumulate",
     "drawn_weights",
+    "expected_log_likelihood",
     "mixture",
     "noise_model",
     "plus_residual",

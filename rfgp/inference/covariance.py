@@ -23,6 +23,7 @@ from ..linalg import joined, row_chunks
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
 from .posterior import WeightPosterior
+from .variational import WeightDistribution
 
 
 class CholeskyRoot(LinearOperator):
@@ -115,7 +116,7 @@ class WeightSpaceCovariance(FunctionCovariance):
     def __init__(
         self,
         x: Tensor,
-        posterior: WeightPosterior | KroneckerPosterior,
+        posterior: WeightPosterior | KroneckerPosterior | WeightDistribution,
         factor: OutputFactor,
         features: Callable[[Tensor], Tensor],
     ) -> None:

@@ -7,6 +7,8 @@ from .least_squares import VectorLeastSquares
 from .localized import LocalizedMaclaurinGP
 from .neighbor_graph import knn_laplacian
 from .task_columns import task_columns
+from .variational import WeightSpaceVariationalGP
+from .variational_strategy import WeightSpaceVariationalStrategy
 from .weight_space import WeightSpaceGP
 from .wide import WideWeightSpaceGP
 
@@ -16,6 +18,8 @@ __all__ = [
     "LocalizedMaclaurinGP",
     "VectorLeastSquares",
     "WeightSpaceGP",
+    "WeightSpaceVariationalGP",
+    "WeightSpaceVariationalStrategy",
     "WideWeightSpaceGP",
     "knn_laplacian",
     "sample_functions",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import gpytorch
@@ -14,9 +16,12 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..diagnostics import warn_of_lost_posterior
-from ..models import WeightSpaceGP
+from ..models import WeightSpaceGP, WeightSpaceVariationalGP
 from .ascent import NoValueError
+from .bound import BoundObjective, check_variational, takes_all_rows
 from .coordinates import Coordinates
+from .loader import loader_objective
+from .minibatches import as_batches, fit_minibatches
 from .narrow import exact_form
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .rollback import Rollback
@@ -27,8 +32,8 @@ from .summary import FitSummary
 
 
 def fit(
-    model: WeightSpaceGP | ExactGP,
-    x: Tensor | None = None,
+    model: WeightSpaceGP | WeightSpaceVariationalGP | ExactGP,
+    x: Tensor | Iterable[tuple[Tensor, ...]] | None = None,
     y: Tensor | None = None,
     *,
     noise: Tensor | None = None,
@@ -37,6 +42,8 @@ def fit(
     max_evaluations: int = 200,
     initialize: bool = True,
     progress: bool | None = None,
+    epochs: int | None = None,
+    num_data: int | None = None,
 ) -> FitSummary:
     r"""Maximize a log marginal likelihood (plus log priors) over all parameters that require gradients, by L-BFGS.
 
@@ -63,8 +70,17 @@ def fit(
     learned again from its statistics where these do not contain them. Then the gradient is zero in these alone, and
     for a subset or blocks "converged" means to a tenth of the standard error of the gradient.
 
-    :param model: a :class:`rfgp.models.WeightSpaceGP` or a GPyTorch ExactGP.
-    :param x: training inputs (N, d); default: those of the ExactGP.
+    A :class:`rfgp.models.WeightSpaceVariationalGP` is trained by its evidence lower bound. Up to 2,000 rows, or with
+    strategy "evidence", the bound of all rows is maximized by L-BFGS, at the best distribution of the weights for every
+    set of parameters. More rows, batches from a loader, diagonal covariances and Softmax likelihoods are trained from
+    minibatches: natural-gradient steps for a full covariance of the weights, with Adam for all other parameters. One
+    batch costs nothing that depends on the number of rows.
+
+    :param model: a :class:`rfgp.models.WeightSpaceGP`, a :class:`rfgp.models.WeightSpaceVariationalGP` or a GPyTorch
+        ExactGP.
+    :param x: training inputs (N, d); or batches (x, y) or (x, y, noise) that can be gone through again and again, such
+        as those of a torch DataLoader. A WeightSpaceGP then has its evidence from one pass over all of them for every
+        evaluation, a WeightSpaceVariationalGP is trained from minibatches; default: those of the ExactGP.
     :param y: training targets or labels (N,), or targets (N, T) of several outputs, with NaN for missing ones; default:
         those of the ExactGP.
     :param noise: noise variances of the shape of y, for a WeightSpaceGP with fixed noise.
@@ -77,6 +93,8 @@ def fit(
         periods and offsets that have GPyTorch's default values from distances between inputs, at several scales; else
         training starts from the present values.
     :param progress: whether to show a progress bar; default: on terminals only.
+    :param epochs: how many times training from minibatches goes through the rows; default: 50.
+    :param num_data: the number of rows of a loader, for training from minibatches; default: they are counted once.
     :returns: a summary that prints well.
     :raises ValueError: for bad data, where nothing is to be trained, or where the model has no likelihood for the
         strategy; the model stays as it was.
@@ -92,7 +110,7 @@ def fit(
     >>> summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
     True
     """
-    if not isinstance(model, WeightSpaceGP | ExactGP):
+    if not isinstance(model, WeightSpaceGP | WeightSpaceVariationalGP | ExactGP):
         raise ValueError(f"expected a WeightSpaceGP or a GPyTorch ExactGP, got {type(model).__name__}; pass a model")
     limit = _checks.positive_integer("max_evaluations", max_evaluations)
     _checks.flag("initialize", initialize)
@@ -101,19 +119,21 @@ def fit(
     _checks.choice("strategy", strategy, STRATEGIES)
     if time_limit is not None:
         _checks.positive("time_limit", time_limit, "seconds, such as 30")
+    passes = _EPOCHS if epochs is None else _checks.positive_integer("epochs", epochs)
+    count = None if num_data is None else _checks.positive_integer("num_data", num_data)
+    is_silent = None if progress is None else not progress
+    if isinstance(model, WeightSpaceVariationalGP):
+        check_variational(strategy, noise)
+        if epochs is not None or not takes_all_rows(model, x, strategy):
+            with tqdm(total=passes, desc="fit", unit="epoch", disable=is_silent, leave=False) as bar:
+                report = functools.partial(_report, bar)
+                return fit_minibatches(model, as_batches(x, y), count, passes, initialize, time_limit, report)
     began, before, training = time.perf_counter(), Rollback(model), None
     try:
         objective, chosen = _objective(model, x, y, noise, strategy)
-        bar = tqdm(
-            total=limit, desc="fit", unit="eval", disable=None if progress is None else not progress, leave=False
-        )
-
-        def report(value: float) -> None:
-            bar.update()
-            bar.set_postfix(evidence=f"{value:.6g}")
-
+        bar = tqdm(total=limit, desc="fit", unit="eval", disable=is_silent, leave=False)
         with bar:
-            training = Training(objective, initialize, limit, time_limit, report)
+            training = Training(objective, initialize, limit, time_limit, functools.partial(_report, bar))
             value = training.run(chosen)
     except BaseException as error:
         if training is None or not training.keep_best():
@@ -130,14 +150,24 @@ def fit(
 
 
 _COMPARED_ROWS = 512
+_EPOCHS = 50
 _NOT_FINITE = (
     "expected a finite evidence at the start, got none; rescale the data, or start from other values with "
     "initialize=False"
 )
 
 
+def _report(bar: Any, value: float) -> None:
+    bar.update()
+    bar.set_postfix(evidence=f"{value:.6g}")
+
+
 def _objective(model: Any, x: Any, y: Any, noise: Any, strategy: str) -> tuple[Objective, str]:
     """The evidence of the data, and what "auto" stands for where there is no choice."""
+    if isinstance(model, WeightSpaceVariationalGP):
+        return BoundObjective(model, x, y), "evidence"
+    if isinstance(model, WeightSpaceGP) and x is not None and not isinstance(x, Tensor):
+        return loader_objective(model, x, y, noise, strategy), "evidence"
     is_large = isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL
     if strategy == "auto" and isinstance(model, WeightSpaceGP) and (is_large or model.block_size is not None):
         objective = WeightSpaceObjective(model, x, y, noise, is_lazy=True)

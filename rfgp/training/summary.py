@@ -36,7 +36,8 @@ class FitSummary:
     """The result of :func:`fit`.
 
     :param log_marginal_likelihood: the value reached, summed over rows and classes, without priors, for the targets in
-        their own units; it is the evidence of the model, whatever its parameters were learned from.
+        their own units; it is the evidence of the model, whatever its parameters were learned from. For a
+        variational model it is the evidence lower bound.
     :param initial_log_marginal_likelihood: the value at the start; NaN where parameters were learned from few rows.
     :param evaluations: how many times a likelihood and its gradient were evaluated: of all rows, to compare starts
         included, or of those that a stage has seen.
@@ -45,6 +46,7 @@ class FitSummary:
     :param seconds: wall-clock time.
     :param parameters: the constrained values of every trained parameter by name.
     :param stages: what was done in which order.
+    :param trace: the bound after every epoch of training from minibatches, as the batches estimate it.
     """
 
     log_marginal_likelihood: float
@@ -55,6 +57,7 @@ class FitSummary:
     seconds: float
     parameters: dict[str, list[float]]
     stages: tuple[FitStage, ...] = ()
+    trace: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         before = self.initial_log_marginal_likelihood

@@ -1,0 +1,141 @@
+"""The evidence lower bound of a variational model and all its rows, at the best distribution of the weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, StudentTLikelihood
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+from ..inference import ExpectedLogLikelihood, GaussianWeights, expected_log_likelihood
+from ..inference.expected_log_likelihood import is_deterministic
+from ..models import WeightSpaceVariationalGP
+from ..models.variational_strategy import FunctionParts
+from .objectives import Objective
+from .strategies import SMALL
+
+_STEPS = 200
+_PRECISION = 1e-12
+_SMALLEST_STEP = 1e-3
+
+
+class BoundObjective(Objective):
+    r"""The bound at the distribution of the weights that maximizes it, as a function of the other parameters.
+
+    .. math:: L(\theta) = \max_q \sum_i E_q \log p(y_i | f(x_i)) - KL(q \| N(0, I))
+
+    Its gradient is that of the bound at this q. Natural-gradient steps find q: whole ones, halved where the bound would
+    fall, from what the rows contributed at the last parameters.
+
+    :param model: the model.
+    :param x: inputs (N, d).
+    :param y: targets (N,).
+    :raises ValueError: for bad data.
+    """
+
+    def __init__(self, model: WeightSpaceVariationalGP, x: Tensor, y: Tensor) -> None:
+        self.model, self.x, self.y = model, x, model.checked_targets(x, y)
+        self._moments: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def outputs(self) -> Tensor:
+        return function_values(self.model, self.y)
+
+    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
+        return self.model.covar_module.exact_kernel, self.x
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
+        at = self.model.variational_strategy.at(x)
+        weights, found = self._best(at, y, rows)
+        bound = found.value - weights.kl_divergence.sum()
+        return bound + at.first_order(weights, found.d_mean, found.d_variance)
+
+    def finish(self) -> Tensor:
+        at = self.model.variational_strategy.at(self.x)
+        weights, found = self._best(at, self.y, None)
+        self.model.set_weights(weights)
+        return found.value - weights.kl_divergence.sum()
+
+    def _best(self, at: FunctionParts, y: Tensor, rows: Tensor | None) -> tuple[GaussianWeights, ExpectedLogLikelihood]:
+        """The best distribution of the weights, and the expected log likelihood of rows under it."""
+        weights = self._start(at, y, rows)
+        found = self._expected(weights, at, y)
+        value = _bound(weights, found)
+        for _ in range(_STEPS):
+            target, size, gain = weights.target(at.features, found.d_mean, found.d_variance), 1.0, 0.0
+            while gain <= 0.0 and size >= _SMALLEST_STEP:
+                new = weights.stepped(target, size)
+                new_found = self._expected(new, at, y)
+                gain, size = _bound(new, new_found) - value, 0.5 * size
+                if abs(gain) <= _PRECISION * max(1.0, abs(value)):
+                    break
+            if gain > 0.0:
+                weights, found, value = new, new_found, value + gain
+            if gain <= _PRECISION * max(1.0, abs(value)):
+                break
+        if rows is None:
+            mean, variance = at.moments(weights)
+            self._moments = mean - at.offset.detach(), variance
+        return weights, found
+
+    def _start(self, at: FunctionParts, y: Tensor, rows: Tensor | None) -> GaussianWeights:
+        """What follows from the moments of the functions at the last parameters, or from the prior."""
+        width = at.features.shape[-1]
+        prior = GaussianWeights(torch.zeros(width).to(at.features), torch.eye(width).to(at.features))
+        if self._moments is None:
+            return prior
+        mean, variance = self._moments if rows is None else (part[..., rows] for part in self._moments)
+        found = expected_log_likelihood(self.model.likelihood, y, mean + at.offset.detach(), variance)
+        return prior.stepped(prior.target(at.features, found.d_mean, found.d_variance, mean), 1.0)
+
+    def _expected(self, weights: GaussianWeights, at: FunctionParts, y: Tensor) -> ExpectedLogLikelihood:
+        return expected_log_likelihood(self.model.likelihood, y, *at.moments(weights))
+
+
+def _bound(weights: GaussianWeights, found: ExpectedLogLikelihood) -> float:
+    return float(found.value.detach() - weights.kl_divergence.sum())
+
+
+def function_values(model: WeightSpaceVariationalGP, y: Tensor) -> Tensor:
+    """Columns with the mean and the variance that functions start from: those of y, or 0 and 1 for other likelihoods.
+
+    :param model: the model.
+    :param y: targets (N,).
+    """
+    if isinstance(model.likelihood, GaussianLikelihood | LaplaceLikelihood | StudentTLikelihood):
+        return y.unsqueeze(-1)
+    return torch.tensor([[-1.0], [1.0]], dtype=torch.float64, device=y.device)
+
+
+def takes_all_rows(model: WeightSpaceVariationalGP, x: Any, strategy: str) -> bool:
+    """Whether the bound of all rows is to be maximized, which needs a full covariance and no random draws.
+
+    :param model: the model.
+    :param x: inputs, or batches.
+    :param strategy: "evidence", or "auto", for up to 2,000 rows.
+    :raises ValueError: where it cannot be, and the strategy asks for it.
+    """
+    has_full = not isinstance(
+        model.variational_strategy.variational_distribution.lazy_covariance_matrix, DiagLinearOperator
+    )
+    is_possible = isinstance(x, Tensor) and is_deterministic(model.likelihood) and has_full
+    if strategy == "evidence" and not is_possible:
+        raise ValueError(
+            "expected tensors, a full covariance of the weights and a likelihood of one function for "
+            'strategy="evidence", got others; leave strategy out'
+        )
+    return is_possible and (strategy == "evidence" or len(x) <= SMALL)
+
+
+def check_variational(strategy: str, noise: Any) -> None:
+    """Raise a ValueError for arguments of :func:`fit` that a variational model has no use for."""
+    if strategy not in ("auto", "evidence"):
+        raise ValueError(
+            f'expected strategy "auto" or "evidence" for a variational model, got {strategy!r}; choose one'
+        )
+    if noise is not None:
+        raise ValueError("expected no noise for a variational model, got some; use a WeightSpaceGP for known noise")

@@ -1,0 +1,62 @@
+"""The evidence of the rows of a loader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..models import WeightSpaceGP
+from .minibatches import first_pass
+from .objectives import WeightSpaceObjective, quiet
+from .starts import sample_rows
+
+
+class LoaderObjective(WeightSpaceObjective):
+    """Evidence of a weight-space model and the rows of a loader, which are gone through once for every evaluation.
+
+    Moments and starts come from the first rows.
+
+    :param model: the model.
+    :param loader: batches (x, y) or (x, y, noise) that can be gone through again and again.
+    :raises ValueError: for bad data.
+    """
+
+    def __init__(self, model: WeightSpaceGP, loader: Any) -> None:
+        (x, y, noise), self.count = first_pass(loader)
+        self.loader = loader
+        super().__init__(model, x, y, noise, is_lazy=True)
+        with torch.no_grad(), quiet():
+            model.fit(loader)
+
+    @property
+    def num_rows(self) -> int:
+        return self.count
+
+    def some_rows(self) -> Tensor | None:
+        """Rows of the first ones on which starts are compared; None where these are all."""
+        return None if self.count == len(self.x) else sample_rows(len(self.x)).to(self.x.device)
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        if rows is not None:
+            return super().evidence(rows)
+        with quiet():
+            return self.model.fit(self.loader).log_marginal_likelihood()
+
+    def finish(self) -> Tensor:
+        return self.model.fit(self.loader).log_marginal_likelihood()
+
+
+def loader_objective(model: WeightSpaceGP, loader: Any, y: Any, noise: Any, strategy: str) -> LoaderObjective:
+    """The evidence of the rows of a loader, or a ValueError where it is given with what it cannot go with."""
+    if y is not None or noise is not None:
+        raise ValueError(
+            f"expected batches (x, y) or (x, y, noise) alone, got y or noise beside {type(loader).__name__}; use "
+            "tensors for x and y, or leave y and noise out"
+        )
+    if strategy not in ("auto", "evidence"):
+        raise ValueError(
+            f'expected strategy="evidence" for batches from a loader, got {strategy!r}; pass tensors x and y for it'
+        )
+    return LoaderObjective(model, loader)

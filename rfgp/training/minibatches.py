@@ -1,0 +1,281 @@
+"""Training of variational models from minibatches, step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import _checks
+from ..inference import expected_log_likelihood
+from ..models import WeightSpaceVariationalGP
+from ..models.batches import Batch, batches, joined
+from .bound import function_values
+from .coordinates import Coordinates
+from .first_rows import learn_from_first_rows
+from .moments import moments
+from .rollback import Rollback
+from .run import constrained_values, log_prior, parts_of
+from .starts import center_inputs, start_from_data
+from .strategies import clock
+from .summary import FitStage, FitSummary
+
+_SAMPLE = 2000
+_SMALLEST_BATCH, _LARGEST_BATCH, _FEWEST_BATCHES = 100, 1000, 8
+_LEARNING_RATE = 0.05
+_STEPS_TO_AVERAGE = 4
+
+
+class RowBatches:
+    """Batches of rows (x, y) in a new random order for every pass, the same ones for the same seed.
+
+    Their sizes differ by one at most, so that no row counts more than others.
+
+    :param x: inputs (N, d).
+    :param y: targets (N, ...).
+    :param size: the largest number of rows in a batch.
+    :param seed: of the order.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, size: int, seed: int = 0) -> None:
+        self.x, self.y, self.count = x, y, math.ceil(len(x) / size)
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.randperm(len(self.x), generator=self.generator).to(self.x.device)
+        for rows in order.tensor_split(self.count):
+            yield self.x[rows], self.y[rows]
+
+
+def as_batches(x: Any, y: Any) -> Any:
+    """Batches of at most 1,000 rows of tensors, eight at least where there are enough; batches as they are.
+
+    :param x: inputs (N, d), or batches (x, y).
+    :param y: targets (N,), or None for batches.
+    :raises ValueError: for data of another kind.
+    """
+    if not isinstance(x, Tensor):
+        if y is not None or not isinstance(x, Iterable):
+            raise ValueError(
+                f"expected tensors x and y, or batches alone, got {type(x).__name__} and {type(y).__name__}; call "
+                "fit(model, x, y) or fit(model, loader)"
+            )
+        return x
+    _checks.one_per_row(_checks.tensor(y, "y"), _checks.inputs(x), "y")
+    return RowBatches(x, y, min(max(math.ceil(len(x) / _FEWEST_BATCHES), _SMALLEST_BATCH), _LARGEST_BATCH))
+
+
+def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
+    """Some rows of a loader, and how many it has in all.
+
+    :param loader: an iterable of batches (x, y) or (x, y, noise) that can be gone through again and again.
+    :param num_data: the number of all rows, where it is known; the first batches are then enough.
+    :returns: the first rows as one batch, and the number of rows.
+    :raises ValueError: where there are no batches, or where they can be had once only.
+    """
+    if isinstance(loader, Iterator):
+        raise ValueError(
+            f"expected batches that can be had again for every epoch, got the iterator {type(loader).__name__}, which "
+            "is used up after one; pass a list or a torch DataLoader"
+        )
+    seen: list[Batch] = []
+    total = rows = 0
+    for batch in batches(loader, None, None):
+        _checks.inputs(batch[0])
+        total += len(batch[0])
+        if rows < _SAMPLE:
+            seen.append(batch)
+            rows += len(batch[0])
+        elif num_data is not None:
+            break
+    return joined(seen), total if num_data is None else num_data
+
+
+class MinibatchTraining:
+    r"""Variational training from minibatches: a natural-gradient step for the weights, one of Adam for parameters.
+
+    Step t of the natural gradient has the size 4/(t + 4), so that the weights come from an average over the last
+    quarter of the batches; the rate of Adam falls linearly to zero. A distribution of the weights whose covariance is
+    not full is learned by Adam too.
+
+    :param model: the model.
+    :param loader: batches (x, y), as often as wanted.
+    :param num_data: the number of all rows.
+    :param epochs: how many times the batches are gone through.
+    :param coordinates: the parameters to learn beside the weights; None for none.
+    """
+
+    def __init__(
+        self,
+        model: WeightSpaceVariationalGP,
+        loader: Iterable[Any],
+        num_data: int,
+        epochs: int,
+        coordinates: Coordinates | None,
+    ) -> None:
+        self.model, self.loader, self.num_data, self.epochs = model, loader, num_data, epochs
+        self.coordinates = coordinates
+        self.trace: list[float] = []
+        self.steps = 0
+        self.weights = model.weights()
+        self.point = None if coordinates is None else torch.from_numpy(coordinates.values()).requires_grad_(True)
+        self.parameters: list[Tensor] = [] if self.point is None else [self.point]
+        if self.weights.is_diagonal:
+            self.parameters += model.variational_parameters()
+        self.optimizer = torch.optim.Adam(self.parameters, lr=_LEARNING_RATE) if self.parameters else None
+
+    def run(self, report: Callable[[float], None], deadline: float = math.inf) -> str:
+        """Go through the batches, and leave the model with what was learned.
+
+        :param report: is told the bound after every epoch, as the batches of the epoch estimate it.
+        :param deadline: the time after which no epoch begins.
+        :returns: what ended the training.
+        """
+        try:
+            for epoch in range(self.epochs):
+                if epoch > 0 and clock() >= deadline:
+                    return f"stopped at the time limit after {epoch} epochs; raise time_limit to go on"
+                expected = self._epoch(epoch / self.epochs)
+                self.trace.append(expected - float(self.weights.kl_divergence.sum()))
+                report(self.trace[-1])
+            return f"{self.epochs} epochs"
+        finally:
+            if not self.weights.is_diagonal:
+                self.model.set_weights(self.weights)
+
+    def _epoch(self, progress: float) -> float:
+        """One pass over the batches; the expected log likelihood of all rows, as they estimate it."""
+        if self.optimizer is not None:
+            self.optimizer.param_groups[0]["lr"] = _LEARNING_RATE * (1.0 - progress)
+        total, rows = 0.0, 0
+        for x, y, _ in batches(self.loader, None, None):
+            total += self._step(x, y)
+            rows += len(x)
+        return total * self.num_data / rows
+
+    def _step(self, x: Tensor, y: Tensor) -> float:
+        """A step for one batch; its expected log likelihood."""
+        model, scale = self.model, self.num_data / len(x)
+        labels = model.checked_targets(x, y)
+        model.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            if self.weights.is_diagonal:
+                return self._plain_step(x, labels)
+            at = model.variational_strategy.at(x)
+            found = expected_log_likelihood(model.likelihood, labels, *at.moments(self.weights))
+            gradients = scale * found.d_mean, scale * found.d_variance
+            target = self.weights.target(at.features, *gradients)
+            if self.point is not None:
+                _backward(scale * found.value + log_prior(model) + at.first_order(self.weights, *gradients))
+        self._move()
+        self.weights = self.weights.stepped(target, _STEPS_TO_AVERAGE / (self.steps + _STEPS_TO_AVERAGE))
+        self.steps += 1
+        return float(found.value.detach())
+
+    def _plain_step(self, x: Tensor, labels: Tensor) -> float:
+        divergence = float(self.weights.kl_divergence.sum())
+        bound = self.model.elbo(x, labels, self.num_data)
+        _backward(bound + log_prior(self.model))
+        for parameter in self.model.variational_parameters():
+            parameter.grad = None if parameter.grad is None else -parameter.grad / self.num_data
+        self._move()
+        self.weights = self.model.weights()
+        self.steps += 1
+        return (float(bound.detach()) + divergence) * len(x) / self.num_data
+
+    def _move(self) -> None:
+        """A step of Adam."""
+        if self.optimizer is None:
+            return
+        if self.coordinates is not None and self.point is not None:
+            self.point.grad = torch.from_numpy(-self.coordinates.gradient() / self.num_data)
+        self.optimizer.step()
+        if self.coordinates is not None and self.point is not None:
+            inside = np.clip(self.point.detach().numpy(), self.coordinates.lower, self.coordinates.upper)
+            self.coordinates.assign(inside)
+            with torch.no_grad():
+                self.point.copy_(torch.from_numpy(inside))
+
+
+@torch.no_grad()
+def full_bound(model: WeightSpaceVariationalGP, loader: Iterable[Any]) -> float:
+    """The evidence lower bound of all rows of a loader.
+
+    :param model: the model.
+    :param loader: batches (x, y).
+    """
+    weights, total = model.weights(), 0.0
+    for x, y, _ in batches(loader, None, None):
+        at = model.variational_strategy.at(x)
+        total += float(
+            expected_log_likelihood(model.likelihood, model.checked_targets(x, y), *at.moments(weights)).value
+        )
+    return total - float(weights.kl_divergence.sum())
+
+
+def _backward(value: Tensor) -> None:
+    if value.requires_grad:
+        value.backward()
+
+
+def fit_minibatches(
+    model: WeightSpaceVariationalGP,
+    loader: Any,
+    num_data: int | None,
+    epochs: int,
+    initialize: bool,
+    seconds: float | None,
+    report: Callable[[float], None],
+) -> FitSummary:
+    """Train a variational model from minibatches, and leave it in evaluation mode.
+
+    :param model: the model.
+    :param loader: batches (x, y) that can be gone through again and again.
+    :param num_data: the number of all rows; default: they are counted.
+    :param epochs: how many times the batches are gone through.
+    :param initialize: whether starting values come from the first rows.
+    :param seconds: how long it may take, about; None for as long as it takes.
+    :param report: is told the bound after every epoch.
+    :returns: what was done.
+    :raises ValueError: for bad data; the model stays as it was.
+    """
+    began, before = clock(), Rollback(model)
+    try:
+        (x, y, noise), total = first_pass(loader, num_data)
+        if noise is not None:
+            raise ValueError("expected batches (x, y) for a variational model, got noise too; leave it out")
+        labels = model.checked_targets(x, y)
+        known = moments(x, function_values(model, labels))
+        if initialize:
+            center_inputs(model, x)
+            start_from_data(model, model.covar_module.exact_kernel, x, known)
+            learn_from_first_rows(model, x, labels)
+        has_parameters = any(p.requires_grad for part in parts_of(model).values() for p in part.parameters())
+        coordinates = Coordinates(parts_of(model), known) if has_parameters else None
+        model.train()
+        training = MinibatchTraining(model, loader, total, epochs, coordinates)
+        message = training.run(report, math.inf if seconds is None else began + seconds)
+        value = full_bound(model, loader)
+    except Exception:
+        before.restore()
+        raise
+    finally:
+        model.zero_grad(set_to_none=True)
+        model.eval()
+    took = clock() - began
+    stage = FitStage("minibatches", f"{total} rows", training.steps, took, value / total)
+    return FitSummary(
+        value,
+        training.trace[0],
+        training.steps,
+        False,
+        message,
+        took,
+        constrained_values(model),
+        (stage,),
+        tuple(training.trace),
+    )
