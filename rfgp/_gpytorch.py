@@ -11,7 +11,7 @@ import gpytorch
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal
 from gpytorch.kernels import Kernel, ScaleKernel
-from gpytorch.likelihoods import DirichletClassificationLikelihood, _GaussianLikelihoodBase
+from gpytorch.likelihoods import DirichletClassificationLikelihood, _GaussianLikelihoodBase, _OneDimensionalLikelihood
 from gpytorch.settings import observation_nan_policy
 from linear_operator.operators import (
     AddedDiagLinearOperator,
@@ -22,6 +22,7 @@ from linear_operator.operators import (
 from torch import Tensor
 
 GaussianLikelihoodBase = _GaussianLikelihoodBase
+OneDimensionalLikelihood = _OneDimensionalLikelihood
 
 
 def diagonal_of(operator: DiagLinearOperator) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from .._gpytorch import parts_of
 from ..linalg import joined, row_chunks
 from .factor import OutputFactor
+from .function_posterior import FunctionPosterior
 from .kronecker import KroneckerPosterior
 from .posterior import WeightPosterior
 
@@ -31,7 +32,7 @@ class WeightSpaceCovariance(LinearOperator):
     def __init__(
         self,
         x: Tensor,
-        posterior: WeightPosterior | KroneckerPosterior,
+        posterior: WeightPosterior | KroneckerPosterior | FunctionPosterior,
         factor: OutputFactor,
         features: Callable[[Tensor], Tensor],
     ) -> None:

@@ -3,5 +3,13 @@
 from .complex_gaussian import ComplexGaussianLikelihood
 from .dirichlet import DirichletClassificationLikelihood
 from .multitask_fixed_noise import MultitaskFixedNoiseGaussianLikelihood
+from .negative_binomial import NegativeBinomialLikelihood
+from .poisson import PoissonLikelihood
 
-__all__ = ["ComplexGaussianLikelihood", "DirichletClassificationLikelihood", "MultitaskFixedNoiseGaussianLikelihood"]
+__all__ = [
+    "ComplexGaussianLikelihood",
+    "DirichletClassificationLikelihood",
+    "MultitaskFixedNoiseGaussianLikelihood",
+    "NegativeBinomialLikelihood",
+    "PoissonLikelihood",
+]

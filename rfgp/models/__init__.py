@@ -1,6 +1,7 @@
 """Models that work in weight space."""
 
 from .conjugate_gradients import Convergence
+from .laplace import LaplaceGP
 from .least_squares import VectorLeastSquares
 from .localized import LocalizedMaclaurinGP
 from .neighbor_graph import knn_laplacian
@@ -10,6 +11,7 @@ from .wide import WideWeightSpaceGP
 
 __all__ = [
     "Convergence",
+    "LaplaceGP",
     "LocalizedMaclaurinGP",
     "VectorLeastSquares",
     "WeightSpaceGP",

@@ -14,9 +14,10 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..diagnostics import warn_of_lost_posterior
-from ..models import WeightSpaceGP
+from ..models import LaplaceGP, WeightSpaceGP
 from .ascent import NoValueError
 from .coordinates import Coordinates
+from .laplace import LaplaceObjective
 from .narrow import exact_form
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .rollback import Rollback
@@ -27,7 +28,7 @@ from .summary import FitSummary
 
 
 def fit(
-    model: WeightSpaceGP | ExactGP,
+    model: WeightSpaceGP | LaplaceGP | ExactGP,
     x: Tensor | None = None,
     y: Tensor | None = None,
     *,
@@ -40,8 +41,9 @@ def fit(
 ) -> FitSummary:
     r"""Maximize a log marginal likelihood (plus log priors) over all parameters that require gradients, by L-BFGS.
 
-    The model is left trained and fitted: a WeightSpaceGP holds the statistics at the optimum, an ExactGP is in
-    evaluation mode. Exact models are evaluated with Cholesky factors whatever their size; use float64 for them.
+    The model is left trained and fitted: a WeightSpaceGP holds the statistics at the optimum, a LaplaceGP the mode, and
+    an ExactGP is in evaluation mode. Exact models are evaluated with Cholesky factors whatever their size; use float64
+    for them.
 
     The result does not depend on the units of x and y: positive parameters are optimized by their logarithms, mean
     functions in standard deviations of the targets, and shift-invariant kernels subtract the mean of the inputs.
@@ -63,7 +65,9 @@ def fit(
     learned again from its statistics where these do not contain them. Then the gradient is zero in these alone, and
     for a subset or blocks "converged" means to a tenth of the standard error of the gradient.
 
-    :param model: a :class:`rfgp.models.WeightSpaceGP` or a GPyTorch ExactGP.
+    A LaplaceGP learns from its evidence, whatever the number of rows.
+
+    :param model: a :class:`rfgp.models.WeightSpaceGP`, a :class:`rfgp.models.LaplaceGP` or a GPyTorch ExactGP.
     :param x: training inputs (N, d); default: those of the ExactGP.
     :param y: training targets or labels (N,), or targets (N, T) of several outputs, with NaN for missing ones; default:
         those of the ExactGP.
@@ -92,8 +96,10 @@ def fit(
     >>> summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
     True
     """
-    if not isinstance(model, WeightSpaceGP | ExactGP):
-        raise ValueError(f"expected a WeightSpaceGP or a GPyTorch ExactGP, got {type(model).__name__}; pass a model")
+    if not isinstance(model, WeightSpaceGP | LaplaceGP | ExactGP):
+        raise ValueError(
+            f"expected a WeightSpaceGP, a LaplaceGP or a GPyTorch ExactGP, got {type(model).__name__}; pass a model"
+        )
     limit = _checks.positive_integer("max_evaluations", max_evaluations)
     _checks.flag("initialize", initialize)
     if progress is not None:
@@ -138,6 +144,8 @@ _NOT_FINITE = (
 
 def _objective(model: Any, x: Any, y: Any, noise: Any, strategy: str) -> tuple[Objective, str]:
     """The evidence of the data, and what "auto" stands for where there is no choice."""
+    if isinstance(model, LaplaceGP):
+        return _laplace(model, x, y, noise, strategy), "evidence"
     is_large = isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL
     if strategy == "auto" and isinstance(model, WeightSpaceGP) and (is_large or model.block_size is not None):
         objective = WeightSpaceObjective(model, x, y, noise, is_lazy=True)
@@ -154,6 +162,15 @@ def _objective(model: Any, x: Any, y: Any, noise: Any, strategy: str) -> tuple[O
             "expected no noise beside an ExactGP, got some; give it to the model's FixedNoiseGaussianLikelihood"
         )
     return ExactObjective(model, x, y), chosen
+
+
+def _laplace(model: LaplaceGP, x: Any, y: Any, noise: Any, strategy: str) -> LaplaceObjective:
+    """The evidence of a LaplaceGP."""
+    if noise is not None:
+        raise ValueError("expected no noise beside a LaplaceGP, got some; its likelihood has it")
+    if strategy not in ("auto", "evidence"):
+        raise ValueError(f'expected strategy="evidence" for a LaplaceGP, got {strategy!r}, which is for regression')
+    return LaplaceObjective(model, x, y)
 
 
 def _remarks(model: Any, objective: Objective) -> list[str]:
