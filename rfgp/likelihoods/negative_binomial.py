@@ -28,7 +28,7 @@ class NegativeBinomialLikelihood(OneDimensionalLikelihood):
     :param dispersion_prior: a prior on the dispersion.
     :param dispersion_constraint: default: positive.
 
-    Source: Hilbe (2011), Negative Binomial Regression, section 8.2 (the form NB2).
+    Source: Hilbe (2011), Negative Binomial Regression, the form NB2.
 
     >>> likelihood = NegativeBinomialLikelihood()
     >>> likelihood.dispersion = 0.5
