@@ -12,7 +12,7 @@ import gpytorch
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import DirichletClassificationLikelihood, _GaussianLikelihoodBase
+from gpytorch.likelihoods import DirichletClassificationLikelihood, _GaussianLikelihoodBase, _OneDimensionalLikelihood
 from gpytorch.settings import observation_nan_policy
 from linear_operator.operators import (
     AddedDiagLinearOperator,
@@ -23,6 +23,7 @@ from linear_operator.operators import (
 from torch import Tensor
 
 GaussianLikelihoodBase = _GaussianLikelihoodBase
+OneDimensionalLikelihood = _OneDimensionalLikelihood
 
 
 def diagonal_of(operator: DiagLinearOperator) -> Tensor:

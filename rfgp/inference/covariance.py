@@ -21,6 +21,7 @@ from torch import Tensor
 from .._gpytorch import parts_of
 from ..linalg import joined, row_chunks
 from .factor import OutputFactor
+from .function_posterior import FunctionPosterior
 from .kronecker import KroneckerPosterior
 from .posterior import WeightPosterior
 from .variational import WeightDistribution
@@ -116,7 +117,7 @@ class WeightSpaceCovariance(FunctionCovariance):
     def __init__(
         self,
         x: Tensor,
-        posterior: WeightPosterior | KroneckerPosterior | WeightDistribution,
+        posterior: WeightPosterior | KroneckerPosterior | WeightDistribution | FunctionPosterior,
         factor: OutputFactor,
         features: Callable[[Tensor], Tensor],
     ) -> None:

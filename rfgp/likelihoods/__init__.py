@@ -3,10 +3,14 @@
 from .complex_gaussian import ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood
 from .dirichlet import DirichletClassificationLikelihood
 from .multitask_fixed_noise import MultitaskFixedNoiseGaussianLikelihood
+from .negative_binomial import NegativeBinomialLikelihood
+from .poisson import PoissonLikelihood
 
 __all__ = [
     "ComplexGaussianLikelihood",
     "DirichletClassificationLikelihood",
     "FixedNoiseComplexGaussianLikelihood",
     "MultitaskFixedNoiseGaussianLikelihood",
+    "NegativeBinomialLikelihood",
+    "PoissonLikelihood",
 ]

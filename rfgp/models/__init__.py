@@ -3,6 +3,7 @@
 from .conjugate_gradients import Convergence
 from .exact_samples import sample_functions
 from .function_samples import FunctionSamples
+from .laplace import LaplaceGP
 from .least_squares import VectorLeastSquares
 from .localized import LocalizedMaclaurinGP
 from .neighbor_graph import knn_laplacian
@@ -15,6 +16,7 @@ from .wide import WideWeightSpaceGP
 __all__ = [
     "Convergence",
     "FunctionSamples",
+    "LaplaceGP",
     "LocalizedMaclaurinGP",
     "VectorLeastSquares",
     "WeightSpaceGP",

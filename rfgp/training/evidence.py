@@ -16,10 +16,11 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..diagnostics import warn_of_lost_posterior
-from ..models import WeightSpaceGP, WeightSpaceVariationalGP
+from ..models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from .ascent import NoValueError
 from .bound import BoundObjective, check_variational, takes_all_rows
 from .coordinates import Coordinates
+from .laplace import LaplaceObjective
 from .loader import loader_objective
 from .minibatches import as_batches, fit_minibatches
 from .narrow import exact_form
@@ -32,7 +33,7 @@ from .summary import FitSummary
 
 
 def fit(
-    model: WeightSpaceGP | WeightSpaceVariationalGP | ExactGP,
+    model: WeightSpaceGP | WeightSpaceVariationalGP | LaplaceGP | ExactGP,
     x: Tensor | Iterable[tuple[Tensor, ...]] | None = None,
     y: Tensor | None = None,
     *,
@@ -47,8 +48,9 @@ def fit(
 ) -> FitSummary:
     r"""Maximize a log marginal likelihood (plus log priors) over all parameters that require gradients, by L-BFGS.
 
-    The model is left trained and fitted: a WeightSpaceGP holds the statistics at the optimum, an ExactGP is in
-    evaluation mode. Exact models are evaluated with Cholesky factors whatever their size; use float64 for them.
+    The model is left trained and fitted: a WeightSpaceGP holds the statistics at the optimum, a LaplaceGP the mode, and
+    an ExactGP is in evaluation mode. Exact models are evaluated with Cholesky factors whatever their size; use float64
+    for them.
 
     The result does not depend on the units of x and y: positive parameters are optimized by their logarithms, mean
     functions in standard deviations of the targets, and shift-invariant kernels subtract the mean of the inputs.
@@ -76,8 +78,10 @@ def fit(
     minibatches: natural-gradient steps for a full covariance of the weights, with Adam for all other parameters. One
     batch costs nothing that depends on the number of rows.
 
-    :param model: a :class:`rfgp.models.WeightSpaceGP`, a :class:`rfgp.models.WeightSpaceVariationalGP` or a GPyTorch
-        ExactGP.
+    A :class:`rfgp.models.LaplaceGP` learns from its evidence, whatever the number of rows.
+
+    :param model: a :class:`rfgp.models.WeightSpaceGP`, a :class:`rfgp.models.WeightSpaceVariationalGP`, a
+        :class:`rfgp.models.LaplaceGP` or a GPyTorch ExactGP.
     :param x: training inputs (N, d); or batches (x, y) or (x, y, noise) that can be gone through again and again, such
         as those of a torch DataLoader. A WeightSpaceGP then has its evidence from one pass over all of them for every
         evaluation, a WeightSpaceVariationalGP is trained from minibatches; default: those of the ExactGP.
@@ -110,8 +114,11 @@ def fit(
     >>> summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
     True
     """
-    if not isinstance(model, WeightSpaceGP | WeightSpaceVariationalGP | ExactGP):
-        raise ValueError(f"expected a WeightSpaceGP or a GPyTorch ExactGP, got {type(model).__name__}; pass a model")
+    if not isinstance(model, WeightSpaceGP | WeightSpaceVariationalGP | LaplaceGP | ExactGP):
+        raise ValueError(
+            f"expected a model of rfgp.models that has an evidence or a bound, or a GPyTorch ExactGP, got "
+            f"{type(model).__name__}; pass a model"
+        )
     limit = _checks.positive_integer("max_evaluations", max_evaluations)
     _checks.flag("initialize", initialize)
     if progress is not None:
@@ -168,6 +175,8 @@ def _objective(model: Any, x: Any, y: Any, noise: Any, strategy: str) -> tuple[O
         return BoundObjective(model, x, y), "evidence"
     if isinstance(model, WeightSpaceGP) and x is not None and not isinstance(x, Tensor):
         return loader_objective(model, x, y, noise, strategy), "evidence"
+    if isinstance(model, LaplaceGP):
+        return _laplace(model, x, y, noise, strategy), "evidence"
     is_large = isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL
     if strategy == "auto" and isinstance(model, WeightSpaceGP) and (is_large or model.block_size is not None):
         objective = WeightSpaceObjective(model, x, y, noise, is_lazy=True)
@@ -184,6 +193,15 @@ def _objective(model: Any, x: Any, y: Any, noise: Any, strategy: str) -> tuple[O
             "expected no noise beside an ExactGP, got some; give it to the model's FixedNoiseGaussianLikelihood"
         )
     return ExactObjective(model, x, y), chosen
+
+
+def _laplace(model: LaplaceGP, x: Any, y: Any, noise: Any, strategy: str) -> LaplaceObjective:
+    """The evidence of a LaplaceGP."""
+    if noise is not None:
+        raise ValueError("expected no noise beside a LaplaceGP, got some; its likelihood has it")
+    if strategy not in ("auto", "evidence"):
+        raise ValueError(f'expected strategy="evidence" for a LaplaceGP, got {strategy!r}, which is for regression')
+    return LaplaceObjective(model, x, y)
 
 
 def _remarks(model: Any, objective: Objective) -> list[str]:

@@ -22,7 +22,7 @@ from gpytorch.kernels import (
     ScaleKernel,
     SpectralMixtureKernel,
 )
-from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood, StudentTLikelihood
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
@@ -146,6 +146,8 @@ def _start_noise(likelihood: Any, moments: Moments) -> set[int]:
     wanted: list[tuple[gpytorch.Module, str, Tensor]] = []
     if isinstance(likelihood, GaussianLikelihood):
         wanted = [(likelihood.noise_covar, "noise", moments.variance)]
+    if isinstance(likelihood, StudentTLikelihood):
+        wanted = [(likelihood, "noise", moments.variance)]
     if getattr(likelihood, "second_noise_covar", None) is not None:
         wanted = [(likelihood.second_noise_covar, "noise", moments.variance)]
     if isinstance(likelihood, MultitaskGaussianLikelihood):

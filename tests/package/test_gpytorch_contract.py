@@ -99,6 +99,7 @@ def dirichlet():
 ATTRIBUTES = {
     "_buffers": lambda: torch.nn.Linear(1, 1),
     "_GaussianLikelihoodBase": lambda: gpytorch.likelihoods,
+    "_OneDimensionalLikelihood": lambda: gpytorch.likelihoods,
     "_get_observed": lambda: gpytorch.settings.observation_nan_policy,
     "_load_strict_shapes": scale_kernel,
     "_parameters": lambda: torch.nn.Linear(1, 1),

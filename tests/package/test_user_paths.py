@@ -150,6 +150,21 @@ def classification():
     assert likelihood.class_probabilities(model.posterior(x)).shape == (40, 2)
 
 
+def other_likelihoods():
+    x, y = rows()
+    counts = likelihoods.PoissonLikelihood(), likelihoods.NegativeBinomialLikelihood()
+    for likelihood, targets in (
+        (gpytorch.likelihoods.BernoulliLikelihood(), y > 0.0),
+        *((likelihood, (3.0 * y.abs()).round()) for likelihood in counts),
+    ):
+        model = models.LaplaceGP(approximated(), likelihood)
+        summary = rfgp.fit(model, x, targets, max_evaluations=3, progress=False)
+        assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
+        assert likelihood(model.posterior(x)).mean.shape[-1] == 40
+    classes = models.LaplaceGP(approximated(), gpytorch.likelihoods.SoftmaxLikelihood(2, 2)).fit(x, (y > 0.0).long())
+    assert classes.likelihood(classes(x)).probs.shape[-2:] == (40, 2)
+
+
 def complex_regression():
     x, y = rows()
     model = models.WeightSpaceGP(approximated(method="fourier:complex"), likelihoods.ComplexGaussianLikelihood())
@@ -268,6 +283,7 @@ PATHS = (
     local_blocks,
     a_mixture_of_draws,
     classification,
+    other_likelihoods,
     complex_regression,
     several_outputs,
     functionals_of_a_field,

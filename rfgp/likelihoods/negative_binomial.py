@@ -1,0 +1,93 @@
+"""Counts with more variance than Poisson ones."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from gpytorch.constraints import Interval, Positive
+from gpytorch.distributions import MultivariateNormal, base_distributions
+from gpytorch.priors import Prior
+from torch import Tensor
+
+from .._gpytorch import OneDimensionalLikelihood
+from .quadrature import marginal_by_quadrature
+
+
+class NegativeBinomialLikelihood(OneDimensionalLikelihood):
+    r"""Counts with the mean exp(f) and a variance that a learned dispersion adds to.
+
+    .. math:: y \mid f \sim \mathrm{NB}, \qquad E[y \mid f] = e^f, \qquad \mathrm{Var}[y \mid f] = e^f + \alpha e^{2f}
+
+    It is the mixture of Poisson likelihoods whose rates are exp(f) times a Gamma variable of mean one and variance
+    :math:`\alpha`, and the Poisson likelihood itself in the limit of none. GPyTorch's likelihood of this name has
+    softplus(f) as its mean, and a variance that is a multiple of it. Expectations are by Gauss-Hermite quadrature.
+
+    :param batch_shape: the batch shape of the dispersion; default: none.
+    :param dispersion_prior: a prior on the dispersion.
+    :param dispersion_constraint: default: positive.
+
+    Source: Hilbe (2011), Negative Binomial Regression, the form NB2.
+
+    >>> likelihood = NegativeBinomialLikelihood()
+    >>> likelihood.dispersion = 0.5
+    >>> likelihood(torch.zeros(2)).variance
+    tensor([1.5000, 1.5000], grad_fn=<DivBackward0>)
+    """
+
+    raw_dispersion: torch.nn.Parameter
+    raw_dispersion_constraint: Interval
+
+    def __init__(
+        self,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+        dispersion_prior: Prior | None = None,
+        dispersion_constraint: Interval | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_parameter("raw_dispersion", torch.nn.Parameter(torch.zeros(*batch_shape, 1)))
+        self.register_constraint("raw_dispersion", dispersion_constraint or Positive())
+        if dispersion_prior is not None:
+            self.register_prior("dispersion_prior", dispersion_prior, _dispersion, _set_dispersion)
+
+    @property
+    def dispersion(self) -> Tensor:
+        r"""The dispersion :math:`\alpha`, (..., 1)."""
+        value: Tensor = self.raw_dispersion_constraint.transform(self.raw_dispersion)
+        return value
+
+    @dispersion.setter
+    def dispersion(self, value: Tensor | float) -> None:
+        _set_dispersion(self, value)
+
+    def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.NegativeBinomial:
+        """The distribution of counts given values of the function.
+
+        :param function_samples: the logarithms of the means, (..., N).
+        """
+        return _counts(function_samples, self.dispersion)
+
+    def marginal(
+        self, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
+    ) -> torch.distributions.Distribution:
+        """The distribution of counts, as a mixture of negative binomial ones by Gauss-Hermite quadrature.
+
+        :param function_dist: the distribution of the function, (..., N).
+        """
+        conditional = functools.partial(_counts, dispersion=self.dispersion.unsqueeze(-1))
+        return marginal_by_quadrature(conditional, function_dist, self.quadrature)
+
+
+def _counts(f: Tensor, dispersion: Tensor) -> torch.distributions.NegativeBinomial:
+    logits = f + dispersion.log()
+    return base_distributions.NegativeBinomial((1.0 / dispersion).expand(logits.shape), logits=logits)
+
+
+def _dispersion(likelihood: NegativeBinomialLikelihood) -> Tensor:
+    return likelihood.dispersion
+
+
+def _set_dispersion(likelihood: NegativeBinomialLikelihood, value: Tensor | float) -> None:
+    wanted = torch.as_tensor(value).to(likelihood.raw_dispersion)
+    likelihood.initialize(raw_dispersion=likelihood.raw_dispersion_constraint.inverse_transform(wanted))

@@ -1,0 +1,55 @@
+"""Counts whose rate is the exponential of the function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.distributions import MultivariateNormal, base_distributions
+from torch import Tensor
+
+from .._gpytorch import OneDimensionalLikelihood
+from .quadrature import marginal_by_quadrature
+
+
+class PoissonLikelihood(OneDimensionalLikelihood):
+    r"""Counts with the rate exp(f), the logarithmic link of Poisson regression.
+
+    .. math:: p(y \mid f) = \frac{e^{y f - e^f}}{y!}, \qquad
+        E_{f \sim N(m, v)} \log p(y \mid f) = y m - e^{m + v/2} - \log y!
+
+    GPyTorch's likelihood of this name has softplus(f) as its rate.
+
+    Source: Rasmussen and Williams (2006), section 9.3, for the model; the expectation is a moment of a log-normal.
+
+    >>> PoissonLikelihood()(torch.zeros(2)).rate
+    tensor([1., 1.])
+    """
+
+    def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.Poisson:
+        """The distribution of counts given values of the function.
+
+        :param function_samples: the logarithms of the rates, of any shape.
+        """
+        return base_distributions.Poisson(function_samples.exp())
+
+    def expected_log_prob(
+        self, observations: Tensor, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        """The expected log density of counts, in closed form.
+
+        :param observations: counts, (..., N).
+        :param function_dist: the distribution of the function at the same inputs.
+        :returns: (..., N).
+        """
+        mean, variance = function_dist.mean, function_dist.variance
+        return observations * mean - (mean + 0.5 * variance).exp() - torch.lgamma(observations + 1.0)
+
+    def marginal(
+        self, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
+    ) -> torch.distributions.Distribution:
+        """The distribution of counts, as a mixture of Poisson distributions by Gauss-Hermite quadrature.
+
+        :param function_dist: the distribution of the function, (..., N).
+        """
+        return marginal_by_quadrature(self.forward, function_dist, self.quadrature)

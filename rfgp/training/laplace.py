@@ -1,0 +1,93 @@
+"""Laplace's evidence of a model and its data, as training needs it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from scipy import optimize
+from torch import Tensor
+from torch.distributions import constraints
+
+from ..inference.latent_terms import OneFunction, latent_likelihood
+from ..models import LaplaceGP
+from .objectives import Objective
+
+
+class LaplaceObjective(Objective):
+    """Laplace's evidence of a :class:`rfgp.models.LaplaceGP`, whose mode is found anew for every set of parameters.
+
+    Newton's method starts at the mode of the evaluation before.
+
+    :param model: the model.
+    :param x: inputs.
+    :param y: targets.
+    :raises ValueError: for bad data.
+    """
+
+    def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            got = ", ".join(type(value).__name__ for value in (x, y))
+            raise ValueError(f"expected tensors x and y for a LaplaceGP, got {got}; call fit(model, x, y)")
+        self.model, self.x, self.y = model, x, y
+        with torch.no_grad():
+            self._mode = model.fit(x, y).mode
+
+    @property
+    def outputs(self) -> Tensor:
+        """The targets on the scale of the latent function, as far as that is known before the fit, (N, 1)."""
+        known = latent_likelihood(self.model.likelihood)
+        if isinstance(known, OneFunction):
+            return latent_targets(known, known.targets(self.y, self.x)).unsqueeze(-1)
+        return _standard(len(self.y)).unsqueeze(-1)
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        if rows is not None:
+            return self.model.fit(self.x[rows], self.y[rows]).log_marginal_likelihood()
+        value = self.model.fit(self.x, self.y, start=self._mode).log_marginal_likelihood()
+        self._mode = self.model.mode
+        return value
+
+    def finish(self) -> Tensor:
+        return self.evidence()
+
+    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
+        return self.model.covar_module.exact_kernel, self.x
+
+
+@torch.no_grad()
+def latent_targets(likelihood: OneFunction, y: Tensor) -> Tensor:
+    r"""Targets on the scale of the latent function: y where it may be any real number, else one step of linearization.
+
+    .. math:: z_i = c + g_i(c) \Big/ \frac1N \sum_j W_j(c), \qquad c = \arg\max_c \sum_i \log p(y_i \mid c)
+
+    which are the targets y themselves for a Gaussian likelihood. Where that is not finite, such as for labels that are
+    all alike, they have mean zero and variance one.
+
+    :param likelihood: a likelihood of one latent function.
+    :param y: checked targets, (N,).
+    """
+    support = likelihood.likelihood(torch.zeros_like(y)).support
+    if support is constraints.real:
+        return y
+
+    def loss(constant: float) -> float:
+        value = -float(likelihood.terms(torch.full_like(y, constant).unsqueeze(-1), y).log_density.mean())
+        return value if math.isfinite(value) else math.inf
+
+    try:
+        constant = float(optimize.minimize_scalar(loss).x)
+    except (RuntimeError, ValueError):
+        return _standard(len(y)).to(y)
+    terms = likelihood.terms(torch.full_like(y, constant).unsqueeze(-1), y)
+    found = constant + terms.slope.squeeze(-1) / terms.curvature.mean().clamp_min(0.0)
+    is_usable = bool(torch.isfinite(found).all()) and bool(found.std(correction=0) > 0)
+    return found if is_usable and abs(constant) < 1e6 * float(y.abs().max() + 1.0) else _standard(len(y)).to(y)
+
+
+def _standard(count: int) -> Tensor:
+    """Numbers with mean zero and variance one, (N,), or zeros where there is one alone."""
+    values = torch.arange(count, dtype=torch.float64) % 2.0
+    return (values - values.mean()) / values.std(correction=0).clamp_min(1e-12)
