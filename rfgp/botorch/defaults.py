@@ -32,7 +32,7 @@ def default_kernel(num_inputs: int, num_outputs: int) -> Kernel:
     if num_outputs == 1:
         return kernel
     several = independent_outputs(kernel, num_outputs)
-    several.task_covar_module.raw_var.requires_grad_(False)
+    several.task_covar_module.requires_grad_(False)
     return several
 
 

@@ -19,10 +19,9 @@ from linear_operator.operators import (
 )
 from torch import Tensor
 
-from ..inference import OutputFactor, Regression, WeightPosterior, WeightSystem, noise_model
+from ..inference import OutputFactor, Regression, SquareRootPosterior, WeightPosterior, WeightSystem, noise_model
 from ..inference.noise.independent import IndependentNoise
 from ..inference.noise.known import KnownNoise
-from ..inference.square_root import SquareRootPosterior
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..models import WeightSpaceGP
 
@@ -82,11 +81,14 @@ class Functions(NamedTuple):
             weights=self.weights.conditioned(self._features(x), residual, self._blocks_by_system(noise))
         )
 
-    def distribution(self, x: Tensor, noise: Tensor | None = None) -> MultivariateNormal:
+    def distribution(
+        self, x: Tensor, noise: Tensor | None = None, units: tuple[Tensor, Tensor] | None = None
+    ) -> MultivariateNormal:
         """The joint distribution of the functions at q inputs.
 
         :param x: inputs, (..., q, d).
         :param noise: a noise covariance that is added to every row, (..., q, m, m).
+        :param units: the zero and the unit of every function, (1, m); default: 0 and 1.
         :returns: a MultivariateNormal for one function, and for several a MultitaskMultivariateNormal, of the dtype of
             x.
         """
@@ -95,6 +97,11 @@ class Functions(NamedTuple):
         rows = self.weights.root_at(features)
         added = [part for part in (self._residual(x), noise) if part is not None]
         blocks = self._blocks_by_system(sum(added[1:], added[0])) if added else None
+        if units is not None:
+            zero, unit = (self._by_system(part.double()) for part in units)
+            mean = zero + unit * mean
+            rows = (rows.unflatten(-2, (x.shape[-2], -1)) * unit.unsqueeze(-1)).flatten(-3, -2)
+            blocks = None if blocks is None else blocks * unit.unsqueeze(-1) * unit.unsqueeze(-2)
         batch = torch.broadcast_shapes(mean.shape[:-2], () if blocks is None else blocks.shape[:-3])
         mean = mean.expand(*batch, *mean.shape[-2:]).to(x.dtype)
         covariance = _covariance(rows, blocks, x.dtype)

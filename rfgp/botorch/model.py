@@ -251,7 +251,11 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
             functions = functions.select(output_indices)
             noise = None if noise is None else noise[..., output_indices, :][..., output_indices]
             outcome = None if outcome is None else outcome.subset_output(output_indices)
-        posterior: Posterior = GPyTorchPosterior(functions.distribution(x, noise))
+        if type(outcome) is Standardize and outcome._outputs is None:
+            units, outcome = (outcome.means, outcome.stdvs), None
+        else:
+            units = None
+        posterior: Posterior = GPyTorchPosterior(functions.distribution(x, noise, units))
         if outcome is not None:
             posterior = outcome.untransform_posterior(posterior, X=x)
         return posterior if posterior_transform is None else posterior_transform(posterior=posterior, X=x)
@@ -355,8 +359,8 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         """
         if closure is not None or closure_kwargs is not None or "optimizer" in kwargs:
             raise ValueError(
-                "expected neither a closure nor an optimizer, got one; the model is trained by rfgp.fit, whose options go "
-                "into optimizer_kwargs"
+                "expected neither a closure nor an optimizer, got one; rfgp.fit trains the model: pass its options in "
+                "optimizer_kwargs"
             )
         self.fit(**(optimizer_kwargs or {}))
         return mll.eval()

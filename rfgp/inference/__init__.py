@@ -10,6 +10,7 @@ from .posterior import WeightPosterior
 from .regression import Regression
 from .residual_pass import TrainingRows
 from .rows import Rows
+from .square_root import SquareRootPosterior
 from .statistics import GramStatistics
 from .sums import Group, WeightedSums
 from .system import WeightSystem
@@ -24,6 +25,7 @@ __all__ = [
     "Regression",
     "Rows",
     "ScalarFeatures",
+    "SquareRootPosterior",
     "TrainingRows",
     "WeightPosterior",
     "WeightSpaceCovariance",
