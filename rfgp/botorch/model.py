@@ -193,8 +193,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
     @property
     def batch_shape(self) -> torch.Size:
         """The batch shape of the observations: () until it is conditioned on batches of them."""
-        shapes = [part.shape[:-2] for known in self._observations for part in known if part is not None]
-        return torch.broadcast_shapes(*shapes) if shapes else torch.Size()
+        return self._batch_shape
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
@@ -220,7 +219,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         parts: list[Any] = [known[field] for known in self._observations]
         if len(parts) == 1:
             return parts[0]
-        return torch.cat([part.expand(*self.batch_shape, *part.shape[-2:]) for part in parts], dim=-2)
+        return torch.cat([part.expand(*self._batch_shape, *part.shape[-2:]) for part in parts], dim=-2)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The distribution of the functions at transformed inputs (..., q, d), before outcomes are untransformed."""
@@ -409,6 +408,8 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         result._modules = self._modules.copy()
         result._functions, result._is_conditioned = functions, True
         result._observations = [*self._observations, *added]
+        batches = [part.shape[:-2] for observed in added for part in observed if part is not None]
+        result._batch_shape = torch.broadcast_shapes(self._batch_shape, *batches)
         return result
 
     def _noise(self, functions: Functions, x: Tensor, given: bool | Tensor) -> Tensor:
