@@ -137,6 +137,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         self.gp = gp
         self._observations: list[Observations] = [] if observations is None else [observations]
         self._outputs = tuple(range(gp.num_outputs))
+        self._batch_shape = torch.Size()
         self._is_conditioned = False
         self._functions: Functions | None = None
         self._record: Record | None = None
