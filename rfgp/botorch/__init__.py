@@ -1,5 +1,6 @@
-"""Kernels with features in BoTorch: importing this registers their features with its pathwise sampling."""
+"""Models and samples for BoTorch: importing this registers the features of kernels with its pathwise sampling."""
 
+from .model import WeightSpaceModel
 from .pathwise import PathwiseFeatureMap
 
-__all__ = ["PathwiseFeatureMap"]
+__all__ = ["PathwiseFeatureMap", "WeightSpaceModel"]

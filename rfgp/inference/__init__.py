@@ -14,6 +14,7 @@ from .posterior import WeightPosterior
 from .regression import Regression
 from .residual_pass import TrainingRows
 from .rows import Rows
+from .square_root import SquareRootPosterior
 from .statistics import GramStatistics
 from .sums import Group, WeightedSums
 from .system import WeightSystem
@@ -38,6 +39,7 @@ __all__ = [
     "RootCovariance",
     "Rows",
     "ScalarFeatures",
+    "SquareRootPosterior",
     "TrainingRows",
     "WeightDistribution",
     "WeightPosterior",
