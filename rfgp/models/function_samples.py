@@ -17,10 +17,12 @@ class FunctionSamples:
 
     .. math:: f_s(x) = \mu(x) + \phi(x) w_s, \qquad s = 1, \ldots, S
 
-    The features of all inputs are made once, and one product with the S draws of the weights gives all values. The
-    functions are differentiable in x, and keep their values, whatever happens to the model that they come from. They
-    can be pickled; then they have no gradients in the parameters of the model. ``samples[i]`` is one of the functions,
-    which takes (..., q, d) to (..., q), and a slice of them is a FunctionSamples too.
+    Inputs (..., q, d) give (S, ..., q), or (S, ..., q, T) for several outputs, or (S, ..., C, q) for C classes, of the
+    dtype of the inputs, or complex for complex targets; bad inputs raise a ValueError. The features of all inputs are
+    made once, and one product with the S draws of the weights gives all values. The functions are differentiable in x,
+    and keep their values, whatever happens to the model that they come from. They can be pickled; then they have no
+    gradients in the parameters of the model. ``samples[i]`` is one of the functions, which takes (..., q, d) to
+    (..., q), and a slice of them is a FunctionSamples too.
 
     They are made by ``sample_functions`` of a :class:`rfgp.models.WeightSpaceGP`, and by
     :func:`rfgp.models.sample_functions`.
