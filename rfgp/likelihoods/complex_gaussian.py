@@ -163,7 +163,7 @@ class ComplexGaussianLikelihood(ComplexNoise, GaussianLikelihood):
 
     >>> likelihood = ComplexGaussianLikelihood(has_pseudo_noise=True)
     >>> likelihood.noise, likelihood.circularity = 2.0, 0.5j
-    >>> round(float(likelihood.pseudo_noise.imag), 3)
+    >>> round(float(likelihood.pseudo_noise.detach().imag), 3)
     1.0
     """
 
