@@ -152,11 +152,15 @@ class ComplexNormal(Distribution):
     @property
     def embedded_covariance(self) -> Tensor:
         """The covariance of the real parts and, behind them, the imaginary parts, (..., 2 N, 2 N)."""
-        covariance, pseudo = self.covariance_matrix, self.pseudo_covariance
-        total, difference = covariance + pseudo, covariance - pseudo
-        top = torch.cat([total.real, -difference.imag], dim=-1)
-        bottom = torch.cat([total.imag, difference.real], dim=-1)
-        return 0.5 * torch.cat([top, bottom], dim=-2)
+        root = self.covariance_root
+        if root is None or not self.has_real_weights:
+            return _embedded(self.covariance_matrix, self.pseudo_covariance)
+        parts = torch.cat([root.real, root.imag], dim=-2)
+        own = parts @ parts.mT
+        if self.diagonal is None:
+            return own
+        added, pseudo = self._on_diagonal(self.diagonal + 0j), self.pseudo_diagonal
+        return own + _embedded(added, torch.zeros_like(added) if pseudo is None else self._on_diagonal(pseudo))
 
     def _on_diagonal(self, values: Tensor) -> Tensor:
         return torch.diag_embed(values.expand(*values.shape[:-1], self.loc.shape[-1]))
@@ -249,6 +253,14 @@ class ComplexNormal(Distribution):
         linear = 0.5 * ((self.diagonal + modulus).sqrt() + (self.diagonal - modulus).clamp_min(0.0).sqrt())
         conjugate = self.pseudo_diagonal / (2.0 * linear).clamp_min(torch.finfo(linear.dtype).tiny)
         return draws + linear * noise + conjugate * noise.conj()
+
+
+def _embedded(covariance: Tensor, pseudo: Tensor) -> Tensor:
+    """The covariance of real parts and imaginary parts."""
+    total, difference = covariance + pseudo, covariance - pseudo
+    top = torch.cat([total.real, -difference.imag], dim=-1)
+    bottom = torch.cat([total.imag, difference.real], dim=-1)
+    return 0.5 * torch.cat([top, bottom], dim=-2)
 
 
 def _squared(values: Tensor) -> Tensor:

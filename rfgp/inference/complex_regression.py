@@ -98,11 +98,11 @@ class ComplexRegression(Regression):
     ) -> MultivariateNormal | ComplexNormal:
         """The complex distribution of the function at inputs, or the real one of what an operator makes of its parts.
 
-        :param x: (N, d).
+        :param x: (..., N, d); (N, d) for an operator.
         :param posterior: the posterior of the weights.
         :param operator: a linear operator on the field of an operator-valued kernel of two outputs.
         """
-        if operator is not None or x.dim() != 2:
+        if operator is not None:
             return super().distribution(x, posterior, operator)
         factor = self.factor()
         mean = torch.view_as_complex(self._values(x, factor, posterior.mean, None).squeeze(-1).contiguous())
@@ -116,6 +116,10 @@ class ComplexRegression(Regression):
         return ComplexNormal(
             mean, covariance_root=root, has_real_weights=True, diagonal=real + imaginary, pseudo_diagonal=pseudo
         )
+
+    def leverages(self, x: Tensor, posterior: Any) -> Tensor:
+        """The posterior variances of the complex function at inputs (N, d), without what the features lack, (N,)."""
+        return super().leverages(x, posterior).unflatten(-1, (-1, 2)).sum(-1)
 
     def functions(self, weights: Tensor, x: Tensor) -> Tensor:
         """The complex functions of real weights (..., K, S) at x (..., N, d), (S, ..., N)."""

@@ -41,12 +41,14 @@ class WeightSpaceGP(TakesData, Saves):
 
     It takes the same kernel and likelihood objects as GPyTorch's ExactGP. The statistics are additive: ``update`` adds
     rows, and the result equals a fit to all of them. For real labels and complex features the posterior is the real
-    part of the complex one, which has no evidence; complex targets take a ComplexGaussianLikelihood. Its noise is
-    circular: where the residuals of a fit are significantly not, the first prediction after it warns.
+    part of the complex one, which has no evidence; complex targets take a ComplexGaussianLikelihood. Where its noise
+    is circular, and the residuals of a fit are significantly not, the first prediction after it warns. With improper
+    noise, or a kernel of two outputs, which are real and imaginary part, the posterior has a pseudo-covariance.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one.
-    :param likelihood: a Gaussian, fixed-noise, complex Gaussian or Dirichlet classification likelihood; for a kernel of
-        several outputs a multitask Gaussian or multitask fixed-noise one.
+    :param likelihood: a Gaussian, fixed-noise, complex Gaussian, complex fixed-noise or Dirichlet classification
+        likelihood; for a kernel of several outputs a multitask Gaussian or multitask fixed-noise one, and for one of
+        two also a complex one.
     :param mean: ZeroMean, ConstantMean or LinearMean, with a batch shape (C,) for classes if wanted; for several
         outputs a MultitaskMean of these too; default: ZeroMean.
     :param block_size: where it is given, what the features leave over is modeled too, inside blocks of at most so many
@@ -204,7 +206,8 @@ class WeightSpaceGP(TakesData, Saves):
         .. math:: \log p(y) = -\tfrac12 \big(r^\top S^{-1} r - h^\top B^{-1} h + \log|B| + \log|S| + N \log 2 \pi\big),
             \qquad h = \Phi^\top S^{-1} r
 
-        and twice that with pi in place of 2 pi for complex targets. With gradients enabled, fit and evaluate anew for
+        and twice that with pi in place of 2 pi for proper complex targets; improper ones have the evidence of their
+        real and imaginary parts. With gradients enabled, fit and evaluate anew for
         every step; those of the kernel's parameters run back to the fit.
 
         :returns: a float64 scalar, not divided by N.

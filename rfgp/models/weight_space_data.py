@@ -144,6 +144,6 @@ class TakesData(TakesBlocks):
 
     def _and_some_of(self, known: SomeRows | None, x: Tensor, y: Tensor) -> SomeRows | None:
         """Rows of complex targets on which the residuals will be looked at."""
-        if not self._noise.is_complex or self.likelihood.noise.numel() > 1:
+        if getattr(self.likelihood, "has_pseudo_noise", True) or self.likelihood.noise.numel() > 1:
             return None
         return SomeRows.of(x, y) if known is None else known.and_some_of(x, y)

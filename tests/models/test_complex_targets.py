@@ -290,6 +290,50 @@ def test_errors():
         WeightSpaceGP(kernel_of("real"), batch)
 
 
+@pytest.mark.parametrize("form", METHODS)
+@torch.no_grad()
+def test_batches_of_inputs(form):
+    x, y, _ = rows()
+    model, points = model_of(form, "improper").fit(x, y), torch.randn(3, 4, 2)
+    posterior, function = model.posterior(points), model.sample_functions(1)[0]
+    assert posterior.mean.shape == (3, 4) and function(points).shape == (3, 4)
+    for index in range(3):
+        one = model.posterior(points[index])
+        torch.testing.assert_close(posterior.mean[index], one.mean)
+        torch.testing.assert_close(posterior.covariance_matrix[index], one.covariance_matrix)
+        torch.testing.assert_close(posterior.pseudo_covariance[index], one.pseudo_covariance)
+
+
+@pytest.mark.parametrize("has_pseudo_noise", [False, True])
+@torch.no_grad()
+def test_circular_noise_around_an_improper_function_warns_where_it_is_not(has_pseudo_noise):
+    torch.manual_seed(0)
+    x = torch.rand(400, 2)
+    y = torch.complex(x[:, 0].sin(), x[:, 1]) + torch.complex(0.5 * torch.randn(400), 0.1 * torch.randn(400))
+    likelihood = ComplexGaussianLikelihood(has_pseudo_noise=has_pseudo_noise)
+    likelihood.noise = 0.26
+    model = WeightSpaceGP(kernel_of("two outputs"), likelihood)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(x, y).posterior(x[:3])
+    assert any("has_pseudo_noise=True" in str(warning.message) for warning in caught) != has_pseudo_noise
+
+
+def test_an_operator_of_a_complex_field_is_real():
+    x, y, _ = rows()
+    exact = rfgp.kernels.HelmholtzKernel(RBFKernel(), RBFKernel())
+    kernel = rfgp.approximate(exact, 16, input_dim=2, seed=0)
+    likelihood = ComplexGaussianLikelihood()
+    model = WeightSpaceGP(kernel, likelihood).fit(x, y)
+    two = gpytorch.likelihoods.MultitaskGaussianLikelihood(2, has_task_noise=False)
+    two.noise = likelihood.noise.detach() / 2.0
+    real = WeightSpaceGP(kernel, two).fit(x, torch.view_as_real(y))
+    for operator in (rfgp.operators.Divergence(), rfgp.operators.CurlFreePart()):
+        ours, theirs = (each.posterior(x[:3], operator) for each in (model, real))
+        torch.testing.assert_close(ours.mean, theirs.mean)
+        torch.testing.assert_close(ours.covariance_matrix, theirs.covariance_matrix)
+
+
 def test_a_prior_of_two_tasks_is_an_improper_one():
     kernel = MultitaskKernel(RBFKernel(), num_tasks=2, rank=2)
     tasks: IndexKernel = kernel.task_covar_module
