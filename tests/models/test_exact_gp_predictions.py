@@ -127,7 +127,7 @@ def weight_space_model():
 
 def weight_space_model_of_landmarks():
     x, y = regression_rows(ROWS)
-    kernel = rfgp.approximate(ScaleKernel(MaternKernel(nu=1.5)), 8, data=x, method="landmarks", seed=0)
+    kernel = rfgp.approximate(ScaleKernel(MaternKernel(nu=1.5)), 8, train_inputs=x, method="landmarks", seed=0)
     return WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, y).posterior
 
 

@@ -51,6 +51,8 @@ HOOKS = [
     (torch.nn.Module, "set_extra_state"),
     (torch.nn.Module, "_save_to_state_dict"),
     (torch.nn.Module, "_apply"),
+    (LinearOperator, "_cholesky"),
+    (LinearOperator, "_get_indices"),
     (LinearOperator, "_matmul"),
     (LinearOperator, "_t_matmul"),
     (LinearOperator, "_unsqueeze_batch"),
@@ -65,12 +67,16 @@ HOOKS = [
     (LinearOperator, "solve"),
     (LinearOperator, "inv_quad"),
     (LinearOperator, "inv_quad_logdet"),
+    (LinearOperator, "evaluate_kernel"),
+    (LinearOperator, "representation"),
+    (LinearOperator, "representation_tree"),
     (LinearOperator, "root_decomposition"),
     (LinearOperator, "zero_mean_mvn_samples"),
     (DefaultPredictionStrategy, "exact_prediction"),
     (DefaultPredictionStrategy, "get_fantasy_strategy"),
     (DirichletClassificationLikelihood, "_prepare_targets"),
     (GaussianLikelihood, "marginal"),
+    (MultivariateNormal, "log_prob"),
     (MultitaskGaussianLikelihood, "_shaped_noise_covar"),
 ]
 
@@ -278,6 +284,43 @@ def test_logdet_goes_through_inv_quad_logdet():
 
     total = Operator(operators.RootLinearOperator(torch.ones(2, 1)), diagonal())
     assert float(total.logdet()) == 7.0
+
+
+def test_normal_densities_are_those_that_rfgp_put_in_place_and_ask_the_setting():
+    assert MultivariateNormal.log_prob.__code__.co_filename.endswith("normal_density.py")
+    source = inspect.getsource(MultivariateNormal.log_prob.__wrapped__)
+    assert "settings.fast_computations.log_prob.off()" in source and "inv_quad_logdet" in source
+    lazy = RBFKernel()(torch.ones(3, 1))
+    assert isinstance(lazy, gpytorch.lazy.LazyEvaluatedKernelTensor) and isinstance(lazy.kernel, RBFKernel)
+    noisy = GaussianLikelihood()(MultivariateNormal(torch.zeros(3), lazy)).lazy_covariance_matrix
+    assert isinstance(noisy, operators.SumLinearOperator) and noisy.linear_ops[0] is lazy
+
+
+def test_base_samples_are_one_per_point_where_a_covariance_is_no_root():
+    class Operator(operators.DenseLinearOperator):
+        def root_decomposition(self, method=None):
+            asked.append(method)
+            return operators.RootLinearOperator(torch.eye(3))
+
+    asked = []
+    normal = MultivariateNormal(torch.zeros(3), Operator(torch.eye(3)))
+    assert normal.base_sample_shape == (3,)
+    assert MultivariateNormal(torch.zeros(3), operators.RootLinearOperator(torch.ones(3, 7))).base_sample_shape == (7,)
+    base = normal.get_base_samples(torch.Size([2]))
+    assert torch.equal(normal.rsample(torch.Size([2]), base_samples=base), base) and asked == [None]
+
+
+def test_an_exact_model_asks_for_the_cross_covariance_by_a_slice_that_is_evaluated():
+    calls = []
+
+    class Counting(LinearKernel):
+        def forward(self, x1, x2, **params):
+            calls.append((len(x1), len(x2)))
+            return super().forward(x1, x2, **params)
+
+    joint = Counting()(torch.ones(5, 1))
+    joint[..., 3:, :3].evaluate_kernel()
+    assert calls == [(2, 3)]
 
 
 def test_gaussian_noise_reaches_the_covariance_as_a_diagonal():

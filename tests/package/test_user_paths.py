@@ -34,6 +34,7 @@ from output_problems import (
 from problems import COMPOSITIONS, KERNELS, ExactModel, composition
 
 import rfgp
+import rfgp.botorch
 import rfgp.sklearn
 from rfgp import (
     allocation,
@@ -273,6 +274,17 @@ def a_table():
     assert rfgp.sklearn.RandomFeatures(num_features=WIDTH, random_state=0).fit_transform(x).shape == (40, WIDTH)
 
 
+def functions_by_botorch():
+    from botorch.models import SingleTaskGP
+    from botorch.sampling.pathwise import draw_matheron_paths
+
+    x, y = rows()
+    model = SingleTaskGP(x, y.unsqueeze(-1), covar_module=approximated())
+    assert draw_matheron_paths(model, torch.Size([3]))(x).shape == (3, 40)
+    cross = model.covar_module(x, x[:2]).evaluate_kernel()
+    assert isinstance(cross, kernels.LazyFeatureCrossLinearOperator) and cross.to_dense().shape == (40, 2)
+
+
 PATHS = (
     feature_maps,
     families_of_kernels,
@@ -291,6 +303,7 @@ PATHS = (
     a_local_model,
     choices,
     a_table,
+    functions_by_botorch,
     studies,
 )
 
