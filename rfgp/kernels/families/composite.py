@@ -43,6 +43,10 @@ class CompositeFamily(Family):
         return [family(part) for part in self.kernel.kernels]
 
     @property
+    def has_features(self) -> bool:
+        return all(part.has_features for part in self.parts)
+
+    @property
     def mixes_methods(self) -> bool:
         return True
 
