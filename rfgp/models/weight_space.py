@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -39,6 +38,7 @@ from ..kernels.input_units import input_units
 from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.random_feature_kernel import check_no_operator
 from ..kernels.reference_tensor import reference_tensor
+from ..kernels.width_warning import warn_of_width
 from ..linalg import product_dtype, sample_rows
 from ..operators import Operator
 from .batches import Batch, batches, joined
@@ -355,10 +355,7 @@ class WeightSpaceGP(torch.nn.Module):
         width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
         values = self._noise.num_values(statistics)
         if width > values:
-            warnings.warn(
-                f"{width} features exceed the {int(values)} training rows: the exact kernel costs less",
-                stacklevel=3,
-            )
+            warn_of_width(self.covar_module, f"{width} features exceed the {int(values)} training rows", stacklevel=3)
         self._fitted = Fitted(statistics, Record(self._feature_state()), local)
         self._posterior = None
         self._some_rows = some
