@@ -17,7 +17,7 @@ from gpytorch.kernels import (
 )
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.module import RandomModuleMixin
-from gpytorch.priors import GammaPrior, LogNormalPrior, UniformPrior
+from gpytorch.priors import LogNormalPrior, UniformPrior
 from problems import ExactModel
 from pyro.infer.mcmc import MCMC, NUTS
 
@@ -64,7 +64,7 @@ def prior():
 def priors_by_the_recipe(kernel, likelihood, model):
     """As in GPyTorch's example, in which priors are registered on the model that is made."""
     kernel.base_kernel.register_prior("lengthscale_prior", UniformPrior(0.05, 1.0), "lengthscale")
-    kernel.register_prior("outputscale_prior", GammaPrior(2.0, 1.0), "outputscale")
+    kernel.register_prior("outputscale_prior", UniformPrior(0.4, 2.5), "outputscale")
     likelihood.register_prior("noise_prior", UniformPrior(0.01, 0.5), "noise")
 
 
