@@ -56,7 +56,7 @@ from .weight_space_checks import (
 from .weight_space_state import Fitted, SavedState
 
 
-class WeightSpaceGP(torch.nn.Module):
+class WeightSpaceGP(gpytorch.Module):
     r"""A Gaussian process with random features, trained and evaluated from sums over the data at O(N D^2).
 
     .. math:: B = I + \Phi^H S^{-1} \Phi, \qquad E f_* = \Phi_* B^{-1} \Phi^H S^{-1} y, \qquad
