@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .features import FeatureMap
 from .kernels.approximated import approximated
+from .kernels.width_warning import warn_of_width
 from .selection.ranking import best_of_part, best_whole
 
 
@@ -66,9 +65,5 @@ def approximate(
         choose=best_of_part,
     )
     if train_inputs is not None and num_features > train_inputs.shape[-2] and not made.has_output_factor:
-        warnings.warn(
-            f"num_features={num_features} exceeds the {train_inputs.shape[-2]} training rows: the exact kernel costs "
-            "less",
-            stacklevel=2,
-        )
+        warn_of_width(made, f"num_features={num_features} exceeds the {train_inputs.shape[-2]} training rows")
     return made

@@ -88,6 +88,13 @@ class FeatureMap(RandomWeights):
         self._check_pair(x, y)
         return None
 
+    def columnwise(self) -> FeatureMap | None:
+        """A map with the same weights whose single columns are unbiased, complex where the columns are pairs.
+
+        None where there is no such map.
+        """
+        return self if self.has_unbiased_columns else None
+
     @property
     @abc.abstractmethod
     def operations(self) -> float:

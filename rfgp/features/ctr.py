@@ -50,6 +50,10 @@ class ComplexToReal(FeatureMap):
         variance = 0.5 * (moments.variance + (pseudo.real if pseudo.is_complex() else pseudo))
         return Moments(variance, variance)
 
+    def columnwise(self) -> FeatureMap | None:
+        """The complex map, where its single columns are unbiased."""
+        return self.feature_map.columnwise()
+
     def resample(self, generator: Generator | None = None) -> Self:
         """Draw new weights for the complex map, in place."""
         self.feature_map.resample(generator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Self
 
@@ -91,6 +92,14 @@ class RandomFourier(FeatureMap):
         self.has_unbiased_columns = self.is_unbiased and self.is_complex
         self.padded_dim = next_power_of_two(self.input_dim)
         self._register_weights(generator, dtype)
+
+    def columnwise(self) -> RandomFourier | None:
+        """A complex map with a copy of the frequencies; None for Hadamard ones."""
+        if self.has_unbiased_columns or not self.is_unbiased:
+            return self if self.has_unbiased_columns else None
+        twin = copy.deepcopy(self)
+        twin.num_features, twin.is_complex, twin.has_unbiased_columns = self.num_frequencies, True, True
+        return twin
 
     @property
     def num_frequencies(self) -> int:

@@ -59,9 +59,10 @@ def approximated(
 def with_features(kernel: Kernel) -> Any:
     """Replace GPyTorch's compositions of approximated kernels by those of rfgp, which keep the features.
 
-    :param kernel: a kernel made by :func:`rfgp.approximate`, or a ScaleKernel, AdditiveKernel or MultitaskKernel
-        of such kernels.
+    :param kernel: a kernel made by :func:`rfgp.approximate`, or a ScaleKernel, AdditiveKernel, ProductKernel,
+        MultitaskKernel or LCMKernel of such kernels; kernels with finitely many exact features, such as a LinearKernel
+        or an IndexKernel, need no approximation.
     :returns: a :class:`RandomFeatureKernel` with the same parameters.
-    :raises ValueError: where there are no features inside.
+    :raises ValueError: where a part has no features, or two factors of a product have the same random weights.
     """
     return family(kernel).with_features()

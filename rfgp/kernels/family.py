@@ -124,6 +124,11 @@ class Family(abc.ABC):
         """The kernel as a sum of products, multiplied out: the factors of every product."""
         return [[self.kernel]]
 
+    @property
+    def has_features(self) -> bool:
+        """Whether all parts are approximated already, or have finitely many exact features."""
+        return False
+
     def with_features(self) -> Any:
         """The kernel, with GPyTorch's compositions of approximated kernels replaced by those of rfgp.
 
@@ -236,7 +241,6 @@ _GRADIENTS = ", here LinearlyObservedKernel(base_kernel, [Value(), Gradient()])"
 _ADVICE = {
     "RBFKernelGrad": _GRADIENTS,
     "Matern52KernelGrad": _GRADIENTS,
-    "LCMKernel": ", here a sum of MultitaskKernels",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -71,6 +72,21 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
     def has_unbiased_columns(self) -> bool:
         """Whether every single column of the map is an unbiased estimate of the kernel."""
         return self.feature_map is not None and self.feature_map.has_unbiased_columns
+
+    def columnwise(self) -> FeatureKernel | None:
+        if self.feature_map is None and self.recipe is not None:
+            method = self.recipe.method
+            if not method.has_unbiased_columns:
+                return None
+            width = self.recipe.num_features // 2 if method.has_pairs else self.recipe.num_features
+            twin = FeatureKernel(self.base_kernel, replace(self.recipe, method=method.columnwise, num_features=width))
+        else:
+            feature_map = self.made_map().columnwise()
+            if feature_map is None:
+                return None
+            twin = FeatureKernel(self.base_kernel, feature_map, self.center)
+            twin.recipe = self.recipe
+        return twin.train(self.training)
 
     @property
     def is_complex(self) -> bool:

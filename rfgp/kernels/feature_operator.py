@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from linear_operator import to_linear_operator
 from linear_operator.operators import (
     ConstantDiagLinearOperator,
     DiagLinearOperator,
@@ -83,6 +84,22 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         if diag.dim() == 0 or diag.shape[-1] == 1:
             return ConstantDiagLinearOperator(diag.reshape(*diag.shape[:-1], 1), diag_shape=self.shape[-1])
         return DiagLinearOperator(diag.expand(torch.broadcast_shapes(diag.shape, self.shape[:-1])))
+
+    def cat_rows(self, cross_mat: Any, new_mat: Any, *args: Any, **kwargs: Any) -> LinearOperator:
+        """The matrix with more rows and columns; their features below those of this one, where that is what they are.
+
+        Where there are more features than rows the result is dense, since its root is to be square.
+
+        :param cross_mat: the matrix between the new rows and these, (..., M, N).
+        :param new_mat: the matrix of the new rows, (..., M, M).
+        """
+        cross, new = (to_linear_operator(part).evaluate_kernel() for part in (cross_mat, new_mat))
+        if isinstance(new, FeatureLinearOperator) and new.shape[:-2] == self.shape[:-2]:
+            below, above = new.root.to_dense(), self.root.to_dense()
+            has_features = below.shape[-1] == above.shape[-1] <= below.shape[-2] + above.shape[-2]
+            if has_features and torch.allclose(cross.to_dense(), below @ above.mT):
+                return self.__class__(torch.cat([above, below], dim=-2))
+        return to_linear_operator(self.to_dense()).cat_rows(cross.to_dense(), new.to_dense(), *args, **kwargs)
 
     def __add__(self, other: Any) -> LinearOperator:
         outputs = num_outputs(self)

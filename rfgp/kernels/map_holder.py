@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from ..features import FeatureMap
+from .recipe import MapRecipe
 
 
 class MapHolder:
     """A kernel with a feature map, which may not be made yet."""
 
     feature_map: FeatureMap | None
+    recipe: MapRecipe | None
     center: Tensor | None
 
     def made_map(self) -> FeatureMap:

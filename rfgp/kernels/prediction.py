@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from ..inference import KroneckerPosterior, WeightPosterior, WeightSpaceCovarian
 from .feature_operator import FeatureLinearOperator, PosteriorLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
 from .output_features import OutputFeatures
+from .width_warning import warn_of_width
 
 
 class FeaturePredictionStrategy(DefaultPredictionStrategy):
@@ -46,11 +46,9 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         self._posteriors: dict[tuple[str, bool], WeightPosterior | KroneckerPosterior] = {}
         is_scalar = isinstance(evaluated, FeatureLinearOperator) and not isinstance(evaluated.root, OutputFeatures)
         if is_scalar and evaluated.root.shape[-1] > evaluated.shape[-1]:
-            warnings.warn(
-                f"{evaluated.root.shape[-1]} features exceed the {evaluated.shape[-1]} training rows: "
-                "the exact kernel costs less",
-                stacklevel=2,
-            )
+            width, rows = evaluated.root.shape[-1], evaluated.shape[-1]
+            kernel = getattr(train_prior_dist.lazy_covariance_matrix, "kernel", likelihood)
+            warn_of_width(kernel, f"{width} features exceed the {rows} training rows")
 
     def _refresh(self) -> None:
         """Take the features of the training data anew where the weights have been drawn anew."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
@@ -28,6 +29,7 @@ from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
 from .randomized import randomized
 from .reference_tensor import reference_tensor
+from .registry import FAMILIES
 from .shared_tensors import SharedTensors
 
 
@@ -94,6 +96,36 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     def parts(self) -> list[Any]:
         """The kernels with features that this one is made of; none for one with features of its own."""
         return []
+
+    def __add__(self, other: Kernel) -> Kernel:
+        """The sum with another kernel, whose features are those of both side by side."""
+        return _composed(super().__add__(other), other)
+
+    def __mul__(self, other: Kernel) -> Kernel:
+        """The product with another kernel, whose features are products of those of both.
+
+        :raises ValueError: where both have the same random weights.
+        """
+        return _composed(super().__mul__(other), other)
+
+    def __radd__(self, other: Kernel) -> Kernel:
+        """The sum, where this kernel is of a subclass of the other's class."""
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return _composed(Kernel.__add__(other, self), other)
+
+    def __rmul__(self, other: Kernel) -> Kernel:
+        """The product, where this kernel is of a subclass of the other's class."""
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return _composed(Kernel.__mul__(other, self), other)
+
+    def columnwise(self) -> RandomFeatureKernel | None:
+        """The kernel with the same weights in columns that are each without bias, complex where they are pairs.
+
+        None where there is no such form.
+        """
+        return None
 
     @property
     def exact_parts(self) -> list[Any]:
@@ -312,6 +344,19 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     def description(self) -> str:
         """What a state has to agree in beside its tensors: the kind of the kernel, and settings that are no tensors."""
         return f"{type(self).__name__}(is_complex={self.is_complex})"
+
+
+def _composed(kernel: Kernel, other: Kernel) -> Kernel:
+    """A sum or product that GPyTorch has made, with features where all parts have some."""
+    known = FAMILIES[type(kernel)](kernel)
+    if known.has_features:
+        return known.with_features()
+    warnings.warn(
+        f"{type(other).__name__} has no features, so that the sum or product with it is dense, at O(N^3); wrap it with "
+        "rfgp.approximate first",
+        stacklevel=3,
+    )
+    return kernel
 
 
 def check_parts(kernels: Iterable[Any]) -> None:

@@ -99,10 +99,12 @@ class SharedScaleKernel(ScaleKernel):
         return self
 
     def local_load_samples(self, samples_dict: Mapping[str, Tensor], memo: MutableSet[Prior], prefix: str) -> None:
-        shape = self.batch_shape
-        if self.counts_priors:
-            self.original.local_load_samples(samples_dict, memo, prefix)
-        set_batch_shape(self, torch.Size([len(next(iter(samples_dict.values()))), *shape]))
+        if not self.counts_priors:  # the original has its samples
+            set_batch_shape(self, batch_shape_of(self.original))
+            return
+        shape = torch.Size([len(next(iter(samples_dict.values()))), *self.batch_shape])
+        self.original.local_load_samples(samples_dict, memo, prefix)
+        set_batch_shape(self, shape)
 
     def to_random_module(self) -> Self:
         return randomized(self)

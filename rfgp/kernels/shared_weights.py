@@ -5,13 +5,26 @@ from __future__ import annotations
 import torch
 
 from ..features import ComplexToReal, FeatureMap, FourierSeries, LinearFeatures, Maclaurin
+from .map_holder import map_holders
 
 _WITHOUT_WEIGHTS = (LinearFeatures, FourierSeries, Maclaurin, ComplexToReal)  # of their own
 
 
 def have_common_weights(left: torch.nn.Module, right: torch.nn.Module) -> bool:
-    """Whether random maps of two kernels have the same weights."""
+    """Whether random maps of two kernels have the same weights, or were drawn with the same seed."""
+    if seeds(left) & seeds(right):
+        return True
     return any(have_same_weights(a, b) for a in random_maps(left) for b in random_maps(right))
+
+
+def seeds(kernel: torch.nn.Module) -> set[int]:
+    """The seeds of the weights in a kernel that are as they were drawn at first, or are yet to be drawn."""
+    recipes = [
+        part.recipe
+        for part in map_holders(kernel)
+        if part.recipe is not None and (part.feature_map is None or not part.feature_map.version)
+    ]
+    return {recipe.seed for recipe in recipes if not recipe.method.is_exact}
 
 
 def random_maps(kernel: torch.nn.Module) -> list[FeatureMap]:

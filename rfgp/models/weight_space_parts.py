@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import gpytorch
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
@@ -31,6 +31,7 @@ from ..inference.mean_basis import check_mean, check_output_mean
 from ..inference.training_residual import RESIDUALS
 from ..kernels import with_features
 from ..kernels.map_holder import maps_kept_on_error
+from ..kernels.width_warning import warn_of_width
 from .batches import Batch
 from .impropriety import SomeRows
 from .mixture import FurtherDraws, check_draws
@@ -40,7 +41,7 @@ from .weight_space_checks import check_local_kernel, check_output_kernel, check_
 from .weight_space_state import Fitted
 
 
-class WeightSpaceParts(torch.nn.Module):
+class WeightSpaceParts(gpytorch.Module):
     """Kernel, likelihood, mean and sums of a :class:`rfgp.models.WeightSpaceGP`, whose arguments it has."""
 
     def __init__(
@@ -186,10 +187,7 @@ class WeightSpaceParts(torch.nn.Module):
         width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
         values = self._noise.num_values(statistics)
         if width > values:
-            warnings.warn(
-                f"{width} features exceed the {int(values)} training rows: the exact kernel costs less",
-                stacklevel=3,
-            )
+            warn_of_width(self.covar_module, f"{width} features exceed the {int(values)} training rows", stacklevel=3)
         self._fitted = Fitted(statistics, Record(self._feature_state()), local)
         self._posterior = None
         self._some_rows = some

@@ -17,6 +17,7 @@ from ..inference import NoiseModel, Regression, noise_model
 from ..inference.mean_basis import basis, check_mean, coefficients
 from ..kernels import with_features
 from ..kernels.map_holder import maps_kept_on_error
+from ..kernels.width_warning import warn_of_width
 from ..linalg import row_chunks
 from .conjugate_gradients import Convergence, WeightEquations, solved
 from .record import WEIGHTS, Record, Recorded, WeightsCode
@@ -140,9 +141,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
         self.covar_module.scalar_features(x[:1])
         width, scale = self.covar_module.num_scalar_features, self._scale()
         if width > len(x):
-            warnings.warn(
-                f"{width} features exceed the {len(x)} training rows: the exact kernel costs less", stacklevel=4
-            )
+            warn_of_width(self.covar_module, f"{width} features exceed the {len(x)} training rows", stacklevel=4)
         equations = WeightEquations(
             self.covar_module.scalar_features,
             width,

@@ -8,11 +8,12 @@ from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from ..inference.expected_log_likelihood import is_deterministic
+from ..kernels.width_warning import without_advice
 from ..likelihoods import DirichletClassificationLikelihood
 from ..models import WeightSpaceGP, WeightSpaceVariationalGP
 from .ascent import NoValueError
 from .bound import BoundObjective
-from .objectives import Objective, WeightSpaceObjective, quiet
+from .objectives import Objective, WeightSpaceObjective
 from .run import Run
 
 _ROWS, _EVALUATIONS, _LARGEST_WIDTH = 1000, 60, 2048
@@ -32,7 +33,7 @@ def learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor)
     if objective is None:
         return
     try:
-        with quiet():
+        with without_advice():
             Run(objective, True, _EVALUATIONS).ascend()
     except NoValueError:
         return

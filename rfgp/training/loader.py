@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..kernels.width_warning import without_advice
 from ..models import WeightSpaceGP
 from .minibatches import first_pass
-from .objectives import WeightSpaceObjective, quiet
+from .objectives import WeightSpaceObjective
 from .starts import sample_rows
 
 
@@ -27,7 +28,7 @@ class LoaderObjective(WeightSpaceObjective):
         (x, y, noise), self.count = first_pass(loader)
         self.loader = loader
         super().__init__(model, x, y, noise, is_lazy=True)
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), without_advice():
             model.fit(loader)
 
     @property
@@ -41,7 +42,7 @@ class LoaderObjective(WeightSpaceObjective):
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         if rows is not None:
             return super().evidence(rows)
-        with quiet():
+        with without_advice():
             return self.model.fit(self.loader).log_marginal_likelihood()
 
     def finish(self) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -23,6 +22,7 @@ from .._gpytorch import class_regressions
 from ..inference import noise_model
 from ..inference.mean_basis import basis
 from ..kernels.reference_tensor import reference_tensor
+from ..kernels.width_warning import without_advice
 from ..models import WeightSpaceGP
 from .moments import Moments, moments
 from .starts import sample_rows
@@ -103,7 +103,7 @@ class WeightSpaceObjective(Objective):
             got = ", ".join(type(value).__name__ for value in (x, y))
             raise ValueError(f"expected tensors x and y for a WeightSpaceGP, got {got}; call fit(model, x, y)")
         self.model, self.x, self.y, self.noise = model, x, y, noise
-        with torch.no_grad(), quiet():
+        with torch.no_grad(), without_advice():
             if is_lazy:
                 self._check()
             else:
@@ -133,7 +133,7 @@ class WeightSpaceObjective(Objective):
         x, y, noise = self.x, self.y, self.noise
         if rows is not None:
             x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
-        with quiet():
+        with without_advice():
             return self.model.fit(x, y, noise).log_marginal_likelihood()
 
     def finish(self) -> Tensor:
@@ -255,12 +255,4 @@ class ExactObjective(Objective):
 def cholesky_forced() -> Iterator[None]:
     """GPyTorch settings under which exact models use Cholesky factors whatever their size."""
     with gpytorch.settings.max_cholesky_size(_ANY_SIZE), gpytorch.settings.cholesky_max_tries(6):
-        yield
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No advice while parameters are tried: it is given once, by the fit at the end."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*features exceed the")
         yield

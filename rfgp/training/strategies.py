@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from ..kernels.input_units import input_units
+from ..kernels.width_warning import without_advice
 from ..models import WeightSpaceGP
 from .ascent import Ascent, NoValueError
 from .narrow import ExactForm, NarrowObjective, exact_form
 from .near_rows import near_blocks
 from .noise_check import NUM_NEIGHBORS, has_one_noise, noise_factor
-from .objectives import Objective, WeightSpaceObjective, quiet
+from .objectives import Objective, WeightSpaceObjective
 from .rescale import only_free, spectral_objective
 from .run import Run, constrained_values
 from .starts import center_inputs, sample_rows, set_within
@@ -260,7 +261,7 @@ class Training:
         """The mean negative log density of held-out targets under the wide model of other rows; a stage of its own."""
         began, some = clock(), rows[sample_rows(len(rows), _CHECKED_ROWS)]
         try:
-            with quiet():
+            with without_advice():
                 self.model.fit(*self._data(form, some))
                 self._rescale()
                 posterior = self.model.posterior(form.x[held])

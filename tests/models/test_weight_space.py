@@ -740,7 +740,6 @@ UNSUPPORTED = {
     "kernel": lambda: WeightSpaceGP(RBFKernel(), GaussianLikelihood()),
     "exact kernel": lambda: WeightSpaceGP(ScaleKernel(PolynomialKernel(power=2)), GaussianLikelihood()),
     "sum with an exact kernel": lambda: WeightSpaceGP(polynomial() + RBFKernel(), GaussianLikelihood()),
-    "product of kernels": lambda: WeightSpaceGP(polynomial() * polynomial(seed=1), GaussianLikelihood()),
     "batch inside a sum": lambda: WeightSpaceGP(
         rfgp.approximate(RBFKernel() + ScaleKernel(RBFKernel(), batch_shape=TWO), 12, input_dim=INPUTS, seed=0),
         GaussianLikelihood(),

@@ -29,5 +29,9 @@ class ApproximatedFamily(Family):
     def is_approximated(self) -> bool:
         return True
 
+    @property
+    def has_features(self) -> bool:
+        return True
+
     def with_features(self) -> Any:
         return self.kernel

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping, MutableSet
 from typing import Any
 
+from gpytorch import Module
 from gpytorch.kernels import Kernel
+from gpytorch.priors import Prior
+from torch import Tensor
 
 from ..family import Family, family
 from ..method import Method
@@ -22,6 +26,9 @@ class CompositeKernel(RandomFeatureKernel):
     def parts(self) -> list[Any]:
         """The kernels with features that are composed."""
         return list(self.kernels)
+
+    def local_load_samples(self, samples_dict: Mapping[str, Tensor], memo: MutableSet[Prior], prefix: str) -> None:
+        Module.local_load_samples(self, samples_dict, memo, prefix)  # the batch is that of the parts
 
     @abc.abstractmethod
     def _with(self, kernels: list[Kernel]) -> Kernel:
@@ -41,6 +48,10 @@ class CompositeFamily(Family):
     def parts(self) -> list[Family]:
         """The families of the parts."""
         return [family(part) for part in self.kernel.kernels]
+
+    @property
+    def has_features(self) -> bool:
+        return all(part.has_features for part in self.parts)
 
     @property
     def mixes_methods(self) -> bool:

@@ -66,7 +66,14 @@ class IndexFamily(Family):
     def has_task_indices(self) -> bool:
         return True
 
+    @property
+    def has_features(self) -> bool:
+        return True
+
     def approximate(self, request: Request) -> FeatureIndexKernel:
+        return FeatureIndexKernel(self.kernel)
+
+    def with_features(self) -> FeatureIndexKernel:
         return FeatureIndexKernel(self.kernel)
 
     def exact_columns(self, request: Request) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from ...features import FeatureMap
 from ..feature_kernel import FeatureKernel
@@ -16,6 +17,9 @@ from ..request import Request
 
 class LeafFamily(MapFamily):
     """A family whose kernels become :class:`rfgp.kernels.FeatureKernel`."""
+
+    num_exact_features: ClassVar[int | None] = None
+    """The number of features of an exact default method, or 1 where the inputs tell; None where it approximates."""
 
     def approximate(self, request: Request) -> RandomFeatureKernel:
         if request.feature_map is not None:
@@ -33,6 +37,15 @@ class LeafFamily(MapFamily):
         made = FeatureKernel(self.kernel, feature_map, self.center(recipe, own.x))
         made.recipe = recipe
         return made
+
+    @property
+    def has_features(self) -> bool:
+        return self.num_exact_features is not None
+
+    def with_features(self) -> RandomFeatureKernel:
+        if self.num_exact_features is None:
+            return super().with_features()
+        return FeatureKernel(self.kernel, MapRecipe(Method.parse(self.default), self.num_exact_features, 0))
 
     def _with_map(self, feature_map: FeatureMap, num_features: int) -> FeatureKernel:
         made = FeatureKernel(self.kernel, feature_map)  # which raises where the map is another kernel's

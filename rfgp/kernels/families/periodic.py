@@ -90,6 +90,7 @@ class CosineFamily(LeafFamily):
     r"""CosineKernel of one input column: :math:`\cos(\pi (x - y)/p)`, whose features are one cosine and one sine."""
 
     kernel: CosineKernel
+    num_exact_features = 2
     is_shift_invariant: ClassVar[bool] = True
     methods = ("series",)
     default = "series"
@@ -118,6 +119,7 @@ class ConstantFamily(LeafFamily):
     """ConstantKernel, whose feature is the root of the constant."""
 
     kernel: ConstantKernel
+    num_exact_features = 1
     methods = ("series",)
     default = "series"
 

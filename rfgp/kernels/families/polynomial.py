@@ -120,6 +120,7 @@ class LinearFamily(LeafFamily):
     r"""LinearKernel: :math:`v\, x^\top y`, whose exact features are the scaled inputs."""
 
     kernel: LinearKernel
+    num_exact_features = 1
     default = "linear"
     in_products = "tensor_srht"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from ... import _checks
 from ..family import approximates, family
+from ..map_holder import map_holders
 from ..random_feature_kernel import RandomFeatureKernel, check_parts
 from ..request import Request
 from ..shared_priors import count_priors_once
@@ -120,6 +122,21 @@ class ProductFamily(CompositeFamily):
         choices = itertools.product(*[part.products() for part in self.parts])
         return [[factor for factors in chosen for factor in factors] for chosen in choices]
 
+    def with_features(self) -> FeatureProductKernel:
+        """The product of kernels with features: feature by feature for those of one width that have a form for that."""
+        parts = [part.with_features() for part in self.parts]
+        forms = [part.columnwise() for part in parts]
+        widths = [_width(form) for form in forms if form is not None]
+        if len(widths) > 1 and len(set(widths)) == 1:
+            parts = [part if form is None else form for part, form in zip(parts, forms, strict=True)]
+        elif len(widths) > 1 and math.prod(widths) > _MANY:
+            warnings.warn(
+                f"the product of kernels with {widths} features (pairs count once) has all products of them; give them "
+                "one width, or approximate the product of the exact kernels",
+                stacklevel=4,
+            )
+        return FeatureProductKernel(*parts)
+
     def approximate(self, request: Request) -> RandomFeatureKernel:
         request.check_no_map(self.kernel)
         products = self.products()
@@ -127,6 +144,17 @@ class ProductFamily(CompositeFamily):
             return _product(products[0], request)
         sums = [ProductKernel(*product) if len(product) > 1 else product[0] for product in products]
         return FeatureSumKernel(*count_priors_once(approximated_terms(sums, request)))
+
+
+_MANY = 4096
+"""A product with more features than these gets a warning."""
+
+
+def _width(kernel: Any) -> int:
+    """The number of features of a kernel with a single map, made or not."""
+    holder = map_holders(kernel)[0]
+    source: Any = holder.recipe if holder.feature_map is None else holder.feature_map
+    return int(source.num_features)
 
 
 def _product(kernels: list[Kernel], request: Request) -> FeatureProductKernel:

@@ -53,6 +53,10 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
             exact.hide_priors()
         return exact
 
+    def columnwise(self) -> FeatureScaleKernel | None:
+        inner = self.base_kernel.columnwise()
+        return None if inner is None else self._with(inner, self)
+
     @property
     def has_unbiased_columns(self) -> bool:
         """Whether every column of the base kernel alone is without bias."""

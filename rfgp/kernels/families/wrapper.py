@@ -22,6 +22,10 @@ class WrapperFamily(Family):
         return request.select(self.kernel)
 
     @property
+    def has_features(self) -> bool:
+        return self.inner.has_features
+
+    @property
     def mixes_methods(self) -> bool:
         return self.inner.mixes_methods
 

@@ -1,0 +1,38 @@
+"""The advice where a kernel has more features than there are training rows, given once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from weakref import WeakSet
+
+import torch
+
+_ADVISED: WeakSet[torch.nn.Module] = WeakSet()
+_IS_QUIET = ContextVar("is_quiet", default=False)
+
+
+def warn_of_width(kernel: torch.nn.Module, text: str, stacklevel: int = 2) -> None:
+    """Warn that a kernel has more features than there are training rows, the first time for this kernel or a part.
+
+    :param kernel: a kernel, or a composition, with features.
+    :param text: the numbers, such as "20 features exceed the 10 training rows".
+    :param stacklevel: as for ``warnings.warn``, from the caller on.
+    """
+    parts = [part for part in kernel.modules() if hasattr(part, "exact_kernel")]
+    if _IS_QUIET.get() or any(part in _ADVISED for part in parts):
+        return
+    _ADVISED.update(parts)
+    warnings.warn(f"{text}: the exact kernel costs less", stacklevel=stacklevel + 1)
+
+
+@contextmanager
+def without_advice() -> Iterator[None]:
+    """No advice while parameters are tried: it is given once, by the fit at the end."""
+    token = _IS_QUIET.set(True)
+    try:
+        yield
+    finally:
+        _IS_QUIET.reset(token)
