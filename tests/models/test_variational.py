@@ -356,8 +356,8 @@ class TestWithGPyTorch(VariationalModelTestCase, unittest.TestCase):
     def create_likelihood_and_labels(self):
         return BernoulliLikelihood(), (torch.randn(50) > 0.0).to(torch.get_default_dtype())
 
-    def create_batch_test_data(self, batch_shape=torch.Size([3])):
+    def create_batch_test_data(self, batch_shape=(3,)):
         return torch.randn(*batch_shape, 50, 1)
 
-    def create_batch_likelihood_and_labels(self, batch_shape=torch.Size([3])):
+    def create_batch_likelihood_and_labels(self, batch_shape=(3,)):
         return BernoulliLikelihood(), (torch.randn(*batch_shape, 50) > 0.0).to(torch.get_default_dtype())
