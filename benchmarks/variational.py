@@ -172,9 +172,9 @@ def probabilities(likelihood: Likelihood, function: Any) -> Tensor:
 
 METHODS: dict[str, tuple[Callable[..., dict[str, Any]], Any, int]] = {
     "weights, landmarks": (ours, "landmarks", 1),
+    "SVGP, natural gradients and Adam": (theirs, True, 4),
     "weights, orthogonal Fourier": (ours, "fourier_orthogonal", 1),
     "SVGP, Adam": (theirs, False, 4),
-    "SVGP, natural gradients and Adam": (theirs, True, 4),
 }
 """How a method is run, its option, and how many times as many epochs as ours it has."""
 
