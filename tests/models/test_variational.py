@@ -25,6 +25,7 @@ from gpytorch.mlls import PredictiveLogLikelihood, VariationalELBO
 from gpytorch.test.model_test_case import VariationalModelTestCase
 from gpytorch.variational import (
     CholeskyVariationalDistribution,
+    DeltaVariationalDistribution,
     MeanFieldVariationalDistribution,
     NaturalVariationalDistribution,
 )
@@ -304,6 +305,12 @@ BAD = {
             kernel(), BernoulliLikelihood(), covariance=CholeskyVariationalDistribution(5)
         ),
         "of shape",
+    ),
+    "point": (
+        lambda: WeightSpaceVariationalGP(
+            kernel(), BernoulliLikelihood(), covariance=DeltaVariationalDistribution(WIDTH)
+        ),
+        "a normal variational distribution",
     ),
     "batch": (
         lambda: WeightSpaceVariationalGP(kernel(batch_shape=torch.Size([2])), BernoulliLikelihood()),
