@@ -27,6 +27,7 @@ from gpytorch.variational import (
     NaturalVariationalDistribution,
     VariationalStrategy,
 )
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 import rfgp
@@ -173,8 +174,8 @@ def probabilities(likelihood: Likelihood, function: Any) -> Tensor:
 METHODS: dict[str, tuple[Callable[..., dict[str, Any]], Any, int]] = {
     "weights, landmarks": (ours, "landmarks", 1),
     "SVGP, natural gradients and Adam": (theirs, True, 4),
-    "weights, orthogonal Fourier": (ours, "fourier_orthogonal", 1),
     "SVGP, Adam": (theirs, False, 4),
+    "weights, orthogonal Fourier": (ours, "fourier_orthogonal", 1),
 }
 """How a method is run, its option, and how many times as many epochs as ours it has."""
 
@@ -186,6 +187,9 @@ def table(cells: dict[str, Any]) -> str:
     lines = []
     for name, cell in cells.items():
         data, width, method = name.split("; ")
+        if "status" in cell:
+            lines.append([data, width, method, str(cell["epochs"]), cell["status"], *[""] * 5])
+            continue
         values = [f"{cell[key]:{form}}" for form, key in keys]
         times = [f"{cell['seconds_per_epoch']:.2f}", f"{cell['seconds']:.0f}"]
         lines.append([data, width, method, str(cell["epochs"]), *values, *times])
@@ -214,7 +218,10 @@ def main() -> None:
                 name = f"{data}; {width}; {method}"
                 if name not in result["cells"]:
                     torch.manual_seed(0)
-                    found = run(problem, width, factor * epochs, option)
+                    try:
+                        found = run(problem, width, factor * epochs, option)
+                    except NotPSDError:
+                        found = {"status": "a covariance is not positive definite"}
                     result["cells"][name] = found | {"epochs": factor * epochs}
                     write(options.out, result)
                     print(name, found, flush=True)
