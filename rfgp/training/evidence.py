@@ -111,7 +111,7 @@ def fit(
     True
     """
     if not isinstance(model, WeightSpaceGP | WeightSpaceVariationalGP | ExactGP):
-        raise ValueError(f"expected a weight-space model or a GPyTorch ExactGP, got {type(model).__name__}; pass a model")
+        raise ValueError(f"expected a weight-space model or an ExactGP, got {type(model).__name__}; pass a model")
     limit = _checks.positive_integer("max_evaluations", max_evaluations)
     _checks.flag("initialize", initialize)
     if progress is not None:
