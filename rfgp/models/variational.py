@@ -236,9 +236,9 @@ def _distribution(covariance: Any, width: int, batch_shape: torch.Size) -> Any:
         return _DISTRIBUTIONS[covariance](width, batch_shape)
     shape = getattr(covariance, "shape", None)
     found = tuple(shape()) if isinstance(covariance, torch.nn.Module) and callable(shape) else None
-    if found != (*batch_shape, width):
+    if found != (*batch_shape, width) or not isinstance(covariance(), MultivariateNormal):
         raise ValueError(
-            f'expected "full", "diagonal" or a GPyTorch variational distribution of shape {(*batch_shape, width)} for '
+            f'expected "full", "diagonal" or a normal variational distribution of shape {(*batch_shape, width)} for '
             f"covariance, got {type(covariance).__name__} of shape {found}; give it {width} inducing points and the "
             f"batch shape {tuple(batch_shape)}"
         )

@@ -15,7 +15,9 @@ from ..inference.expected_log_likelihood import is_deterministic
 from ..models import WeightSpaceVariationalGP
 from ..models.variational_strategy import FunctionParts
 from .objectives import Objective
-from .strategies import SMALL
+from .run import constrained_values, parts_of
+from .strategies import SMALL, clock
+from .summary import FitStage, FitSummary
 
 _STEPS = 200
 _PRECISION = 1e-12
@@ -58,6 +60,7 @@ class BoundObjective(Objective):
         at = self.model.variational_strategy.at(self.x)
         weights, found = self._best(at, self.y, None)
         self.model.set_weights(weights)
+        self.model.eval()
         return found.value - weights.kl_divergence.sum()
 
     def _best(self, at: FunctionParts, y: Tensor, rows: Tensor | None) -> tuple[GaussianWeights, ExpectedLogLikelihood]:
@@ -94,6 +97,29 @@ class BoundObjective(Objective):
 
     def _expected(self, weights: GaussianWeights, at: FunctionParts, y: Tensor) -> ExpectedLogLikelihood:
         return expected_log_likelihood(self.model.likelihood, y, *at.moments(weights))
+
+
+def fit_weights(model: WeightSpaceVariationalGP, x: Any, y: Any) -> FitSummary:
+    """Find the best distribution of the weights of a model without other parameters to learn.
+
+    :param model: the model.
+    :param x: inputs (N, d).
+    :param y: targets (N,).
+    :returns: what was done.
+    :raises ValueError: for bad data; the model stays as it was.
+    """
+    began = clock()
+    with torch.no_grad():
+        initial = float(model.elbo(x, y))
+        value = float(BoundObjective(model, x, y).finish())
+    took = clock() - began
+    stage = FitStage("weights", "all rows", 1, took, value / len(x))
+    return FitSummary(value, initial, 1, True, "converged: weights alone", took, constrained_values(model), (stage,))
+
+
+def has_parameters(model: WeightSpaceVariationalGP) -> bool:
+    """Whether there is more to learn than the weights."""
+    return any(p.requires_grad for part in parts_of(model).values() for p in part.parameters())
 
 
 def _bound(weights: GaussianWeights, found: ExpectedLogLikelihood) -> float:

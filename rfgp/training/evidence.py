@@ -18,7 +18,7 @@ from .. import _checks
 from ..diagnostics import warn_of_lost_posterior
 from ..models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from .ascent import NoValueError
-from .bound import BoundObjective, check_variational, takes_all_rows
+from .bound import BoundObjective, check_variational, fit_weights, has_parameters, takes_all_rows
 from .coordinates import Coordinates
 from .laplace import LaplaceObjective
 from .loader import loader_objective
@@ -135,6 +135,8 @@ def fit(
             with tqdm(total=passes, desc="fit", unit="epoch", disable=is_silent, leave=False) as bar:
                 report = functools.partial(_report, bar)
                 return fit_minibatches(model, as_batches(x, y), count, passes, initialize, time_limit, report)
+        if not has_parameters(model):
+            return fit_weights(model, x, y)
     began, before, training = time.perf_counter(), Rollback(model), None
     try:
         objective, chosen = _objective(model, x, y, noise, strategy)

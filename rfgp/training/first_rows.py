@@ -22,8 +22,8 @@ _ROWS, _EVALUATIONS, _LARGEST_WIDTH = 1000, 60, 2048
 def learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor) -> None:
     """Maximize the bound of at most 1,000 rows over all parameters but the weights, which stay as they are.
 
-    For a Softmax likelihood it is the evidence of the Dirichlet regressions that stand for the labels. Where neither
-    can be evaluated nothing is learned.
+    For a Softmax likelihood it is the evidence of the Dirichlet regressions that stand for the labels, which
+    knows nothing of variance that features lack. Where neither can be evaluated nothing is learned.
 
     :param model: the model, with starting values.
     :param x: inputs (N, d).
@@ -45,7 +45,8 @@ def _objective(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor) -> Objecti
         return None
     if is_deterministic(likelihood):
         return BoundObjective(model, x, y)
-    if not isinstance(likelihood, SoftmaxLikelihood) or likelihood.mixing_weights is not None or kernel.is_complex:
+    has_own_classes = isinstance(likelihood, SoftmaxLikelihood) and likelihood.mixing_weights is None
+    if not has_own_classes or kernel.is_complex or kernel.residual_variance(x[:1]) is not None:
         return None
     regressions = DirichletClassificationLikelihood(num_classes=likelihood.num_classes, dtype=x.dtype)
     classes = torch.Size([likelihood.num_classes])

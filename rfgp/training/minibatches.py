@@ -14,7 +14,7 @@ from .. import _checks
 from ..inference import expected_log_likelihood
 from ..models import WeightSpaceVariationalGP
 from ..models.batches import Batch, batches, joined
-from .bound import function_values
+from .bound import function_values, has_parameters
 from .coordinates import Coordinates
 from .first_rows import learn_from_first_rows
 from .moments import moments
@@ -254,8 +254,7 @@ def fit_minibatches(
             center_inputs(model, x)
             start_from_data(model, model.covar_module.exact_kernel, x, known)
             learn_from_first_rows(model, x, labels)
-        has_parameters = any(p.requires_grad for part in parts_of(model).values() for p in part.parameters())
-        coordinates = Coordinates(parts_of(model), known) if has_parameters else None
+        coordinates = Coordinates(parts_of(model), known) if has_parameters(model) else None
         model.train()
         training = MinibatchTraining(model, loader, total, epochs, coordinates)
         message = training.run(report, math.inf if seconds is None else began + seconds)

@@ -25,6 +25,7 @@ from gpytorch.mlls import PredictiveLogLikelihood, VariationalELBO
 from gpytorch.test.model_test_case import VariationalModelTestCase
 from gpytorch.variational import (
     CholeskyVariationalDistribution,
+    DeltaVariationalDistribution,
     MeanFieldVariationalDistribution,
     NaturalVariationalDistribution,
 )
@@ -305,6 +306,12 @@ BAD = {
         ),
         "of shape",
     ),
+    "point": (
+        lambda: WeightSpaceVariationalGP(
+            kernel(), BernoulliLikelihood(), covariance=DeltaVariationalDistribution(WIDTH)
+        ),
+        "a normal variational distribution",
+    ),
     "batch": (
         lambda: WeightSpaceVariationalGP(kernel(batch_shape=torch.Size([2])), BernoulliLikelihood()),
         "expected batch shapes",
@@ -356,8 +363,8 @@ class TestWithGPyTorch(VariationalModelTestCase, unittest.TestCase):
     def create_likelihood_and_labels(self):
         return BernoulliLikelihood(), (torch.randn(50) > 0.0).to(torch.get_default_dtype())
 
-    def create_batch_test_data(self, batch_shape=torch.Size([3])):
+    def create_batch_test_data(self, batch_shape=(3,)):
         return torch.randn(*batch_shape, 50, 1)
 
-    def create_batch_likelihood_and_labels(self, batch_shape=torch.Size([3])):
+    def create_batch_likelihood_and_labels(self, batch_shape=(3,)):
         return BernoulliLikelihood(), (torch.randn(*batch_shape, 50) > 0.0).to(torch.get_default_dtype())

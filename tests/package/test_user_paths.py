@@ -20,7 +20,7 @@ from gpytorch.kernels import (
     RBFKernel,
     ScaleKernel,
 )
-from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.likelihoods import BernoulliLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 from output_problems import (
     OUTPUT_KERNELS,
     ExactOutputModel,
@@ -166,6 +166,13 @@ def other_likelihoods():
     assert classes.likelihood(classes(x)).probs.shape[-2:] == (40, 2)
 
 
+def any_likelihood():
+    x, y = rows()
+    model = models.WeightSpaceVariationalGP(approximated(), BernoulliLikelihood())
+    summary = rfgp.fit(model, x, (y > 0.0).double(), epochs=2)
+    assert len(summary.trace) == 2 and model.likelihood(model.posterior(x)).probs.shape == (40,)
+
+
 def complex_regression():
     x, y = rows()
     model = models.WeightSpaceGP(approximated(method="fourier:complex"), likelihoods.ComplexGaussianLikelihood())
@@ -296,6 +303,7 @@ PATHS = (
     a_mixture_of_draws,
     classification,
     other_likelihoods,
+    any_likelihood,
     complex_regression,
     several_outputs,
     functionals_of_a_field,
