@@ -196,7 +196,9 @@ def latent_likelihood(likelihood: Likelihood, hessian: str = "full") -> LatentLi
             "use a StudentTLikelihood"
         )
     if hessian != "full":
-        raise ValueError(f'expected hessian="full" for {_name(likelihood)}, got {hessian!r}, which is for classes')
+        raise ValueError(
+            f'expected hessian="full" for {_name(likelihood)}, got {hessian!r}; it is for classes, a SoftmaxLikelihood'
+        )
     if any(parameter.numel() > 1 for parameter in likelihood.parameters()):
         raise ValueError(f"expected a {_name(likelihood)} without batch dimensions, got some; make a model for each")
     return OneFunction(likelihood)
