@@ -110,7 +110,8 @@ class OneFunction(LatentLikelihood):
             raise ValueError(f"expected real targets for {_name(self.likelihood)}, got {y.dtype}; take a part of them")
         if values.device != x.device:
             raise ValueError(f"expected y on {x.device}, where x is, got {y.device}; move it")
-        exact = _checks.finite(values.detach().double(), "y")
+        known = values.clone() if values.is_inference() else values.detach()
+        exact = _checks.finite(known.double(), "y")
         support = self.likelihood(torch.zeros_like(exact)).support
         is_possible = support.check(exact)
         if not bool(is_possible.all()):
