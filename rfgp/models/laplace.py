@@ -360,7 +360,6 @@ class _Rows:
     def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
         self.model, self.x, self.y = model, x, y
         self._checked = [self._check(*batch) for batch in batches(x, y, None)] if isinstance(x, Tensor) else None
-        self._size: int | None = None
         if self._checked is None and iter(x) is x:
             raise ValueError(
                 f"expected batches that can be gone through again, got {type(x).__name__}, which is used up after one "
