@@ -110,7 +110,8 @@ class OneFunction(LatentLikelihood):
             raise ValueError(f"expected real targets for {_name(self.likelihood)}, got {y.dtype}; take a part of them")
         if values.device != x.device:
             raise ValueError(f"expected y on {x.device}, where x is, got {y.device}; move it")
-        exact = _checks.finite(values.detach().double(), "y")
+        known = values.clone() if values.is_inference() else values.detach()
+        exact = _checks.finite(known.double(), "y")
         support = self.likelihood(torch.zeros_like(exact)).support
         is_possible = support.check(exact)
         if not bool(is_possible.all()):
@@ -196,7 +197,9 @@ def latent_likelihood(likelihood: Likelihood, hessian: str = "full") -> LatentLi
             "use a StudentTLikelihood"
         )
     if hessian != "full":
-        raise ValueError(f'expected hessian="full" for {_name(likelihood)}, got {hessian!r}, which is for classes')
+        raise ValueError(
+            f'expected hessian="full" for {_name(likelihood)}, got {hessian!r}; it is for classes, a SoftmaxLikelihood'
+        )
     if any(parameter.numel() > 1 for parameter in likelihood.parameters()):
         raise ValueError(f"expected a {_name(likelihood)} without batch dimensions, got some; make a model for each")
     return OneFunction(likelihood)

@@ -18,7 +18,7 @@ _LAST_DECREMENT = 1e-10
 _SUFFICIENT = 1e-4
 _SMALLEST_STEP = 1e-10
 _ROUNDING = 1e-13
-_RESIDUAL = 1e-11
+_RESIDUAL, _RESIDUAL_OF_STEPS = 1e-11, 1e-6
 _SOLVER_ITERATIONS = 1000
 
 
@@ -160,15 +160,19 @@ class LaplaceProblem:
             if sums.concave is None:
                 raise
             precision = Precision(sums.gram + sums.concave, scale, self.is_full)
-        return self.solve(precision, known.weights, known.gradient)
+        if self.is_full:
+            return precision.solve(known.gradient)
+        size = float((known.gradient * precision.solve(known.gradient)).sum().clamp_min(0.0)) ** 0.5
+        return self.solve(precision, known.weights, known.gradient, min(max(size, _RESIDUAL_OF_STEPS), 0.1))
 
     @torch.no_grad()
-    def solve(self, precision: Precision, weights: Tensor, values: Tensor) -> Tensor:
+    def solve(self, precision: Precision, weights: Tensor, values: Tensor, residual: float = _RESIDUAL) -> Tensor:
         """The inverse of the full Hessian times values (D, Q); by conjugate gradients where only blocks are there.
 
         :param precision: B, or its blocks.
         :param weights: where the Hessian is taken, (D, Q).
         :param values: the right-hand side, (D, Q).
+        :param residual: the relative one at which conjugate gradients end.
         """
         if self.is_full:
             return precision.solve(values)
@@ -178,7 +182,7 @@ class LaplaceProblem:
             passed = self.functions.hessian_product(self.batches, weights * scale, direction * scale)
             return direction + passed * scale
 
-        return conjugate_gradients(product, precision.solve, values)
+        return conjugate_gradients(product, precision.solve, values, residual)
 
     def log_evidence(self, weights: Tensor) -> tuple[Tensor, LaplaceSums]:
         r"""Laplace's log evidence at the mode, and the sums there; with gradients where these are enabled.
@@ -222,25 +226,26 @@ class LaplaceProblem:
 
 
 def conjugate_gradients(
-    product: Callable[[Tensor], Tensor], precondition: Callable[[Tensor], Tensor], values: Tensor
+    product: Callable[[Tensor], Tensor], precondition: Callable[[Tensor], Tensor], values: Tensor, residual: float
 ) -> Tensor:
     """The solution of a positive definite system by preconditioned conjugate gradients.
 
     :param product: multiplies with the matrix.
     :param precondition: solves with a matrix near it.
     :param values: the right-hand side, of any shape.
+    :param residual: the size of what is left over, relative to the start, at which they end.
     """
-    solution, residual = torch.zeros_like(values), values
-    ahead = precondition(residual)
-    direction, size = ahead, (residual * ahead).sum()
-    target = _RESIDUAL**2 * size
+    solution, left = torch.zeros_like(values), values
+    ahead = precondition(left)
+    direction, size = ahead, (left * ahead).sum()
+    target = residual**2 * size
     for _ in range(_SOLVER_ITERATIONS):
         if not bool(size > target):
             break
         passed = product(direction)
         step = size / (direction * passed).sum()
-        solution, residual = solution + step * direction, residual - step * passed
-        ahead = precondition(residual)
-        before, size = size, (residual * ahead).sum()
+        solution, left = solution + step * direction, left - step * passed
+        ahead = precondition(left)
+        before, size = size, (left * ahead).sum()
         direction = ahead + size / before * direction
     return solution

@@ -56,7 +56,7 @@ class LaplaceGP(torch.nn.Module):
     which costs Q (Q + 1) / 2 Gram matrices a pass, and a Cholesky factor of all Q D weights. With
     ``hessian="block_diagonal"`` posterior and evidence have the diagonal of :math:`W_i` alone, at Q Gram matrices and Q
     Cholesky factors of D weights. The mode is the same: its Newton steps are found by conjugate gradients, whose
-    iterations are passes without Gram matrices.
+    iterations are passes without Gram matrices. The full Hessian is refused above 8,192 weights.
 
     :param kernel: a scalar kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one, which may
         have a batch shape (Q,) for classes. Complex features enter as real and imaginary parts.
@@ -96,7 +96,7 @@ class LaplaceGP(torch.nn.Module):
         self._latent = latent_likelihood(likelihood, hessian)
         _check_parts(self.covar_module, self.mean_module, self._latent.num_functions)
         self.num_passes = 0
-        """How many times the last fit has gone through the data to find the mode."""
+        """How many times the last fit has summed the Hessian to find the mode, steps that were shortened included."""
         self._fitted: _Fitted | None = None
         self._evidence: Tensor | None = None
         self._posterior: WeightPosterior | FunctionPosterior | None = None
@@ -119,7 +119,8 @@ class LaplaceGP(torch.nn.Module):
         :returns: the model.
         :raises ValueError: for bad data, or where there is no mode; the model stays as it was.
         """
-        with maps_kept_on_error(self.covar_module):
+        tracks = torch.is_grad_enabled()
+        with maps_kept_on_error(self.covar_module), torch.inference_mode(False), torch.set_grad_enabled(tracks):
             rows = _Rows(self, x, y)
             problem = LaplaceProblem(self._functions(), rows)
             self._check_size(rows)
@@ -359,7 +360,6 @@ class _Rows:
     def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
         self.model, self.x, self.y = model, x, y
         self._checked = [self._check(*batch) for batch in batches(x, y, None)] if isinstance(x, Tensor) else None
-        self._size: int | None = None
         if self._checked is None and iter(x) is x:
             raise ValueError(
                 f"expected batches that can be gone through again, got {type(x).__name__}, which is used up after one "

@@ -202,7 +202,7 @@ def _laplace(model: LaplaceGP, x: Any, y: Any, noise: Any, strategy: str) -> Lap
     if noise is not None:
         raise ValueError("expected no noise beside a LaplaceGP, got some; its likelihood has it")
     if strategy not in ("auto", "evidence"):
-        raise ValueError(f'expected strategy="evidence" for a LaplaceGP, got {strategy!r}, which is for regression')
+        raise ValueError(f'expected strategy="evidence" for a LaplaceGP, got {strategy!r}; others are for regression')
     return LaplaceObjective(model, x, y)
 
 

@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 import warnings
+import weakref
 from functools import partial
 from typing import NamedTuple
 
@@ -231,6 +232,41 @@ def test_every_step_is_one_pass_over_the_batches():
         started.fit(x, y, start=model.mode)
     assert started.num_passes < model.num_passes
     torch.testing.assert_close(started.mode, model.mode, rtol=1e-9, atol=1e-9)
+
+
+def test_batches_are_forgotten():
+    """The memory is free of their number: where there are no gradients, no more than two are there at a time."""
+    alive = weakref.WeakSet()
+
+    class Loader:
+        largest = 0
+
+        def __iter__(self):
+            generator = torch.Generator().manual_seed(0)
+            for _ in range(6):
+                x = torch.rand(20, 2, generator=generator)
+                alive.add(x)
+                self.largest = max(self.largest, len(alive))
+                yield x, (x.sum(-1) > 1.0)
+                del x
+
+    loader = Loader()
+    with torch.no_grad():
+        model_of("probit").fit(loader)
+    assert loader.largest <= 2
+
+
+@pytest.mark.parametrize("name", ["probit", "Student's t"])
+def test_a_fit_in_inference_mode_can_be_used_outside(name):
+    x, y = data(name)
+    expected, model = model_of(name).fit(x, y).posterior(x), model_of(name)
+    with torch.inference_mode():
+        model.fit(x + 0.0, y + 0.0)
+    found = model.posterior(x.requires_grad_())
+    assert not model.log_marginal_likelihood().requires_grad
+    assert torch.equal(found.mean, expected.mean)
+    found.mean.sum().backward()
+    assert torch.isfinite(x.grad).all()
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])

@@ -98,6 +98,8 @@ KNOWN_NOISE = likelihoods.MultitaskFixedNoiseGaussianLikelihood(torch.ones(12, 2
 GP = models.WeightSpaceGP(approximated(RBFKernel()), GaussianLikelihood()).fit(X, Y)
 FIXED = models.WeightSpaceGP(approximated(RBFKernel()), FixedNoiseGaussianLikelihood(Y + 1.0)).fit(X, Y, Y + 1.0)
 CLASSES = models.WeightSpaceGP(approximated(RBFKernel()), DIRICHLET).fit(X, LABELS)
+PROBIT, BLOCKS = gpytorch.likelihoods.BernoulliLikelihood(), "block_diagonal"
+LAPLACE = models.LaplaceGP(approximated(RBFKernel()), PROBIT).fit(X, Y > 0.5)
 FIELD = models.WeightSpaceGP(CURL, GaussianLikelihood()).fit(X, X)
 EXACT = ExactModel(X, Y, GaussianLikelihood(), approximated(RBFKernel())).eval()
 LOCAL = models.LocalizedMaclaurinGP(RBFKernel(), GaussianLikelihood(), num_features=8).fit(X, Y)
@@ -607,6 +609,25 @@ MODELS_CALLS = [
         lambda: models.VectorLeastSquares(K, regularization=1.0, manifold_regularization=1.0).fit(X, Y),
     ),
     ("neighbors as many as rows", lambda: models.knn_laplacian(X, 12)),
+    ("a Laplace approximation of an exact kernel", lambda: models.LaplaceGP(RBF, PROBIT)),
+    ("a Laplace approximation of several outputs", lambda: models.LaplaceGP(TASKS, PROBIT)),
+    ("a Laplace approximation of a Dirichlet likelihood", lambda: models.LaplaceGP(K, DIRICHLET)),
+    ("a Laplace approximation of a kink", lambda: models.LaplaceGP(K, gpytorch.likelihoods.LaplaceLikelihood())),
+    ("a Laplace approximation with blocks for one function", lambda: models.LaplaceGP(K, PROBIT, hessian=BLOCKS)),
+    ("LaplaceGP, likelihood is a string", lambda: models.LaplaceGP(K, "a")),
+    ("LaplaceGP, mean is a string", lambda: models.LaplaceGP(K, PROBIT, "a")),
+    ("LaplaceGP, hessian is unknown", lambda: models.LaplaceGP(K, PROBIT, hessian="a")),
+    ("a mode before the fit", lambda: models.LaplaceGP(K, PROBIT).mode),
+    ("labels of a half", lambda: LAPLACE.fit(X, 0.5 * (Y > 0.5))),
+    ("LAPLACE.fit, x is sparse", lambda: LAPLACE.fit(SPARSE, Y)),
+    ("LAPLACE.fit, x is a generator", lambda: LAPLACE.fit(iter([(X, Y)]))),
+    ("LAPLACE.fit, x is empty", lambda: LAPLACE.fit([])),
+    ("LAPLACE.fit, start is a string", lambda: LAPLACE.fit(X, Y > 0.5, start="a")),
+    ("LAPLACE.fit, start is of another shape", lambda: LAPLACE.fit(X, Y > 0.5, start=X)),
+    ("LAPLACE.posterior, x is sparse", lambda: LAPLACE.posterior(SPARSE)),
+    ("fit, LaplaceGP with blocks", lambda: rfgp.fit(LAPLACE, X, Y > 0.5, strategy="blocks")),
+    ("fit, LaplaceGP with noise", lambda: rfgp.fit(LAPLACE, X, Y > 0.5, noise=Y)),
+    ("fit, LaplaceGP without targets", lambda: rfgp.fit(LAPLACE, X)),
     ("WeightSpaceGP, kernel is a string", lambda: models.WeightSpaceGP("a", GAUSSIAN)),
     ("WeightSpaceGP, likelihood is a string", lambda: models.WeightSpaceGP(K, "a")),
     ("WeightSpaceGP, mean is a string", lambda: models.WeightSpaceGP(K, GAUSSIAN, mean="a")),
