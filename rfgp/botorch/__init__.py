@@ -1,5 +1,5 @@
 """Models and samples for BoTorch. Importing them needs BoTorch."""
 
-from .model import WeightSpaceModel
+from .model import ModelSamples, WeightSpaceModel
 
-__all__ = ["WeightSpaceModel"]
+__all__ = ["ModelSamples", "WeightSpaceModel"]

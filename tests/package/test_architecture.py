@@ -214,7 +214,7 @@ def lazy_nodes(tree):
     return {id(inner) for node in ast.walk(tree) if is_lazy(node) for inner in ast.walk(node)}
 
 
-DOORS = {"rfgp.sklearn": {"sklearn"}}
+DOORS = {"rfgp.botorch": {"botorch"}, "rfgp.sklearn": {"sklearn"}}
 """Subpackages that ``import rfgp`` does not import, with the packages to which they are the doors."""
 
 
@@ -222,7 +222,7 @@ DOORS = {"rfgp.sklearn": {"sklearn"}}
 def test_plotting_and_study_packages_are_imported_lazily(path):
     tree = parsed(path)
     lazy = lazy_nodes(tree)
-    optional = {"matplotlib", "sklearn", "pandas"} - DOORS.get(layer_of(module_name(path)), set())
+    optional = {"botorch", "matplotlib", "sklearn", "pandas"} - DOORS.get(layer_of(module_name(path)), set())
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in lazy:
             names = resolved(node, path)
@@ -230,7 +230,7 @@ def test_plotting_and_study_packages_are_imported_lazily(path):
 
 
 def test_importing_the_package_does_not_import_optional_ones():
-    code = "import rfgp, sys; print(sorted({'matplotlib', 'sklearn', 'pandas'} & set(sys.modules)))"
+    code = "import rfgp, sys; print(sorted({'botorch', 'matplotlib', 'sklearn', 'pandas'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 

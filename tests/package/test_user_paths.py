@@ -11,6 +11,7 @@ import sys
 import gpytorch
 import pytest
 import torch
+from botorch.fit import fit_gpytorch_mll
 from cases import map_examples
 from gpytorch.kernels import (
     IndexKernel,
@@ -34,6 +35,7 @@ from output_problems import (
 from problems import COMPOSITIONS, KERNELS, ExactModel, composition
 
 import rfgp
+import rfgp.botorch
 import rfgp.sklearn
 from rfgp import (
     allocation,
@@ -243,6 +245,16 @@ def a_table():
     assert rfgp.sklearn.RandomFeatures(num_features=WIDTH, random_state=0).fit_transform(x).shape == (40, WIDTH)
 
 
+def bayesian_optimization():
+    x, y = rows()
+    model = rfgp.botorch.WeightSpaceModel(x, y.unsqueeze(-1), num_features=WIDTH, seed=0)
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, optimizer_kwargs={"max_evaluations": 5})
+    assert model.condition_on_observations(x[:2], y[:2].unsqueeze(-1)).posterior(x[:3]).mean.shape == (3, 1)
+    samples = model.sample_functions(4)
+    assert isinstance(samples, rfgp.botorch.ModelSamples) and samples(x[:3]).shape == (4, 3, 1)
+
+
 PATHS = (
     feature_maps,
     families_of_kernels,
@@ -260,6 +272,7 @@ PATHS = (
     a_local_model,
     choices,
     a_table,
+    bayesian_optimization,
     studies,
 )
 
