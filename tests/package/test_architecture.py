@@ -230,7 +230,7 @@ def test_plotting_and_study_packages_are_imported_lazily(path):
 
 
 def test_importing_the_package_does_not_import_optional_ones():
-    code = "import rfgp, sys; print(sorted({'botorch', 'matplotlib', 'sklearn', 'pandas'} & set(sys.modules)))"
+    code = "import rfgp, sys; print(sorted({'matplotlib', 'sklearn', 'pandas'} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
