@@ -1,6 +1,6 @@
 """Models and samples for BoTorch: importing this registers the features of kernels with its pathwise sampling."""
 
-from .model import WeightSpaceModel
+from .model import ModelSamples, WeightSpaceModel
 from .pathwise import PathwiseFeatureMap
 
-__all__ = ["PathwiseFeatureMap", "WeightSpaceModel"]
+__all__ = ["ModelSamples", "PathwiseFeatureMap", "WeightSpaceModel"]

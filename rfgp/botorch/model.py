@@ -306,7 +306,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
             result.outcome_transform = self.outcome_transform.subset_output(idcs)
         return result
 
-    def sample_functions(self, num_functions: int) -> FunctionSamples:
+    def sample_functions(self, num_functions: int) -> ModelSamples:
         """Draws of functions from the posterior, for Thompson sampling: one callable that can be pickled.
 
         :param num_functions: the number S of draws.
@@ -319,7 +319,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
                 f"expected a model without batch dimensions, got {tuple(self.batch_shape)}; draw from the posterior"
             )
         self.eval()
-        return FunctionSamples(self._present(), count, self)
+        return ModelSamples(self._present(), count, self)
 
     def fit(self, **options: Any) -> FitSummary:
         """Learn kernel, noise and mean from the transformed observations by :func:`rfgp.fit`.
@@ -463,7 +463,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         return result
 
 
-class FunctionSamples:
+class ModelSamples:
     """Draws of the functions of a model, which keep their values.
 
     :param functions: the functions.

@@ -11,6 +11,7 @@ import sys
 import gpytorch
 import pytest
 import torch
+from botorch.fit import fit_gpytorch_mll
 from cases import map_examples
 from gpytorch.kernels import (
     IndexKernel,
@@ -292,6 +293,16 @@ def functions_by_botorch():
     assert isinstance(cross, kernels.LazyFeatureCrossLinearOperator) and cross.to_dense().shape == (40, 2)
 
 
+def bayesian_optimization():
+    x, y = rows()
+    model = rfgp.botorch.WeightSpaceModel(x, y.unsqueeze(-1), num_features=WIDTH, seed=0)
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    fit_gpytorch_mll(mll, optimizer_kwargs={"max_evaluations": 5})
+    assert model.condition_on_observations(x[:2], y[:2].unsqueeze(-1)).posterior(x[:3]).mean.shape == (3, 1)
+    samples = model.sample_functions(4)
+    assert isinstance(samples, rfgp.botorch.ModelSamples) and samples(x[:3]).shape == (4, 3, 1)
+
+
 PATHS = (
     feature_maps,
     families_of_kernels,
@@ -312,6 +323,7 @@ PATHS = (
     choices,
     a_table,
     functions_by_botorch,
+    bayesian_optimization,
     studies,
 )
 
