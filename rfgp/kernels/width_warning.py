@@ -29,7 +29,7 @@ def warn_of_width(kernel: torch.nn.Module, text: str, stacklevel: int = 2) -> No
 
 
 @contextmanager
-def without_advice() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No advice while parameters are tried: it is given once, by the fit at the end."""
     token = _IS_QUIET.set(True)
     try:

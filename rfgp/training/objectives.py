@@ -22,7 +22,7 @@ from .._gpytorch import class_regressions
 from ..inference import noise_model
 from ..inference.mean_basis import basis
 from ..kernels.reference_tensor import reference_tensor
-from ..kernels.width_warning import without_advice
+from ..kernels.width_warning import quiet as quiet
 from ..models import WeightSpaceGP
 from .moments import Moments, moments
 from .starts import sample_rows
@@ -103,7 +103,7 @@ class WeightSpaceObjective(Objective):
             got = ", ".join(type(value).__name__ for value in (x, y))
             raise ValueError(f"expected tensors x and y for a WeightSpaceGP, got {got}; call fit(model, x, y)")
         self.model, self.x, self.y, self.noise = model, x, y, noise
-        with torch.no_grad(), without_advice():
+        with torch.no_grad(), quiet():
             if is_lazy:
                 self._check()
             else:
@@ -133,7 +133,7 @@ class WeightSpaceObjective(Objective):
         x, y, noise = self.x, self.y, self.noise
         if rows is not None:
             x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
-        with without_advice():
+        with quiet():
             return self.model.fit(x, y, noise).log_marginal_likelihood()
 
     def finish(self) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.input_units import input_units
-from ..kernels.width_warning import without_advice
+from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from .ascent import Ascent, NoValueError
 from .narrow import ExactForm, NarrowObjective, exact_form
@@ -261,7 +261,7 @@ class Training:
         """The mean negative log density of held-out targets under the wide model of other rows; a stage of its own."""
         began, some = clock(), rows[sample_rows(len(rows), _CHECKED_ROWS)]
         try:
-            with without_advice():
+            with quiet():
                 self.model.fit(*self._data(form, some))
                 self._rescale()
                 posterior = self.model.posterior(form.x[held])
