@@ -14,6 +14,16 @@ from torch import Generator, Tensor
 _LARGEST_SEED = 2**63 - 1
 
 
+def has_values() -> bool:
+    """Whether tensors have values that can be looked at, and kept.
+
+    Where PyTorch compiles or traces a function, or transforms it by ``torch.func``, they stand for others: such
+    functions are not checked by value, write to no tensor that is there, and fill no cache.
+    """
+    is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return not is_recorded and torch._C._functorch.peek_interpreter_stack() is None
+
+
 def instance(name: str, value: Any, kinds: type | tuple[type, ...], what: str, advice: str) -> None:
     """Raise where ``value`` is not of one of the kinds; ``what`` and ``advice`` say in words what it has to be."""
     if not isinstance(value, kinds):
@@ -149,7 +159,7 @@ def inputs(x: Any, input_dim: int | None = None, name: str = "x") -> Tensor:
 
 def finite(x: Tensor, name: str = "x") -> Tensor:
     """Return ``x``, or raise where it has NaN or infinite entries."""
-    if not bool(torch.isfinite(x.sum())) and not bool(torch.isfinite(x).all()):
+    if has_values() and not bool(torch.isfinite(x.sum())) and not bool(torch.isfinite(x).all()):
         bad = int((~torch.isfinite(x)).sum())
         raise ValueError(f"expected finite values in {name}, got {bad} NaN or infinite ones; remove or impute them")
     return x
@@ -158,7 +168,7 @@ def finite(x: Tensor, name: str = "x") -> Tensor:
 def no_overflow(values: Tensor, x: Tensor) -> Tensor:
     """Return what was computed from finite inputs x, or raise where it is not finite."""
     known = values.detach()
-    if not bool(torch.isfinite(known.sum())) and not bool(torch.isfinite(known).all()):
+    if has_values() and not bool(torch.isfinite(known.sum())) and not bool(torch.isfinite(known).all()):
         finite(x.detach())
         raise overflow(x)
     return values
@@ -180,7 +190,7 @@ def same_kind(x: Tensor, reference: Tensor, name: str, reference_name: str) -> T
             f"expected {name} on {reference.device}, where {reference_name} is, got {x.device}; "
             f"move it with .to({str(reference.device)!r})"
         )
-    if x.dtype.to_real() != reference.dtype.to_real():
+    if has_values() and x.dtype.to_real() != reference.dtype.to_real():
         raise ValueError(
             f"expected {name} of dtype {reference.dtype} as {reference_name} has, got {x.dtype}; "
             "convert one of the two with .to(dtype)"

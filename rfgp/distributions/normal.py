@@ -8,6 +8,7 @@ import gpytorch
 from gpytorch import settings
 from torch import Tensor
 
+from .. import _checks
 from .._gpytorch import is_interleaved
 
 _Any = TypeVar("_Any")
@@ -29,6 +30,10 @@ class MultivariateNormal(gpytorch.distributions.MultivariateNormal):
     @property
     def variance(self) -> Tensor:
         """The diagonal of the covariance, of the shape of the mean."""
+        if self.islazy and not _checks.has_values():
+            diagonal = self.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
+            shape = (*diagonal.shape[:-1], *self.event_shape)
+            return diagonal.reshape(shape).expand(*self.batch_shape, *self.event_shape)
         with settings.min_variance(0.0, 0.0, 0.0):
             return super().variance
 

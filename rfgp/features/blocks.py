@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from .. import _checks
+
 
 def blocked(
     columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_features: int, is_complex: bool, block_bytes: int
@@ -22,7 +24,7 @@ def blocked(
 
     With gradients the rows are taken at once, since autograd keeps the intermediate results anyway.
     """
-    if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+    if not _checks.has_values() or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
         result = columns(*[x.mT for x in inputs])
         return torch.cat([result.real, result.imag]).mT if is_complex else result.mT
     num_rows = inputs[0].shape[0]

@@ -151,7 +151,7 @@ class RandomFourier(FeatureMap):
         if amplitude is not None:
             scale = scale * amplitude.unsqueeze(-2)
         tracked = any(t.requires_grad for t in (x, frequencies)) or (amplitude is not None and amplitude.requires_grad)
-        if frequencies.dim() > 2 or (torch.is_grad_enabled() and tracked):
+        if not _checks.has_values() or frequencies.dim() > 2 or (torch.is_grad_enabled() and tracked):
             phases = self._phases(x, frequencies)
             return torch.cat([phases.cos() * scale, phases.sin() * scale], dim=-1)
         flat, width = x.reshape(-1, self.input_dim), self.num_frequencies

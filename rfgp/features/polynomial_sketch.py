@@ -93,7 +93,7 @@ class PolynomialSketch(FeatureMap):
         result = self._factor(0, inputs[0] * self._scale, first)
         for i in range(1, self.degree):
             factor = self._factor(i, inputs[i], other)
-            result = result.mul_(factor) if not result.requires_grad and not factor.requires_grad else result * factor
+            result = result * factor if work is None else result.mul_(factor)
         return self._finish(result)
 
     @abc.abstractmethod

@@ -13,13 +13,15 @@ from .. import _checks
 _TRANSFORM_BLOCK = 32
 
 
-@functools.lru_cache(maxsize=64)
-def _cached_hadamard(order: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _hadamard(order: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     matrix = torch.ones(1, 1, dtype=dtype, device=device)
     sylvester = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=dtype, device=device)
     while len(matrix) < order:
         matrix = torch.kron(sylvester, matrix)
     return matrix
+
+
+_cached_hadamard = functools.lru_cache(maxsize=64)(_hadamard)
 
 
 def hadamard(order: int, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:
@@ -75,10 +77,11 @@ def fwht(x: Tensor, dim: int = -1) -> Tensor:
     if order < 1 or order & (order - 1):
         raise ValueError(f"expected a power of two along dimension {dim}, got {order}; pad the input with zeros")
     before, after = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1 :])
+    matrix_of = _cached_hadamard if _checks.has_values() else _hadamard
     result, done = x, 1
     while done < order:
         factor = min(_TRANSFORM_BLOCK, order // done)
-        matrix = _cached_hadamard(factor, x.dtype, x.device)
+        matrix = matrix_of(factor, x.dtype, x.device)
         inner = (order // (done * factor)) * after
         if inner == 1:
             result = result.reshape(-1, factor) @ matrix

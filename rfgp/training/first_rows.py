@@ -8,7 +8,7 @@ from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from ..inference.expected_log_likelihood import is_deterministic
-from ..kernels.width_warning import without_advice
+from ..kernels.width_warning import quiet
 from ..likelihoods import DirichletClassificationLikelihood
 from ..models import WeightSpaceGP, WeightSpaceVariationalGP
 from .ascent import NoValueError
@@ -33,7 +33,7 @@ def learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor)
     if objective is None:
         return
     try:
-        with without_advice():
+        with quiet():
             Run(objective, True, _EVALUATIONS).ascend()
     except NoValueError:
         return

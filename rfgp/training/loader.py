@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..kernels.width_warning import without_advice
+from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from .minibatches import first_pass
 from .objectives import WeightSpaceObjective
@@ -28,7 +28,7 @@ class LoaderObjective(WeightSpaceObjective):
         (x, y, noise), self.count = first_pass(loader)
         self.loader = loader
         super().__init__(model, x, y, noise, is_lazy=True)
-        with torch.no_grad(), without_advice():
+        with torch.no_grad(), quiet():
             model.fit(loader)
 
     @property
@@ -42,7 +42,7 @@ class LoaderObjective(WeightSpaceObjective):
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         if rows is not None:
             return super().evidence(rows)
-        with without_advice():
+        with quiet():
             return self.model.fit(self.loader).log_marginal_likelihood()
 
     def finish(self) -> Tensor:

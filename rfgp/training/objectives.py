@@ -22,7 +22,7 @@ from .._gpytorch import class_regressions
 from ..inference import noise_model
 from ..inference.mean_basis import basis
 from ..kernels.reference_tensor import reference_tensor
-from ..kernels.width_warning import quiet as quiet
+from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from .moments import Moments, moments
 from .starts import sample_rows

@@ -8,7 +8,7 @@ from .matern import Matern
 from .periodic import Periodic
 from .power_weighted import PowerWeighted, radial_moment
 from .rational_quadratic import RationalQuadratic
-from .scaled_bessel import ScaledBessel
+from .scaled_bessel import scaled_bessel
 from .spectral_mixture import SpectralMixture
 from .spherical import Spherical
 from .trace_measure import TraceMeasure
@@ -23,11 +23,11 @@ __all__ = [
     "Periodic",
     "PowerWeighted",
     "RationalQuadratic",
-    "ScaledBessel",
     "SpectralMixture",
     "Spectrum",
     "Spherical",
     "TraceMeasure",
     "WidenedGaussian",
     "radial_moment",
+    "scaled_bessel",
 ]

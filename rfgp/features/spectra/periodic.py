@@ -11,7 +11,28 @@ from torch import Generator, Tensor
 from ... import sampling
 from .base import Spectrum
 from .levels import largest_level
-from .scaled_bessel import ScaledBessel
+from .scaled_bessel import value_and_slope
+
+
+@torch.library.custom_op("rfgp::periodic_orders", mutates_args=())
+def _orders_and_slope(z: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers (..., m, d) drawn at levels (m, d), and the derivatives of their log probabilities in z (..., d)."""
+    largest = float(z.max())
+    orders = torch.arange(-1, int(20.0 + 8.0 * math.sqrt(largest) + largest)).to(z)
+    orders = torch.cat([-orders[2:].flip(0), orders[1:]])
+    probability, slope = value_and_slope(z.unsqueeze(-1), orders)
+    total = probability.double().cumsum(-1)
+    edges = (total[..., :-1] / total[..., -1:]).contiguous()
+    levels = uniform.mT.double().clamp_max(largest_level(uniform))
+    levels = levels.expand(*edges.shape[:-1], -1).contiguous()
+    chosen = torch.searchsorted(edges, levels, right=True)
+    return orders[chosen].mT.clone(), (slope / probability).gather(-1, chosen).mT.clone()
+
+
+@_orders_and_slope.register_fake
+def _(z: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    shape = (*z.shape[:-1], *uniform.shape)
+    return z.new_empty(shape), z.new_empty(shape)
 
 
 @dataclass(frozen=True)
@@ -35,17 +56,9 @@ class Periodic(Spectrum):
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         z = self._concentration(base_draws["uniform"], hyperparameters)
-        largest = float(z.detach().max())
-        orders = torch.arange(-1, int(20.0 + 8.0 * math.sqrt(largest) + largest)).to(z)
-        orders = torch.cat([-orders[2:].flip(0), orders[1:]])
-        probability = ScaledBessel.apply(z.unsqueeze(-1), orders)
-        total = probability.detach().double().cumsum(-1)
-        edges = (total[..., :-1] / total[..., -1:]).contiguous()
-        uniform = base_draws["uniform"].mT.double().clamp_max(largest_level(base_draws["uniform"]))
-        uniform = uniform.expand(*edges.shape[:-1], -1).contiguous()
-        chosen = torch.searchsorted(edges, uniform, right=True)
-        log_chosen = probability.gather(-1, chosen).log().sum(-2)
-        return orders[chosen].mT, torch.exp(0.5 * (log_chosen - log_chosen.detach()))
+        known = z.detach()
+        orders, slope = _orders_and_slope(known, base_draws["uniform"])
+        return orders, torch.exp(0.5 * (slope * (z - known).unsqueeze(-2)).sum(-1))
 
     def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
         z = self._concentration(x, hyperparameters)

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import scipy
 import torch
 from torch import Generator, Tensor
 
@@ -25,13 +24,13 @@ def radial_moment(spectrum: IsotropicSpectrum, power: int, dim: int) -> float:
     :returns: infinity where the moment does not exist.
     :raises ValueError: for another spectrum.
     """
-    gaussian = 2.0**power * math.exp(scipy.special.gammaln(0.5 * dim + power) - scipy.special.gammaln(0.5 * dim))
+    gaussian = 2.0**power * math.exp(math.lgamma(0.5 * dim + power) - math.lgamma(0.5 * dim))
     if isinstance(spectrum, Gaussian):
         return gaussian
     if isinstance(spectrum, Matern):
         if power >= spectrum.nu:
             return math.inf
-        ratio = scipy.special.gammaln(spectrum.nu - power) - scipy.special.gammaln(spectrum.nu)
+        ratio = math.lgamma(spectrum.nu - power) - math.lgamma(spectrum.nu)
         return gaussian * spectrum.nu**power * math.exp(ratio)
     raise ValueError(f"expected a Gaussian or Matern spectrum, got {spectrum}; use one of these")
 

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from ... import _checks, sampling
 from .base import IsotropicSpectrum
-from .gamma_root import GammaRoot
+from .gamma_root import gamma_root
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RationalQuadratic(IsotropicSpectrum):
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         alpha = self._alpha(base_draws["weight"], hyperparameters)
-        root = GammaRoot.apply(alpha[..., None], base_draws["uniform"])
+        root = gamma_root(alpha[..., None], base_draws["uniform"])
         return (root / alpha[..., None].sqrt())[..., None] * base_draws["weight"], None
 
     def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:

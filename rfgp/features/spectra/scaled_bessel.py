@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy
 import torch
 from torch import Tensor
 
 
-class ScaledBessel(torch.autograd.Function):
-    """Modified Bessel functions exp(-z) I_n(z) of whole orders, (..., 1) and (J,) to (..., J), differentiable in z."""
+@torch.library.custom_op("rfgp::scaled_bessel", mutates_args=())
+def value_and_slope(z: Tensor, orders: Tensor) -> tuple[Tensor, Tensor]:
+    """The functions, and their derivatives in z."""
+    value, n = (t.to("cpu", torch.float64).numpy() for t in (z, orders))
+    scaled = scipy.special.ive(np.abs(n), value)
+    neighbors = scipy.special.ive(np.abs(n - 1.0), value) + scipy.special.ive(np.abs(n + 1.0), value)
+    return torch.as_tensor(scaled).to(z), torch.as_tensor(0.5 * neighbors - scaled).to(z)
 
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, orders: Tensor) -> Tensor:
-        value, n = (t.detach().to("cpu", torch.float64).numpy() for t in (z, orders))
-        scaled = scipy.special.ive(np.abs(n), value)
-        neighbors = scipy.special.ive(np.abs(n - 1.0), value) + scipy.special.ive(np.abs(n + 1.0), value)
-        ctx.save_for_backward(torch.as_tensor(0.5 * neighbors - scaled).to(z))
-        ctx.shape = z.shape
-        return torch.as_tensor(scaled).to(z)
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (slope,) = ctx.saved_tensors
-        return (gradient * slope).sum_to_size(ctx.shape), None
+@value_and_slope.register_fake
+def _(z: Tensor, orders: Tensor) -> tuple[Tensor, Tensor]:
+    shape = torch.broadcast_shapes(z.shape, orders.shape)
+    return z.new_empty(shape), z.new_empty(shape)
+
+
+def scaled_bessel(z: Tensor, orders: Tensor) -> Tensor:
+    """Modified Bessel functions exp(-z) I_n(z) of whole orders, (..., 1) and (J,) to (..., J).
+
+    :param z: the argument, not negative; the functions are differentiable in it once.
+    :param orders: the orders n.
+    """
+    known = z.detach()
+    value, slope = value_and_slope(known, orders)
+    return value + slope * (z - known)

@@ -12,7 +12,7 @@ from gpytorch.kernels import ConstantKernel, CosineKernel, PeriodicKernel
 from torch import Tensor
 
 from ...features import FeatureMap, FourierSeries, Periodic, RandomFourier
-from ...features.spectra import ScaledBessel
+from ...features.spectra import scaled_bessel
 from ..family import approximates
 from ..method import Method
 from ..recipe import MapRecipe
@@ -72,7 +72,7 @@ class PeriodicFamily(LeafFamily):
         if isinstance(feature_map, RandomFourier):
             return {"concentration": self._concentration()}
         orders = feature_map.get_buffer("orders")[:, 0]
-        bessel = ScaledBessel.apply(self._concentration(), orders)
+        bessel = scaled_bessel(self._concentration(), orders)
         return {"coefficients": torch.where(orders > 0, 2.0 * bessel, bessel)}
 
     def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:

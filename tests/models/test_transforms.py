@@ -1,0 +1,123 @@
+"""Posteriors, drawn functions and kernels under torch.func, the tracer and the compiler of PyTorch."""
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import (
+    MaternKernel,
+    MultitaskKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from problems import ExactModel, regression_rows
+
+import rfgp
+
+pytestmark = [
+    pytest.mark.usefixtures("float64_default"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+KERNELS = {
+    "gaussian": lambda: ScaleKernel(RBFKernel()),
+    "polynomial": lambda: ScaleKernel(PolynomialKernel(power=3)),
+    "periodic": PeriodicKernel,
+    "rational quadratic": RQKernel,
+    "sum": lambda: ScaleKernel(RBFKernel()) + MaternKernel(nu=1.5),
+    "product": lambda: RBFKernel(active_dims=[0]) * MaternKernel(nu=1.5, active_dims=[1, 2]),
+}
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+def kernel(name="gaussian"):
+    return rfgp.approximate(KERNELS[name](), 24, input_dim=3, seed=0)
+
+
+def predicted(model, x):
+    """The model after a prediction, which fills its caches, without gradients in parameters."""
+    assert model.requires_grad_(False)(x[:2]).variance.shape[0] == 2
+    return model
+
+
+def fitted():
+    x, y = regression_rows(60)
+    model = rfgp.WeightSpaceGP(kernel(), GaussianLikelihood(), gpytorch.means.ConstantMean())
+    return predicted(model.fit(x, y), x)
+
+
+def several():
+    x, y = regression_rows(60)
+    features = rfgp.approximate(MultitaskKernel(RBFKernel(), num_tasks=2), 24, input_dim=3, seed=0)
+    model = rfgp.WeightSpaceGP(features, MultitaskGaussianLikelihood(2))
+    return predicted(model.fit(x, torch.stack([y, -y.square()], -1)), x)
+
+
+def exact():
+    x, y = regression_rows(60)
+    return predicted(ExactModel(x, y, GaussianLikelihood(), kernel()).eval(), x)
+
+
+def moments(model, name):
+    return lambda x: getattr(model(x), name)
+
+
+FUNCTIONS = {f"features, {name}": lambda name=name: kernel(name).requires_grad_(False).features for name in KERNELS}
+FUNCTIONS |= {
+    f"{kind}, {name}": lambda make=make, name=name: moments(make(), name)
+    for kind, make in (("posterior", fitted), ("several outputs", several), ("exact", exact))
+    for name in ("mean", "variance")
+}
+every_function = pytest.mark.parametrize("make", FUNCTIONS.values(), ids=FUNCTIONS)
+
+
+@every_function
+def test_derivatives_at_a_point(make):
+    function, x = make(), regression_rows(1, seed=3)[0][0]
+
+    def at(point):
+        return function(point.unsqueeze(0))
+
+    expected = torch.autograd.functional.jacobian(at, x)
+    close(torch.func.jacrev(at)(x), expected)
+    close(torch.func.jacfwd(at)(x), expected)
+
+    def total(point):
+        return (at(point) ** 2).sum()
+
+    close(torch.func.hessian(total)(x), torch.autograd.functional.hessian(total, x))
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if not name.startswith("exact")])
+def test_vmap_over_points(name):
+    function, x = FUNCTIONS[name](), regression_rows(6, seed=3)[0]
+    alone = torch.func.vmap(lambda point: function(point.unsqueeze(0)))(x).squeeze(1)
+    close(alone, function(x))
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if not name.startswith("features")])
+def test_a_trace_takes_another_number_of_rows(name):
+    function, x = FUNCTIONS[name](), regression_rows(9, seed=3)[0]
+    traced = torch.jit.trace(function, x[:5], check_trace=False)
+    close(traced(x), function(x))
+
+
+@pytest.mark.parametrize("name", ["features", "function"])
+def test_one_graph_holds_features_and_drawn_functions(name):
+    function = kernel("sum").features if name == "features" else fitted().sample_functions(1)[0]
+    torch.compiler.reset()
+    x = regression_rows(9, seed=3)[0]
+    close(torch.compile(function, fullgraph=True, backend="eager")(x), function(x))
+
+
+def test_values_are_still_checked_outside_of_transforms():
+    model, x = fitted(), regression_rows(4)[0]
+    x[0, 0] = torch.nan
+    with pytest.raises(ValueError, match="finite"):
+        model(x)
+    torch.func.vmap(lambda point: model(point.unsqueeze(0)).mean)(x)
