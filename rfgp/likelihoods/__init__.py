@@ -2,6 +2,7 @@
 
 from .complex_gaussian import ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood
 from .dirichlet import DirichletClassificationLikelihood
+from .log_variance import LogVarianceLikelihood
 from .multitask_fixed_noise import MultitaskFixedNoiseGaussianLikelihood
 from .negative_binomial import NegativeBinomialLikelihood
 from .poisson import PoissonLikelihood
@@ -10,6 +11,7 @@ __all__ = [
     "ComplexGaussianLikelihood",
     "DirichletClassificationLikelihood",
     "FixedNoiseComplexGaussianLikelihood",
+    "LogVarianceLikelihood",
     "MultitaskFixedNoiseGaussianLikelihood",
     "NegativeBinomialLikelihood",
     "PoissonLikelihood",

@@ -3,6 +3,7 @@
 from .conjugate_gradients import Convergence
 from .exact_samples import sample_functions
 from .function_samples import FunctionSamples
+from .heteroscedastic import HeteroscedasticGP
 from .laplace import LaplaceGP
 from .least_squares import VectorLeastSquares
 from .localized import LocalizedMaclaurinGP
@@ -16,6 +17,7 @@ from .wide import WideWeightSpaceGP
 __all__ = [
     "Convergence",
     "FunctionSamples",
+    "HeteroscedasticGP",
     "LaplaceGP",
     "LocalizedMaclaurinGP",
     "VectorLeastSquares",

@@ -27,7 +27,7 @@ from ..inference import GaussianWeights, expected_log_likelihood
 from ..inference.expected_log_likelihood import expected_log_probabilities
 from ..kernels import with_features
 from ..kernels.reference_tensor import reference_tensor
-from ..likelihoods import ComplexGaussianLikelihood
+from ..likelihoods import ComplexGaussianLikelihood, LogVarianceLikelihood
 from .variational_strategy import WeightSpaceVariationalStrategy
 
 _DISTRIBUTIONS = {"full": CholeskyVariationalDistribution, "diagonal": MeanFieldVariationalDistribution}
@@ -203,8 +203,10 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
 
 def _batch_shape(likelihood: Likelihood) -> torch.Size:
     """That of the functions of a likelihood: (C,) where there are several, else ()."""
-    is_many = isinstance(likelihood, SoftmaxLikelihood)
-    return torch.Size([likelihood.num_features]) if is_many else torch.Size()
+    if isinstance(likelihood, SoftmaxLikelihood):
+        return torch.Size([likelihood.num_features])
+    count = likelihood.num_functions if isinstance(likelihood, LogVarianceLikelihood) else None
+    return torch.Size() if count is None else torch.Size([count])
 
 
 def _check_likelihood(likelihood: Any) -> None:

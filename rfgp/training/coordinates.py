@@ -223,6 +223,7 @@ class Coordinates:
 def _coordinates(parts: dict[str, gpytorch.Module], moments: Moments) -> Iterator[Coordinate]:
     seen: set[int] = set()
     for prefix, part in parts.items():
+        known = moments.of_log_noise() if prefix.startswith("log_noise.") else moments
         owners = {id(p): module for module in part.modules() for p in module.parameters(recurse=False)}
         several = [module for module in part.modules() if isinstance(module, MultitaskMean)]
         outputs = {id(mean): t for module in several for t, mean in enumerate(module.base_means)}
@@ -233,13 +234,13 @@ def _coordinates(parts: dict[str, gpytorch.Module], moments: Moments) -> Iterato
             seen.add(id(parameter))
             full = prefix + name
             is_joint = isinstance(owner, LinearMean) and all(p.requires_grad for p in owner.parameters())
-            if is_joint and owner.weights.shape[-2] == len(moments.input_mean):
+            if is_joint and owner.weights.shape[-2] == len(known.input_mean):
                 seen |= {id(p) for p in owner.parameters()}
-                yield LinearMeanCoordinate(full.rpartition(".")[0], owner, moments, outputs.get(id(owner)))
+                yield LinearMeanCoordinate(full.rpartition(".")[0], owner, known, outputs.get(id(owner)))
             elif constraint is not None and bool((constraint.lower_bound >= 0).all()):
                 yield Logarithmic(full.replace("raw_", ""), parameter, constraint)
             elif constraint is None and isinstance(owner, ConstantMean):
-                yield Linear(full.replace("raw_", ""), parameter, *moments.of_output(outputs.get(id(owner))))
+                yield Linear(full.replace("raw_", ""), parameter, *known.of_output(outputs.get(id(owner))))
             else:
                 is_by_row = parameter.dim() > 1 and name.endswith("covar_factor")
                 yield Linear(

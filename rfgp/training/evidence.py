@@ -16,10 +16,11 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..diagnostics import warn_of_lost_posterior
-from ..models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
+from ..models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from .ascent import NoValueError
 from .bound import BoundObjective, check_variational, fit_weights, has_parameters, takes_all_rows
 from .coordinates import Coordinates
+from .heteroscedastic import noise_objective
 from .laplace import LaplaceObjective
 from .loader import loader_objective
 from .minibatches import as_batches, fit_minibatches
@@ -33,7 +34,7 @@ from .summary import FitSummary
 
 
 def fit(
-    model: WeightSpaceGP | WeightSpaceVariationalGP | LaplaceGP | ExactGP,
+    model: WeightSpaceGP | WeightSpaceVariationalGP | LaplaceGP | HeteroscedasticGP | ExactGP,
     x: Tensor | Iterable[tuple[Tensor, ...]] | None = None,
     y: Tensor | None = None,
     *,
@@ -114,7 +115,7 @@ def fit(
     >>> summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
     True
     """
-    if not isinstance(model, WeightSpaceGP | WeightSpaceVariationalGP | LaplaceGP | ExactGP):
+    if not isinstance(model, WeightSpaceGP | WeightSpaceVariationalGP | LaplaceGP | HeteroscedasticGP | ExactGP):
         raise ValueError(
             f"expected a model of rfgp.models that has an evidence or a bound, or a GPyTorch ExactGP, got "
             f"{type(model).__name__}; pass a model"
@@ -177,6 +178,8 @@ def _objective(model: Any, x: Any, y: Any, noise: Any, strategy: str) -> tuple[O
         return BoundObjective(model, x, y), "evidence"
     if isinstance(model, WeightSpaceGP) and x is not None and not isinstance(x, Tensor):
         return loader_objective(model, x, y, noise, strategy), "evidence"
+    if isinstance(model, HeteroscedasticGP):
+        return noise_objective(model, x, y, noise, strategy), "evidence"
     if isinstance(model, LaplaceGP):
         return _laplace(model, x, y, noise, strategy), "evidence"
     is_large = isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL

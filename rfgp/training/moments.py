@@ -49,6 +49,11 @@ class Moments:
             return self.mean, self.scale
         return self.output_means[output], self.output_variances[output].clamp_min(_SMALLEST).sqrt()
 
+    def of_log_noise(self) -> Moments:
+        """Those of the logarithms of noise variances, which start at a tenth of the variance of every output."""
+        level = (0.1 * self.output_variances).clamp_min(_SMALLEST).log()
+        return Moments(level, torch.ones_like(level), self.input_mean, self.input_scale)
+
 
 def moments(x: Tensor, outputs: Tensor) -> Moments:
     """Moments of inputs (..., N, d) and of outputs (N, T), real or complex, with NaN for missing values.

@@ -158,8 +158,8 @@ def parts_of(model: torch.nn.Module) -> dict[str, gpytorch.Module]:
     """The GPyTorch modules of which a model consists, by the prefix of their parameters, but variational strategies."""
     if isinstance(model, gpytorch.Module) and not isinstance(model, gpytorch.models.ApproximateGP):
         return {"": model}
-    children = {name: part for name, part in model.named_children() if name != "variational_strategy"}
-    return {f"{name}.": part for name, part in children.items() if isinstance(part, gpytorch.Module)}
+    children = {name: parts_of(part) for name, part in model.named_children() if name != "variational_strategy"}
+    return {f"{name}.{rest}": part for name, parts in children.items() for rest, part in parts.items()}
 
 
 def log_prior(model: torch.nn.Module) -> Tensor:

@@ -29,6 +29,7 @@ from torch import Tensor
 from ..features import FourierSeries, RandomFourier
 from ..kernels import DecomposableKernel, FeatureKernel
 from ..kernels.leaves import leaves
+from ..models import HeteroscedasticGP
 from .moments import Moments
 
 _SAMPLE = 1000
@@ -80,6 +81,12 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: Moments) -> 
                 for part, mean in zip(module.base_means, moments.output_means, strict=False):
                     _start_mean(part, float(mean))
         _start_mean(getattr(model, "mean_module", None), float(moments.mean))
+        if isinstance(model, HeteroscedasticGP):
+            for leaf, columns in leaves(model.log_noise.covar_module.exact_kernel, x):
+                lengths |= _start_lengths(leaf, columns)
+            known = moments.of_log_noise()
+            _start_mean(model.log_noise.mean_module, float(known.mean))
+            _start_levels(model.log_noise.mean_module, known.output_means)
     return lengths, noises
 
 
@@ -170,6 +177,12 @@ def _start_mean(mean: Any, value: float) -> None:
         mean.weights.zero_()
         if mean.bias is not None:
             mean.bias.fill_(value)
+
+
+def _start_levels(mean: Any, levels: Tensor) -> None:
+    """Give each of a batch of constant means a value of its own."""
+    if isinstance(mean, ConstantMean) and mean.raw_constant.requires_grad and mean.constant.shape == levels.shape:
+        mean.initialize(constant=levels.to(mean.raw_constant))
 
 
 def _start_scale(kernel: Kernel, x: Tensor, variances: Tensor) -> bool:

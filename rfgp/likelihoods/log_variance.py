@@ -1,0 +1,62 @@
+"""Normal values of mean zero whose log variance is the function."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gpytorch.distributions import MultivariateNormal, base_distributions
+from torch import Tensor
+
+from .._gpytorch import OneDimensionalLikelihood
+from .quadrature import marginal_by_quadrature
+
+
+class LogVarianceLikelihood(OneDimensionalLikelihood):
+    r"""Normal values with mean zero and the variance exp(f): residuals of input-dependent noise, or returns.
+
+    .. math:: p(e \mid f) = N(e; 0, e^f), \qquad
+        E_{f \sim N(m, v)} \log p(e \mid f) = -\tfrac12 \big(\log 2 \pi + m + e^2\, e^{-m + v/2}\big)
+
+    :param num_functions: the number T of independent functions on the same features, for
+        :class:`rfgp.models.WeightSpaceVariationalGP`; default: one.
+
+    Source: Goldberg, Williams and Bishop (1997); the expectation is a moment of a log-normal.
+
+    >>> LogVarianceLikelihood()(torch.zeros(2)).variance
+    tensor([1., 1.])
+    """
+
+    def __init__(self, num_functions: int | None = None) -> None:
+        super().__init__()
+        self.num_functions = num_functions
+
+    def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.Normal:
+        """The distribution of values given those of the function.
+
+        :param function_samples: the logarithms of the variances, of any shape.
+        """
+        return base_distributions.Normal(torch.zeros_like(function_samples), (0.5 * function_samples).exp())
+
+    def expected_log_prob(
+        self, observations: Tensor, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        """The expected log density of values, in closed form.
+
+        :param observations: values, (..., N), or (..., N, T) for T functions.
+        :param function_dist: the distribution of the functions at the same inputs.
+        :returns: of the shape of the values.
+        """
+        mean, variance = function_dist.mean, function_dist.variance
+        scaled = observations.square() * (0.5 * variance - mean).exp()
+        return -0.5 * (math.log(2.0 * math.pi) + mean + scaled)
+
+    def marginal(
+        self, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
+    ) -> torch.distributions.Distribution:
+        """The distribution of values, as a mixture of normal ones by Gauss-Hermite quadrature.
+
+        :param function_dist: the distribution of the function, (..., N).
+        """
+        return marginal_by_quadrature(self.forward, function_dist, self.quadrature)

@@ -1,0 +1,79 @@
+"""The bound of a model that learns its noise as a function of the inputs, as training needs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..inference import GaussianWeights
+from ..models import HeteroscedasticGP
+from ..models.heteroscedastic import NoiseFit, TrainingParts
+from .objectives import Objective
+
+
+class NoiseObjective(Objective):
+    r"""The bound of a :class:`rfgp.models.HeteroscedasticGP` at the distribution of log noise that maximizes it.
+
+    Its gradient is that of the bound at this distribution, which is found anew for every set of parameters, from what
+    the rows contributed at the last ones.
+
+    :param model: the model.
+    :param x: inputs (N, d).
+    :param y: targets (N,) or (N, T).
+    :raises ValueError: for bad data.
+    """
+
+    def __init__(self, model: HeteroscedasticGP, x: Tensor, y: Tensor) -> None:
+        with torch.no_grad():
+            model.parts(x, y)
+        self.model, self.x, self.y = model, x, y
+        self._known: tuple[Tensor, NoiseFit] | None = None
+
+    @property
+    def outputs(self) -> Tensor:
+        return self.y if self.y.dim() > 1 else self.y.unsqueeze(-1)
+
+    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
+        return self.model.covar_module.exact_kernel, self.x
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
+        at = self.model.parts(x, y)
+        best = self._best(at, is_all=rows is None)
+        collapsed = self.model.collapsed(at, best.noise)
+        rest = best.bound - collapsed.detach()
+        return collapsed + rest + at.noise.first_order(best.weights, best.d_mean, best.d_variance)
+
+    def finish(self) -> Tensor:
+        at = self.model.parts(self.x, self.y)
+        best = self._best(at, is_all=True)
+        self.model.set(at, best)
+        return torch.tensor(best.bound, dtype=torch.float64)
+
+    def _best(self, at: TrainingParts, is_all: bool) -> NoiseFit:
+        """The best distribution of the weights of log noise."""
+        width = at.noise.features.shape[-1]
+        batch = (at.y.shape[-1],) if at.y.dim() > 1 else ()
+        exact = torch.zeros(*batch, width, dtype=torch.float64, device=at.x.device)
+        start = GaussianWeights(exact, torch.eye(width).to(exact).expand(*batch, width, width).contiguous())
+        if self._known is not None and is_all:
+            mean, last = self._known
+            target = start.target(at.noise.features, last.d_mean, last.d_variance, mean)
+            start = start.stepped(target, 1.0)
+        best = self.model.best(at, start)
+        if is_all:
+            mean, _ = at.noise.moments(best.weights)
+            self._known = mean - at.noise.offset.detach(), best
+        return best
+
+
+def noise_objective(model: HeteroscedasticGP, x: Any, y: Any, noise: Any, strategy: str) -> NoiseObjective:
+    """The bound of the data, or a ValueError where it is asked for with what it cannot go with."""
+    if noise is not None:
+        raise ValueError("expected no noise beside a HeteroscedasticGP, which learns it, got some; leave it out")
+    if strategy not in ("auto", "evidence"):
+        raise ValueError(f'expected strategy "auto" or "evidence" for a HeteroscedasticGP, got {strategy!r}')
+    return NoiseObjective(model, x, y)

@@ -1,0 +1,204 @@
+"""Learned noise that depends on the inputs: the bound against dense algebra, its maximum, training, and failures."""
+
+import copy
+import math
+import pickle
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean, MultitaskMean
+
+import rfgp
+from rfgp.inference import GaussianWeights
+from rfgp.models import HeteroscedasticGP, WeightSpaceGP
+from rfgp.training.heteroscedastic import NoiseObjective
+
+pytestmark = pytest.mark.usefixtures("float64_default")
+WIDTH, ROWS = 24, 60
+
+
+def scaled(seed, **kwargs):
+    exact = ScaleKernel(RBFKernel())
+    exact.base_kernel.lengthscale = 0.4
+    return rfgp.approximate(exact, WIDTH, input_dim=1, seed=seed, **kwargs)
+
+
+def rows(count=ROWS, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(count, 1, generator=generator)
+    noise = 0.05 + 0.6 * x[:, 0].square()
+    return x, torch.sin(6.0 * x[:, 0]) + noise * torch.randn(count, generator=generator), noise.square()
+
+
+def single(method="auto", x=None):
+    kernel = scaled(0, method=method, train_inputs=x) if x is not None else scaled(0, method=method)
+    return HeteroscedasticGP(kernel, scaled(1), ConstantMean())
+
+
+def tasks(outputs=2):
+    exact = MultitaskKernel(RBFKernel(), num_tasks=outputs, rank=0)
+    exact.data_covar_module.lengthscale = 0.4
+    kernel = rfgp.approximate(exact, WIDTH, input_dim=1, seed=0)
+    return HeteroscedasticGP(kernel, scaled(1), MultitaskMean(ConstantMean(), num_tasks=outputs))
+
+
+def dense_bound(model, x, y, weights):
+    """The bound from N x N matrices, for one output and any distribution of the weights of log noise."""
+    features = model.log_noise.variational_strategy.features(x)
+    covariance = torch.linalg.inv(weights.precision)
+    mean = features @ weights.mean + model.log_noise.mean_module(x)
+    variance = (features @ covariance @ features.mT).diagonal()
+    noise = (mean - 0.5 * variance).exp()
+    phi = model.covar_module.features(x)
+    covered = phi @ phi.mT + torch.diag(noise)
+    evidence = torch.distributions.MultivariateNormal(model.mean_module(x), covered).log_prob(y)
+    residual = model.covar_module.residual_variance(x)
+    lost = 0.0 if residual is None else 0.5 * (residual / noise).sum()
+    divergence = 0.5 * (covariance.trace() + weights.mean.square().sum() - WIDTH - covariance.logdet())
+    return evidence - lost - 0.25 * variance.sum() - divergence
+
+
+@pytest.mark.parametrize("method", ["auto", "landmarks"])
+def test_bound_and_its_gradients_are_those_of_dense_algebra(method):
+    x, y, _ = rows()
+    model = single(method, x if method == "landmarks" else None)
+    model.log_noise.mean_module.initialize(constant=-2.0)
+    model.fit(x, y)
+    weights = model.log_noise.weights()
+    torch.testing.assert_close(dense_bound(model, x, y, weights).item(), model.bound, rtol=1e-9, atol=1e-9)
+    linear, precision = (part.clone().requires_grad_() for part in (weights.linear, weights.precision))
+    dense_bound(model, x, y, GaussianWeights(linear, precision)).backward()
+    assert linear.grad.abs().max() < 1e-4 and precision.grad.abs().max() < 1e-4
+    model.zero_grad()
+    objective = NoiseObjective(model, x, y)
+    objective.evidence().backward()
+    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    dense_bound(model, x, y, model.log_noise.weights()).backward()
+    assert len(found) == 6
+    for name, parameter in model.named_parameters():
+        if name in found:
+            torch.testing.assert_close(found[name], parameter.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_bound_is_no_more_than_the_evidence_and_reaches_it_for_noise_that_is_known():
+    x, y, _ = rows()
+    exact = WeightSpaceGP(scaled(0), GaussianLikelihood(), ConstantMean())
+    exact.likelihood.noise = 0.1
+    evidence = float(exact.fit(x, y).log_marginal_likelihood())
+    model = single()
+    model.log_noise.mean_module.initialize(constant=math.log(0.1))
+    for scale, least in ((1e-2, 1.0), (1e-10, 1e-6)):
+        model.log_noise.covar_module.outputscale = scale
+        assert abs(model.fit(x, y).bound - evidence) < least
+    torch.testing.assert_close(model.noise_variance(x), torch.full((ROWS,), 0.1), rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(model.posterior(x).mean, exact.posterior(x).mean, rtol=1e-6, atol=1e-8)
+
+
+def test_independent_outputs_are_models_of_their_own():
+    x, y, _ = rows()
+    both = torch.stack([y, 2.0 + 0.5 * y.flip(0)], dim=-1)
+    both[3, 0] = both[7, 1] = math.nan
+    model = tasks()
+    with torch.no_grad():
+        model.covar_module.exact_kernel.task_covar_module.var = torch.tensor([1.0, 1.0])
+    model.fit(x, both)
+    assert model.noise_variance(x).shape == model.posterior(x).mean.shape == model.log_prob(x, both).shape == (ROWS, 2)
+    total = 0.0
+    for output in range(2):
+        alone = HeteroscedasticGP(scaled(0), scaled(1), ConstantMean())
+        alone.covar_module.outputscale = 1.0
+        known = ~torch.isnan(both[:, output])
+        alone.fit(x[known], both[known, output])
+        total += alone.bound
+        torch.testing.assert_close(model.noise_variance(x)[:, output], alone.noise_variance(x), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(model.posterior(x).mean[:, output], alone.posterior(x).mean, rtol=1e-4, atol=1e-5)
+    assert abs(model.bound - total) < 1e-6
+    assert torch.isnan(model.log_prob(x, both)).sum() == 2
+
+
+def test_training_learns_the_noise_in_any_units():
+    x, y, variances = rows(400)
+    model = single()
+    summary = rfgp.fit(model, x, y, progress=False)
+    assert summary.converged
+    learned = model.noise_variance(x)
+    assert (learned.log() - variances.log()).abs().mean() < 0.35
+    known = WeightSpaceGP(scaled(0), gpytorch.likelihoods.FixedNoiseGaussianLikelihood(variances), ConstantMean())
+    common = WeightSpaceGP(scaled(0), GaussianLikelihood(), ConstantMean())
+    rfgp.fit(known, x, y, progress=False)
+    rfgp.fit(common, x, y, progress=False)
+    xs, ys, truth = rows(2000, seed=1)
+    density = model.log_prob(xs, ys).mean()
+    best = known.likelihood(known.posterior(xs), noise=truth)
+    worst = common.likelihood(common.posterior(xs))
+    assert density > _density(best, ys) - 0.03
+    assert density > _density(worst, ys) + 0.2
+    inside = (ys - model.predictive(xs).mean).abs() < 1.96 * model.predictive(xs).stddev
+    assert abs(inside.double().mean() - 0.95) < 0.03
+    other = single()
+    rfgp.fit(other, 1e3 * x - 2e3, 1e4 * y + 1e6, progress=False)
+    torch.testing.assert_close(other.noise_variance(1e3 * xs - 2e3) / 1e8, model.noise_variance(xs), rtol=0.02, atol=0.0)
+
+
+def _density(distribution, y):
+    return torch.distributions.Normal(distribution.mean, distribution.stddev).log_prob(y).mean()
+
+
+def test_log_prob_integrates_to_one():
+    x, y, _ = rows()
+    model = single()
+    model.log_noise.mean_module.initialize(constant=-2.0)
+    model.fit(x, y)
+    grid = torch.linspace(-30.0, 30.0, 20001)
+    density = model.log_prob(x[:1].expand(len(grid), 1), grid).exp()
+    assert abs(torch.trapezoid(density, grid) - 1.0) < 1e-3
+    predicted = model.predictive(x[:1])
+    variance = torch.trapezoid(density * (grid - predicted.mean).square(), grid)
+    torch.testing.assert_close(variance, predicted.variance.squeeze(0), rtol=1e-3, atol=0.0)
+
+
+@pytest.mark.parametrize("make", [single, tasks])
+def test_states_copies_and_pickles_keep_predictions(make):
+    x, y, _ = rows()
+    targets = y if make is single else torch.stack([y, -y], dim=-1)
+    model = make().fit(x, targets)
+    wanted = model.log_prob(x, targets)
+    fresh = make()
+    fresh.load_state_dict(model.state_dict())
+    for other in (fresh, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other.log_prob(x, targets), wanted)
+
+
+def test_wrong_data_are_refused_and_nothing_is_lost():
+    x, y, _ = rows()
+    model = single().fit(x, y)
+    wanted, bound = model.log_prob(x, y), model.bound
+    wrong = [
+        (x, y[:-1]),
+        (x[:, 0], y),
+        (x, torch.full_like(y, math.nan)),
+        (x, y.long()),
+        (x * math.inf, y),
+        (x, torch.where(y > 0, math.inf, y)),
+        (torch.cat([x, x], -1), y),
+        ([x], y),
+    ]
+    for arguments in wrong:
+        with pytest.raises(ValueError, match="expected"):
+            model.fit(*arguments)
+        with pytest.raises(ValueError, match="expected"):
+            rfgp.fit(model, *arguments, progress=False)
+    for arguments in ({"noise": y.square()}, {"strategy": "blocks"}):
+        with pytest.raises(ValueError, match="expected"):
+            rfgp.fit(model, x, y, progress=False, **arguments)
+    with pytest.raises(ValueError, match="expected y of shape"):
+        model.log_prob(x, y[:3])
+    with pytest.raises(ValueError, match="expected"):
+        model.load_state_dict(tasks().state_dict())
+    with pytest.raises(ValueError, match="expected"):
+        HeteroscedasticGP(scaled(0), RBFKernel())
+    assert model.bound == bound and torch.equal(model.log_prob(x, y), wanted)
