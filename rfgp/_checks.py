@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from ._torch import is_transformed
+
 _LARGEST_SEED = 2**63 - 1
 
 
@@ -21,7 +23,7 @@ def has_values() -> bool:
     functions are not checked by value, write to no tensor that is there, and fill no cache.
     """
     is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return not is_recorded and torch._C._functorch.peek_interpreter_stack() is None
+    return not is_recorded and not is_transformed()
 
 
 def instance(name: str, value: Any, kinds: type | tuple[type, ...], what: str, advice: str) -> None:

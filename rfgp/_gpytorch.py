@@ -13,6 +13,7 @@ import torch
 from gpytorch.distributions import MultitaskMultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import DirichletClassificationLikelihood, _GaussianLikelihoodBase, _OneDimensionalLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import observation_nan_policy
 from linear_operator.operators import (
     AddedDiagLinearOperator,
@@ -129,3 +130,9 @@ def persistent_buffers(module: torch.nn.Module) -> dict[str, Tensor]:
 def version_of(tensor: Tensor) -> int:
     """How many times a tensor was changed in place; 0 for those of inference mode."""
     return 0 if tensor.is_inference() else tensor._version
+
+
+def with_priors(objective: ExactMarginalLogLikelihood, value: Tensor, parameters: tuple[Any, ...]) -> Tensor:
+    """A log likelihood with the log densities of the priors, and what else a model adds."""
+    total: Tensor = objective._add_other_terms(value, parameters)
+    return total

@@ -100,12 +100,12 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ) -> None:
-        self._validate_tensor_args(X=train_X, Y=train_Y, Yvar=train_Yvar)
         if train_X.dim() != 2:
             raise ValueError(
                 f"expected train_X of shape (N, d), got {tuple(train_X.shape)}; make a model for each batch, and a "
                 "ModelListGP of them"
             )
+        _check_shapes(train_X, train_Y, train_Yvar)
         count = train_Y.shape[-1]
         outcome = Standardize(m=count) if isinstance(outcome_transform, _DefaultType) else outcome_transform
         with torch.no_grad():
@@ -484,6 +484,16 @@ class ModelSamples:
             return values
         result: Tensor = self._outcome_transform.untransform(values, X=X)[0]
         return result
+
+
+def _check_shapes(x: Tensor, y: Tensor, noise: Tensor | None) -> None:
+    """Raise a ValueError where targets are not columns with a row for each of the inputs."""
+    if y.dim() != 2 or y.shape[:-1] != x.shape[:-1]:
+        raise ValueError(
+            f"expected train_Y of shape {(*x.shape[:-1], 'm')}, got {tuple(y.shape)}; pass a column for every output"
+        )
+    if noise is not None and noise.shape != y.shape:
+        raise ValueError(f"expected train_Yvar of shape {tuple(y.shape)}, got {tuple(noise.shape)}; pass variances")
 
 
 def _check_model(gp: WeightSpaceGP) -> None:

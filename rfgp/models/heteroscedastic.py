@@ -272,12 +272,12 @@ class HeteroscedasticGP(torch.nn.Module):
     def _state(self) -> tuple[Any, ...]:
         strategy = self.log_noise.variational_strategy
         values = [p.detach().clone() for p in strategy.parameters()]
-        return dict(vars(self.function)), values, self.bound, self.log_noise.training
+        return dict(self.function.__dict__), values, self.bound, self.log_noise.training
 
     def _restore(self, state: tuple[Any, ...]) -> None:
         known, values, self.bound, training = state
-        vars(self.function).clear()
-        vars(self.function).update(known)
+        self.function.__dict__.clear()
+        self.function.__dict__.update(known)
         with torch.no_grad():
             for parameter, value in zip(self.log_noise.variational_strategy.parameters(), values, strict=True):
                 parameter.copy_(value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import scipy
 import torch
 from gpytorch.kernels import Kernel
-from scipy import optimize
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -78,7 +78,7 @@ def latent_targets(likelihood: OneFunction, y: Tensor) -> Tensor:
         return value if math.isfinite(value) else math.inf
 
     try:
-        constant = float(optimize.minimize_scalar(loss).x)
+        constant = float(scipy.optimize.minimize_scalar(loss).x)
     except (RuntimeError, ValueError):
         return _standard(len(y)).to(y)
     terms = likelihood.terms(torch.full_like(y, constant).unsqueeze(-1), y)

@@ -10,6 +10,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
 
+from .._gpytorch import with_priors
 from ..inference.products import feature_product
 from ..kernels.noisy_features import NoisyFeaturesLinearOperator, num_outputs
 
@@ -57,7 +58,7 @@ class LeaveOneOutPseudoLikelihood(gpytorch.mlls.LeaveOneOutPseudoLikelihood):
             return result
         precision, weights = _precision_and_weights(covariance, target - output.mean.reshape(target.shape))
         densities = 0.5 * (precision.log() - weights.square() / precision)
-        total = self._add_other_terms(densities.sum(-1).to(target.dtype), params)
+        total = with_priors(self, densities.sum(-1).to(target.dtype), params)
         return total / target.size(-1) - 0.5 * math.log(2.0 * math.pi)
 
 

@@ -13,7 +13,7 @@ CALLED = {
     "rank_methods",
     "suggest_num_features",
 }
-PLUMBING = {"_checks", "_files", "_gpytorch", "_state", "approximation", "linalg", "sampling"}
+PLUMBING = {"_checks", "_files", "_gpytorch", "_state", "_torch", "approximation", "linalg", "sampling"}
 
 
 def test_the_package_shows_what_a_user_calls():

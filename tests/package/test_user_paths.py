@@ -174,6 +174,14 @@ def any_likelihood():
     assert len(summary.trace) == 2 and model.likelihood(model.posterior(x)).probs.shape == (40,)
 
 
+def noise_that_depends_on_the_inputs():
+    x, y = rows()
+    model = models.HeteroscedasticGP(approximated(), approximated()).fit(x, y)
+    assert isinstance(model.log_noise.likelihood, likelihoods.LogVarianceLikelihood)
+    assert model.log_prob(x, y).shape == model.predictive(x).variance.shape == (40,)
+    assert rfgp.fit(model, x, y, max_evaluations=3, progress=False).log_marginal_likelihood == model.bound
+
+
 def complex_regression():
     x, y = rows()
     model = models.WeightSpaceGP(approximated(method="fourier:complex"), likelihoods.ComplexGaussianLikelihood())
@@ -315,6 +323,7 @@ PATHS = (
     classification,
     other_likelihoods,
     any_likelihood,
+    noise_that_depends_on_the_inputs,
     complex_regression,
     several_outputs,
     functionals_of_a_field,
