@@ -69,7 +69,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
         """
         return self.system(residuals.unsqueeze(-1), observed).posterior(tracks)
 
-    def _fitted(self, weights: Tensor) -> Tensor:
+    def fitted(self, weights: Tensor) -> Tensor:
         """The functions of weights (..., K, S) at the rows, (..., N T, S)."""
         scalar, factor = self.linear_ops[0].parts()
         by_output = factor.scalar_weights(weights)
@@ -96,7 +96,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
             dense = features @ features.mT + torch.diag_embed(self.noise.variances(self.shape[-1]))
             return torch.cholesky_solve(exact, cholesky(dense)).to(rhs.dtype)
         mean = self.system(exact).posterior(tracks=torch.is_grad_enabled()).mean
-        return self._whitened(exact - self._fitted(mean)).to(rhs.dtype)
+        return self._whitened(exact - self.fitted(mean)).to(rhs.dtype)
 
     def solve(self, right_tensor: Tensor, left_tensor: Tensor | None = None) -> Tensor:
         is_vector = right_tensor.dim() == 1
@@ -121,7 +121,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
             system = self.system(exact.detach())
             posterior = system.posterior()
             mean = refined_mean(posterior, self._gradient(exact.detach()))
-            residual = exact - self._fitted(mean)
+            residual = exact - self.fitted(mean)
             quadratic = (residual * self._whitened(residual)).sum(-2) + mean.square().sum(-2)
             log_det = system.log_determinant(posterior) + noise.log_determinant(num_rows)
         quadratic = quadratic.sum(-1) if reduce_inv_quad else quadratic
@@ -134,7 +134,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
         scalar, factor = self.linear_ops[0].parts()
 
         def gradient(mean: Tensor) -> Tensor:
-            white = self._whitened(rhs - self._fitted(mean)).unflatten(-2, (-1, factor.num_outputs))
+            white = self._whitened(rhs - self.fitted(mean)).unflatten(-2, (-1, factor.num_outputs))
             cross = transposed_product(scalar, white.flatten(-2)).unflatten(-1, white.shape[-2:])
             return factor.adjoint(cross) - mean
 

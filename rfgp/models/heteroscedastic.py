@@ -12,19 +12,22 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean, Mean
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from .. import _checks, _state
 from ..distributions import MultivariateNormal
 from ..inference import GaussianWeights, expected_log_likelihood
 from ..kernels import with_features
+from ..kernels.feature_operator import FeatureLinearOperator
+from ..kernels.noisy_features import NoisyFeaturesLinearOperator
 from ..likelihoods import LogVarianceLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from .variational import WeightSpaceVariationalGP
 from .variational_strategy import FunctionParts
 from .weight_space import WeightSpaceGP
 
 _STEPS = 500
-_PRECISION = 1e-11
+_PRECISION = 1e-10
 _SMALLEST_STEP = 1e-3
 _QUADRATURE_POINTS = 32
 
@@ -48,7 +51,8 @@ class HeteroscedasticGP(torch.nn.Module):
     :param noise_kernel: the kernel of the log noise variances, scalar, with real or complex features.
     :param mean: the mean function of f, as for :class:`WeightSpaceGP`; default: ZeroMean.
     :param noise_mean: that of g, with the batch shape (T,) or none; default: a ConstantMean for every output.
-    :raises ValueError: for kernels without features or of the wrong kind, or whose maps wait for the first inputs.
+    :raises ValueError: for kernels without features or of the wrong kind, complex features of f, or maps that wait for
+        the first inputs.
 
     Source: Goldberg, Williams and Bishop (1997) for the model; Lazaro-Gredilla and Titsias (2011), Eq. 5, for the
     bound.
@@ -67,6 +71,11 @@ class HeteroscedasticGP(torch.nn.Module):
     ) -> None:
         super().__init__()
         known = with_features(kernel)
+        if known.is_complex:
+            raise ValueError(
+                "expected real features of the function, got complex ones, whose real part has no evidence; use the "
+                ":ctr form of the method"
+            )
         outputs = _num_outputs(known)
         self.function = WeightSpaceGP(known, _known_noise(known, outputs), mean)
         count = outputs if known.has_output_factor else None
@@ -189,7 +198,11 @@ class HeteroscedasticGP(torch.nn.Module):
             raise ValueError("expected an observed target at least, got none; check for NaN")
         if not bool(torch.isfinite(y[observed]).all()):
             raise ValueError("expected finite targets, got infinite ones; remove these rows")
-        return TrainingParts(x, y, observed, self.log_noise.variational_strategy.at(x))
+        with torch.no_grad():
+            prior = self.covar_module(x).evaluate_kernel()
+            residual = torch.where(observed, y - self.mean_module(x), 0.0).double()
+            missing = None if self.covar_module.has_output_factor else self.covar_module.residual_variance(x)
+        return TrainingParts(x, y, observed, self.log_noise.variational_strategy.at(x), prior, residual, missing)
 
     def best(self, at: TrainingParts, start: GaussianWeights) -> NoiseFit:
         """The distribution of the weights of log noise that maximizes the bound.
@@ -243,25 +256,16 @@ class HeteroscedasticGP(torch.nn.Module):
     def _step(self, at: TrainingParts, weights: GaussianWeights) -> NoiseFit:
         """The bound for a distribution of the weights of log noise, and its gradient in the moments of log noise."""
         mean, variance = at.noise.moments(weights)
-        noise = at.by_row((mean - 0.5 * variance).exp()).to(at.x)
-        bound = float(self.collapsed(at, noise)) - float(weights.kl_divergence.sum())
         known = at.by_row(at.observed)
-        bound -= 0.25 * float(variance[known].sum())
+        noise = at.by_row((mean - 0.5 * variance).exp())
+        evidence, errors = at.regression(noise)
         found = expected_log_likelihood(
-            self.log_noise.likelihood, at.by_row(self._expected_errors(at))[known], mean[known], variance[known]
+            self.log_noise.likelihood, at.by_row(errors)[known], mean[known], variance[known]
         )
         d_mean, d_variance = torch.zeros_like(mean), torch.zeros_like(mean)
         d_mean[known], d_variance[known] = found.d_mean, found.d_variance
-        return NoiseFit(weights, noise, bound, d_mean, d_variance)
-
-    def _expected_errors(self, at: TrainingParts) -> Tensor:
-        """The roots of the expected squares of the errors of the targets, of their shape."""
-        function = self.function.posterior(at.x)
-        variance = function.variance.double()
-        if self.function.residual == "none":
-            residual = self.covar_module.residual_variance(at.x)
-            variance = variance if residual is None else (variance - residual.reshape(variance.shape)).clamp_min(0.0)
-        return ((at.y.double() - function.mean.double()).square() + variance).sqrt()
+        bound = evidence - 0.25 * float(variance[known].sum()) - float(weights.kl_divergence.sum())
+        return NoiseFit(weights, noise.to(at.x), bound, d_mean, d_variance)
 
     def _set_residual(self, x: Tensor) -> None:
         """Let the bound take account of the variance that features of one output lack."""
@@ -305,16 +309,39 @@ class TrainingParts(NamedTuple):
     :param y: targets (N,) or (N, T).
     :param observed: which of them are observed.
     :param noise: what the functions of log noise are made of.
+    :param prior: the covariance of the function at the inputs, by its features.
+    :param residual: the targets minus the mean function, zero where they are missing, in float64.
+    :param missing: the prior variance that features of one output lack, (N,); None where they lack nothing.
     """
 
     x: Tensor
     y: Tensor
     observed: Tensor
     noise: FunctionParts
+    prior: FeatureLinearOperator
+    residual: Tensor
+    missing: Tensor | None
 
     def by_row(self, values: Tensor) -> Tensor:
         """Values (N,) as they are; (T, N) as (N, T), or the other way round."""
         return values.mT if values.dim() > 1 else values
+
+    def regression(self, noise: Tensor) -> tuple[float, Tensor]:
+        """The log evidence with known noise, and the roots of the expected squares of the errors of the targets.
+
+        :param noise: variances of the shape of the targets, in float64.
+        """
+        noisy = NoisyFeaturesLinearOperator(self.prior, DiagLinearOperator(noise.reshape(-1)))
+        system = noisy.system(self.residual.reshape(-1, 1), self.observed.reshape(-1))
+        posterior, (scalar, factor) = system.posterior(), self.prior.parts()
+        errors = self.residual - noisy.fitted(posterior.mean).reshape(noise.shape)
+        variance = posterior.function_variance(scalar, factor).reshape(noise.shape)
+        terms = errors.square() / noise + (2.0 * math.pi * noise).log()
+        if self.missing is not None:
+            variance = variance + self.missing
+            terms = terms + self.missing / noise
+        total = terms[self.observed].sum() + posterior.mean.square().sum() + system.log_determinant(posterior)
+        return -0.5 * float(total), (errors.square() + variance).sqrt()
 
 
 class NoiseFit(NamedTuple):

@@ -199,6 +199,7 @@ def test_wrong_data_are_refused_and_nothing_is_lost():
         model.log_prob(x, y[:3])
     with pytest.raises(ValueError, match="expected"):
         model.load_state_dict(tasks().state_dict())
-    with pytest.raises(ValueError, match="expected"):
-        HeteroscedasticGP(scaled(0), RBFKernel())
+    for kernels in ((scaled(0), RBFKernel()), (scaled(0, method="fourier:complex"), scaled(1))):
+        with pytest.raises(ValueError, match="expected"):
+            HeteroscedasticGP(*kernels)
     assert model.bound == bound and torch.equal(model.log_prob(x, y), wanted)
