@@ -58,16 +58,24 @@ class NoiseObjective(Objective):
         width = at.noise.features.shape[-1]
         batch = (at.y.shape[-1],) if at.y.dim() > 1 else ()
         exact = torch.zeros(*batch, width, dtype=torch.float64, device=at.x.device)
-        start = GaussianWeights(exact, torch.eye(width).to(exact).expand(*batch, width, width).contiguous())
-        if self._known is not None and is_all:
-            mean, last = self._known
-            target = start.target(at.noise.features, last.d_mean, last.d_variance, mean)
-            start = start.stepped(target, 1.0)
-        best = self.model.best(at, start)
+        prior = GaussianWeights(exact, torch.eye(width).to(exact).expand(*batch, width, width).contiguous())
+        best = self._from_last(at, prior) if is_all else None
+        best = self.model.best(at, prior) if best is None else best
         if is_all:
             mean, _ = at.noise.moments(best.weights)
             self._known = mean - at.noise.offset.detach(), best
         return best
+
+    def _from_last(self, at: TrainingParts, prior: GaussianWeights) -> NoiseFit | None:
+        """What is found from the contributions of the rows at the last parameters; None where these lead nowhere."""
+        if self._known is None:
+            return None
+        mean, last = self._known
+        try:
+            start = prior.stepped(prior.target(at.noise.features, last.d_mean, last.d_variance, mean), 1.0)
+            return self.model.best(at, start)
+        except ValueError:
+            return None
 
 
 def noise_objective(model: HeteroscedasticGP, x: Any, y: Any, noise: Any, strategy: str) -> NoiseObjective:
