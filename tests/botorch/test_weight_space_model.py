@@ -633,3 +633,15 @@ def test_bad_points_outputs_and_noise():
             model.posterior(at, observation_noise=noise)
         with pytest.raises(ValueError, match="noise"):
             model.condition_on_observations(at, y[:3], noise=noise)
+
+
+def test_pickles_with_several_outputs_and_priors_that_are_registered_by_name():
+    x, y = problem(2)
+    model, at = WeightSpaceModel(x, y, num_features=D, seed=0), rand(3, 2, seed=4)
+    assert len(list(model.named_priors())) == 2
+    torch.testing.assert_close(pickle.loads(pickle.dumps(model)).posterior(at).mean, model.posterior(at).mean)
+    kernel = features()
+    kernel.register_prior("outputscale_prior", gpytorch.priors.GammaPrior(2.0, 1.0), "outputscale")
+    functions = WeightSpaceModel(x, y[:, :1], kernel=kernel).sample_functions(2)
+    assert torch.equal(pickle.loads(pickle.dumps(functions))(at), functions(at))
+    assert len(list(kernel.named_priors())) == 1
