@@ -101,6 +101,13 @@ def hide_priors_of(module: Any) -> None:
     module._priors = {}
 
 
+def forget_priors(module: torch.nn.Module) -> None:
+    """Leave a copy without the priors of its parts; GPyTorch cannot pickle those that were registered by a name."""
+    for part in module.modules():
+        if isinstance(part, gpytorch.Module):
+            priors_of(part).clear()
+
+
 def modules_of(module: torch.nn.Module) -> dict[str, Any]:
     """The parts of a module itself by name."""
     return module._modules

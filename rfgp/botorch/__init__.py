@@ -1,5 +1,13 @@
 """Models and samples for BoTorch: importing this registers the features of kernels with its pathwise sampling."""
 
+import importlib.util
+
+if importlib.util.find_spec("botorch") is None:
+    raise ImportError(
+        "expected BoTorch for rfgp.botorch, got none; install the extra botorch, from a checkout by "
+        "pip install '.[botorch]'"
+    )
+
 from .model import ModelSamples, WeightSpaceModel
 from .pathwise import PathwiseFeatureMap
 

@@ -62,9 +62,15 @@ def default_likelihood(num_outputs: int, noise: Tensor | None) -> Likelihood:
         return single
     prior = LogNormalPrior(loc=-4.0, scale=1.0)
     constraint = GreaterThan(MIN_INFERRED_NOISE_LEVEL, transform=None, initial_value=prior.mode)
-    return MultitaskGaussianLikelihood(
-        num_outputs, rank=0, noise_constraint=constraint, noise_prior=prior, has_global_noise=False
-    )
+    several = MultitaskGaussianLikelihood(num_outputs, rank=0, noise_constraint=constraint, has_global_noise=False)
+    several.register_prior("raw_task_noises_prior", prior, _task_noises)
+    return several
+
+
+def _task_noises(likelihood: MultitaskGaussianLikelihood) -> Tensor:
+    """What the prior of the noise is one of; a function with a name can be pickled."""
+    noises: Tensor = likelihood.task_noises
+    return noises
 
 
 def default_mean(num_outputs: int) -> Mean:

@@ -19,6 +19,7 @@ from linear_operator.operators import (
 )
 from torch import Tensor
 
+from .._gpytorch import forget_priors
 from ..inference import OutputFactor, Regression, SquareRootPosterior, WeightPosterior, WeightSystem, noise_model
 from ..inference.noise.independent import IndependentNoise
 from ..inference.noise.known import KnownNoise
@@ -55,6 +56,7 @@ class Functions(NamedTuple):
         kernel, mean = copy.deepcopy((gp.covar_module, gp.mean_module))
         for module in (kernel, mean):
             module.requires_grad_(False)
+            forget_priors(module)
         return cls(kernel, mean, tuple(range(gp.num_outputs)), _weights(gp), _noise(gp))
 
     @property

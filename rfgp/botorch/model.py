@@ -19,10 +19,10 @@ from botorch.models.utils import validate_input_scaling
 from botorch.posteriors import Posterior
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from botorch.utils.types import DEFAULT, _DefaultType
-from gpytorch.distributions import MultivariateNormal
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import DirichletClassificationLikelihood, Likelihood
-from gpytorch.means import Mean
+from gpytorch.means import Mean, MultitaskMean
 from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import GP
 from torch import Tensor
@@ -100,6 +100,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         outcome_transform: OutcomeTransform | _DefaultType | None = DEFAULT,
         input_transform: InputTransform | None = None,
     ) -> None:
+        _checks.inputs(train_X, name="train_X")
         if train_X.dim() != 2:
             raise ValueError(
                 f"expected train_X of shape (N, d), got {tuple(train_X.shape)}; make a model for each batch, and a "
@@ -223,8 +224,20 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         return torch.cat([part.expand(*self._batch_shape, *part.shape[-2:]) for part in parts], dim=-2)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
-        """The distribution of the functions at transformed inputs (..., q, d), before outcomes are untransformed."""
-        return self._present().distribution(x)
+        """The prior of all functions at inputs (..., N, d), before outcomes are untransformed."""
+        x = self.transform_inputs(x)
+        mean, covariance = self.mean_module(x), self.covar_module(x)
+        if not self.covar_module.has_output_factor:
+            return MultivariateNormal(mean, covariance)
+        if not isinstance(self.mean_module, MultitaskMean):
+            mean = mean.unsqueeze(-1).expand(*mean.shape, self.gp.num_outputs)
+        return MultitaskMultivariateNormal(mean, covariance)
+
+    def __call__(self, x: Tensor) -> MultivariateNormal:
+        """In train mode the prior, and otherwise the posterior at transformed inputs (..., q, d), as in an ExactGP."""
+        prior_or_posterior: Any = super().__call__ if self.training else self._present().distribution
+        result: MultivariateNormal = prior_or_posterior(x)
+        return result
 
     def posterior(  # type: ignore[override]
         self,
@@ -236,18 +249,21 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         """The joint posterior of the functions at q points.
 
         :param X: (..., q, d).
-        :param output_indices: which outputs; default: all.
+        :param output_indices: which outputs; negative numbers count from the last. Default: all.
         :param observation_noise: whether to add noise, or its variances (..., q, m), of transformed observations. Where
             the noise of every observation is known, its mean is added.
         :param posterior_transform: a transform of the result.
         :returns: a GPyTorchPosterior of batch shape (...) and event shape (q, m), or what an outcome transform that is
             not linear makes of one.
+        :raises ValueError: for inputs that are not finite, other outputs, or noise of another shape.
         """
         self.eval()
+        _checks.finite(_checks.inputs(X, name="X").detach(), "X")
         x, functions = self.transform_inputs(X), self._present()
         outcome = getattr(self, "outcome_transform", None)
         noise = None if observation_noise is False else self._noise(functions, x, observation_noise)
         if output_indices is not None:
+            output_indices = self._numbers(output_indices)
             functions = functions.select(output_indices)
             noise = None if noise is None else noise[..., output_indices, :][..., output_indices]
             outcome = None if outcome is None else outcome.subset_output(output_indices)
@@ -282,6 +298,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
                 f"expected X (..., q, d) and Y (..., q, {self.num_outputs}), got {tuple(X.shape)} and "
                 f"{tuple(Y.shape)}; give every output a column"
             )
+        _checks.finite(_checks.inputs(X, name="X").detach(), "X")
         _checks.finite(Y.detach(), "Y")
         y = self.outcome_transform(Y, X=X)[0] if hasattr(self, "outcome_transform") else Y
         x, functions = self.transform_inputs(X), self._present()
@@ -294,8 +311,10 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
     def subset_output(self, idcs: list[int]) -> WeightSpaceModel:
         """The model of some of the outputs, with the parameters that it has now.
 
-        :param idcs: their numbers.
+        :param idcs: their numbers; negative ones count from the last.
+        :raises ValueError: for other numbers, or none.
         """
+        idcs = self._numbers(idcs)
         result = self._with(self._present().select(idcs))
         result._outputs = tuple(self._outputs[index] for index in idcs)
         result._observations = [
@@ -422,9 +441,29 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         is_known = has_known_noise(self.likelihood)
         if given is True and not is_known:
             return learned
-        variances = self._mean_noise() if isinstance(given, bool) else given
+        variances = self._mean_noise() if isinstance(given, bool) else self._checked_noise(given, x)
         known = torch.diag_embed(variances.double().expand(*variances.shape[:-2], x.shape[-2], self.num_outputs))
         return known + learned if is_known else known
+
+    def _checked_noise(self, noise: Tensor, x: Tensor) -> Tensor:
+        """Noise variances, or a ValueError where they are not those of rows (..., q, m)."""
+        _checks.same_kind(_checks.floating(noise, "noise"), x, "noise", "X")
+        if noise.dim() < 2 or noise.shape[-2] not in (1, x.shape[-2]) or noise.shape[-1] not in (1, self.num_outputs):
+            raise ValueError(
+                f"expected noise variances of shape (..., {x.shape[-2]}, {self.num_outputs}), got "
+                f"{tuple(noise.shape)}; give every output a column"
+            )
+        if not bool((noise >= 0).all()):
+            raise ValueError(f"expected noise variances of at least 0, got {float(noise.min()):g}; correct them")
+        return noise
+
+    def _numbers(self, outputs: list[int]) -> list[int]:
+        """Numbers of outputs from 0, or a ValueError where there are no such outputs."""
+        count = self.num_outputs
+        known = [index for index in outputs if -count <= index < count]
+        if not known or len(known) < len(outputs):
+            raise ValueError(f"expected numbers from 0 to {count - 1} of outputs, got {outputs}; correct them")
+        return [index % count for index in known]
 
     def _mean_noise(self) -> Tensor:
         """The mean of the known noise variances, (..., 1, m)."""
@@ -477,7 +516,11 @@ class ModelSamples:
         self._input_transform, self._outcome_transform = copy.deepcopy(tuple(transforms))
 
     def __call__(self, X: Tensor) -> Tensor:
-        """The functions at X (..., q, d), as (S, ..., q, m)."""
+        """The functions at X (..., q, d), as (S, ..., q, m).
+
+        :raises ValueError: for bad inputs.
+        """
+        _checks.finite(_checks.inputs(X, name="X").detach(), "X")
         x = X if self._input_transform is None else self._input_transform(X)
         values = self._functions.values(self._weights, x)
         if self._outcome_transform is None:
@@ -487,8 +530,11 @@ class ModelSamples:
 
 
 def _check_shapes(x: Tensor, y: Tensor, noise: Tensor | None) -> None:
-    """Raise a ValueError where targets are not columns with a row for each of the inputs."""
-    if y.dim() != 2 or y.shape[:-1] != x.shape[:-1]:
+    """Raise a ValueError where targets are not columns of finite numbers with a row for each of the inputs."""
+    for name, values in (("train_Y", y), ("train_Yvar", noise)):
+        if values is not None:
+            _checks.same_kind(_checks.floating(values, name), x, name, "train_X")
+    if y.dim() != 2 or y.shape[:-1] != x.shape[:-1] or not y.shape[-1]:
         raise ValueError(
             f"expected train_Y of shape {(*x.shape[:-1], 'm')}, got {tuple(y.shape)}; pass a column for every output"
         )

@@ -9,6 +9,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from .._gpytorch import forget_priors
+
 
 class FunctionDraws(abc.ABC):
     """S functions that were drawn together. Their values never change, so that a copy of them is the object itself."""
@@ -116,6 +118,8 @@ def drawn_weights(weights: Any, num_samples: int, has_complex_targets: bool) -> 
 
 
 def detached(module: Any) -> Any:
-    """A copy of a module whose parameters are the leaves of graphs of their own."""
+    """A copy of a module without priors, whose parameters are the leaves of graphs of their own."""
     leaves = {id(p): p.detach().requires_grad_(p.requires_grad) for p in module.parameters()}
-    return copy.deepcopy(module, leaves)
+    result = copy.deepcopy(module, leaves)
+    forget_priors(result)
+    return result

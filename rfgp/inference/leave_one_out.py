@@ -31,7 +31,8 @@ _TOLERANCE = 1e-4
 class LeaveOneOut(NamedTuple):
     """The predictions of N observations, each by a fit to all other rows with the same parameters.
 
-    :param mean: (N,); (N, T) for several outputs, (C, N) for class labels; NaN where a target is missing.
+    :param mean: (N,), complex for complex targets; (N, T) for several outputs, (C, N) for class labels; NaN where a
+        target is missing.
     :param variance: that of the observation, with its noise, in the shape of the mean.
     :param log_prob: the log density of the observation of a row, (N,), in float64; summed over classes.
     :param latent_variance: that of the function, without noise, in the shape of the mean.
@@ -77,7 +78,9 @@ def leave_one_out(
     log_prob = _log_density(error, total, missing, noise.is_complex)
     diagonals = (part.diagonal(dim1=-2, dim2=-1) for part in (total, covariance))
     found = [value.masked_fill(missing, math.nan) for value in (targets - error, *diagonals)]
-    if size == 1 and not noise.targets.has_tasks:
+    if noise.is_of_parts:
+        found = [torch.view_as_complex(found[0].contiguous()), *(value.sum(-1) for value in found[1:])]
+    elif size == 1 and not noise.targets.has_tasks:
         found = [value.squeeze(-1) for value in found]
     mean, variance, latent = (value.to(x.dtype.to_complex() if value.is_complex() else x.dtype) for value in found)
     return LeaveOneOut(mean, variance, log_prob.sum(0) if noise.is_batched else log_prob, latent)

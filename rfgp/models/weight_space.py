@@ -171,7 +171,8 @@ class WeightSpaceGP(TakesData, Saves):
         :param y: their targets, as in :meth:`fit`.
         :param noise: their noise variances, for a fixed-noise likelihood.
         :returns: ``(mean, variance, log_prob, latent_variance)``: (N,), or (N, T) with NaN for missing targets, or
-            (C, N) for a Dirichlet likelihood; ``log_prob`` is (N,), and summed over classes.
+            (C, N) for a Dirichlet likelihood; ``log_prob`` is (N,), and summed over classes. Of complex targets, proper
+            or not, means are complex and variances :math:`E |z|^2`, (N,).
         :raises ValueError: for rows other than those of the fit, and for a model with blocks, whose neighbors change.
 
         Source: errata, identity 4 of the last section.

@@ -1,6 +1,8 @@
 """BoTorch switches settings of GPyTorch for the whole process: with kernels of features no value depends on them."""
 
 import copy
+import importlib
+import sys
 
 import gpytorch
 import linear_operator
@@ -120,3 +122,10 @@ def test_other_covariances_go_the_way_of_the_setting(monkeypatch):
         close(found[0], found[1])
         close(found[0], torch.distributions.MultivariateNormal(torch.zeros(3), dense).log_prob(torch.ones(3)))
     assert not calls
+
+
+def test_without_botorch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "botorch", None)
+    monkeypatch.delitem(sys.modules, "rfgp.botorch", raising=False)
+    with pytest.raises(ImportError, match=r"expected BoTorch for rfgp.botorch, got none; .* '\.\[botorch\]'"):
+        importlib.import_module("rfgp.botorch")

@@ -9,6 +9,7 @@ import torch
 from botorch.acquisition import qKnowledgeGradient
 from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.cross_validation import efficient_loo_cv
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Standardize
@@ -567,3 +568,80 @@ def test_bad_calls():
     many_outputs = correlated()
     with pytest.raises(ValueError, match="or divided"):
         many_outputs.subset_output([0]).fit()
+
+
+@pytest.mark.parametrize("transform", [None, Normalize(2)])
+def test_training_mode_and_forward_are_the_prior_as_in_single_task_gp(transform):
+    model, reference = pair(**({} if transform is None else {"input_transform": transform}))
+    found, wanted = efficient_loo_cv(model).posterior, efficient_loo_cv(reference).posterior
+    torch.testing.assert_close(found.mean, wanted.mean)
+    torch.testing.assert_close(found.variance, wanted.variance)
+    for each in (model, reference):
+        each.train()
+    values = [
+        ExactMarginalLogLikelihood(each.likelihood, each)(each(*each.train_inputs), each.train_targets)
+        for each in (model, reference)
+    ]
+    torch.testing.assert_close(*values)
+    model.eval()
+    at = rand(4, 2, seed=4)
+    torch.testing.assert_close(
+        model(model.transform_inputs(at)).mean, reference.eval()(reference.transform_inputs(at)).mean
+    )
+
+
+def test_the_prior_of_several_outputs():
+    x, y = problem(3)
+    model = WeightSpaceModel(x, y, num_features=D, seed=0)
+    value = ExactMarginalLogLikelihood(model.likelihood, model)(model(x), model.train_targets.mT)
+    model.eval()
+    wanted = model.gp.fit(x, model.train_targets.mT).log_marginal_likelihood()
+    terms = sum(prior.log_prob(closure(part)).sum() for _, part, prior, closure, _ in model.named_priors())
+    torch.testing.assert_close(value * y.numel(), wanted + terms)
+
+
+def test_bad_data():
+    x, y = problem()
+    for bad in (x.numpy(), (10 * x).long(), x[:0], x[0]):
+        with pytest.raises(ValueError, match="train_X"):
+            WeightSpaceModel(bad, y)
+    for bad in (y.tolist(), (10 * y).long(), y.float(), y[:, :0], y[:, 0], y.to(torch.complex128)):
+        with pytest.raises(ValueError, match="train_Y"):
+            WeightSpaceModel(x, bad)
+    with pytest.raises(ValueError, match="train_Yvar"):
+        WeightSpaceModel(x, y, 0.1)
+
+
+def test_bad_points_outputs_and_noise():
+    x, y = problem(2)
+    model = WeightSpaceModel(x, y, num_features=D, seed=0)
+    at = rand(3, 2, seed=4)
+    functions, nan = model.sample_functions(2), torch.full_like(at, torch.nan)
+    for call in (model.posterior, functions, lambda points: model.condition_on_observations(points, y[:3])):
+        with pytest.raises(ValueError, match="finite values in X"):
+            call(nan)
+    for indices in ([2], [-3], [], [0, 5]):
+        with pytest.raises(ValueError, match="of outputs"):
+            model.posterior(at, output_indices=indices)
+        with pytest.raises(ValueError, match="of outputs"):
+            model.subset_output(indices)
+    last = model.posterior(at).mean[:, 1:]
+    torch.testing.assert_close(model.posterior(at, output_indices=[-1]).mean, last)
+    torch.testing.assert_close(model.subset_output([-1]).posterior(at).mean, last)
+    for noise in (0.1, torch.ones(4, 2).double(), torch.ones(3).double(), -torch.ones(3, 2).double(), torch.ones(3, 2)):
+        with pytest.raises(ValueError, match="noise"):
+            model.posterior(at, observation_noise=noise)
+        with pytest.raises(ValueError, match="noise"):
+            model.condition_on_observations(at, y[:3], noise=noise)
+
+
+def test_pickles_with_several_outputs_and_priors_that_are_registered_by_name():
+    x, y = problem(2)
+    model, at = WeightSpaceModel(x, y, num_features=D, seed=0), rand(3, 2, seed=4)
+    assert len(list(model.named_priors())) == 2
+    torch.testing.assert_close(pickle.loads(pickle.dumps(model)).posterior(at).mean, model.posterior(at).mean)
+    kernel = features()
+    kernel.register_prior("outputscale_prior", gpytorch.priors.GammaPrior(2.0, 1.0), "outputscale")
+    functions = WeightSpaceModel(x, y[:, :1], kernel=kernel).sample_functions(2)
+    assert torch.equal(pickle.loads(pickle.dumps(functions))(at), functions(at))
+    assert len(list(kernel.named_priors())) == 1

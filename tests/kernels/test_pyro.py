@@ -20,6 +20,7 @@ from gpytorch.module import RandomModuleMixin
 from gpytorch.priors import LogNormalPrior, UniformPrior
 from problems import ExactModel
 from pyro.infer.mcmc import MCMC, NUTS
+from pyro.ops.integrator import potential_grad, register_exception_handler
 
 import rfgp
 from rfgp.kernels import CurlFreeKernel, HelmholtzKernel, LandmarkKernel
@@ -140,6 +141,22 @@ def test_steps_of_nuts_and_predictions_are_those_of_a_plain_kernel_on_the_same_f
     for own, other in zip(*predictions, strict=True):
         assert own.shape == (3, 4)
         torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_to_where_there_is_no_factor_diverges_as_the_guide_says():
+    x = points()
+    kernel = rfgp.approximate(ScaleKernel(RBFKernel(), outputscale_prior=prior()), 64, input_dim=2, seed=0)
+    likelihood = GaussianLikelihood(noise_prior=prior(), noise_constraint=gpytorch.constraints.Positive())
+    model = ExactModel(x, targets(x), likelihood, kernel)
+    model.covar_module.base_kernel.lengthscale = 3.0
+    sites = {"likelihood.noise_covar.noise_prior": 1e-36, "covar_module.outputscale_prior": 1.0}
+
+    def potential(values):
+        return -trace(model, values).log_prob_sum()
+
+    register_exception_handler("no factor", lambda error: "expected a positive definite matrix" in str(error))
+    slopes, energy = potential_grad(potential, {name: torch.tensor(value) for name, value in sites.items()})
+    assert energy.isnan() and slopes.keys() == sites.keys()
 
 
 KERNELS = {

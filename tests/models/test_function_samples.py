@@ -410,3 +410,16 @@ def test_every_kind_of_field_is_drawn_from_the_prior():
     for name, (_, outputs) in OUTPUT_KERNELS.items():
         shape = (3, 2) if outputs == 1 else (3, 2, outputs)
         assert output_model(name).sample_functions(3, prior=True)(points(2, 2)).shape == shape
+
+
+@pytest.mark.parametrize("prior", [False, True])
+def test_pickles_of_models_with_priors_that_are_registered_by_name(prior):
+    x, y, _ = rows_for("gaussian", ROWS)
+    kernel = rfgp.approximate(ScaleKernel(RBFKernel()), 16, input_dim=INPUTS, seed=0)
+    kernel.register_prior("outputscale_prior", gpytorch.priors.GammaPrior(2.0, 1.0), "outputscale")
+    kernel.base_kernel.register_prior("lengthscale_prior", gpytorch.priors.GammaPrior(3.0, 6.0), "lengthscale")
+    fitted = WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, y)
+    for model in (fitted, ExactModel(x, y, GaussianLikelihood(), kernel)):
+        samples = sample_functions(model, 3, prior)
+        assert torch.equal(pickle.loads(pickle.dumps(samples))(x[:4]), samples(x[:4]))
+    assert len(list(kernel.named_priors())) == 2

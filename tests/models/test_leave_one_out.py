@@ -5,7 +5,7 @@ import math
 import mpmath
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from output_problems import LOWEST, OUTPUT_KERNELS, output_kernel, output_likelihood, output_mean, output_rows
 from problems import KINDS, model_for, rows_for
@@ -69,6 +69,28 @@ def test_one_output(kind, form):
     share, circle = (1.0, math.pi) if kind == "complex" else (0.5, 2.0 * math.pi)
     density = -share * (error / found.variance + found.variance.log() + math.log(circle))
     close(found.log_prob, density.sum(0) if kind == "dirichlet" else density)
+
+
+@pytest.mark.parametrize("kind", ["noise", "known noise", "function"])
+def test_improper_complex_targets(kind):
+    x, y, _ = rows_for("complex", 30)
+    y[4] = complex(math.nan, 0.0)
+    noise = 0.1 + torch.rand(30, generator=torch.Generator().manual_seed(0)) if kind == "known noise" else None
+    if noise is None:
+        likelihood = rfgp.likelihoods.ComplexGaussianLikelihood(has_pseudo_noise=kind == "noise")
+    else:
+        likelihood = rfgp.likelihoods.FixedNoiseComplexGaussianLikelihood(noise, has_pseudo_noise=True)
+    if kind != "function":
+        likelihood.raw_circularity.data.copy_(torch.tensor([[0.8, -0.5]]))
+    exact = MultitaskKernel(RBFKernel(), num_tasks=2, rank=2) if kind == "function" else ScaleKernel(RBFKernel())
+    model = WeightSpaceGP(rfgp.approximate(exact, 20, input_dim=3, seed=0), likelihood)
+    found = check(model, x, y, noise)
+    for row in (0, 7):
+        latent = model.fit(*(without(values, row) for values in (x, y, noise))).posterior(x[row : row + 1])
+        given = {} if noise is None else {"noise": noise[row : row + 1]}
+        close(found.log_prob[row], likelihood(latent, **given).log_prob(y[row : row + 1]).detach().squeeze())
+        close(found.variance[row], likelihood(latent, **given).variance.detach().squeeze())
+    assert bool(found.mean[4].isnan()) and bool(found.variance[4].isnan())
 
 
 OUTPUTS = [
