@@ -1,4 +1,4 @@
-"""GPyTorch's normal densities by the features of the covariance, whatever ``fast_computations`` says."""
+"""GPyTorch's normal densities and predictions by the features of a covariance, where it has some."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import LinearOperator, SumLinearOperator
 from torch import Tensor
 
+from .compositions import CompositionPredictionStrategy, contains_features, evaluated, featured
 from .feature_operator import FeatureLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
-from .random_feature_kernel import RandomFeatureKernel
 
 
 def use_features() -> None:
@@ -24,8 +25,27 @@ def use_features() -> None:
     Where ``gpytorch.settings.fast_computations.log_prob`` is off, as it is in the whole process after
     ``import botorch``, GPyTorch factors the dense N x N covariance before any operator is asked. The density of
     features plus noise is exact either way; every other covariance goes the way that the setting says.
+
+    A composition of GPyTorch with kernels with features inside, such as ``AdditiveKernel(a, b)``, is taken by its
+    features in densities and in the predictions of an ``ExactGP``, which asks the kernel for their strategy.
     """
     MultivariateNormal.log_prob = _by_features(MultivariateNormal.log_prob)
+    Kernel.prediction_strategy = _in_weight_space(Kernel.prediction_strategy)
+
+
+def _in_weight_space(prediction_strategy: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(prediction_strategy)
+    def in_weight_space(
+        self: Kernel, train_inputs: Any, train_prior_dist: MultivariateNormal, train_labels: Tensor, likelihood: Any
+    ) -> Any:
+        if contains_features(self):
+            covariance = featured(train_prior_dist.lazy_covariance_matrix)
+            if isinstance(evaluated(covariance), FeatureLinearOperator):
+                prior = train_prior_dist.__class__(train_prior_dist.mean, covariance)
+                return CompositionPredictionStrategy(train_inputs, prior, train_labels, likelihood)
+        return prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood)
+
+    return in_weight_space
 
 
 def _by_features(log_prob: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
@@ -48,11 +68,11 @@ def noisy_features(covariance: LinearOperator) -> NoisyFeaturesLinearOperator | 
     parts = covariance.linear_ops if isinstance(covariance, SumLinearOperator) else ()
     if not any(_has_features(part) for part in parts):
         return None
-    total = functools.reduce(operator.add, [part.evaluate_kernel() for part in parts])
+    total = functools.reduce(operator.add, [evaluated(featured(part)) for part in parts])
     return total if isinstance(total, NoisyFeaturesLinearOperator) else None
 
 
 def _has_features(part: LinearOperator) -> bool:
     if isinstance(part, LazyEvaluatedKernelTensor):
-        return any(isinstance(module, RandomFeatureKernel) for module in part.kernel.modules())
+        return contains_features(part.kernel)
     return isinstance(part, FeatureLinearOperator)
