@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-
+import torch
 from gpytorch.kernels import Kernel, ProductKernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import InterpolatedLinearOperator, LinearOperator, RootLinearOperator
 
+from .._gpytorch import tracks_gradients
 from .dense_warning import warn_of_dense
 from .family import family
-from .prediction import FeaturePredictionStrategy
 from .random_feature_kernel import RandomFeatureKernel
 
 
@@ -33,10 +32,12 @@ def featured(covariance: LinearOperator) -> LinearOperator:
     is_kept = isinstance(known.unscaled, RandomFeatureKernel)
     if is_kept or not known.has_features or _multiplies_estimates(covariance.kernel):
         return covariance
-    kernel = None
-    with contextlib.suppress(ValueError):  # such as complex features of several tasks
+    try:
         kernel = known.with_features()
-    return covariance if kernel is None else covariance.__class__(covariance.x1, covariance.x2, kernel=kernel)
+    except ValueError:  # such as complex features of several tasks
+        return covariance
+    with torch.set_grad_enabled(tracks_gradients(covariance)):
+        return covariance.__class__(covariance.x1, covariance.x2, kernel=kernel, **covariance.params)
 
 
 def _multiplies_estimates(kernel: Kernel) -> bool:
@@ -44,26 +45,16 @@ def _multiplies_estimates(kernel: Kernel) -> bool:
     return any(sum(contains_features(part) for part in product.kernels) > 1 for product in products)
 
 
-def evaluated(covariance: LinearOperator) -> LinearOperator:
-    """The evaluated covariance, by its features where it has some; one that has lost them is warned of once."""
-    result = covariance.evaluate_kernel()
-    is_lazy = isinstance(covariance, LazyEvaluatedKernelTensor)
-    if is_lazy and not isinstance(result, _STRUCTURED) and contains_features(covariance.kernel):
-        name = type(covariance.kernel).__name__
+def warn_of_lost_features(covariance: LinearOperator) -> None:
+    """Warn, once, of a kernel that comes out dense although parts of it have features.
+
+    :param covariance: (..., N, N), lazy; others are left alone.
+    """
+    if not isinstance(covariance, LazyEvaluatedKernelTensor) or not contains_features(covariance.kernel):
+        return
+    if not isinstance(covariance.evaluate_kernel(), RootLinearOperator | InterpolatedLinearOperator):
         warn_of_dense(
             covariance.kernel,
-            f"{name} is dense, at O(N^3), although parts of it have features; approximate every part, and take "
-            "rfgp.kernels.with_features(kernel) in its place",
+            f"{type(covariance.kernel).__name__} is dense, at O(N^3), although parts of it have features; approximate "
+            "every part, and take rfgp.kernels.with_features(kernel) in its place",
         )
-    return result
-
-
-_STRUCTURED = (RootLinearOperator, InterpolatedLinearOperator)
-"""Features, and what GPyTorch's own approximations make of a kernel inside."""
-
-
-class CompositionPredictionStrategy(FeaturePredictionStrategy):
-    """Predictions in weight space with a composition of GPyTorch."""
-
-    def evaluated(self, covariance: LinearOperator) -> LinearOperator:
-        return evaluated(featured(covariance))

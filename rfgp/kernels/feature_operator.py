@@ -41,6 +41,10 @@ def _scaled_residual(operator: FeatureLinearOperator, scale: Tensor) -> Tensor |
     return None if residual is None else scale.unsqueeze(-1) * residual
 
 
+_MANY = 1024
+"""A product of two operators with more features than these is dense."""
+
+
 def _has_root(operator: Any) -> bool:
     """Whether an operator is the product of features of one output, with their transpose."""
     return isinstance(operator, RootLinearOperator) and not isinstance(operator.root, OutputFeatures)
@@ -104,9 +108,13 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         return scalar, OutputFactor.kronecker(scalar.new_ones(1, 1, dtype=torch.float64), scalar.shape[-1])
 
     def mul(self, other: Any) -> LinearOperator:
+        """The product with numbers, or element by element with another matrix.
+
+        That with other features has all products of the two, where these are at most 1,024; it is dense otherwise.
+        """
         if _is_scales(other):
             return self._mul_constant(other[..., 0, 0])
-        if _has_root(self) and _has_root(other) and self.root.shape[-1] * other.root.shape[-1] <= self.shape[-1]:
+        if _has_root(self) and _has_root(other) and self.root.shape[-1] * other.root.shape[-1] <= _MANY:
             left, right = _broadcast(self, other)
             residual = functools.partial(_residual_of_product, self, other)
             return self.__class__((left.unsqueeze(-1) * right.unsqueeze(-2)).flatten(-2), residual)

@@ -1,4 +1,4 @@
-"""GPyTorch's normal densities and predictions by the features of a covariance, where it has some."""
+"""GPyTorch's kernel matrices, normal densities and predictions by the features of a kernel, where it has some."""
 
 from __future__ import annotations
 
@@ -12,25 +12,38 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import LinearOperator, SumLinearOperator
+from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from .compositions import CompositionPredictionStrategy, contains_features, evaluated, featured
+from .compositions import contains_features, featured, warn_of_lost_features
 from .feature_operator import FeatureLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
+from .prediction import FeaturePredictionStrategy
 
 
 def use_features() -> None:
-    """Let ``log_prob`` of GPyTorch's normal distributions take the features of a covariance that has some.
+    """Let GPyTorch take the features of kernels that have some.
+
+    ``evaluate_kernel`` of its lazy kernel matrices gives the features of its own compositions of kernels with features,
+    such as ``AdditiveKernel(a, b)``. ``prediction_strategy`` of these, which an ``ExactGP`` asks, predicts in weight
+    space. ``log_prob`` of its normal distributions takes the features of a covariance.
 
     Where ``gpytorch.settings.fast_computations.log_prob`` is off, as it is in the whole process after
     ``import botorch``, GPyTorch factors the dense N x N covariance before any operator is asked. The density of
     features plus noise is exact either way; every other covariance goes the way that the setting says.
-
-    A composition of GPyTorch with kernels with features inside, such as ``AdditiveKernel(a, b)``, is taken by its
-    features in densities and in the predictions of an ``ExactGP``, which asks the kernel for their strategy.
     """
-    MultivariateNormal.log_prob = _by_features(MultivariateNormal.log_prob)
+    LazyEvaluatedKernelTensor.evaluate_kernel = _of_composition(LazyEvaluatedKernelTensor.evaluate_kernel)
     Kernel.prediction_strategy = _in_weight_space(Kernel.prediction_strategy)
+    MultivariateNormal.log_prob = _by_features(MultivariateNormal.log_prob)
+
+
+def _of_composition(evaluate_kernel: Callable[..., LinearOperator]) -> Callable[..., LinearOperator]:
+    @functools.wraps(evaluate_kernel)
+    @cached(name="kernel_eval")
+    def of_composition(self: LazyEvaluatedKernelTensor) -> LinearOperator:
+        return evaluate_kernel(featured(self))
+
+    return of_composition
 
 
 def _in_weight_space(prediction_strategy: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,12 +51,12 @@ def _in_weight_space(prediction_strategy: Callable[..., Any]) -> Callable[..., A
     def in_weight_space(
         self: Kernel, train_inputs: Any, train_prior_dist: MultivariateNormal, train_labels: Tensor, likelihood: Any
     ) -> Any:
-        if contains_features(self):
-            covariance = featured(train_prior_dist.lazy_covariance_matrix)
-            if isinstance(evaluated(covariance), FeatureLinearOperator):
-                prior = train_prior_dist.__class__(train_prior_dist.mean, covariance)
-                return CompositionPredictionStrategy(train_inputs, prior, train_labels, likelihood)
-        return prediction_strategy(self, train_inputs, train_prior_dist, train_labels, likelihood)
+        arguments = (train_inputs, train_prior_dist, train_labels, likelihood)
+        covariance = train_prior_dist.lazy_covariance_matrix
+        if contains_features(self) and isinstance(covariance.evaluate_kernel(), FeatureLinearOperator):
+            return FeaturePredictionStrategy(*arguments)
+        warn_of_lost_features(covariance)
+        return prediction_strategy(self, *arguments)
 
     return in_weight_space
 
@@ -68,7 +81,9 @@ def noisy_features(covariance: LinearOperator) -> NoisyFeaturesLinearOperator | 
     parts = covariance.linear_ops if isinstance(covariance, SumLinearOperator) else ()
     if not any(_has_features(part) for part in parts):
         return None
-    total = functools.reduce(operator.add, [evaluated(featured(part)) for part in parts])
+    total = functools.reduce(operator.add, [part.evaluate_kernel() for part in parts])
+    for part in parts:
+        warn_of_lost_features(part)
     return total if isinstance(total, NoisyFeaturesLinearOperator) else None
 
 

@@ -50,10 +50,6 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
             kernel = getattr(train_prior_dist.lazy_covariance_matrix, "kernel", likelihood)
             warn_of_width(kernel, f"{width} features exceed the {rows} training rows")
 
-    def evaluated(self, covariance: LinearOperator) -> LinearOperator:
-        """The evaluated covariance of functions, which has its features where it keeps them."""
-        return covariance.evaluate_kernel()
-
     def _refresh(self) -> None:
         """Take the features of the training data anew where the weights have been drawn anew."""
         version = _version(self._lazy_prior)
@@ -94,7 +90,7 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         self, test_mean: Tensor, test_test_covar: LinearOperator, test_train_covar: LinearOperator
     ) -> tuple[Tensor, LinearOperator]:
         self._refresh()
-        prior, noisy = self.evaluated(test_test_covar), self.lik_train_train_covar
+        prior, noisy = test_test_covar.evaluate_kernel(), self.lik_train_train_covar
         if not isinstance(noisy, NoisyFeaturesLinearOperator) or not isinstance(prior, FeatureLinearOperator):
             return super().exact_prediction(test_mean, test_test_covar, test_train_covar)
         posterior, (scalar, factor) = self.weight_posterior(), prior.parts()
