@@ -38,8 +38,8 @@ def use_features() -> None:
 
 
 def _of_composition(evaluate_kernel: Callable[..., LinearOperator]) -> Callable[..., LinearOperator]:
-    @functools.wraps(evaluate_kernel)
     @cached(name="kernel_eval")
+    @functools.wraps(evaluate_kernel)
     def of_composition(self: LazyEvaluatedKernelTensor) -> LinearOperator:
         return evaluate_kernel(featured(self))
 

@@ -15,11 +15,13 @@ import pytest
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import (
+    AdditiveKernel,
     IndexKernel,
     Kernel,
     LinearKernel,
     MultitaskKernel,
     PolynomialKernel,
+    ProductKernel,
     RBFKernel,
     RBFKernelGrad,
     ScaleKernel,
