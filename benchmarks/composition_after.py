@@ -1,7 +1,7 @@
 """Sums and products after ``approximate`` train as fast as the approximation of the sum or product.
 
-Each line is a training step of an ExactGP, evidence and gradient, with a composition of kernels that are approximated already.
-Its processor seconds are divided by those of ``approximate`` of the exact composition, with as many features.
+Each line is a training step of an ExactGP, evidence and gradient, with a composition of kernels that are approximated
+already. Its processor seconds are divided by those of ``approximate`` of the exact composition, with as many features.
 ``ProductKernel(k1, k2)``, the product of two estimates, is the one that stays dense.
 """
 
