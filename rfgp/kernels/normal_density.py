@@ -9,7 +9,7 @@ from typing import Any
 
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, MultitaskKernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import LinearOperator, SumLinearOperator
 from linear_operator.utils.memoize import cached
@@ -25,7 +25,8 @@ def use_features() -> None:
     """Let GPyTorch take the features of kernels that have some.
 
     ``evaluate_kernel`` of its lazy kernel matrices gives the features of its own compositions of kernels with features,
-    such as ``AdditiveKernel(a, b)``. ``prediction_strategy`` of these, which an ``ExactGP`` asks, predicts in weight
+    such as ``AdditiveKernel(a, b)``; a ``MultitaskKernel`` stays the Kronecker product that BoTorch takes apart, with
+    features in densities alone. ``prediction_strategy`` of these, which an ``ExactGP`` asks, predicts in weight
     space. ``log_prob`` of its normal distributions takes the features of a covariance.
 
     Where ``gpytorch.settings.fast_computations.log_prob`` is off, as it is in the whole process after
@@ -41,7 +42,7 @@ def _of_composition(evaluate_kernel: Callable[..., LinearOperator]) -> Callable[
     @cached(name="kernel_eval")
     @functools.wraps(evaluate_kernel)
     def of_composition(self: LazyEvaluatedKernelTensor) -> LinearOperator:
-        return evaluate_kernel(featured(self))
+        return evaluate_kernel(self if isinstance(self.kernel, MultitaskKernel) else featured(self))
 
     return of_composition
 
@@ -81,10 +82,17 @@ def noisy_features(covariance: LinearOperator) -> NoisyFeaturesLinearOperator | 
     parts = covariance.linear_ops if isinstance(covariance, SumLinearOperator) else ()
     if not any(_has_features(part) for part in parts):
         return None
-    total = functools.reduce(operator.add, [part.evaluate_kernel() for part in parts])
+    total = functools.reduce(operator.add, [_evaluated(part) for part in parts])
+    if isinstance(total, NoisyFeaturesLinearOperator):
+        return total
     for part in parts:
         warn_of_lost_features(part)
-    return total if isinstance(total, NoisyFeaturesLinearOperator) else None
+    return None
+
+
+def _evaluated(part: LinearOperator) -> LinearOperator:
+    is_several = isinstance(part, LazyEvaluatedKernelTensor) and isinstance(part.kernel, MultitaskKernel)
+    return (featured(part) if is_several else part).evaluate_kernel()
 
 
 def _has_features(part: LinearOperator) -> bool:

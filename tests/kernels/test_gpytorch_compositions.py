@@ -76,8 +76,6 @@ KEPT = {
     "product, exact first": lambda: LinearKernel() * smooth(),
     "task indices first": lambda: tasks() * smooth(),
     "sum with task indices": lambda: AdditiveKernel(tasks() * smooth(), LinearKernel()),
-    "tasks": lambda: several(MultitaskKernel, smooth(), num_tasks=2),
-    "tasks of a sum": lambda: several(MultitaskKernel, LinearKernel() + smooth(), num_tasks=2),
     "scaled tasks": lambda: ScaleKernel(several(MultitaskKernel, smooth(), num_tasks=2)),
     "coregionalization": lambda: several(LCMKernel, [smooth(), rough()], num_tasks=2, rank=2),
 }
@@ -87,7 +85,7 @@ LOST = {
     "product of many": lambda: ProductKernel(smooth(64), rough(32)),
     "scaled": lambda: ScaleKernel(ProductKernel(smooth(64), rough(64))),
 }
-MANY_OUTPUTS = ("tasks", "tasks of a sum", "scaled tasks", "coregionalization")
+MANY_OUTPUTS = ("scaled tasks", "coregionalization")
 
 
 def matrix(kernel, x, z):
@@ -184,6 +182,22 @@ def test_compositions_keep_features_and_equal_the_dense_model(name, log_prob):
     close(predicted.mean.reshape(-1), mean)
     close(predicted.covariance_matrix, covariance)
     close(predicted.variance.reshape(-1), covariance.diagonal())
+
+
+@pytest.mark.parametrize("data", [smooth, lambda: LinearKernel() + smooth()])
+def test_several_tasks_train_by_features_and_say_that_predictions_are_dense(data):
+    model, z = model_with(several(MultitaskKernel, data(), num_tasks=2), True), inputs(7, seed=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value = evidence(model)
+    expected = dense_evidence(model)
+    close(gradients(value, model), gradients(expected, model))
+    close(value, expected)
+    with pytest.warns(UserWarning, match="MultitaskKernel is dense.*with_features"):
+        predicted = model.eval()(z)
+    mean, covariance = dense_prediction(model, z)
+    close(predicted.mean.reshape(-1), mean)
+    close(predicted.covariance_matrix, covariance)
 
 
 @pytest.mark.parametrize("is_trained", [True, False])
