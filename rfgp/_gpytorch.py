@@ -45,6 +45,11 @@ def parts_of(operator: AddedDiagLinearOperator) -> tuple[LinearOperator, DiagLin
     return operator._linear_op, operator._diag_tensor
 
 
+def keep_arguments(operator: LinearOperator, **arguments: Any) -> None:
+    """Keep arguments that are no tensors, by which an operator is made again, and that the compiler cannot sort."""
+    operator._nondifferentiable_kwargs.update(arguments)
+
+
 def is_interleaved(distribution: MultitaskMultivariateNormal) -> bool:
     """Whether the covariance has the tasks of one point beside each other."""
     return bool(distribution._interleaved)

@@ -1,10 +1,25 @@
-"""The private names of PyTorch that concern its transforms."""
+"""The private names of PyTorch that concern its transforms and compiler."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 
 def is_transformed() -> bool:
     """Whether a transform of ``torch.func`` is under way."""
     return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def are_equal(a: Tensor, b: Tensor) -> bool:
+    """``torch.equal``, also of the batches that ``torch.func.vmap`` makes of tensors."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(a) and torch._C._functorch.is_functorch_wrapped_tensor(b):
+        if torch._C._functorch.maybe_get_bdim(a) != torch._C._functorch.maybe_get_bdim(b):
+            return False
+        a, b = torch._C._functorch.get_unwrapped(a), torch._C._functorch.get_unwrapped(b)
+    return torch.equal(a, b)
+
+
+def assert_in_graph(condition: Tensor, message: str) -> None:
+    """Let a compiled function raise a RuntimeError whenever a condition is not true as it runs."""
+    torch._assert_async(condition, message)

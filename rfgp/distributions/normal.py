@@ -31,9 +31,7 @@ class MultivariateNormal(gpytorch.distributions.MultivariateNormal):
     def variance(self) -> Tensor:
         """The diagonal of the covariance, of the shape of the mean."""
         if self.islazy and not _checks.has_values():
-            diagonal = self.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
-            shape = (*diagonal.shape[:-1], *self.event_shape)
-            return diagonal.reshape(shape).expand(*self.batch_shape, *self.event_shape)
+            return _diagonal(self)
         with settings.min_variance(0.0, 0.0, 0.0):
             return super().variance
 
@@ -46,6 +44,21 @@ class MultitaskMultivariateNormal(gpytorch.distributions.MultitaskMultivariateNo
     tensor([[1.0000e-12, 1.0000e-12]])
     """
 
+    @property
+    def mean(self) -> Tensor:
+        """The means of all outputs, (..., N, T)."""
+        if is_interleaved(self) and not _checks.has_values():
+            return self.loc.reshape(*self.loc.shape[:-1], *self.event_shape)
+        mean: Tensor = super().mean
+        return mean
+
+    @property
+    def variance(self) -> Tensor:
+        """The diagonal of the covariance, of the shape of the mean."""
+        if self.islazy and is_interleaved(self) and not _checks.has_values():
+            return _diagonal(self)
+        return super().variance
+
     def __getitem__(self, idx: Any) -> MultivariateNormal:
         return unclamped(super().__getitem__(idx))
 
@@ -55,6 +68,13 @@ class MultitaskMultivariateNormal(gpytorch.distributions.MultitaskMultivariateNo
         :param jitter_val: a variance that is added, as in GPyTorch.
         """
         return unclamped(super().to_data_independent_dist(jitter_val))
+
+
+def _diagonal(distribution: gpytorch.distributions.MultivariateNormal) -> Tensor:
+    """The variances as they are, in the shape of the mean."""
+    diagonal = distribution.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
+    values: Tensor = diagonal.reshape(*diagonal.shape[:-1], *distribution.event_shape)
+    return values.expand(*distribution.batch_shape, *distribution.event_shape)
 
 
 def unclamped(distribution: _Any) -> _Any:

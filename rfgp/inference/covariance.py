@@ -18,7 +18,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from .._gpytorch import parts_of
+from .._gpytorch import keep_arguments, parts_of
 from ..linalg import joined, row_chunks
 from .factor import OutputFactor
 from .function_posterior import FunctionPosterior
@@ -121,7 +121,8 @@ class WeightSpaceCovariance(FunctionCovariance):
         factor: OutputFactor,
         features: Callable[[Tensor], Tensor],
     ) -> None:
-        super().__init__(x, posterior=posterior, factor=factor, features=features)
+        super().__init__(x)
+        keep_arguments(self, posterior=posterior, factor=factor, features=features)
         self.x, self.posterior, self.factor, self.features = x, posterior, factor, features
 
     @property

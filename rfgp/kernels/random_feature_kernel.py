@@ -16,6 +16,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from .. import _checks
+from .._torch import are_equal
 from ..features.random_weights import weights_kept_on_error
 from ..inference import OutputFactor
 from ..linalg import row_chunks
@@ -186,7 +187,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
             raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
         for x in (x1, x2):
             _checks.inputs(x)
-        same = x1 is x2 or (x1.shape == x2.shape and torch.equal(x1, x2))
+        same = x1 is x2 or (x1.shape == x2.shape and are_equal(x1, x2))
         if diag:
             left, right = self._pair(x1, None if same else x2)
             return (to_dense(left) * to_dense(right)).sum(-1)

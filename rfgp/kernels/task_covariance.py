@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gpytorch
 import torch
 from gpytorch.constraints import Positive
+from gpytorch.kernels import IndexKernel
+from linear_operator import to_dense
 from torch import Tensor
 
 from .. import _checks
@@ -78,6 +82,17 @@ class GraphLaplacianCovariance(gpytorch.Module):
         """The covariance, (T, T)."""
         identity = torch.eye(len(self.laplacian), dtype=self.laplacian.dtype, device=self.laplacian.device)
         return torch.linalg.inv(identity + self.strength * self.laplacian)
+
+
+def dense_covariance(module: Any) -> Tensor:
+    """The covariance (T, T) of the outputs that a module has, without GPyTorch's cache, which does not compile.
+
+    :param module: an IndexKernel, or anything with a ``covar_matrix``.
+    """
+    if type(module) is IndexKernel:
+        covariance: Tensor = module.covar_factor @ module.covar_factor.mT + torch.diag_embed(module.var)
+        return covariance
+    return to_dense(module.covar_matrix)
 
 
 def _check_symmetric(name: str, matrix: Tensor) -> None:

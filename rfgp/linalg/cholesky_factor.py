@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .._torch import assert_in_graph
 from .complex_numbers import check_square, real_part
+
+_NO_FACTOR = (
+    "expected a positive definite matrix, got one that is not to working precision; the noise is too small for the "
+    "scale of the kernel, or inputs or parameters are not finite: raise the noise or rescale the data"
+)
 
 
 def cholesky(matrix: Tensor) -> Tensor:
@@ -33,11 +39,11 @@ def cholesky_(matrix: Tensor, out: Tensor) -> Tensor:
 
 def check_factor(factor: Tensor, info: Tensor) -> Tensor:
     """Return a Cholesky factor, or raise a ValueError where LAPACK says that there is none."""
-    if bool((info != 0).any()) or not bool(torch.isfinite(real_part(factor.diagonal(dim1=-2, dim2=-1))).all()):
-        raise ValueError(
-            "expected a positive definite matrix, got one that is not to working precision; the noise is too small "
-            "for the scale of the kernel, or inputs or parameters are not finite: raise the noise or rescale the data"
-        )
+    is_factor = (info == 0).all() & torch.isfinite(real_part(factor.diagonal(dim1=-2, dim2=-1))).all()
+    if torch.compiler.is_compiling():
+        assert_in_graph(is_factor, _NO_FACTOR)
+    elif not bool(is_factor):
+        raise ValueError(_NO_FACTOR)
     return factor
 
 

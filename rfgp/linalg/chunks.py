@@ -19,6 +19,8 @@ def row_chunks(num_rows: int, num_columns: int, itemsize: int = 8) -> list[slice
     :param itemsize: bytes per number.
     """
     rows = min(max(_CHUNK_BYTES // (num_columns * itemsize), 512), 8192)
+    if 0 < num_rows <= rows:
+        return [slice(0, num_rows)]
     return [slice(start, min(start + rows, num_rows)) for start in range(0, num_rows, rows)]
 
 

@@ -9,9 +9,14 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
+from .._torch import assert_in_graph
 from ..features import FeatureMap
 
 WEIGHTS = "set of random weights"
+_CHANGED = (
+    "expected the parameters of the last prediction outside of compiled functions, got others; predict once, or call "
+    "fit(x, y) again"
+)
 
 
 class Record:
@@ -100,4 +105,10 @@ class WeightsCode:
 
 
 def _are_equal(a: Tensor, b: Tensor | None) -> bool:
-    return b is not None and a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b.to(a.device))
+    """Whether two tensors are equal; a compiled function takes it that they are, and raises as it runs if not."""
+    if b is None or a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if torch.compiler.is_compiling():
+        assert_in_graph((a == b.to(a.device)).all(), _CHANGED)
+        return True
+    return torch.equal(a, b.to(a.device))

@@ -106,6 +106,8 @@ class WeightSpaceGP(TakesData, Saves):
             state["alpha_epsilon"] = torch.tensor(self.likelihood.alpha_epsilon)
         if not tracks and self._posterior is not None and self._posterior[0].is_of(state):
             return self._posterior[1]
+        if torch.compiler.is_compiling():
+            raise ValueError("expected a prediction since the fit before a compiled one, got none; predict once")
         with torch.inference_mode(False), torch.set_grad_enabled(tracks):
             posterior = self._regression().posterior(self.statistics, tracks)
         if not tracks:
@@ -147,7 +149,8 @@ class WeightSpaceGP(TakesData, Saves):
             raise ValueError(f"expected an operator of rfgp.operators, got {operator!r}; such as Divergence()")
         if not self.covar_module.has_output_factor:
             check_no_operator(operator)
-        own = self._regression(is_frozen=True).distribution(x, self.weight_posterior(), operator)
+        regression = self._regression(is_frozen=not torch.compiler.is_compiling())
+        own = regression.distribution(x, self.weight_posterior(), operator)
         further = [draw.posterior(x, operator) for draw in self.further_draws.of(self)]
         return mixture([own, *further]) if further else own
 

@@ -100,6 +100,29 @@ def test_vmap_over_points(name):
     close(alone, function(x))
 
 
+class TrueModel(ExactModel):
+    """An exact model whose predictions have true variances."""
+
+    def forward(self, x):
+        prior = super().forward(x)
+        return rfgp.distributions.MultivariateNormal(prior.mean, prior.lazy_covariance_matrix)
+
+
+@pytest.mark.parametrize("name", ["mean", "variance"])
+def test_vmap_over_predictions_of_an_exact_gp_that_is_not_checked(name):
+    x, y = regression_rows(60)
+    function = moments(predicted(TrueModel(x, y, GaussianLikelihood(), kernel()).eval(), x), name)
+    with gpytorch.settings.debug(False):
+        alone = torch.func.vmap(lambda point: function(point.unsqueeze(0)))(x[:6]).squeeze(1)
+        close(alone, function(x[:6]))
+
+
+def test_a_trace_of_drawn_functions_takes_another_number_of_rows():
+    samples, x = fitted().sample_functions(3), regression_rows(9, seed=3)[0]
+    for function in (samples.__call__, lambda x: samples[0](x)):
+        close(torch.jit.trace(function, x[:5], check_trace=False)(x), function(x))
+
+
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if not name.startswith("features")])
 def test_a_trace_takes_another_number_of_rows(name):
     function, x = FUNCTIONS[name](), regression_rows(9, seed=3)[0]
@@ -107,12 +130,67 @@ def test_a_trace_takes_another_number_of_rows(name):
     close(traced(x), function(x))
 
 
+def compiled(function):
+    """A function as one graph for any number of rows, without what was compiled before."""
+    torch.compiler.reset()
+    return torch.compile(function, fullgraph=True, dynamic=True, backend="eager")
+
+
 @pytest.mark.parametrize("name", ["features", "function"])
 def test_one_graph_holds_features_and_drawn_functions(name):
     function = kernel("sum").features if name == "features" else fitted().sample_functions(1)[0]
-    torch.compiler.reset()
     x = regression_rows(9, seed=3)[0]
-    close(torch.compile(function, fullgraph=True, backend="eager")(x), function(x))
+    close(compiled(function)(x), function(x))
+
+
+def complex_features():
+    x, y = regression_rows(60)
+    features = rfgp.approximate(PolynomialKernel(power=3), 24, input_dim=3, method="gaussian:complex", seed=0)
+    return predicted(rfgp.WeightSpaceGP(features, GaussianLikelihood()).fit(x, y), x)
+
+
+def complex_targets():
+    x, y = regression_rows(60)
+    model = rfgp.WeightSpaceGP(kernel(), rfgp.likelihoods.ComplexGaussianLikelihood())
+    return predicted(model.fit(x, torch.complex(y, y.square())), x)
+
+
+MODELS = {
+    "one output": fitted,
+    "several outputs": several,
+    "complex features": complex_features,
+    "complex targets": complex_targets,
+}
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_one_graph_holds_a_posterior_at_any_number_of_rows(make):
+    model, x = make(), regression_rows(9, seed=3)[0]
+
+    def mean_and_variance(x):
+        posterior = model.posterior(x)
+        return posterior.mean, posterior.variance
+
+    function = compiled(mean_and_variance)
+    for rows in (x[:5], x, x[:7]):
+        close(function(rows), mean_and_variance(rows))
+
+
+def test_a_compiled_posterior_follows_a_new_fit_and_refuses_a_changed_model():
+    x, y = regression_rows(60)
+    model = fitted()
+    function = compiled(lambda x: model.posterior(x).mean)
+    close(function(x), model(x).mean)
+    model.fit(x, 1.0 - 2.0 * y)
+    with pytest.raises(RuntimeError, match="expected a prediction since the fit"):
+        function(x)
+    close(predicted(model, x)(x).mean, function(x))
+    for part, name in ((model.likelihood, "noise"), (model.covar_module.base_kernel, "lengthscale")):
+        part.initialize(**{name: 0.7})
+        with pytest.raises(RuntimeError, match="expected the parameters of the last prediction"):
+            function(x)
+        model.fit(x, y)
+        close(predicted(model, x)(x).mean, function(x))
 
 
 def test_values_are_still_checked_outside_of_transforms():

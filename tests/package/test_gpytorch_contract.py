@@ -106,6 +106,7 @@ def dirichlet():
 # Private attributes of foreign objects that rfgp reads, each with such an object.
 ATTRIBUTES = {
     "_C": lambda: torch,
+    "_assert_async": lambda: torch,
     "_add_other_terms": lambda: gpytorch.mlls.ExactMarginalLogLikelihood,
     "_functorch": lambda: torch._C,
     "_buffers": lambda: torch.nn.Linear(1, 1),
@@ -125,6 +126,7 @@ ATTRIBUTES = {
     "_linear_op": added_diagonal,
     "_modules": scale_kernel,
     "_non_persistent_buffers_set": lambda: torch.nn.Linear(1, 1),
+    "_nondifferentiable_kwargs": diagonal,
     "_prepare_targets": dirichlet,
     "_priors": scale_kernel,
 }

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, MultitaskKernel
-from linear_operator import to_dense
 from torch import Tensor
 
 from ... import _checks
@@ -18,6 +17,7 @@ from ..decomposable import DecomposableKernel
 from ..family import Family, approximates, family
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_no_operator, check_parts
 from ..request import Request
+from ..task_covariance import dense_covariance
 from .wrapper import WrapperFamily
 
 
@@ -83,7 +83,7 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         moments = self.data_covar_module.active_moments(x, y)
         if moments is None:
             return None
-        tasks = to_dense(self.task_covar_module.covar_matrix)
+        tasks = dense_covariance(self.task_covar_module)
         mean = (moments.mean[..., :, None, :, None] * tasks[:, None, :]).flatten(-2).flatten(-3, -2)
         return KernelMoments(mean, moments.variance * tasks.square().sum((-2, -1))[..., None, None])
 
@@ -92,12 +92,12 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         residual = self.data_covar_module.active_residual_variance(x)
         if residual is None:
             return None
-        return (residual.unsqueeze(-1) * to_dense(self.task_covar_module.covar_matrix).diagonal()).flatten(-2)
+        return (residual.unsqueeze(-1) * dense_covariance(self.task_covar_module).diagonal()).flatten(-2)
 
     def output_factor(self, operator: Operator | None = None) -> OutputFactor:
         """The Cholesky factor of the covariance of the tasks, times the root of the data kernel's output scale."""
         check_no_operator(operator)
-        root = cholesky(to_dense(self.task_covar_module.covar_matrix).double())
+        root = cholesky(dense_covariance(self.task_covar_module).double())
         return OutputFactor.kronecker(self.data_covar_module.output_factor() * root, self.num_scalar_features)
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
