@@ -133,7 +133,10 @@ class Training:
 
     def keep_best(self) -> bool:
         """Leave the model fitted with the best parameters of the last run that has any; whether there are any."""
-        return any(run.keep_best() for run in self.runs[::-1]) and math.isfinite(self._refit())
+        try:
+            return any(run.keep_best() for run in self.runs[::-1]) and math.isfinite(self._refit())
+        except (ValueError, NoValueError):
+            return False
 
     @torch.no_grad()
     def _refit(self) -> float:
