@@ -111,15 +111,7 @@ class OneFunction(LatentLikelihood):
         if values.device != x.device:
             raise ValueError(f"expected y on {x.device}, where x is, got {y.device}; move it")
         known = values.clone() if values.is_inference() else values.detach()
-        exact = _checks.finite(known.double(), "y")
-        support = self.likelihood(torch.zeros_like(exact)).support
-        is_possible = support.check(exact)
-        if not bool(is_possible.all()):
-            raise ValueError(
-                f"expected targets that {_name(self.likelihood)} can have, {support}, got "
-                f"{float(exact[~is_possible][0]):g}; correct them, or use another likelihood"
-            )
-        return exact
+        return possible_targets(self.likelihood, _checks.finite(known.double(), "y"))
 
 
 class ClassFunctions(LatentLikelihood):
@@ -173,6 +165,22 @@ class ClassFunctions(LatentLikelihood):
 
     def targets(self, y: Any, x: Tensor) -> Tensor:
         return _checks.labels(y, x, self.likelihood.num_classes)
+
+
+def possible_targets(likelihood: Likelihood, y: Tensor) -> Tensor:
+    """Targets as they are, or a ValueError where a likelihood of one function cannot have them.
+
+    :param likelihood: the likelihood.
+    :param y: finite targets, (N,).
+    """
+    support = likelihood(torch.zeros_like(y)).support
+    is_possible = support.check(y)
+    if not bool(is_possible.all()):
+        raise ValueError(
+            f"expected targets that {_name(likelihood)} can have, {support}, got {float(y[~is_possible][0]):g}; "
+            "correct them, or use another likelihood"
+        )
+    return y
 
 
 def latent_likelihood(likelihood: Likelihood, hessian: str = "full") -> LatentLikelihood:

@@ -169,7 +169,7 @@ class HeteroscedasticGP(torch.nn.Module):
         :raises ValueError: for bad data.
         """
         function, log_noise = self.posterior(x), self.log_noise.posterior(x)
-        if _checks.tensor(y, "y").shape != function.mean.shape:
+        if _checks.floating(y, "y").shape != function.mean.shape:
             raise ValueError(f"expected y of shape {tuple(function.mean.shape)}, got {tuple(y.shape)}; pass targets")
         points, weights = (torch.from_numpy(part).to(log_noise.mean) for part in _RULE)
         spread = (2.0 * log_noise.variance).sqrt().unsqueeze(-1)
@@ -198,6 +198,8 @@ class HeteroscedasticGP(torch.nn.Module):
             raise ValueError("expected an observed target at least, got none; check for NaN")
         if not bool(torch.isfinite(y[observed]).all()):
             raise ValueError("expected finite targets, got infinite ones; remove these rows")
+        if y.dim() == 1:
+            x, y, observed = x[observed], y[observed], observed[observed]
         with torch.no_grad():
             prior = self.covar_module(x).evaluate_kernel()
             residual = torch.where(observed, y - self.mean_module(x), 0.0).double()
@@ -216,7 +218,7 @@ class HeteroscedasticGP(torch.nn.Module):
             tolerance = _PRECISION * max(1.0, abs(now.bound))
             gain = -math.inf
             while gain < -tolerance and size >= _SMALLEST_STEP:
-                new = self._step_or_none(at, now.weights.stepped(target, size))
+                new = self._step_or_none(at, now.weights, target, size)
                 gain, size = -math.inf if new is None else new.bound - now.bound, 0.5 * size
             if new is not None and gain > 0.0:
                 now = new
@@ -244,10 +246,12 @@ class HeteroscedasticGP(torch.nn.Module):
         self._set_residual(at.x)
         return self.function.fit(at.x, at.y, noise=noise).log_marginal_likelihood()
 
-    def _step_or_none(self, at: TrainingParts, weights: GaussianWeights) -> NoiseFit | None:
-        """The same as :meth:`_step`, or None where a step has led to noise with which there is no regression."""
+    def _step_or_none(
+        self, at: TrainingParts, weights: GaussianWeights, target: tuple[Tensor, Tensor], size: float
+    ) -> NoiseFit | None:
+        """The same as :meth:`_step` after a step, or None where it leads to weights or noise without a regression."""
         try:
-            found = self._step(at, weights)
+            found = self._step(at, weights.stepped(target, size))
         except ValueError:
             return None
         return found if math.isfinite(found.bound) else None

@@ -23,8 +23,10 @@ from gpytorch.variational import CholeskyVariationalDistribution, MeanFieldVaria
 from torch import Tensor
 
 from .. import _checks, _state
+from .._gpytorch import OneDimensionalLikelihood
 from ..inference import GaussianWeights, expected_log_likelihood
 from ..inference.expected_log_likelihood import expected_log_probabilities
+from ..inference.latent_terms import possible_targets
 from ..kernels import with_features
 from ..kernels.reference_tensor import reference_tensor
 from ..likelihoods import ComplexGaussianLikelihood, LogVarianceLikelihood
@@ -190,7 +192,9 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
                 f"expected labels 0 and 1 for a BernoulliLikelihood, got values between {float(y.min()):g} and "
                 f"{float(y.max()):g}; convert them"
             )
-        return y.to(x.dtype)
+        targets = y.to(x.dtype)
+        is_plain = isinstance(self.likelihood, OneDimensionalLikelihood)
+        return possible_targets(self.likelihood, targets) if is_plain else targets
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load a state as torch modules do; on an error the model stays as it was.

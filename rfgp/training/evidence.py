@@ -11,7 +11,6 @@ from typing import Any
 import gpytorch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
-from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -147,7 +146,7 @@ def fit(
             training = Training(objective, initialize, limit, time_limit, functools.partial(_report, bar))
             value = training.run(chosen)
     except BaseException as error:
-        if not _keeps_best(training):
+        if training is None or not training.keep_best():
             before.restore()
         if isinstance(error, NoValueError):
             raise (error.__cause__ or ValueError(_NOT_FINITE)) from None
@@ -166,14 +165,6 @@ _NOT_FINITE = (
     "expected a finite evidence at the start, got none; rescale the data, or start from other values with "
     "initialize=False"
 )
-
-
-def _keeps_best(training: Training | None) -> bool:
-    """Whether the model could be left fitted with the best parameters that were seen."""
-    try:
-        return training is not None and training.keep_best()
-    except (ValueError, NanError, NotPSDError):
-        return False
 
 
 def _report(bar: Any, value: float) -> None:

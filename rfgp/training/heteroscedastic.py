@@ -31,6 +31,7 @@ class NoiseObjective(Objective):
             model.parts(x, y)
         self.model, self.x, self.y = model, x, y
         self._known: tuple[Tensor, NoiseFit] | None = None
+        self._highest: NoiseFit | None = None
 
     @property
     def outputs(self) -> Tensor:
@@ -43,13 +44,20 @@ class NoiseObjective(Objective):
         x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
         at = self.model.parts(x, y)
         best = self._best(at, is_all=rows is None)
+        if rows is None and (self._highest is None or best.bound > self._highest.bound):
+            self._highest = best
         collapsed = self.model.collapsed(at, best.noise)
         rest = best.bound - collapsed.detach()
         return collapsed + rest + at.noise.first_order(best.weights, best.d_mean, best.d_variance)
 
     def finish(self) -> Tensor:
         at = self.model.parts(self.x, self.y)
-        best = self._best(at, is_all=True)
+        try:
+            best = self._best(at, is_all=True)
+        except ValueError:  # at the least noise with which there is a regression, not every start has one
+            if self._highest is None:
+                raise
+            best = self.model.best(at, self._highest.weights)
         self.model.set(at, best)
         return torch.tensor(best.bound, dtype=torch.float64)
 

@@ -22,7 +22,7 @@ from gpytorch.kernels import (
     ScaleKernel,
     SpectralMixtureKernel,
 )
-from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood, StudentTLikelihood
+from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, MultitaskGaussianLikelihood, StudentTLikelihood
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
@@ -153,7 +153,7 @@ def _start_noise(likelihood: Any, moments: Moments) -> set[int]:
     wanted: list[tuple[gpytorch.Module, str, Tensor]] = []
     if isinstance(likelihood, GaussianLikelihood):
         wanted = [(likelihood.noise_covar, "noise", moments.variance)]
-    if isinstance(likelihood, StudentTLikelihood):
+    if isinstance(likelihood, LaplaceLikelihood | StudentTLikelihood):
         wanted = [(likelihood, "noise", moments.variance)]
     if getattr(likelihood, "second_noise_covar", None) is not None:
         wanted = [(likelihood.second_noise_covar, "noise", moments.variance)]

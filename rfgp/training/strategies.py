@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
 from ..kernels.input_units import input_units
@@ -133,7 +134,10 @@ class Training:
 
     def keep_best(self) -> bool:
         """Leave the model fitted with the best parameters of the last run that has any; whether there are any."""
-        return any(run.keep_best() for run in self.runs[::-1]) and math.isfinite(self._refit())
+        try:
+            return any(run.keep_best() for run in self.runs[::-1]) and math.isfinite(self._refit())
+        except (ValueError, NoValueError, NanError, NotPSDError):
+            return False
 
     @torch.no_grad()
     def _refit(self) -> float:

@@ -173,6 +173,42 @@ def test_states_copies_and_pickles_keep_predictions(make):
         assert torch.equal(other.log_prob(x, targets), wanted)
 
 
+def test_rows_without_a_target_are_left_out():
+    x, y, _ = rows()
+    missing = torch.where(y > 0.8, math.nan, y)
+    model, wanted = single(), single()
+    model.fit(x, missing)
+    wanted.fit(x[y <= 0.8], y[y <= 0.8])
+    assert model.bound == wanted.bound
+    assert torch.equal(model.log_prob(x, y), wanted.log_prob(x, y))
+    assert math.isfinite(rfgp.fit(model, x, missing, max_evaluations=2, progress=False).log_marginal_likelihood)
+
+
+@pytest.mark.parametrize("y", [torch.ones(1), torch.zeros(60)], ids=["one row", "zeros"])
+@pytest.mark.filterwarnings("ignore:24 features exceed")
+def test_targets_without_noise_are_fitted(y):
+    """The bound has no maximum there: training ends at the least noise with which there is a regression."""
+    y, (x, _, _) = y.double(), rows(len(y))
+    model = HeteroscedasticGP(scaled(0), scaled(1))
+    summary = rfgp.fit(model, x, y, max_evaluations=60, progress=False)
+    assert summary.log_marginal_likelihood >= summary.initial_log_marginal_likelihood
+    assert torch.isfinite(model.log_prob(x, y)).all()
+
+
+def test_an_error_at_the_end_of_training_leaves_the_model_as_it_was(monkeypatch):
+    def fail(*args):
+        raise ValueError("expected a regression, got none")
+
+    x, y, _ = rows()
+    model = single()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    monkeypatch.setattr(HeteroscedasticGP, "set", fail)
+    with pytest.raises(ValueError, match="expected a regression"):
+        rfgp.fit(model, x, y, max_evaluations=3, progress=False)
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0.0, atol=0.0, equal_nan=True)
+
+
 def test_wrong_data_are_refused_and_nothing_is_lost():
     x, y, _ = rows()
     model = single().fit(x, y)
@@ -197,6 +233,9 @@ def test_wrong_data_are_refused_and_nothing_is_lost():
             rfgp.fit(model, x, y, progress=False, **arguments)
     with pytest.raises(ValueError, match="expected y of shape"):
         model.log_prob(x, y[:3])
+    for other in (y > 0, y.to(torch.complex128)):
+        with pytest.raises(ValueError, match="expected floating-point y"):
+            model.log_prob(x, other)
     with pytest.raises(ValueError, match="expected"):
         model.load_state_dict(tasks().state_dict())
     for kernels in ((scaled(0), RBFKernel()), (scaled(0, method="fourier:complex"), scaled(1))):

@@ -247,6 +247,20 @@ def test_states_copies_and_pickles_predict_alike(name):
         assert other.variational_strategy.model is other
 
 
+@pytest.mark.parametrize(
+    "make", [rfgp.likelihoods.PoissonLikelihood, rfgp.likelihoods.NegativeBinomialLikelihood, BetaLikelihood]
+)
+def test_targets_that_a_likelihood_cannot_have_are_refused(make):
+    x, _ = rows()
+    model = WeightSpaceVariationalGP(kernel(), make())
+    before = copy.deepcopy(model.state_dict())
+    for wrong in (torch.full((len(x),), 1.5), torch.full((len(x),), -1.0)):
+        for call in (model.elbo, model.natural_step, lambda x, y, m=model: rfgp.fit(m, x, y, progress=False)):
+            with pytest.raises(ValueError, match="can have"):
+                call(x, wrong)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
 def test_a_posterior_keeps_its_values():
     model, x, y = problem("bernoulli")
     model.natural_step(x, y)

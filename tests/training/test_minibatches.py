@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import gpytorch
@@ -82,6 +83,15 @@ def test_gradient_of_the_best_bound_is_that_of_differences(make):
     # GPyTorch's log normal cdf is an approximation, whose gradient is not exactly that of its value
     tolerance = 1e-3 if make is BernoulliLikelihood else 1e-4
     torch.testing.assert_close(parameter.grad.sum(), (values[0] - values[1]) / 2e-4, rtol=tolerance, atol=1e-4)
+
+
+@pytest.mark.parametrize("make", [LaplaceLikelihood, StudentTLikelihood])
+def test_starts_of_regression_do_not_depend_on_units(make):
+    """The noise starts from the variance of the targets, and so the bound of the start moves by the log of the unit."""
+    x, y = rows(60)
+    bounds = [rfgp.fit(model_of(make()), x, targets, max_evaluations=1) for targets in (y, 1e4 * y + 1e6)]
+    first, second = (found.log_marginal_likelihood for found in bounds)
+    assert abs(first - len(x) * math.log(1e4) - second) < 1e-4
 
 
 @pytest.mark.parametrize("make", [BernoulliLikelihood, StudentTLikelihood])
