@@ -12,6 +12,7 @@ import gpytorch
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal
 from gpytorch.kernels import Kernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.likelihoods import DirichletClassificationLikelihood, _GaussianLikelihoodBase, _OneDimensionalLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import observation_nan_policy
@@ -47,6 +48,11 @@ def parts_of(operator: AddedDiagLinearOperator) -> tuple[LinearOperator, DiagLin
 def is_interleaved(distribution: MultitaskMultivariateNormal) -> bool:
     """Whether the covariance has the tasks of one point beside each other."""
     return bool(distribution._interleaved)
+
+
+def tracks_gradients(covariance: LazyEvaluatedKernelTensor) -> bool:
+    """Whether gradients were on where a lazy kernel matrix was made."""
+    return bool(covariance._is_grad_enabled)
 
 
 def is_observed(y: Tensor, event_shape: torch.Size) -> Tensor:

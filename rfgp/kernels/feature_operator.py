@@ -14,6 +14,7 @@ from linear_operator.operators import (
     LinearOperator,
     LowRankRootLinearOperator,
     MatmulLinearOperator,
+    RootLinearOperator,
 )
 from linear_operator.utils.memoize import cached
 from torch import Tensor
@@ -38,6 +39,45 @@ def _scaled(features: LinearOperator, scale: Tensor) -> Tensor | LinearOperator:
 def _scaled_residual(operator: FeatureLinearOperator, scale: Tensor) -> Tensor | None:
     residual = operator.residual_variance()
     return None if residual is None else scale.unsqueeze(-1) * residual
+
+
+_MANY = 1024
+"""A product of two operators with more features than these is dense."""
+
+
+def _has_root(operator: Any) -> bool:
+    """Whether an operator is the product of features of one output, with their transpose."""
+    return isinstance(operator, RootLinearOperator) and not isinstance(operator.root, OutputFeatures)
+
+
+def _keeps_low_rank(left: FeatureLinearOperator, right: RootLinearOperator) -> bool:
+    is_known = isinstance(right, FeatureLinearOperator)
+    return is_known or left.root.shape[-1] + right.root.shape[-1] <= left.shape[-1]
+
+
+def _broadcast(left: RootLinearOperator, right: RootLinearOperator) -> list[Tensor]:
+    """The roots of two operators, of the same batch shape."""
+    batch = torch.broadcast_shapes(left.root.shape[:-2], right.root.shape[:-2])
+    roots = [operator.root.to_dense() for operator in (left, right)]
+    return [root.expand(*batch, *root.shape[-2:]) for root in roots]
+
+
+def _residual_of(operator: RootLinearOperator) -> Tensor | None:
+    return operator.residual_variance() if isinstance(operator, FeatureLinearOperator) else None
+
+
+def _residual_of_sum(left: RootLinearOperator, right: RootLinearOperator) -> Tensor | None:
+    known = [residual for part in (left, right) if (residual := _residual_of(part)) is not None]
+    return functools.reduce(torch.add, known) if known else None
+
+
+def _residual_of_product(left: RootLinearOperator, right: RootLinearOperator) -> Tensor | None:
+    residuals = [_residual_of(part) for part in (left, right)]
+    if all(residual is None for residual in residuals):
+        return None
+    first, second = left.diagonal(dim1=-1, dim2=-2), right.diagonal(dim1=-1, dim2=-2)
+    own, others = (first.new_zeros(()) if residual is None else residual for residual in residuals)
+    return own * second + first * others + own * others
 
 
 class FeatureLinearOperator(LowRankRootLinearOperator):
@@ -68,7 +108,23 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         return scalar, OutputFactor.kronecker(scalar.new_ones(1, 1, dtype=torch.float64), scalar.shape[-1])
 
     def mul(self, other: Any) -> LinearOperator:
-        return self._mul_constant(other[..., 0, 0]) if _is_scales(other) else super().mul(other)
+        """The product with numbers, or element by element with another matrix.
+
+        That with other features has all products of the two, where these are at most 1,024; it is dense otherwise.
+        """
+        if _is_scales(other):
+            return self._mul_constant(other[..., 0, 0])
+        if _has_root(self) and _has_root(other) and self.root.shape[-1] * other.root.shape[-1] <= _MANY:
+            left, right = _broadcast(self, other)
+            residual = functools.partial(_residual_of_product, self, other)
+            return self.__class__((left.unsqueeze(-1) * right.unsqueeze(-2)).flatten(-2), residual)
+        return super().mul(other)
+
+    def __rmul__(self, other: Any) -> LinearOperator:
+        return self.mul(other)
+
+    def __radd__(self, other: Any) -> LinearOperator:
+        return self + other
 
     def _mul_constant(self, other: Tensor) -> LinearOperator:
         if bool((other < 0).any()):
@@ -108,6 +164,9 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
             return NoisyFeaturesLinearOperator(self, other)
         if isinstance(other, DiagLinearOperator):  # a batch, of several outputs
             return self.__class__(self.root.to_dense(), self._residual) + other
+        if _has_root(self) and _has_root(other) and _keeps_low_rank(self, other):
+            residual = functools.partial(_residual_of_sum, self, other)
+            return self.__class__(torch.cat(_broadcast(self, other), dim=-1), residual)
         return super().__add__(other)
 
 

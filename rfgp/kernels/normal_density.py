@@ -1,4 +1,4 @@
-"""GPyTorch's normal densities by the features of the covariance, whatever ``fast_computations`` says."""
+"""GPyTorch's kernel matrices, normal densities and predictions by the features of a kernel, where it has some."""
 
 from __future__ import annotations
 
@@ -9,23 +9,57 @@ from typing import Any
 
 from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, MultitaskKernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import LinearOperator, SumLinearOperator
+from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from .compositions import contains_features, featured, warn_of_lost_features
 from .feature_operator import FeatureLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
-from .random_feature_kernel import RandomFeatureKernel
+from .prediction import FeaturePredictionStrategy
 
 
 def use_features() -> None:
-    """Let ``log_prob`` of GPyTorch's normal distributions take the features of a covariance that has some.
+    """Let GPyTorch take the features of kernels that have some.
+
+    ``evaluate_kernel`` of its lazy kernel matrices gives the features of its own compositions of kernels with features,
+    such as ``AdditiveKernel(a, b)``; a ``MultitaskKernel`` stays the Kronecker product that BoTorch takes apart, with
+    features in densities alone. ``prediction_strategy`` of these, which an ``ExactGP`` asks, predicts in weight
+    space. ``log_prob`` of its normal distributions takes the features of a covariance.
 
     Where ``gpytorch.settings.fast_computations.log_prob`` is off, as it is in the whole process after
     ``import botorch``, GPyTorch factors the dense N x N covariance before any operator is asked. The density of
     features plus noise is exact either way; every other covariance goes the way that the setting says.
     """
+    LazyEvaluatedKernelTensor.evaluate_kernel = _of_composition(LazyEvaluatedKernelTensor.evaluate_kernel)
+    Kernel.prediction_strategy = _in_weight_space(Kernel.prediction_strategy)
     MultivariateNormal.log_prob = _by_features(MultivariateNormal.log_prob)
+
+
+def _of_composition(evaluate_kernel: Callable[..., LinearOperator]) -> Callable[..., LinearOperator]:
+    @cached(name="kernel_eval")
+    @functools.wraps(evaluate_kernel)
+    def of_composition(self: LazyEvaluatedKernelTensor) -> LinearOperator:
+        return evaluate_kernel(self if isinstance(self.kernel, MultitaskKernel) else featured(self))
+
+    return of_composition
+
+
+def _in_weight_space(prediction_strategy: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(prediction_strategy)
+    def in_weight_space(
+        self: Kernel, train_inputs: Any, train_prior_dist: MultivariateNormal, train_labels: Tensor, likelihood: Any
+    ) -> Any:
+        arguments = (train_inputs, train_prior_dist, train_labels, likelihood)
+        covariance = train_prior_dist.lazy_covariance_matrix
+        if contains_features(self) and isinstance(covariance.evaluate_kernel(), FeatureLinearOperator):
+            return FeaturePredictionStrategy(*arguments)
+        warn_of_lost_features(covariance)
+        return prediction_strategy(self, *arguments)
+
+    return in_weight_space
 
 
 def _by_features(log_prob: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
@@ -48,11 +82,20 @@ def noisy_features(covariance: LinearOperator) -> NoisyFeaturesLinearOperator | 
     parts = covariance.linear_ops if isinstance(covariance, SumLinearOperator) else ()
     if not any(_has_features(part) for part in parts):
         return None
-    total = functools.reduce(operator.add, [part.evaluate_kernel() for part in parts])
-    return total if isinstance(total, NoisyFeaturesLinearOperator) else None
+    total = functools.reduce(operator.add, [_evaluated(part) for part in parts])
+    if isinstance(total, NoisyFeaturesLinearOperator):
+        return total
+    for part in parts:
+        warn_of_lost_features(part)
+    return None
+
+
+def _evaluated(part: LinearOperator) -> LinearOperator:
+    is_several = isinstance(part, LazyEvaluatedKernelTensor) and isinstance(part.kernel, MultitaskKernel)
+    return (featured(part) if is_several else part).evaluate_kernel()
 
 
 def _has_features(part: LinearOperator) -> bool:
     if isinstance(part, LazyEvaluatedKernelTensor):
-        return any(isinstance(module, RandomFeatureKernel) for module in part.kernel.modules())
+        return contains_features(part.kernel)
     return isinstance(part, FeatureLinearOperator)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
@@ -23,6 +22,7 @@ from ..linalg import row_chunks
 from ..operators import Operator
 from .checked import CheckedKernel
 from .checked_state import CheckedState
+from .dense_warning import warn_of_dense
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, LazyFeatureCrossLinearOperator
 from .map_holder import map_holders, maps_kept_on_error
 from .output_features import OutputFeatures
@@ -351,7 +351,8 @@ def _composed(kernel: Kernel, other: Kernel) -> Kernel:
     known = FAMILIES[type(kernel)](kernel)
     if known.has_features:
         return known.with_features()
-    warnings.warn(
+    warn_of_dense(
+        kernel,
         f"{type(other).__name__} has no features, so that the sum or product with it is dense, at O(N^3); wrap it with "
         "rfgp.approximate first",
         stacklevel=3,

@@ -15,11 +15,13 @@ import pytest
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import (
+    AdditiveKernel,
     IndexKernel,
     Kernel,
     LinearKernel,
     MultitaskKernel,
     PolynomialKernel,
+    ProductKernel,
     RBFKernel,
     RBFKernelGrad,
     ScaleKernel,
@@ -118,6 +120,7 @@ ATTRIBUTES = {
     "_constant": lambda: operators.ConstantMulLinearOperator(diagonal(), torch.tensor(2.0)),
     "_diag": diagonal,
     "_interleaved": multitask_normal,
+    "_is_grad_enabled": lambda: RBFKernel()(torch.ones(3, 1)),
     "_diag_tensor": added_diagonal,
     "_linear_op": added_diagonal,
     "_modules": scale_kernel,
@@ -299,6 +302,15 @@ def test_normal_densities_are_those_that_rfgp_put_in_place_and_ask_the_setting()
     assert isinstance(lazy, gpytorch.lazy.LazyEvaluatedKernelTensor) and isinstance(lazy.kernel, RBFKernel)
     noisy = GaussianLikelihood()(MultivariateNormal(torch.zeros(3), lazy)).lazy_covariance_matrix
     assert isinstance(noisy, operators.SumLinearOperator) and noisy.linear_ops[0] is lazy
+
+
+def test_lazy_kernel_matrices_and_strategies_are_those_that_rfgp_put_in_place_and_a_gp_asks_the_kernel():
+    for hook in (gpytorch.lazy.LazyEvaluatedKernelTensor.evaluate_kernel, Kernel.prediction_strategy):
+        assert "rfgp" in inspect.unwrap(hook, stop=lambda f: "rfgp" in f.__code__.co_filename).__code__.co_filename
+    source = inspect.getsource(gpytorch.models.exact_prediction_strategies.prediction_strategy)
+    assert "train_train_covar.kernel.prediction_strategy" in source
+    assert "prediction_strategy" not in vars(AdditiveKernel) | vars(ProductKernel) | vars(MultitaskKernel)
+    assert "evaluate_kernel()" in inspect.getsource(gpytorch.lazy.LazyEvaluatedKernelTensor.representation)
 
 
 def test_base_samples_are_one_per_point_where_a_covariance_is_no_root():

@@ -1,0 +1,60 @@
+"""The features of GPyTorch's own compositions of kernels with features, such as ``AdditiveKernel(a, b)``."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel, ProductKernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
+from linear_operator.operators import InterpolatedLinearOperator, LinearOperator, RootLinearOperator
+
+from .._gpytorch import tracks_gradients
+from .dense_warning import warn_of_dense
+from .family import family
+from .random_feature_kernel import RandomFeatureKernel
+
+
+def contains_features(kernel: Kernel) -> bool:
+    """Whether a part of a kernel has random features."""
+    return any(isinstance(part, RandomFeatureKernel) for part in kernel.modules())
+
+
+def featured(covariance: LinearOperator) -> LinearOperator:
+    """The lazy covariance of a composition of GPyTorch as that of the kernel with the same matrix that keeps features.
+
+    Where there is none it is returned as it is. A product of kernels with random features is that of their matrices,
+    which :func:`with_features` estimates feature by feature: its operators multiply all features with all.
+
+    :param covariance: (..., N, M), evaluated or lazy.
+    """
+    if not isinstance(covariance, LazyEvaluatedKernelTensor) or not contains_features(covariance.kernel):
+        return covariance
+    known = family(covariance.kernel)
+    is_kept = isinstance(known.unscaled, RandomFeatureKernel)
+    if is_kept or not known.has_features or _multiplies_estimates(covariance.kernel):
+        return covariance
+    try:
+        kernel = known.with_features()
+    except ValueError:  # such as complex features of several tasks
+        return covariance
+    with torch.set_grad_enabled(tracks_gradients(covariance)):
+        return covariance.__class__(covariance.x1, covariance.x2, kernel=kernel, **covariance.params)
+
+
+def _multiplies_estimates(kernel: Kernel) -> bool:
+    products = (p for p in kernel.modules() if isinstance(p, ProductKernel) and not isinstance(p, RandomFeatureKernel))
+    return any(sum(contains_features(part) for part in product.kernels) > 1 for product in products)
+
+
+def warn_of_lost_features(covariance: LinearOperator) -> None:
+    """Warn, once, of a kernel that comes out dense although parts of it have features.
+
+    :param covariance: (..., N, N), lazy; others are left alone.
+    """
+    if not isinstance(covariance, LazyEvaluatedKernelTensor) or not contains_features(covariance.kernel):
+        return
+    if not isinstance(covariance.evaluate_kernel(), RootLinearOperator | InterpolatedLinearOperator):
+        warn_of_dense(
+            covariance.kernel,
+            f"{type(covariance.kernel).__name__} is dense, at O(N^3), although parts of it have features; approximate "
+            "every part, and take rfgp.kernels.with_features(kernel) in its place",
+        )

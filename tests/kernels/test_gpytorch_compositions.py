@@ -1,0 +1,338 @@
+"""GPyTorch's own compositions of approximated kernels in an ExactGP keep features, or say once that they do not."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.distributions import MultitaskMultivariateNormal
+from gpytorch.kernels import (
+    AdditiveKernel,
+    IndexKernel,
+    LCMKernel,
+    LinearKernel,
+    MaternKernel,
+    MultitaskKernel,
+    ProductKernel,
+    RBFKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator import to_dense
+from linear_operator.operators import LowRankRootLinearOperator, RootLinearOperator
+from problems import ExactModel
+
+import rfgp
+from rfgp.kernels import FeatureLinearOperator, FeaturePredictionStrategy, NoisyFeaturesLinearOperator, with_features
+from rfgp.kernels import RandomFeatureKernel as Featured
+
+pytestmark = pytest.mark.usefixtures("float64_default")
+
+ROWS, WIDTH = 60, 8
+
+
+def inputs(num_rows=ROWS, seed=0):
+    """Two columns, and the number of a task."""
+    x = torch.rand(num_rows, 3, generator=torch.Generator().manual_seed(seed))
+    x[:, 2] = torch.arange(num_rows) % 2
+    return x
+
+
+def targets(x):
+    return torch.sin(5.0 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.1 * torch.cos(40.0 * x[:, 1])
+
+
+def smooth(width=WIDTH, seed=1, columns=3):
+    return rfgp.approximate(ScaleKernel(RBFKernel()), width, input_dim=columns, seed=seed)
+
+
+def rough(width=6, seed=2):
+    return rfgp.approximate(MaternKernel(nu=1.5), width, input_dim=3, seed=seed)
+
+
+def tasks():
+    torch.manual_seed(0)
+    return IndexKernel(2, rank=1, active_dims=[2])
+
+
+def several(make, *args, **options):
+    torch.manual_seed(0)
+    return make(*args, **options)
+
+
+KEPT = {
+    "exact first": lambda: LinearKernel() + smooth(),
+    "scaled exact first": lambda: ScaleKernel(LinearKernel()) + smooth(),
+    "not made yet": lambda: LinearKernel() + rfgp.approximate(MaternKernel(), WIDTH, seed=4),
+    "additive": lambda: AdditiveKernel(smooth(), rough()),
+    "scaled additive": lambda: ScaleKernel(AdditiveKernel(smooth(), rough())),
+    "scaled sum": lambda: ScaleKernel(smooth() + rough()),
+    "product": lambda: ProductKernel(smooth(), rough()),
+    "sum with a product": lambda: AdditiveKernel(LinearKernel(), ProductKernel(smooth(), rough())),
+    "product, exact first": lambda: LinearKernel() * smooth(),
+    "task indices first": lambda: tasks() * smooth(),
+    "sum with task indices": lambda: AdditiveKernel(tasks() * smooth(), LinearKernel()),
+    "scaled tasks": lambda: ScaleKernel(several(MultitaskKernel, smooth(), num_tasks=2)),
+    "coregionalization": lambda: several(LCMKernel, [smooth(), rough()], num_tasks=2, rank=2),
+}
+LOST = {
+    "sum": lambda: AdditiveKernel(smooth(), RBFKernel()),
+    "exact first": lambda: RBFKernel() + smooth(),
+    "product of many": lambda: ProductKernel(smooth(64), rough(32)),
+    "scaled": lambda: ScaleKernel(ProductKernel(smooth(64), rough(64))),
+}
+MANY_OUTPUTS = ("scaled tasks", "coregionalization")
+
+
+def matrix(kernel, x, z):
+    """The dense kernel matrix, by the definition of every part."""
+    if isinstance(kernel, Featured):
+        return kernel.features(x) @ kernel.features(z).mT
+    if isinstance(kernel, ScaleKernel):
+        return kernel.outputscale * matrix(kernel.base_kernel, x, z)
+    if isinstance(kernel, AdditiveKernel):
+        return sum(matrix(part, x, z) for part in kernel.kernels)
+    if isinstance(kernel, LCMKernel):
+        return sum(matrix(part, x, z) for part in kernel.covar_module_list)
+    if isinstance(kernel, ProductKernel):
+        return torch.stack([matrix(part, x, z) for part in kernel.kernels]).prod(0)
+    if isinstance(kernel, MultitaskKernel):
+        return torch.kron(matrix(kernel.data_covar_module, x, z), to_dense(kernel.task_covar_module.covar_matrix))
+    if isinstance(kernel, IndexKernel):
+        return to_dense(kernel.covar_matrix)[x[:, 2].long()][:, z[:, 2].long()]
+    if isinstance(kernel, LinearKernel):
+        return kernel.variance * x @ z.mT
+    return kernel(x, z).to_dense()
+
+
+class SeveralOutputs(ExactModel):
+    """A GPyTorch model of several outputs."""
+
+    def forward(self, x):
+        mean = torch.stack([self.mean_module(x)] * 2, dim=-1)
+        return MultitaskMultivariateNormal(mean, self.covar_module(x))
+
+
+def model_with(kernel, is_several=False):
+    x = inputs()
+    if not is_several:
+        return ExactModel(x, targets(x), GaussianLikelihood(), kernel)
+    y = torch.stack([targets(x), targets(1.0 - x)], dim=-1)
+    return SeveralOutputs(x, y, MultitaskGaussianLikelihood(num_tasks=2), kernel)
+
+
+def evidence(model):
+    model.train()
+    return ExactMarginalLogLikelihood(model.likelihood, model)(model(*model.train_inputs), model.train_targets)
+
+
+def noise(model):
+    x, y = model.train_inputs[0], model.train_targets
+    if y.dim() == 1:
+        return model.likelihood.noise * torch.eye(len(x))
+    per_task = model.likelihood.noise + model.likelihood.task_noises
+    return torch.kron(torch.eye(len(x)), torch.diag(per_task))
+
+
+def dense_evidence(model):
+    x, y = model.train_inputs[0], model.train_targets
+    covariance = matrix(model.covar_module, x, x) + noise(model)
+    mean = model.mean_module.constant.expand(y.numel())
+    return torch.distributions.MultivariateNormal(mean, covariance).log_prob(y.reshape(-1)) / y.numel()
+
+
+def dense_prediction(model, z):
+    x, y, kernel = model.train_inputs[0], model.train_targets, model.covar_module
+    cross, noisy = matrix(kernel, z, x), matrix(kernel, x, x) + noise(model)
+    constant = model.mean_module.constant
+    mean = constant + cross @ torch.linalg.solve(noisy, y.reshape(-1) - constant)
+    return mean, matrix(kernel, z, z) - cross @ torch.linalg.solve(noisy, cross.mT)
+
+
+def gradients(value, model):
+    model.zero_grad()
+    value.backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("log_prob", [True, False])
+@pytest.mark.parametrize("name", KEPT)
+def test_compositions_keep_features_and_equal_the_dense_model(name, log_prob):
+    model, z = model_with(KEPT[name](), name in MANY_OUTPUTS), inputs(7, seed=3)
+    with warnings.catch_warnings(), gpytorch.settings.fast_computations(log_prob=log_prob):
+        warnings.simplefilter("error")
+        value = evidence(model)
+        found = gradients(value, model)
+        model.eval()
+        predicted = model(z)
+    assert isinstance(model.prediction_strategy, FeaturePredictionStrategy)
+    assert isinstance(model.prediction_strategy.lik_train_train_covar, NoisyFeaturesLinearOperator)
+    expected = dense_evidence(model)
+    close(value, expected)
+    close(found, gradients(expected, model))
+    mean, covariance = dense_prediction(model, z)
+    close(predicted.mean.reshape(-1), mean)
+    close(predicted.covariance_matrix, covariance)
+    close(predicted.variance.reshape(-1), covariance.diagonal())
+
+
+@pytest.mark.parametrize("data", [smooth, lambda: LinearKernel() + smooth()])
+def test_several_tasks_train_by_features_and_say_that_predictions_are_dense(data):
+    model, z = model_with(several(MultitaskKernel, data(), num_tasks=2), True), inputs(7, seed=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value = evidence(model)
+    expected = dense_evidence(model)
+    close(gradients(value, model), gradients(expected, model))
+    close(value, expected)
+    with pytest.warns(UserWarning, match="MultitaskKernel is dense.*with_features"):
+        predicted = model.eval()(z)
+    mean, covariance = dense_prediction(model, z)
+    close(predicted.mean.reshape(-1), mean)
+    close(predicted.covariance_matrix, covariance)
+
+
+@pytest.mark.parametrize("is_trained", [True, False])
+@pytest.mark.parametrize("name", LOST)
+def test_what_loses_features_says_so_once_and_equals_the_dense_model(name, is_trained):
+    model, z = model_with(LOST[name]()), inputs(7, seed=3)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            value = evidence(model) if is_trained else None
+            predicted = model.eval()(z)
+            model(z + 0.1)
+    (warning,) = [w for w in found if "dense" in str(w.message)]
+    assert f"{type(model.covar_module).__name__} is dense, at O(N^3)" in str(warning.message)
+    assert "rfgp.kernels.with_features(kernel)" in str(warning.message)
+    mean, covariance = dense_prediction(model, z)
+    close(predicted.mean, mean)
+    close(predicted.covariance_matrix, covariance)
+    if is_trained:
+        close(value, dense_evidence(model))
+
+
+def test_every_kernel_that_loses_features_has_its_own_warning():
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="AdditiveKernel is dense"):
+            evidence(model_with(AdditiveKernel(smooth(), RBFKernel())))
+
+
+def test_the_warning_of_an_operator_is_the_only_one():
+    with pytest.warns(UserWarning, match="RBFKernel has no features"):
+        kernel = smooth() + RBFKernel()
+    for composed in (kernel, ScaleKernel(kernel)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            evidence(model_with(composed))
+
+
+def test_the_remedy_keeps_features():
+    with pytest.warns(UserWarning, match="ProductKernel is dense"):
+        evidence(model_with(ProductKernel(smooth(48), rough(48))))
+    kernel = with_features(ProductKernel(smooth(48), rough(48)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = model_with(ScaleKernel(kernel))
+        evidence(model)
+        model.eval()(inputs(7, seed=3))
+    assert isinstance(model.prediction_strategy.lik_train_train_covar, NoisyFeaturesLinearOperator)
+
+
+def test_no_warning_without_features():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = model_with(RBFKernel() + LinearKernel() * MaternKernel())
+        evidence(model)
+        model.eval()(inputs(7, seed=3))
+
+
+@pytest.mark.parametrize("name", ["exact first", "additive", "task indices first"])
+def test_a_second_prediction_makes_no_features_of_training_rows(name, monkeypatch):
+    model, rows = model_with(KEPT[name]()).eval(), []
+    model(inputs(7, seed=3))
+    original = rfgp.kernels.FeatureKernel.active_features
+
+    def counted(self, x):
+        rows.append(x.shape[-2])
+        return original(self, x)
+
+    monkeypatch.setattr(rfgp.kernels.FeatureKernel, "active_features", counted)
+    model(inputs(7, seed=4)).variance.sum()
+    assert set(rows) <= {7}
+
+
+def test_new_weights_copies_and_further_rows_are_noticed():
+    kernel, z = KEPT["exact first"](), inputs(7, seed=3)
+    model = model_with(kernel).eval()
+    with torch.no_grad():
+        close(copy.deepcopy(model)(z).mean, model(z).mean)
+        further = model.get_fantasy_model(z, targets(z))
+        both = ExactModel(torch.cat([inputs(), z]), targets(torch.cat([inputs(), z])), model.likelihood, kernel)
+        close(further(inputs(5, seed=4)).mean, dense_prediction(both, inputs(5, seed=4))[0])
+        kernel.kernels[1].resample(torch.Generator().manual_seed(7))
+        close(model(z).mean, dense_prediction(model, z)[0])
+
+
+def test_features_follow_the_grad_mode_in_which_a_lazy_matrix_was_made():
+    kernel = KEPT["exact first"]()
+    with torch.no_grad():
+        made = kernel(inputs())
+    assert not made.evaluate_kernel().requires_grad
+    made = kernel(inputs())
+    with torch.no_grad():
+        assert made.evaluate_kernel().requires_grad
+
+
+def test_batches_keep_features():
+    shape = torch.Size([2])
+    exact = ScaleKernel(RBFKernel(batch_shape=shape), batch_shape=shape)
+    parts = [LinearKernel(batch_shape=shape), rfgp.approximate(exact, WIDTH, input_dim=3, seed=1)]
+    kernel = AdditiveKernel(*parts)
+    x = torch.stack([inputs(), inputs(seed=5)])
+    found = kernel(x).evaluate_kernel()
+    assert isinstance(found, FeatureLinearOperator)
+    close(found.to_dense(), sum(part(x).to_dense() for part in parts))
+
+
+def root(columns, seed):
+    return torch.rand(20, columns, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("other", [FeatureLinearOperator, LowRankRootLinearOperator, RootLinearOperator])
+def test_sums_and_products_of_features_and_roots_are_features(other):
+    features, right = FeatureLinearOperator(root(3, 0)), other(root(4, 1))
+    for total in (features + right, right + features):
+        assert isinstance(total, FeatureLinearOperator) and total.root.shape == (20, 7)
+        close(total.to_dense(), features.to_dense() + right.to_dense())
+    for product in (features * right, right * features):
+        assert isinstance(product, FeatureLinearOperator) and product.root.shape == (20, 12)
+        close(product.to_dense(), features.to_dense() * right.to_dense())
+
+
+def test_roots_as_wide_as_the_matrix_are_not_put_beside_features():
+    features, square = FeatureLinearOperator(root(3, 0)), RootLinearOperator(root(20, 1))
+    total = features + square
+    assert not isinstance(total, FeatureLinearOperator)
+    close(total.to_dense(), features.to_dense() + square.to_dense())
+
+
+def test_sums_and_products_of_features_add_and_multiply_what_these_lack():
+    first, second = torch.full((20,), 0.5), torch.full((20,), 0.25)
+    left = FeatureLinearOperator(root(3, 0), lambda: first)
+    right, plain = FeatureLinearOperator(root(4, 1), lambda: second), FeatureLinearOperator(root(2, 2))
+    close((left + right).residual_variance(), first + second)
+    close((left + plain).residual_variance(), first)
+    assert (plain + plain).residual_variance() is None and (plain * plain).residual_variance() is None
+    variances = [part.to_dense().diagonal() for part in (left, right)]
+    expected = (variances[0] + first) * (variances[1] + second) - variances[0] * variances[1]
+    close((left * right).residual_variance(), expected)
+    close((left * plain).residual_variance(), first * plain.to_dense().diagonal())
