@@ -26,8 +26,8 @@ class CheckedKernel:
         known: Any = self
         if known.ard_num_dims not in (None, shapes[0][-1]) and known.active_dims is None:
             raise ValueError(
-                f"expected x with {known.ard_num_dims} columns as ard_num_dims says, got {shapes[0][-1]}; correct one of "
-                "the two"
+                f"expected x with {known.ard_num_dims} columns as ard_num_dims says, got {shapes[0][-1]}; correct "
+                "one of the two"
             )
         return super().__call__(x1, x2, *args, **kwargs)  # type: ignore[misc]
 
