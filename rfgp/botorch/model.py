@@ -259,6 +259,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         """
         self.eval()
         _checks.finite(_checks.inputs(X, name="X").detach(), "X")
+        self._check_batch(X)
         x, functions = self.transform_inputs(X), self._present()
         outcome = getattr(self, "outcome_transform", None)
         noise = None if observation_noise is False else self._noise(functions, x, observation_noise)
@@ -282,7 +283,8 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         """The model given further observations, with the same parameters, at O(D^2 q).
 
         The result shares the root of the covariance of the weights with this model where X has batch dimensions, and
-        is not changed by what happens to this model later.
+        its posterior is not changed by what happens to this model later. It shares kernel, likelihood and mean: set
+        parameters on a ``copy.deepcopy`` of it.
 
         :param X: (..., q, d).
         :param Y: (..., q, m); it may have batch dimensions that X lacks, such as one for fantasies.
@@ -445,6 +447,16 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         known = torch.diag_embed(variances.double().expand(*variances.shape[:-2], x.shape[-2], self.num_outputs))
         return known + learned if is_known else known
 
+    def _check_batch(self, x: Tensor) -> None:
+        """Raise a ValueError where the batch of points does not go with that of the observations."""
+        try:
+            torch.broadcast_shapes(x.shape[:-2], self.batch_shape)
+        except RuntimeError:
+            raise ValueError(
+                f"expected X of shape (..., q, d) whose batch goes with {tuple(self.batch_shape)}, that of the "
+                f"observations, got {tuple(x.shape)}; give X dimensions of size one"
+            ) from None
+
     def _checked_noise(self, noise: Tensor, x: Tensor) -> Tensor:
         """Noise variances, or a ValueError where they are not those of rows (..., q, m)."""
         _checks.same_kind(_checks.floating(noise, "noise"), x, "noise", "X")
@@ -499,6 +511,9 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         self._observations = [
             Observations(fn(x), fn(y), None if noise is None else fn(noise)) for x, y, noise in self._observations
         ]
+        if self._is_conditioned and self._functions is not None:
+            kernel, mean = copy.deepcopy((self._functions.kernel, self._functions.mean))
+            self._functions = self._functions._replace(kernel=kernel._apply(fn), mean=mean._apply(fn))
         return result
 
 

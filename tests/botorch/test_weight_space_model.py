@@ -452,6 +452,20 @@ def test_float32():
     assert model.fantasize(at.float(), sampler(4)).posterior(at.float()).mean.dtype == torch.float32
 
 
+def test_conditioned_models_follow_their_dtype_and_refuse_points_of_another_batch():
+    x, y = problem()
+    at = rand(5, 2, seed=4)
+    exact = WeightSpaceModel(x, y, kernel=features()).condition_on_observations(at, torch.ones(5, 1))
+    wanted = exact.posterior(at).mean
+    found = copy.deepcopy(exact).float().posterior(at.float()).mean
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-3, atol=1e-3)
+    batch = exact.condition_on_observations(rand(2, 3, 2), torch.ones(2, 3, 1))
+    assert batch.posterior(rand(2, 4, 2)).mean.shape == (2, 4, 1)
+    with pytest.raises(ValueError, match="expected X of shape"):
+        batch.posterior(rand(5, 4, 2))
+
+
 def test_optimize_acqf():
     model, _ = pair()
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
