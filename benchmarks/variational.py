@@ -213,6 +213,8 @@ TWO_CLASSES: dict[str, Method] = {
     "weights, learned landmarks, all rows": (ours_by_lbfgs, "learned", 50),
     "SVGP, natural gradients and Adam": (theirs, 0.1, 250),
     "SVGP, Adam": (theirs, None, 250),
+    "weights, learned landmarks, all rows, for longer": (ours_by_lbfgs, "learned", 200),
+    "SVGP, natural gradients and Adam, for longer": (theirs, 0.1, 1000),
 }
 LETTERS: dict[str, Method] = {
     **SHARED,
