@@ -137,7 +137,7 @@ def weight_space(problem: Problem, width: int, method: str) -> WeightSpaceVariat
 def theirs(problem: Problem, width: int, epochs: int, rate: float | None) -> dict[str, Any]:
     """GPyTorch's model by Adam at a rate of 0.01, or by natural gradients of a rate for the distribution beside that.
 
-    The rate of the natural gradients rises to its value over the first epochs: whole steps from the start are too long.
+    The rate of the natural gradients rises to its value over the first epochs.
     """
     kind = CholeskyVariationalDistribution if rate is None else NaturalVariationalDistribution
     model, likelihood = SVGP(chosen_rows(problem, width), problem.num_classes, kind), problem.likelihood
