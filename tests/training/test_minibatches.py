@@ -21,6 +21,7 @@ from gpytorch.means import ConstantMean
 from torch.utils.data import DataLoader, TensorDataset
 
 import rfgp
+from rfgp.kernels import LandmarkKernel
 from rfgp.models import WeightSpaceGP, WeightSpaceVariationalGP
 from rfgp.training.bound import BoundObjective
 from rfgp.training.minibatches import RowBatches
@@ -136,6 +137,20 @@ def test_minibatches_of_classes_learn_them():
     wrong = probabilities.argmax(-1) != (values > -0.5).long() + (values > 0.5)
     assert float(wrong.double().mean()) < 0.15
     assert found.log_marginal_likelihood > -len(x) * 0.6
+
+
+@pytest.mark.parametrize("options", [{"max_evaluations": 30}, {"epochs": 10}], ids=["all rows", "minibatches"])
+def test_learned_landmarks_raise_the_bound_above_that_of_fixed_ones(options):
+    """They are the inducing points of GPyTorch's sparse variational model."""
+    x, _ = rows()
+    y = labels(x.square().sum(-1) - 1.4)
+    found = {}
+    for learn in (False, True):
+        kernel = ScaleKernel(LandmarkKernel(RBFKernel(), x[:5], learn=learn))
+        model = WeightSpaceVariationalGP(kernel, BernoulliLikelihood())
+        found[learn] = rfgp.fit(model, x, y, **options).log_marginal_likelihood
+        assert learn != torch.equal(kernel.base_kernel.landmarks, x[:5])
+    assert found[True] > found[False] + 5.0
 
 
 def test_parameters_that_require_no_gradients_stay():
