@@ -1,8 +1,7 @@
-"""Noise that depends on the inputs: learned, known, and one variance for all; and learned for the targets of labels.
+"""Noise that depends on the inputs: learned, known, and one variance for all rows.
 
 Rows are drawn from f(x) = sin(5 x_1) + x_2^2 with a standard deviation that grows twentyfold along x_1; two
-outputs have different noise. A model that knows the variances is the best that can be hoped for. For labels, the
-regressions on Dirichlet targets are given the noise that their construction has, or learn it.
+outputs have different noise. A model that knows the variances is the best that can be hoped for.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from gpytorch.means import ConstantMean, MultitaskMean
 from torch import Tensor
 
 import rfgp
-from rfgp.likelihoods import DirichletClassificationLikelihood, MultitaskFixedNoiseGaussianLikelihood
+from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import HeteroscedasticGP, WeightSpaceGP
 
 WIDTH, NOISE_WIDTH, TEST_ROWS = 128, 64, 4000
@@ -88,46 +87,6 @@ def regression(count: int, outputs: int, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-def classification(count: int, seed: int) -> list[dict[str, Any]]:
-    """Error and log loss of two regressions on the Dirichlet targets of labels of three classes."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(count + TEST_ROWS, 2, generator=generator, dtype=torch.float64)
-    logits = 4.0 * torch.stack([torch.sin(5.0 * x[:, 0]), torch.cos(5.0 * x[:, 1]), x.sum(-1) - 1.0], -1)
-    labels = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(-1)
-    train, test = slice(0, count), slice(count, None)
-    found = []
-    for name in ("Dirichlet", "learned"):
-        began = time.process_time()
-        likelihood = DirichletClassificationLikelihood(labels[train], learn_additional_noise=False, dtype=torch.float64)
-        if name == "Dirichlet":
-            model: Any = WeightSpaceGP(
-                kernel(WIDTH, seed), likelihood, ConstantMean(batch_shape=torch.Size([3])).double()
-            )
-            rfgp.fit(model, x[train], labels[train], progress=False)
-            with torch.no_grad():
-                latent = model.posterior(x[test])
-                centers, spreads = latent.mean.mT, latent.stddev.mT
-        else:
-            model = HeteroscedasticGP(kernel(WIDTH, seed, 3), kernel(NOISE_WIDTH, seed + 1), mean(3))
-            rfgp.fit(model, x[train], likelihood.transformed_targets.mT.contiguous(), progress=False)
-            with torch.no_grad():
-                latent = model.posterior(x[test])
-                centers, spreads = latent.mean, latent.stddev
-        noise = torch.randn(256, *centers.shape, generator=generator, dtype=torch.float64)
-        probabilities = (centers + spreads * noise).softmax(-1).mean(0)
-        own = probabilities.gather(-1, labels[test].unsqueeze(-1))
-        found.append(
-            {
-                "rows": count,
-                "noise": name,
-                "error": float((probabilities.argmax(-1) != labels[test]).double().mean()),
-                "log loss": -float(own.log().mean()),
-                "seconds": time.process_time() - began,
-            }
-        )
-    return found
-
-
 def averaged(cells: list[dict[str, Any]], keys: tuple[str, ...]) -> list[dict[str, Any]]:
     """Means over data sets of the numbers of cells that agree in these keys."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -142,23 +101,12 @@ def averaged(cells: list[dict[str, Any]], keys: tuple[str, ...]) -> list[dict[st
 
 def main() -> None:
     options = common.arguments(__doc__ or "", "heteroscedastic").parse_args()
-    counts, seeds = ((100,), range(1)) if options.quick else ((300, 2000), range(3))
-    cells = [c for seed in seeds for count in counts for t in (1, 2) for c in regression(count, t, 10 * seed)]
-    labels = [c for seed in seeds for c in classification(counts[-1], 10 * seed)]
-    regressions = averaged(cells, ("rows", "outputs", "noise"))
-    classes = averaged(labels, ("rows", "noise"))
-    common.write(
-        options.out,
-        {
-            "environment": common.environment(),
-            "data sets": len(seeds),
-            "regression": regressions,
-            "classification": classes,
-        },
-    )
-    for table in (regressions, classes):
-        lines = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()] for row in table]
-        print(common.markdown(list(table[0]), lines), end="\n\n")
+    counts, seeds = ((100,), range(1)) if options.quick else ((300,), range(3))
+    cells = [cell for seed in seeds for n in counts for outputs in (1, 2) for cell in regression(n, outputs, 10 * seed)]
+    found = averaged(cells, ("rows", "outputs", "noise"))
+    common.write(options.out, {"environment": common.environment(), "data sets": len(seeds), "regression": found})
+    lines = [[f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()] for row in found]
+    print(common.markdown(list(found[0]), lines))
 
 
 if __name__ == "__main__":
