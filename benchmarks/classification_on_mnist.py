@@ -149,6 +149,8 @@ def train(name: str, options: argparse.Namespace, data: tuple[Tensor, ...]) -> d
 
 def draw(result: dict[str, Any], out: Any) -> None:
     """Error and MNLL against seconds."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     figure, (axes,) = plots.figure(1, 2, width=4.2, height=3.4)
     measures: dict[str, Callable[[dict[str, float]], float]] = {
         "test error, %": lambda point: 100.0 * point["error"],
@@ -159,6 +161,10 @@ def draw(result: dict[str, Any], out: Any) -> None:
             points = cell["points"]
             ax.plot([p["seconds"] for p in points], [value(p) for p in points], marker="o", color=color, label=name)
         ax.set(xscale="log", yscale="log", xlabel="processor seconds of training", ylabel=label)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axis.set_minor_formatter(NullFormatter())
     axes[0].legend(frameon=False, fontsize="small")
     common.save_figure(figure, out)
 
