@@ -129,6 +129,11 @@ def loads_strict_shapes(module: torch.nn.Module) -> bool:
     return bool(module._load_strict_shapes) if isinstance(module, gpytorch.Module) else True
 
 
+def forget_load_hooks(module: gpytorch.Module) -> None:
+    """Drop GPyTorch's hook of a module without parameters of its own, by which the module would refer to itself."""
+    module._load_state_dict_pre_hooks.clear()
+
+
 def own_tensors(module: torch.nn.Module) -> list[Tensor]:
     """The parameters and buffers of a module itself, shared ones every time."""
     return [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]

@@ -14,6 +14,7 @@ from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
 from .. import _checks
+from .._gpytorch import forget_load_hooks
 from ..inference import (
     ComplexRegression,
     GramStatistics,
@@ -58,6 +59,7 @@ class WeightSpaceParts(gpytorch.Module):
         keep_data: bool = False,
     ) -> None:
         super().__init__()
+        forget_load_hooks(self)
         self.covar_module = with_features(kernel)
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)

@@ -113,6 +113,7 @@ ATTRIBUTES = {
     "_GaussianLikelihoodBase": lambda: gpytorch.likelihoods,
     "_OneDimensionalLikelihood": lambda: gpytorch.likelihoods,
     "_get_observed": lambda: gpytorch.settings.observation_nan_policy,
+    "_load_state_dict_pre_hooks": scale_kernel,
     "_load_strict_shapes": scale_kernel,
     "_parameters": lambda: torch.nn.Linear(1, 1),
     "_version": lambda: torch.ones(1),
