@@ -111,7 +111,12 @@ class TakesData(TakesBlocks):
         return self
 
     def _streamed(self, source: Iterable[Batch], processes: Alone = ALONE) -> RowSums:
-        """The sums over a source, which is read once, and once more for every gradient."""
+        """The sums over a source, which is read once, and once more for every gradient.
+
+        Statistics that hold rows of classes have the graph of all batches in its place, which holds these too.
+        """
+        if self._known_noise is not None and self._known_noise.statistics_kind is not GramStatistics:
+            return self._sums_of(source)
         with torch.no_grad():
             own = self._sums_of(source)
             sums = processes.sums(own)
