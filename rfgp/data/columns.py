@@ -147,7 +147,7 @@ def _check_complete(parts: Sequence[Any], name: str, group: str, first: int, pat
 
 def _matrix(columns: Sequence[Sequence[Any]], dtype: torch.dtype) -> Tensor:
     """Columns, each in parts, as a contiguous matrix (n, columns); few rows at a time, which stay in the cache."""
-    result = torch.empty(sum(map(len, columns[0])), len(columns), dtype=dtype)
+    result = torch.empty(sum(map(len, columns[0])), len(columns), dtype=dtype, device="cpu")
     matrix, end = result.numpy(), 0
     for parts in zip(*columns, strict=True):
         arrays = [part.to_numpy(zero_copy_only=False) for part in parts]
