@@ -96,6 +96,13 @@ class Columns:
                 f"expected numbers in column {name!r} of {path}, got {kind}; write it as numbers, such as integer "
                 "codes or one column of zeros and ones per value"
             )
+        for group, names, dtype, _ in self.groups:
+            broken = [name for name in names if types.is_floating(schema.field(name).type)]
+            if broken and not dtype.is_floating_point:
+                raise ValueError(
+                    f"expected integers in {group} {broken} of {path} for {dtype}, got floating-point numbers; write "
+                    "them as integers, or leave target_dtype out"
+                )
 
     def check_names(self, names: Sequence[str], path: str) -> None:
         """Raise where a table lacks a column."""
