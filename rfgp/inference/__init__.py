@@ -1,6 +1,8 @@
 """Inference in weight space: noise models, additive statistics, normal equations, posteriors and covariances."""
 
 from .accumulation import ScalarFeatures, accumulate
+from .class_posterior import ClassPosterior
+from .class_statistics import ClassStatistics
 from .complex_regression import ComplexRegression, PlaneFeatures
 from .covariance import CholeskyRoot, CovariancePlusResidual, RootCovariance, WeightSpaceCovariance, plus_residual
 from .draws import FunctionDraws, MixtureDraws, WeightPrior, drawn_weights
@@ -22,6 +24,8 @@ from .variational import GaussianWeights, WeightDistribution
 
 __all__ = [
     "CholeskyRoot",
+    "ClassPosterior",
+    "ClassStatistics",
     "ComplexRegression",
     "CovariancePlusResidual",
     "ExpectedLogLikelihood",

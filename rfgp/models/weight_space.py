@@ -196,13 +196,12 @@ class WeightSpaceGP(TakesData, Saves):
         with self._nothing_lost_on_error():
             rows = self._checked_rows(x, y, noise, is_all=True)
             check_rows(statistics, rows)
-            predictions = [
-                LeftOutRows(model._regression(), self._noise, x, rows, RESIDUALS[self.residual]).prediction(
-                    model.weight_posterior()
-                )
+            residual = RESIDUALS[self.residual]
+            draws = [
+                LeftOutRows(model._regression(), self._noise, x, rows, residual, model.weight_posterior())
                 for model in (self, *self.further_draws.of(self))
             ]
-            return leave_one_out(x, rows, self._noise, predictions, self.covar_module.residual_variance(x))
+            return leave_one_out(x, rows, self._noise, draws, self.covar_module.residual_variance(x))
 
     def log_marginal_likelihood(self) -> Tensor:
         r"""The log evidence of the training data, summed over classes; differentiable in all parameters.
