@@ -18,6 +18,7 @@ from . import (
     models,
     operators,
     plots,
+    saving,
     selection,
     study,
     training,
@@ -25,6 +26,7 @@ from . import (
 from .approximation import approximate
 from .diagnostics import kl_to_exact
 from .models import VectorLeastSquares, WeightSpaceGP
+from .saving import load, save
 from .selection import rank_methods, suggest_num_features
 from .training import fit
 
@@ -45,10 +47,13 @@ __all__ = [
     "kernels",
     "kl_to_exact",
     "likelihoods",
+    "load",
     "models",
     "operators",
     "plots",
     "rank_methods",
+    "save",
+    "saving",
     "selection",
     "study",
     "suggest_num_features",

@@ -21,6 +21,20 @@ class Saves(WeightSpaceParts):
         """What copies and pickles hold: all but the rows, which belong to the graph of the gradients."""
         return {**self.__dict__, "_rows": None}
 
+    def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
+        """What :func:`rfgp.save` writes: all but caches and rows, of which blocks need theirs.
+
+        :param with_rows: whether the rows of blocks are kept.
+        """
+        fitted = self._fitted if self._fitted is None or with_rows else self._fitted._replace(local=None)
+        own = {"_fitted": fitted, "_posterior": None, "_some_rows": None, "training_data": []}
+        return {**self.__getstate__(), **own}
+
+    @property
+    def num_rows_kept(self) -> int:
+        """The number of training rows that predictions need: those of blocks."""
+        return 0 if self._fitted is None or self._fitted.local is None else len(self._fitted.local.x)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn)
         if self._fitted is not None:
