@@ -42,8 +42,8 @@ class TakesBlocks(TakesRows):
         local = self._known().local
         if local is None:
             raise ValueError(
-                "expected a model with the rows of its blocks, got one without, as it was saved; call fit(x, y) with all "
-                "rows, or save it with_rows=True"
+                "expected a model with the rows of its blocks, got one that was saved without them; call fit(x, y) "
+                "with all rows, or save it with_rows=True"
             )
         return local
 

@@ -27,7 +27,7 @@ class Saves(WeightSpaceParts):
         :param with_rows: whether the rows of blocks are kept.
         """
         fitted = self._fitted if self._fitted is None or with_rows else self._fitted._replace(local=None)
-        own = {"_fitted": fitted, "_posterior": None, "_some_rows": None, "training_data": []}
+        own: dict[str, Any] = {"_fitted": fitted, "_posterior": None, "_some_rows": None, "training_data": []}
         return {**self.__getstate__(), **own}
 
     @property

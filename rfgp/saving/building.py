@@ -130,8 +130,9 @@ class Building:
             self._made[number] = torch.nn.Parameter(self._tensors[name], requires_grad)
 
     def _dict(self, number: int, items: Any, known: Any, path: tuple[str, ...], kind: type = dict) -> None:
-        old = known if type(known) is kind else None
-        target = self._made[number] = kind() if old is None else old
+        old: Any = known if type(known) is kind else None
+        target: Any = kind() if old is None else old
+        self._made[number] = target
         found = []
         for key, code in items:
             name = self._value(key, None, path)
@@ -176,7 +177,7 @@ class Building:
 
     def _object(self, number: int, content: Any, known: Any, path: tuple[str, ...]) -> None:
         name, codes = content
-        kind = self._class(name, known)
+        kind: Any = self._class(name, known)
         is_known = type(known) is kind
         if self._is_into and isinstance(known, torch.nn.Module) and not is_known:
             raise ValueError(

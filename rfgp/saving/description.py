@@ -11,7 +11,6 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from .._gpytorch import own_names
 from .._state import HasRows
 from .contents import attributes
 from .names import function_name, is_known_class, name_of
@@ -133,7 +132,7 @@ class Description:
         return {"left out": self.left_out[-1]}
 
 
-def _is_plain(kind: type) -> bool:
+def _is_plain(kind: Any) -> bool:
     """Whether the attributes of the instances of a class are all that there is to them."""
     return kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
 
