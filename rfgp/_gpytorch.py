@@ -126,12 +126,12 @@ def modules_of(module: torch.nn.Module) -> dict[str, Any]:
 
 
 _OF_MODULES = {"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}
-_MADE_AGAIN = (vars(torch.nn.Module()).keys() - _OF_MODULES) | {"_memoize_cache"}
+_HOOKS = vars(torch.nn.Module()).keys() - _OF_MODULES
 
 
 def without_hooks(module: torch.nn.Module, state: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a module without its hooks, GPyTorch's caches, and what GPyTorch's pickles leave out."""
-    kept = {name: value for name, value in state.items() if name not in _MADE_AGAIN}
+    kept = {name: value for name, value in state.items() if name not in {*_HOOKS, "_memoize_cache"}}
     return kept | {"distance_module": None} if isinstance(module, Kernel) else kept
 
 
@@ -152,6 +152,14 @@ def fill_module(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
     vars(module).update(state)
     if isinstance(module, gpytorch.Module) and module._parameters:
         module._register_load_state_dict_pre_hook(module._load_state_hook_ignore_shapes)
+
+
+def refill_module(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
+    """Give a module other attributes in place of all but its hooks."""
+    own = vars(module)
+    for name in own.keys() - _HOOKS:
+        del own[name]
+    own.update(state)
 
 
 def forget_priors_with(module: gpytorch.Module, part: Any) -> None:

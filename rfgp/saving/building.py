@@ -12,7 +12,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from .._gpytorch import bare_module, fill_module, forget_priors_with
+from .._gpytorch import bare_module, fill_module, forget_priors_with, refill_module
 from .names import find_class, find_function, name_of
 
 _ABSENT = object()
@@ -53,10 +53,10 @@ class Building:
         """What a description stands for; ``known`` is what is in its place in the model that is loaded into."""
         if not isinstance(code, dict):
             return code
-        ((kind, content),) = code.items()
+        kind, content = next(iter(code.items()))
         if kind == "@":
             if content not in self._made:
-                ((inner, parts),) = self._objects[content].items()
+                inner, parts = next(iter(self._objects[content].items()))
                 getattr(self, _OBJECTS[inner])(content, parts, known, path)
             return self._made[content]
         return getattr(self, _VALUES[kind])(content, known, path)
@@ -189,7 +189,7 @@ class Building:
         self._made[number] = target
         old = vars(known) if is_known else {}
         state = {key: self._value(code, old.get(key), (*path, key)) for key, code in codes.items()}
-        fill = fill_module if is_module and not is_known else _set_attributes
+        fill: Any = _set_attributes if not is_module else refill_module if is_known else fill_module
         self._fill.append(partial(fill, target, state))
 
 
@@ -234,4 +234,5 @@ def _set_items(target: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
 
 
 def _set_attributes(target: Any, state: Mapping[str, Any]) -> None:
+    vars(target).clear()
     vars(target).update(state)

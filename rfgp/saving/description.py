@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections import ChainMap, OrderedDict
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -43,6 +44,8 @@ class Description:
         """
         if type(value) in _PLAIN:
             return value
+        if isinstance(value, numbers.Integral):
+            return int(value)
         if isinstance(value, float):
             return {"float": repr(float(value))}
         if isinstance(value, tuple):

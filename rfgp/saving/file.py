@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks, _files
+from ..models.record import Recorded
 from .building import Building
 from .description import Description
 
@@ -33,16 +34,20 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
     both. It appears whole or not at all, and the model stays as it was.
 
     *Rows.* A model with ``block_size`` predicts with its training rows, and a
-    :class:`rfgp.models.LocalizedMaclaurinGP` too: they are in the file, and a warning says how many. Without them
-    a model with blocks predicts from its landmarks alone, as in a block without rows: RMSE_PRICE. It cannot be
-    updated, but fitted anew. Landmarks, centers and inducing inputs are part of a kernel: where they were chosen of the
-    training inputs, these inputs are in the file, without targets.
+    :class:`rfgp.models.LocalizedMaclaurinGP` too: they are in the file, and a warning says how many. A model with
+    blocks that is saved without them predicts everywhere as in a block without rows, from its landmarks, and its
+    variances include all that these lack. With 512 landmarks and blocks of 128 the price is a test error of 0.32 in
+    place of 0.27 standard deviations on the 6,554 rows of kin8nm and 0.72 in place of 0.61 on the 36,584 of protein,
+    and 0.16 and 0.15 nats a row of predictive density: about what landmarks without blocks have. It takes no updates,
+    but fits. Landmarks are part of a kernel: where they were chosen of the training inputs, these inputs are in the
+    file, without targets.
 
-    *Left out.* The rows of ``keep_data``; the noise and the labels of training rows that a likelihood knows; hooks,
-    gradients and caches; and priors whose closures have no names, such as those registered by the name of a parameter:
-    the header lists these. Of kernels and likelihoods of your own it has the attributes: numbers, strings, tensors,
-    modules, and lists and dictionaries of them. What else there is, such as a function, comes from ``into=`` of
-    :func:`load`. The estimators of :mod:`rfgp.sklearn` are pickled, as is usual there.
+    *Left out.* The rows of ``keep_data``, and those of complex targets on which a prediction would check the noise; the
+    noise and the labels of training rows that a likelihood knows; hooks, gradients and caches; and priors whose
+    closures have no names, such as those registered by the name of a parameter: the header lists these. Of kernels and
+    likelihoods of your own it has the attributes: numbers, strings, tensors, modules, and lists and dictionaries of
+    them. What else there is, such as a function, comes from ``into=`` of :func:`load`. The estimators of
+    :mod:`rfgp.sklearn` are pickled, as is usual there.
 
     :param model: a model of :mod:`rfgp.models`, fitted or not, or a kernel.
     :param path: the file to write.
@@ -64,7 +69,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
     _checks.file("path", path, "rfgp.save writes")
     if with_rows is not None:
         _checks.flag("with_rows", with_rows)
-    if not type(model).__module__.startswith("rfgp.models.") and not isinstance(model, torch.nn.Module):
+    if not isinstance(model, torch.nn.Module | Recorded):
         raise ValueError(f"expected a model of rfgp.models, got {type(model).__name__}; pass a model, or a kernel")
     description = Description(with_rows is not False)
     with torch.inference_mode(False), torch.no_grad():
@@ -118,12 +123,12 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     device = None if into is None else _device(into)
     try:
         model = Building(header["objects"], tensors, classes).build(header["root"], into)
-    except (KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, IndexError, TypeError, AttributeError, RecursionError, StopIteration) as error:
         raise ValueError(
             f"expected objects of rfgp {header['versions']['rfgp']} in {name} that rfgp {_versions()['rfgp']} knows, "
             f"got others ({type(error).__name__}: {error}); load it with the version that wrote it"
         ) from error
-    return model if device is None or not isinstance(model, torch.nn.Module) else model.to(device)
+    return model if device is None or device.type == "cpu" else model.to(device)
 
 
 def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -156,7 +161,11 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ValueError(
             f"expected {name} as rfgp.save wrote it, got another checksum; it was changed or damaged; copy it again"
         )
-    known: dict[str, Any] = json.loads(header)
+    try:
+        known: Any = json.loads(header)
+        _ = known["format"], known["versions"]["rfgp"], known["root"], known["objects"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"expected a header of rfgp.save in {name}, got another one; save the model again") from error
     return known, tensors
 
 
@@ -204,8 +213,8 @@ def _rows_seen(model: Any) -> int | None:
 
 
 def _device(model: Any) -> torch.device | None:
-    parameters = getattr(model, "parameters", None)
-    first = None if parameters is None else next(parameters(), None)
+    """Where the parameters of a module are; None for other models."""
+    first = next(model.parameters(), None) if isinstance(model, torch.nn.Module) else None
     return None if first is None else first.device
 
 

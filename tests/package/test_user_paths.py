@@ -7,6 +7,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import tempfile
 
 import gpytorch
 import pytest
@@ -143,6 +144,14 @@ def a_mixture_of_draws():
     again = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=3)
     again.load_state_dict(model.state_dict())
     assert torch.equal(again.posterior(x[:5]).mean, posterior.mean)
+
+
+def a_file_of_a_model():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    with tempfile.TemporaryDirectory() as folder:
+        rfgp.save(model, f"{folder}/model.pt")
+        assert torch.equal(rfgp.load(f"{folder}/model.pt").posterior(x).mean, model.posterior(x).mean)
 
 
 def classification():
@@ -320,6 +329,7 @@ PATHS = (
     landmarks,
     local_blocks,
     a_mixture_of_draws,
+    a_file_of_a_model,
     classification,
     other_likelihoods,
     any_likelihood,
