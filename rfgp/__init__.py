@@ -23,14 +23,13 @@ from . import (
     study,
     training,
 )
+from ._version import __version__ as __version__
 from .approximation import approximate
 from .diagnostics import kl_to_exact
 from .models import VectorLeastSquares, WeightSpaceGP
 from .saving import load, save
 from .selection import rank_methods, suggest_num_features
 from .training import fit
-
-__version__ = "0.1.0"
 
 __all__ = [
     "VectorLeastSquares",

@@ -57,20 +57,14 @@ class Building:
         if kind == "@":
             if content not in self._made:
                 inner, parts = next(iter(self._objects[content].items()))
-                getattr(self, _OBJECTS[inner])(content, parts, known, path)
+                _OBJECTS[inner](self, content, parts, known, path)
             return self._made[content]
-        return getattr(self, _VALUES[kind])(content, known, path)
+        return _PLAIN[kind](content) if kind in _PLAIN else _VALUES[kind](self, content, known, path)
 
     def _values(self, codes: Sequence[Any], known: Any, path: tuple[str, ...]) -> list[Any]:
         """The values of several descriptions."""
         old = list(known) if isinstance(known, list | tuple) and len(known) == len(codes) else [None] * len(codes)
         return [self._value(code, k, (*path, str(i))) for i, (code, k) in enumerate(zip(codes, old, strict=True))]
-
-    def _float(self, content: str, known: Any, path: tuple[str, ...]) -> float:
-        return float(content)
-
-    def _complex(self, content: Any, known: Any, path: tuple[str, ...]) -> complex:
-        return complex(*map(float, content))
 
     def _tuple(self, content: Any, known: Any, path: tuple[str, ...]) -> Any:
         return tuple(self._values(content, known, path))
@@ -82,26 +76,8 @@ class Building:
             raise ValueError(f"expected a class of tuples, got {name}; the file is not one that rfgp.save wrote")
         return tuple.__new__(kind, self._values(codes, known, path))
 
-    def _size(self, content: Any, known: Any, path: tuple[str, ...]) -> torch.Size:
-        return torch.Size(content)
-
-    def _slice(self, content: Any, known: Any, path: tuple[str, ...]) -> slice:
-        return slice(*content)
-
-    def _dtype(self, content: str, known: Any, path: tuple[str, ...]) -> torch.dtype:
-        found = getattr(torch, content)
-        if not isinstance(found, torch.dtype):
-            raise ValueError(f"expected a dtype, got {content}; the file is not one that rfgp.save wrote")
-        return found
-
-    def _device(self, content: str, known: Any, path: tuple[str, ...]) -> torch.device:
-        return torch.device("cpu")
-
     def _class_of_name(self, content: str, known: Any, path: tuple[str, ...]) -> type:
         return self._class(content, None)
-
-    def _function(self, content: str, known: Any, path: tuple[str, ...]) -> Callable[..., Any]:
-        return find_function(content)
 
     def _left_out(self, content: str, known: Any, path: tuple[str, ...]) -> Any:
         if known is not None:
@@ -193,33 +169,42 @@ class Building:
         self._fill.append(partial(fill, target, state))
 
 
-_VALUES = {
-    "float": "_float",
-    "complex": "_complex",
-    "tuple": "_tuple",
-    "named tuple": "_named_tuple",
-    "size": "_size",
-    "slice": "_slice",
-    "dtype": "_dtype",
-    "device": "_device",
-    "class": "_class_of_name",
-    "function": "_function",
-    "left out": "_left_out",
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"expected a dtype, got {name}; the file is not one that rfgp.save wrote")
+    return found
+
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "float": float,
+    "complex": lambda parts: complex(*map(float, parts)),
+    "size": torch.Size,
+    "slice": lambda ends: slice(*ends),
+    "dtype": _dtype,
+    "device": lambda name: torch.device("cpu"),
+    "function": find_function,
 }
-_OBJECTS = {
-    "tensor": "_tensor",
-    "parameter": "_parameter",
-    "dict": "_dict",
-    "ordered dict": "_ordered_dict",
-    "list": "_list",
-    "set": "_set",
-    "frozenset": "_frozenset",
-    "chain": "_chain",
-    "method": "_method",
-    "partial": "_partial",
-    "new": "_new",
-    "state": "_state",
-    "object": "_object",
+_VALUES: dict[str, Callable[..., Any]] = {
+    "tuple": Building._tuple,
+    "named tuple": Building._named_tuple,
+    "class": Building._class_of_name,
+    "left out": Building._left_out,
+}
+_OBJECTS: dict[str, Callable[..., None]] = {
+    "tensor": Building._tensor,
+    "parameter": Building._parameter,
+    "dict": Building._dict,
+    "ordered dict": Building._ordered_dict,
+    "list": Building._list,
+    "set": Building._set,
+    "frozenset": Building._frozenset,
+    "chain": Building._chain,
+    "method": Building._method,
+    "partial": Building._partial,
+    "new": Building._new,
+    "state": Building._state,
+    "object": Building._object,
 }
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks, _files
+from .._version import __version__
 from ..models.record import Recorded
 from .building import Building
 from .description import Description
@@ -187,8 +188,6 @@ def _check_versions(header: Mapping[str, Any], name: str) -> None:
 
 
 def _versions() -> dict[str, str]:
-    from .. import __version__
-
     return {"rfgp": __version__, "torch": torch.__version__, "gpytorch": gpytorch.__version__}
 
 
