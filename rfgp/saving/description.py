@@ -88,7 +88,7 @@ class Description:
         if type(value) in (list, set, frozenset):
             items = [self.of(item, (*path, str(index))) for index, item in enumerate(value)]
             return {type(value).__name__: items}
-        if isinstance(value, MethodType) and isinstance(value.__self__, torch.nn.Module):
+        if isinstance(value, MethodType) and isinstance(value.__self__, gpytorch.Module):
             return {"method": [self.of(value.__self__, path), value.__name__]}
         if type(value) is partial and not value.keywords and function_name(value.func):
             return {"partial": [self.of(value.func), [self.of(argument, path) for argument in value.args]]}

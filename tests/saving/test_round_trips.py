@@ -1,10 +1,12 @@
 """A loaded model is the saved one, to the last bit, and without its training data."""
 
+import gc
 import inspect
 import json
 import subprocess
 import sys
 import warnings
+import weakref
 
 import gpytorch
 import pytest
@@ -182,6 +184,39 @@ def test_a_loaded_model_trains_on(path):
     assert_same(predictions(found), predictions(model))
     model.load_state_dict(through_a_file(found, path).state_dict())
     assert_same(predictions(found), predictions(model))
+
+
+def test_a_model_that_is_not_fitted(path):
+    model = model_for("gaussian", input_dim=None)
+    found = through_a_file(model, path)
+    with pytest.raises(ValueError, match="call fit"):
+        found.posterior(torch.randn(2, INPUTS))
+    rows = rows_for("gaussian", ROWS)
+    assert_same(predictions(found.fit(*rows)), predictions(model.fit(*rows)))
+
+
+def test_float32(path):
+    torch.set_default_dtype(torch.float32)
+    model = model_for("gaussian").fit(*rows_for("gaussian", ROWS))
+    rfgp.save(model, path)
+    torch.set_default_dtype(torch.float64)
+    found = rfgp.load(path)
+    torch.set_default_dtype(torch.float32)
+    assert found.covar_module.base_kernel.raw_offset.dtype == torch.float32
+    assert_same(predictions(found), predictions(model))
+
+
+def test_a_loaded_model_is_freed_with_its_last_reference(path):
+    rfgp.save(model_for("gaussian").fit(*rows_for("gaussian", ROWS)), path)
+    gc.collect()
+    gc.disable()
+    try:
+        found = rfgp.load(path)
+        seen = weakref.ref(found)
+        del found
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_priors_with_named_closures_stay_and_others_are_listed(path):
