@@ -40,8 +40,8 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
     variances include all that these lack. With 512 landmarks and blocks of 128 the price is a test error of 0.32 in
     place of 0.27 standard deviations on the 6,554 rows of kin8nm and 0.72 in place of 0.61 on the 36,584 of protein,
     and 0.16 and 0.15 nats a row of predictive density: about what landmarks without blocks have. It can be fitted
-    anew, and not updated. Landmarks are part of a kernel: where they were chosen of the training inputs, these inputs are in the
-    file, without targets.
+    anew, and not updated. Landmarks are part of a kernel: where they were chosen of the training inputs, these inputs
+    are in the file, without targets.
 
     *Left out.* The rows of ``keep_data``, and those of complex targets on which a prediction would check the noise; the
     noise and the labels of training rows that a likelihood knows; hooks, gradients and caches; and priors whose
