@@ -8,6 +8,7 @@
 from . import (
     allocation,
     bounds,
+    data,
     datasets,
     diagnostics,
     distributions,
@@ -37,6 +38,7 @@ __all__ = [
     "allocation",
     "approximate",
     "bounds",
+    "data",
     "datasets",
     "diagnostics",
     "distributions",

@@ -15,12 +15,8 @@ from torch import Tensor
 from ..inference import FunctionDraws, GramStatistics, MixtureDraws, TrainingRows
 from ..kernels.map_holder import map_holders
 from ..kernels.shared_weights import random_maps
-from .batches import Batch
 from .record import Record
 from .weight_space_state import Fitted
-
-Sums = dict[Any, GramStatistics]
-"""Models of further draws, not yet fitted, with the sums for them so far."""
 
 
 class FurtherDraws(torch.nn.Module):
@@ -57,26 +53,17 @@ class FurtherDraws(torch.nn.Module):
             self.maps = _drawn_maps(first.covar_module, self.count)
         return list(self._unfitted(first))
 
-    def add(self, first: Any, sums: Sums, batch: Batch, is_all: bool) -> Sums:
-        """The sums with more rows.
-
-        :param first: the model of the first draw, which has seen the rows.
-        :param sums: those so far; empty to begin.
-        :param batch: the rows.
-        :param is_all: whether these are all rows.
-        """
-        models = sums or self.begin(first)
-        return {model: model._add(sums.get(model), *batch, is_all=is_all)[0] for model in models}
-
-    def set(self, sums: Sums, rows: TrainingRows | None = None) -> None:
+    def set(self, first: Any, statistics: Sequence[GramStatistics], rows: TrainingRows | None = None) -> None:
         """Let models with these sums be the draws.
 
-        :param sums: models and the sums over all rows.
+        :param first: the model of the first draw.
+        :param statistics: the sums over all rows for every further draw.
         :param rows: the rows, where gradients are to run back to them.
         """
-        for model, total in sums.items():
+        models = tuple(self.begin(first)) if statistics else ()
+        for model, total in zip(models, statistics, strict=True):
             model._fitted, model._rows = Fitted(total, Record(model._feature_state())), rows
-        self.models, self._loaded = tuple(sums), ()
+        self.models, self._loaded = models, ()
 
     @contextmanager
     def kept_on_error(self) -> Iterator[None]:

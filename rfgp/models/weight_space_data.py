@@ -12,7 +12,8 @@ from ..inference import GramStatistics, Rows, TrainingRows, accumulate
 from ..inference.training_residual import RESIDUALS
 from .batches import Batch, batches
 from .impropriety import SomeRows
-from .mixture import Sums
+from .row_sums import RowSums
+from .second_pass import ALONE, Alone, differentiable
 from .weight_space_blocks import TakesBlocks
 from .weight_space_checks import check_statistics
 from .weight_space_rows import finite
@@ -26,9 +27,11 @@ class TakesData(TakesBlocks):
     ) -> Self:
         """Compute the statistics of the data, and forget earlier data.
 
-        With gradients enabled the statistics carry those of the kernel's parameters, at constant memory.
+        With gradients enabled the statistics carry those of the parameters, at constant memory: batches are read once
+        here, and once more when a gradient runs back.
 
-        :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise).
+        :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise), such as a source of
+            :mod:`rfgp.data`, a list or a DataLoader; for gradients it is gone through again, with the same rows.
         :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN for
             missing ones (of a batch at least one is observed). Complex targets are missing where a part is NaN.
         :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
@@ -36,26 +39,12 @@ class TakesData(TakesBlocks):
         :raises ValueError: for bad data; the model stays as it was.
         """
         is_all = isinstance(x, Tensor)
-        total: GramStatistics | None = None
-        further: Sums = {}
-        some: SomeRows | None = None
-        data: list[Batch] = []
+        parts: Iterable[Batch] = batches(x, y, noise)
         if self.block_size is not None:
-            return self._fit_blocks(list(batches(x, y, noise)), is_all)
+            return self._fit_blocks(list(parts), is_all)
         with self._nothing_lost_on_error():
-            for batch in batches(x, y, noise):
-                total, rows = self._add(total, *batch, is_all=is_all)
-                further = self.further_draws.add(self, further, batch, is_all)
-                some = self._and_some_of(some, *batch[:2])
-                if self.keep_data:
-                    data.append(batch)
-            if total is None:
-                raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
-            keeps_rows = is_all and torch.is_grad_enabled() and not self._contains_noise
-            training_rows = TrainingRows.of(batch[0], rows, self._noise.num_outputs) if keeps_rows else None
-            self.further_draws.set(further, training_rows)
-            self._set(total, data, some)
-            self._rows = training_rows
+            data = list(parts) if self.keep_data else []
+            self._take(self._sums_of(parts, is_all=True) if is_all else self._streamed(data or parts), data)
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
@@ -67,18 +56,14 @@ class TakesData(TakesBlocks):
         :returns: the model.
         :raises ValueError: for bad data, or stale statistics; the model stays as it was.
         """
-        is_new = self._fitted is None
-        known: Sequence[GramStatistics | None] = [None] * self.num_draws if is_new else self.draw_statistics
+        is_new, batch = self._fitted is None, (x, y, noise)
         if self.block_size is not None:
-            return self._fit_blocks([(x, y, noise)], False) if is_new else self._update_blocks(x, y, noise)
-        data = [*self.training_data, (x, y, noise)] if is_new or self.training_data else []
+            return self._fit_blocks([batch], False) if is_new else self._update_blocks(*batch)
+        known = None if is_new else self._known_sums()
+        data = [*self.training_data, batch] if is_new or self.training_data else []
         with self._nothing_lost_on_error():
-            added, _ = self._add(None, x, y, noise, is_all=False)
-            further = self.further_draws.add(self, {}, (x, y, noise), is_all=False)
-            some = self._and_some_of(None if is_new else self._some_rows, x, y)
-            total, *others = map(self._noise.merged, known, [added, *further.values()])
-            self.further_draws.set(dict(zip(further, others, strict=True)))
-            self._set(total, data, some)
+            added = self._sums_of([batch])
+            self._take(added if known is None else known.merged(added, self._noise), data)
         return self
 
     def load_statistics(self, statistics: GramStatistics | Sequence[GramStatistics]) -> Self:
@@ -121,15 +106,69 @@ class TakesData(TakesBlocks):
             for sums in given:
                 check_statistics(sums, self._features, self.mean_module, self._noise, self._has_trace)
             device = next(self.covar_module.parameters()).device
-            total, *others = (GramStatistics.from_state_dict(sums.state_dict()).to(device) for sums in given)
-            self.further_draws.set(dict(zip(self.further_draws.begin(self), others, strict=True)))
-            self._set(total, [], None)
+            copies = (GramStatistics.from_state_dict(sums.state_dict()).to(device) for sums in given)
+            self._take(RowSums(tuple(copies), self._patterns), [])
         return self
+
+    def _streamed(self, source: Iterable[Batch], processes: Alone = ALONE) -> RowSums:
+        """The sums over a source, which is read once, and once more for every gradient."""
+        with torch.no_grad():
+            own = self._sums_of(source)
+            sums = processes.sums(own)
+        if not torch.is_grad_enabled():
+            return sums
+        return differentiable(self, source, own.num_rows, sums, processes)
+
+    def _sums_of(self, parts: Iterable[Batch], is_all: bool = False) -> RowSums:
+        """The sums over batches of rows; the model stays as it is, but for maps and patterns that are made on the way.
+
+        :param parts: the batches.
+        :param is_all: whether they are one batch of all rows, whose noise the likelihood may know.
+        """
+        models: list[Any] = [self]
+        draws: list[Any] = [None] * self.num_draws
+        some = rows = None
+        num_rows = 0
+        for batch in parts:
+            draws[0], rows = self._add(draws[0], *batch, is_all=is_all)
+            if len(models) < self.num_draws:
+                models += self.further_draws.begin(self)
+            draws[1:] = [
+                model._add(known, *batch, is_all=is_all)[0] for model, known in zip(models[1:], draws[1:], strict=True)
+            ]
+            some = self._and_some_of(some, *batch[:2])
+            num_rows += len(batch[0])
+        if rows is None:
+            raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
+        keeps_rows = is_all and torch.is_grad_enabled() and not self._contains_noise
+        kept = TrainingRows.of(batch[0], rows, self._noise.num_outputs) if keeps_rows else None
+        return RowSums(tuple(draws), self._patterns, some, kept, num_rows)
+
+    def _known_sums(self) -> RowSums:
+        """The sums of the last fit, or a ValueError where there are none, or they are stale."""
+        return RowSums(tuple(self.draw_statistics), self._patterns, self._some_rows)
+
+    def _take(self, sums: RowSums, data: list[Batch]) -> None:
+        """Let these be the sums of the model.
+
+        :param sums: the sums.
+        :param data: the rows, where they are kept.
+        """
+        self._noise.patterns = sums.patterns
+        self.further_draws.set(self, sums.draws[1:], sums.rows)
+        self._set(sums.draws[0], data, sums.some)
+        self._rows = sums.rows
 
     def _add(
         self, total: GramStatistics | None, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool
     ) -> tuple[GramStatistics, Rows]:
         """The statistics with more rows, and what these added."""
+        rows, known, dtype = self._prepared(x, y, noise, is_all)
+        total = accumulate(self._features, self._noise, x, known, dtype, total, RESIDUALS[self.residual])
+        return finite(total, x), rows
+
+    def _prepared(self, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool) -> tuple[Rows, Rows, torch.dtype]:
+        """Checked rows, the same with room for what the features lack, and the dtype of products."""
         rows = self._checked_rows(x, y, noise, is_all)
         residual = RESIDUALS[self.residual]
         if residual is not None and self.covar_module.residual_variance(x[:1].detach()) is None:
@@ -138,9 +177,7 @@ class TakesData(TakesBlocks):
                 'others, which estimate the whole kernel; use residual="none"'
             )
         known = rows if residual is None else residual.prepared(rows, self._noise.variances(rows))
-        dtype = self._product_dtype(x, rows)
-        total = accumulate(self._features, self._noise, x, known, dtype, total, residual)
-        return finite(total, x), rows
+        return rows, known, self._product_dtype(x, rows)
 
     def _and_some_of(self, known: SomeRows | None, x: Tensor, y: Tensor) -> SomeRows | None:
         """Rows of complex targets on which the residuals will be looked at."""
