@@ -35,7 +35,7 @@ class HasRows(Protocol):
 
     @property
     def num_rows_kept(self) -> int:
-        """The number of training rows that predictions need."""
+        """The number of training rows that are kept with the model."""
 
 
 def code(description: str) -> int:

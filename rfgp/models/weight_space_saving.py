@@ -8,6 +8,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from .. import _state
+from ..inference.class_statistics import ClassStatistics
 from ..kernels.reference_tensor import reference_tensor
 from .weight_space_checks import check_statistics
 from .weight_space_parts import WeightSpaceParts
@@ -22,18 +23,24 @@ class Saves(WeightSpaceParts):
         return {**self.__dict__, "_rows": None}
 
     def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
-        """What :func:`rfgp.save` writes: all but caches and rows, of which blocks need theirs.
+        """What :func:`rfgp.save` writes: all but caches and rows, of which blocks and small classes need theirs.
 
-        :param with_rows: whether the rows of blocks are kept.
+        :param with_rows: whether the rows of blocks, and the features that hold small classes, are kept.
         """
-        fitted = self._fitted if self._fitted is None or with_rows else self._fitted._replace(local=None)
+        fitted = self._fitted
+        if fitted is not None and not with_rows:
+            fitted = fitted._replace(statistics=fitted.statistics.with_grams(), local=None)
         own: dict[str, Any] = {"_fitted": fitted, "_posterior": None, "_some_rows": None, "training_data": []}
         return {**self.__getstate__(), **own}
 
     @property
     def num_rows_kept(self) -> int:
-        """The number of training rows that predictions need: those of blocks."""
-        return 0 if self._fitted is None or self._fitted.local is None else len(self._fitted.local.x)
+        """The number of training rows that are kept: those of blocks, or those whose features hold small classes."""
+        if self._fitted is None:
+            return 0
+        statistics, local = self._fitted.statistics, self._fitted.local
+        held = len(statistics.rows) if isinstance(statistics, ClassStatistics) else 0
+        return held if local is None else len(local.x)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn)

@@ -126,7 +126,7 @@ class Description:
             state = {name: self.of(tensor, (*path, name)) for name, tensor in value.state_dict().items()}
             return {"state": [name_of(kind), state]}
         if isinstance(value, HasRows):
-            self.num_rows += value.num_rows_kept
+            self.num_rows = max(self.num_rows, value.num_rows_kept)
         state = attributes(value, self.with_rows)
         return {"object": [name_of(kind), {name: self.of(item, _inside(path, name)) for name, item in state.items()}]}
 

@@ -28,7 +28,7 @@ _KEYS = {"header", "tensors", "checksum"}
 
 
 def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = None) -> None:
-    """Write a model to a file of tensors, without training data.
+    r"""Write a model to a file of tensors, without training data.
 
     The file is what ``torch.load(path, weights_only=True)`` opens, a dictionary of ``header``, a JSON text with
     versions, settings and a description of all objects of the model; ``tensors`` by name; and ``checksum``, SHA-256 of
@@ -40,8 +40,10 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
     variances include all that these lack. With 512 landmarks and blocks of 128 the price is a test error of 0.32 in
     place of 0.27 standard deviations on the 6,554 rows of kin8nm and 0.72 in place of 0.61 on the 36,584 of protein,
     and 0.16 and 0.15 nats a row of predictive density: about what landmarks without blocks have. It can be fitted
-    anew, and not updated. Landmarks are part of a kernel: where they were chosen of the training inputs, these inputs
-    are in the file, without targets.
+    anew, and not updated. A model of many classes holds those with few rows by the features of these, which count as
+    rows here; saved without them it has Gram matrices in their place, C D\ :sup:`2` numbers, and the same predictions
+    to rounding. Landmarks are part of a kernel: where they were chosen of the training inputs, these inputs are in the
+    file, without targets; and sums over a single row are those of its features.
 
     *Left out.* The rows of ``keep_data``, and those of complex targets on which a prediction would check the noise; the
     noise and the labels of training rows that a likelihood knows; hooks, gradients and caches; and priors whose
@@ -93,9 +95,9 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
         _files.write_whole(path, functools.partial(torch.save, content))
     if with_rows is None and description.num_rows:
         warnings.warn(
-            f"the file holds {description.num_rows} training rows, which predictions of a {type(model).__name__} need; "
-            "pass with_rows=True to say that they may be there, or with_rows=False to leave them out where the model "
-            "has predictions without",
+            f"the file holds {description.num_rows} training rows or their features, by which this "
+            f"{type(model).__name__} predicts; pass with_rows=True to say that they may be there, or with_rows=False "
+            "to leave them out at the price that rfgp.save names",
             stacklevel=2,
         )
 

@@ -17,9 +17,10 @@ from problems import INPUTS, model_for, polynomial, regression_rows, rows_for
 
 import rfgp
 from rfgp import models
-from rfgp.likelihoods import PoissonLikelihood
+from rfgp.inference.noise.class_labels import MANY_CLASSES
+from rfgp.likelihoods import DirichletClassificationLikelihood, PoissonLikelihood
 
-ROWS = 40
+ROWS, MANY = 40, max(10, MANY_CLASSES)
 
 
 def landmarks(x, count=8):
@@ -36,6 +37,12 @@ def in_blocks(**options):
 
 def scalar(kind, **options):
     return model_for(kind, **options).fit(*rows_for(kind, ROWS))
+
+
+def many_classes():
+    x, _ = regression_rows(2 * ROWS)
+    likelihood = DirichletClassificationLikelihood(num_classes=MANY)
+    return models.WeightSpaceGP(polynomial(), likelihood).fit(x, torch.arange(2 * ROWS) % MANY)
 
 
 def with_residual(residual):
@@ -103,6 +110,7 @@ MODELS = {
     "complex features": lambda: scalar("gaussian", form="complex"),
     "complex targets": lambda: scalar("complex"),
     "class labels": lambda: scalar("dirichlet"),
+    "many classes": many_classes,
     "known noise": with_known_noise,
     "bound": lambda: with_residual("vfe"),
     "noise of rows": lambda: with_residual("fitc"),
@@ -120,7 +128,7 @@ MODELS = {
     "least squares by L-BFGS": lambda: squares(solver="lbfgs"),
     "trained": trained,
 }
-WITH_ROWS = ("blocks", "neighbors", "localized")
+WITH_ROWS = ("many classes", "blocks", "neighbors", "localized")
 
 
 def predictions(model, seed=5):
