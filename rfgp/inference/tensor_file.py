@@ -42,10 +42,8 @@ def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     :param path: the file to read.
     :raises ValueError: for another file, or one that has changed since.
     """
-    _checks.instance("path", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
+    _checks.file("path", path, "GramStatistics.save wrote")
     name = repr(os.fspath(path))
-    if os.path.isdir(path):
-        raise ValueError(f"expected a file that GramStatistics.save wrote, got the folder {name}; name it")
     with open(path, "rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise ValueError(

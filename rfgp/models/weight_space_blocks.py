@@ -41,7 +41,10 @@ class TakesBlocks(TakesRows):
     def _known_rows(self) -> LocalRows:
         local = self._known().local
         if local is None:
-            raise ValueError("expected a model fitted in blocks, got another; call fit(x, y)")
+            raise ValueError(
+                "expected a model with the rows of its blocks, got one that was saved without them; call fit(x, y) "
+                "with all rows, or save it with_rows=True"
+            )
         return local
 
     def _columns_and_variances(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -89,7 +89,7 @@ def test_linear_means_of_the_classes(monkeypatch):
         model = model_of()
         model = WeightSpaceGP(model.covar_module, model.likelihood, gpytorch.means.LinearMean(3)).double()
         for parameter in model.mean_module.parameters():
-                torch.nn.init.constant_(parameter, 0.3)
+            torch.nn.init.constant_(parameter, 0.3)
         return model.fit(x, y).posterior(new).mean
 
     close(make(), dense(monkeypatch, make))

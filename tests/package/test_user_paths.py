@@ -153,6 +153,14 @@ def a_mixture_of_draws():
     assert torch.equal(again.posterior(x[:5]).mean, posterior.mean)
 
 
+def a_file_of_a_model():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    with tempfile.TemporaryDirectory() as folder:
+        rfgp.save(model, f"{folder}/model.pt")
+        assert torch.equal(rfgp.load(f"{folder}/model.pt").posterior(x).mean, model.posterior(x).mean)
+
+
 def classification():
     x, y = rows()
     likelihood = likelihoods.DirichletClassificationLikelihood(num_classes=2)
@@ -349,6 +357,7 @@ PATHS = (
     landmarks,
     local_blocks,
     a_mixture_of_draws,
+    a_file_of_a_model,
     classification,
     other_likelihoods,
     any_likelihood,
