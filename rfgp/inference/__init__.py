@@ -18,6 +18,7 @@ from .square_root import SquareRootPosterior
 from .statistics import GramStatistics
 from .sums import Group, WeightedSums
 from .system import WeightSystem
+from .tree_sum import TreeSum
 from .variational import GaussianWeights, WeightDistribution
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "ScalarFeatures",
     "SquareRootPosterior",
     "TrainingRows",
+    "TreeSum",
     "WeightDistribution",
     "WeightPosterior",
     "WeightPrior",
