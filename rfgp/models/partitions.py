@@ -20,6 +20,7 @@ from ..kernels.map_holder import map_holders
 from .batches import batches
 from .row_sums import RowSums
 from .tasks import errors_of, one_thread, results
+from .untracked import untracked
 
 ROWS = 65536
 """How many rows a partition of a source has, about."""
@@ -69,7 +70,6 @@ def sums_of_partitions(model: Any, partitions: Iterable[Partition], executor: Ex
     :param executor: what calls the tasks.
     :raises ValueError: where a task raises anything.
     """
-    _checks.instance("executor", executor, Executor, "an Executor", "such as concurrent.futures.ProcessPoolExecutor()")
     source = iter(partitions)
     first = next(source, None)
     if first is None:
@@ -82,7 +82,8 @@ def sums_of_partitions(model: Any, partitions: Iterable[Partition], executor: Ex
     total = TreeSum[RowSums | None](functools.partial(merged, model._noise))
     for sums in results(executor, _pickled_sums, tasks):
         total.add(pickle.loads(sums))
-    return not_empty(total.value())
+    sums = not_empty(total.value())
+    return sums._replace(draws=untracked(model, sums.draws))
 
 
 def make_maps(model: Any, first: Partition) -> None:

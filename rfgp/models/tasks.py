@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from .. import _checks
+
 _WORKERS = 32
 """How many workers an executor is taken to have that does not say."""
 
@@ -25,6 +27,7 @@ def results(
     :raises ValueError: where a task raises anything; the others are canceled.
     :raises BrokenExecutor: where a worker died, and the executor has lost its tasks.
     """
+    _checks.instance("executor", executor, Executor, "an Executor", "such as concurrent.futures.ProcessPoolExecutor()")
     ahead, waiting = 2 * _num_workers(executor), deque[tuple[str, Future[Any]]]()
     try:
         for name, arguments in tasks:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..inference import GramStatistics
-from .row_sums import RowSums
 
 
-def untracked(model: Any, sums: RowSums) -> RowSums:
-    """The same sums, of which a gradient that would run to the features raises, in place of being zero.
+def untracked(model: Any, draws: Iterable[GramStatistics]) -> tuple[GramStatistics, ...]:
+    """The same sums, of which a gradient that would run to what they depend on raises, in place of being zero.
 
     :param model: the model that they are of.
-    :param sums: sums without gradients.
+    :param draws: sums without gradients for every draw of the weights.
     """
-    has_all = model.residual != "none" or model.block_size is not None
-    known = model.covar_module.parameters() if has_all else model.covar_module.feature_parameters()
+    kernel, has_all = model.covar_module, model._contains_noise
+    known = [
+        *(kernel.parameters() if has_all or model.residual != "none" else kernel.feature_parameters()),
+        *(model.likelihood.parameters() if has_all else model._noise.parameters().values()),
+    ]
     leaves = [parameter for parameter in known if parameter.requires_grad]
-    if not leaves or not torch.is_grad_enabled():
-        return sums
-    return sums._replace(draws=tuple(_of_leaves(draw, leaves) for draw in sums.draws))
+    return tuple(_of_leaves(draw, leaves) if leaves and torch.is_grad_enabled() else draw for draw in draws)
 
 
 def _of_leaves(statistics: GramStatistics, leaves: list[Tensor]) -> GramStatistics:
@@ -40,6 +41,6 @@ class _Untracked(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         raise ValueError(
-            "expected sums with gradients for the parameters of the features, got those of an executor, which have "
-            "none; hold these parameters by requires_grad_(False), or fit without an executor"
+            "expected sums with gradients for the parameters of the features and the noise of the rows, got those of "
+            "an executor, which have none; hold these parameters by requires_grad_(False), or fit without an executor"
         )

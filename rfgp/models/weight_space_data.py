@@ -12,10 +12,10 @@ from torch import Tensor
 from ..inference import GramStatistics, Rows, TrainingRows, accumulate
 from ..inference.training_residual import RESIDUALS
 from .batches import Batch, batches
+from .block_tasks import rows_of_partitions
 from .impropriety import SomeRows
-from .partitions import partitions_of, sums_of_partitions
+from .partitions import Partition, partitions_of, sums_of_partitions
 from .row_sums import RowSums
-from .untracked import untracked
 from .weight_space_blocks import TakesBlocks
 from .weight_space_checks import check_statistics
 from .weight_space_rows import finite
@@ -49,12 +49,7 @@ class TakesData(TakesBlocks):
         :raises ValueError: for bad data; the model stays as it was.
         """
         if executor is not None:
-            if self.keep_data:
-                raise ValueError("expected keep_data=False beside executor, whose workers have the rows; leave it out")
-            with self._nothing_lost_on_error():
-                sums = sums_of_partitions(self, partitions_of(x, y, noise), executor)
-                self._take(untracked(self, sums), [])
-            return self
+            return self._fit_by(executor, partitions_of(x, y, noise))
         is_all = isinstance(x, Tensor)
         parts: Iterable[Batch] = batches(x, y, noise)
         if self.block_size is not None:
@@ -62,6 +57,16 @@ class TakesData(TakesBlocks):
         with self._nothing_lost_on_error():
             data = list(parts) if self.keep_data else []
             self._take(self._sums_of(data or parts, is_all), data)
+        return self
+
+    def _fit_by(self, executor: Executor, partitions: Iterable[Partition]) -> Self:
+        """:meth:`fit` to partitions, whose rows the workers of an executor sum."""
+        if self.keep_data:
+            raise ValueError("expected keep_data=False beside executor, whose workers have the rows; leave it out")
+        if self.block_size is not None:
+            return self._fit_blocks(rows_of_partitions(self, partitions, executor), False, executor)
+        with self._nothing_lost_on_error():
+            self._take(sums_of_partitions(self, partitions, executor), [])
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:

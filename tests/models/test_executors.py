@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -12,6 +11,7 @@ from pathlib import Path
 import gpytorch
 import pytest
 import torch
+from deadly import Deadly, Unreadable
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import (
     DirichletClassificationLikelihood,
@@ -216,27 +216,12 @@ def test_a_first_partition_that_fails_leaves_no_map():
     assert model.covar_module.base_kernel.feature_map is None
 
 
-class Unreadable(rfgp.data.ArraySource):
-    """A source whose file is gone once a worker reads it."""
-
-    def batches(self, start=0):
-        raise OSError("the disk has gone")
-
-
 def test_other_errors_are_named_too_and_other_tasks_are_canceled():
     (x, y, _), make = table("one output")
     parts = [rfgp.data.ArraySource(x, y), Unreadable(x, y), *[rfgp.data.ArraySource(x, y)] * 9]
     error = pytest.raises(ValueError, match=r"partition 1 \(rows 0 to 600 .*: OSError: the disk has gone")
     with ThreadPoolExecutor(1) as pool, error:
         make().fit(parts, executor=pool)
-
-
-class Deadly(rfgp.data.ArraySource):
-    """A source that kills the process that reads it."""
-
-    def batches(self, start=0):
-        os.kill(os.getpid(), signal.SIGKILL)
-        return super().batches(start)
 
 
 def test_a_pool_whose_worker_died_says_what_to_do():
@@ -340,3 +325,42 @@ def test_the_workers_of_mpi_find_the_same_bits(tmp_path):
     model = WeightSpaceGP(rfgp.approximate(RBFKernel(), WIDTH, seed=0), GaussianLikelihood())
     wanted = model.fit(parted((x, y, None)), executor=InThisProcess()).statistics
     assert all(torch.equal(found.sums()[name], value) for name, value in wanted.sums().items())
+
+
+def local_model(x, likelihood=None):
+    exact = rfgp.approximate(ScaleKernel(RBFKernel()), WIDTH, method="landmarks", train_inputs=x, seed=0)
+    mean = gpytorch.means.ConstantMean()
+    return WeightSpaceGP(exact, likelihood or GaussianLikelihood(), mean, block_size=40, num_neighbors=None)
+
+
+@pytest.mark.parametrize("kind", ["one output", "fixed noise"])
+def test_local_blocks_have_the_same_bits_and_those_of_a_fit_in_one_process(executors, monkeypatch, kind):
+    monkeypatch.setattr("rfgp.models.block_tasks.BLOCK_ROWS", 100)
+    (x, y, noise), _ = table(kind)
+    likelihood = None if noise is None else FixedNoiseGaussianLikelihood(torch.ones(1))
+    wanted = local_model(x, likelihood).fit([(x, y)] if noise is None else [(x, y, noise)])
+    parts = parted((x, y, noise))
+    fits = {name: local_model(x, likelihood).fit(parts, executor=executor) for name, executor in executors.items()}
+    for name, found in fits.items():
+        assert are_same(fits["one thread"], found), name
+        blocks = found._fitted.local.partition.blocks
+        assert len(blocks) == 16
+        assert all(map(torch.equal, blocks, wanted._fitted.local.partition.blocks))
+    assert are_close(found, wanted)
+    assert torch.allclose(found.posterior(x[::7] + 0.01).variance, wanted.posterior(x[::7] + 0.01).variance, rtol=1e-9)
+    evidence = found.log_marginal_likelihood()
+    assert torch.allclose(evidence, wanted.log_marginal_likelihood(), rtol=1e-10)
+    with pytest.raises(ValueError, match="expected sums with gradients"):
+        evidence.backward()
+
+
+def test_rows_for_blocks_that_fail_are_named(executors):
+    (x, y, _), _ = table("one output")
+    bad = x.clone()
+    bad[100] = torch.nan
+    model = local_model(x)
+    with pytest.raises(ValueError, match=r"partition 1 \(rows 70 to 140\): expected finite values in x"):
+        model.fit(parted((bad, y, None)), executor=executors["two threads"])
+    with pytest.raises(ValueError, match="expected at least one batch"):
+        model.fit([(x[:0], y[:0])], executor=executors["two threads"])
+    assert model._fitted is None
