@@ -28,7 +28,7 @@ COLUMNS = ["a", "b", "c"]
 def client():
     """Two workers, each a process with a nanny."""
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
-        get_mp_context().set_forkserver_preload(["rfgp.dask", "distributed"])
+        get_mp_context().set_forkserver_preload(["rfgp.dask", "dask.dataframe", "distributed"])
         with (
             LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
             Client(cluster, set_as_default=False) as client,
