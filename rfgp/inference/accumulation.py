@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -10,10 +11,11 @@ from torch import Tensor
 
 from .. import _checks
 from ..linalg import row_chunks
+from .class_statistics import ClassStatistics
 from .noise import NoiseModel
 from .rows import Rows
 from .statistics import GramStatistics
-from .summation import Part, summed
+from .summation import Make, Pairs, Part, Piece, StatisticsOfRows, summed
 from .training_residual import TrainingResidual
 
 
@@ -67,30 +69,100 @@ def accumulate(
         tensor is not None and tensor.requires_grad for tensor in (x, *rows[:3], *parameters)
     )
     is_open = known is not None and not tracks and len(known.count) == rows.num_groups
-    total = known if is_open and known is not None else _empty(kernel, width, rows, known)
-    parts = _parts(rows, width, x.element_size() * (2 if kernel.is_complex else 1))
+    total = known if is_open and known is not None else _empty(kernel, noise, width, rows, known)
+    make, parts = _maker(kernel, shared, residual), _parts(kernel, width, x, rows, total)
+    total = summed(make, x, rows, parts, parameters, total, product_dtype)
+    return total if is_open else noise.merged(known, total)
+
+
+class SumsAgain:
+    """The gradients of sums over the rows of batches that are given once more, and are forgotten again.
+
+    :param kernel: the kernel whose scalar features were summed.
+    :param noise: the noise model.
+    :param total: the sums over all batches.
+    :param residual: what the rows gain by the variance that their features lack; default: nothing.
+    """
+
+    def __init__(
+        self,
+        kernel: ScalarFeatures,
+        noise: NoiseModel,
+        total: GramStatistics,
+        residual: TrainingResidual | None = None,
+    ) -> None:
+        self.kernel, self.noise, self.shift, self.width = kernel, noise, total.shift.detach(), total.num_features
+        shared = kernel.shared()
+        self.make = _maker(kernel, shared, residual)
+        self.parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters()), *shared.tensors]
+
+    def pieces(self, gradients: Sequence[Tensor]) -> Callable[[Tensor, Rows, torch.dtype], Piece]:
+        """Takes the inputs, the rows and the dtype of products of a batch.
+
+        :param gradients: those of the differentiable sums, :meth:`GramStatistics.differentiable`.
+        """
+
+        @functools.cache
+        def pull(num_groups: int, product_dtype: torch.dtype) -> Callable[..., Pairs]:
+            own = self._of_groups(gradients, num_groups)
+            return StatisticsOfRows(self.make, self.shift, num_groups, product_dtype).pullback(*own)
+
+        def piece(x: Tensor, rows: Rows, product_dtype: torch.dtype) -> Piece:
+            parts = _parts(self.kernel, self.width, x, rows)
+            return Piece(pull(rows.num_groups, product_dtype), parts, (x, *rows[:4]))
+
+        return piece
+
+    def _of_groups(self, gradients: Sequence[Tensor], num_groups: int) -> Sequence[Tensor]:
+        """The gradients of the sums of a batch, which had no more groups than this when it was merged."""
+        if num_groups >= len(gradients[0]):
+            return gradients
+        with torch.enable_grad():
+            own = [g.new_zeros(num_groups, *g.shape[1:]).requires_grad_() for g in gradients]
+            of_batch, of_all = (GramStatistics.of_differentiable(sums, self.shift) for sums in (own, gradients))
+            aligned, _ = self.noise.aligned(of_batch, of_all)
+            return torch.autograd.grad(aligned.differentiable(), own, gradients)
+
+
+def _maker(kernel: ScalarFeatures, shared: Any, residual: TrainingResidual | None) -> Make:
+    """What makes features of inputs, and adds to rows what the features lack."""
 
     def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
         with shared:
             return kernel.scalar_features(x), rows if residual is None else residual.added(kernel, x, rows)
 
-    total = summed(make, x, rows, parts, parameters, total, product_dtype)
-    return total if is_open else noise.merged(known, total)
+    return make
 
 
-def _parts(rows: Rows, width: int, itemsize: int) -> list[Part]:
-    """Chunks of rows, each of one group where a row is in one group."""
+def _parts(
+    kernel: ScalarFeatures, width: int, x: Tensor, rows: Rows, total: GramStatistics | None = None
+) -> list[Part]:
+    """Chunks of rows, each of one group where a row is in one group that has a Gram matrix."""
+    itemsize = x.element_size() * (2 if kernel.is_complex else 1)
     if rows.groups is None:
         return [*row_chunks(len(rows.targets), width, itemsize)]
-    blocks = [(rows.groups == group).nonzero().squeeze(-1) for group in range(rows.num_groups)]
+    names = [*range(rows.num_groups)]
+    blocks: list[Tensor] = []
+    if isinstance(total, ClassStatistics):
+        is_dense = total.expect(rows.groups).is_dense()
+        blocks, names = [(~is_dense[rows.groups]).nonzero().squeeze(-1)], is_dense.nonzero().squeeze(-1).tolist()
+    blocks += [(rows.groups == group).nonzero().squeeze(-1) for group in names]
     return [members[part] for members in blocks for part in row_chunks(len(members), width, itemsize)]
 
 
-def _empty(kernel: ScalarFeatures, width: int, rows: Rows, known: GramStatistics | None) -> GramStatistics:
+def _empty(
+    kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, known: GramStatistics | None
+) -> GramStatistics:
     """Statistics without rows, with the shift of those known, if there are any."""
-    needed = 2.0 * rows.num_groups * width**2 * (16 if kernel.is_complex else 8)
-    what = f"statistics and factors of {rows.num_groups} x {width} x {width} numbers"
-    _checks.fits_in_memory(needed, what, "use fewer features")
+    kind = noise.statistics_kind if known is None else type(known)
+    itemsize = 16 if kernel.is_complex else 8
+    if kind is ClassStatistics:
+        count = min(rows.num_groups * width, len(rows.targets)) + width
+        what = f"rows and factors of {count} x {width} numbers"
+    else:
+        count = rows.num_groups * width
+        what = f"statistics and factors of {rows.num_groups} x {width} x {width} numbers"
+    _checks.fits_in_memory(2.0 * count * width * itemsize, what, "use fewer features")
     shift = rows.center if known is None else known.shift
     is_complex, device = (kernel.is_complex, shift.is_complex()), rows.targets.device
-    return GramStatistics(width, len(shift), rows.num_groups, *is_complex, device, shift.detach())
+    return kind(width, len(shift), rows.num_groups, *is_complex, device, shift.detach())
