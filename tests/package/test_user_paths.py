@@ -43,6 +43,7 @@ from problems import COMPOSITIONS, KERNELS, ExactModel, composition
 
 import rfgp
 import rfgp.botorch
+import rfgp.dask
 import rfgp.sklearn
 from rfgp import (
     allocation,
@@ -319,6 +320,18 @@ def big_tables():
             assert model.posterior(inputs).mean.shape == (6,)
 
 
+def sums_by_workers():
+    x, y = rows()
+    total = rfgp.inference.TreeSum(operator.add)
+    with ThreadPoolExecutor(2) as executor:
+        for part in zip(x.split(10), y.split(10), strict=True):
+            total.add(models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(*part).statistics.num_rows)
+        fitted = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y, executor=executor)
+    assert fitted.statistics.num_rows == total.value() == 40
+    arrays = dask.array.from_array(x.numpy(), chunks=(10, 2)), dask.array.from_array(y.numpy(), chunks=10)
+    assert rfgp.dask.fit(fitted, *arrays).statistics.num_rows == 40
+
+
 def functions_by_botorch():
     from botorch.models import SingleTaskGP
     from botorch.sampling.pathwise import draw_matheron_paths
@@ -361,6 +374,7 @@ PATHS = (
     choices,
     a_table,
     big_tables,
+    sums_by_workers,
     functions_by_botorch,
     bayesian_optimization,
     studies,
