@@ -79,9 +79,7 @@ def measure(found: dict[str, Executor | None], num_rows: int, width: int, repeat
         "seconds": {name: statistics.median(values) for name, values in seconds.items()},
         "least seconds": best,
         "speed-up": {name: best["plain"] / value for name, value in best.items()},
-        "speed-up by a second worker": {
-            kind: best[f"{kind}, 1"] / best[f"{kind}, 2"] for kind in ("processes", "Dask")
-        },
+        "speed-up by a second worker": {kind: best[f"{kind}, 1"] / best[f"{kind}, 2"] for kind in kinds},
         "same bits": all(torch.equal(first, gram) for name, gram in grams.items() if name != "plain"),
         "largest relative difference from plain": float((first - grams["plain"]).abs().max() / first.abs().max()),
     }

@@ -9,7 +9,9 @@ import pickle
 import pkgutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
+import dask.array
 import gpytorch
 import numpy as np
 import pyarrow as pa
@@ -322,7 +324,7 @@ def big_tables():
 
 def sums_by_workers():
     x, y = rows()
-    total = rfgp.inference.TreeSum(operator.add)
+    total = rfgp.inference.TreeSum(float.__add__)
     with ThreadPoolExecutor(2) as executor:
         for part in zip(x.split(10), y.split(10), strict=True):
             total.add(models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(*part).statistics.num_rows)
