@@ -20,6 +20,7 @@ from .square_root import SquareRootPosterior
 from .statistics import GramStatistics
 from .sums import Group, WeightedSums
 from .system import WeightSystem
+from .tree_sum import TreeSum
 from .variational import GaussianWeights, WeightDistribution
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "ScalarFeatures",
     "SquareRootPosterior",
     "TrainingRows",
+    "TreeSum",
     "WeightDistribution",
     "WeightPosterior",
     "WeightPrior",

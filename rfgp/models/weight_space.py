@@ -89,6 +89,15 @@ class WeightSpaceGP(TakesData, Saves):
         model._known_noise = self._known_noise
         return model
 
+    def _unfitted(self) -> WeightSpaceGP:
+        """A model with the parts and the settings of this one, maps of further draws included, and without data."""
+        options: dict[str, Any] = {"residual": self.residual, "num_draws": self.num_draws}
+        options |= {"block_size": self.block_size, "num_neighbors": self.num_neighbors}
+        parts = self.covar_module, self.likelihood, self.mean_module
+        model = WeightSpaceGP(*parts, product_dtype=self.product_dtype, **options)
+        model.further_draws.maps = self.further_draws.maps
+        return model
+
     def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights, of the first draw; a batch of C of them for a Dirichlet likelihood.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from typing import Any, Self
 
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor
 from ..inference import GramStatistics, Rows, TrainingRows, accumulate
 from ..inference.training_residual import RESIDUALS
 from .batches import Batch, batches
+from .block_tasks import rows_of_partitions
 from .impropriety import SomeRows
+from .partitions import Partition, partitions_of, sums_of_partitions
 from .row_sums import RowSums
 from .second_pass import ALONE, Alone, differentiable
 from .weight_space_blocks import TakesBlocks
@@ -23,7 +26,12 @@ class TakesData(TakesBlocks):
     """A weight-space model that is fitted to data."""
 
     def fit(
-        self, x: Tensor | Iterable[tuple[Tensor, ...]], y: Tensor | None = None, noise: Tensor | None = None
+        self,
+        x: Tensor | Iterable[Any],
+        y: Tensor | None = None,
+        noise: Tensor | None = None,
+        *,
+        executor: Executor | None = None,
     ) -> Self:
         """Compute the statistics of the data, and forget earlier data.
 
@@ -35,9 +43,16 @@ class TakesData(TakesBlocks):
         :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN for
             missing ones (of a batch at least one is observed). Complex targets are missing where a part is NaN.
         :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
+        :param executor: any executor of ``concurrent.futures``, also Dask's and MPI's, whose workers sum the rows. Then
+            x is a list of partitions, each a source of :mod:`rfgp.data`, a list of batches, or a tuple (x, y) or
+            (x, y, noise), or one source. The result is the same to the last bit whatever the number of workers, each
+            of which has one thread. The statistics have no gradients: the evidence is a number, and a call of
+            ``backward`` raises where it would run to the features. Default: none, all in this process.
         :returns: the model.
         :raises ValueError: for bad data; the model stays as it was.
         """
+        if executor is not None:
+            return self._fit_by(executor, partitions_of(x, y, noise))
         is_all = isinstance(x, Tensor)
         parts: Iterable[Batch] = batches(x, y, noise)
         if self.block_size is not None:
@@ -45,6 +60,16 @@ class TakesData(TakesBlocks):
         with self._nothing_lost_on_error():
             data = list(parts) if self.keep_data else []
             self._take(self._sums_of(parts, is_all=True) if is_all else self._streamed(data or parts), data)
+        return self
+
+    def _fit_by(self, executor: Executor, partitions: Iterable[Partition]) -> Self:
+        """:meth:`fit` to partitions, whose rows the workers of an executor sum."""
+        if self.keep_data:
+            raise ValueError("expected keep_data=False beside executor, whose workers have the rows; leave it out")
+        if self.block_size is not None:
+            return self._fit_blocks(rows_of_partitions(self, partitions, executor), False, executor)
+        with self._nothing_lost_on_error():
+            self._take(sums_of_partitions(self, partitions, executor), [])
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
