@@ -352,6 +352,10 @@ class GramStatistics:
         named = {"gram": gram, "cross": cross, "target_gram": target_gram, "count": known, "log_noise": log_noise}
         return cls.from_sums(named, shift)
 
+    def with_differentiable(self, sums: Sequence[Tensor]) -> GramStatistics:
+        """The same statistics with others for the sums that :meth:`differentiable` gives."""
+        return self.of_differentiable(sums, self.shift, self.count)
+
     def state_dict(self) -> dict[str, Tensor]:
         """Copies of the sums by name and of the shift, detached."""
         return {name: value.detach().clone() for name, value in {**self.sums(), "shift": self.shift}.items()}

@@ -214,12 +214,13 @@ def summed(
             empty.add(*make(x[part], rows.take(part)), product_dtype)
         return empty
     if isinstance(empty, ClassStatistics):
-        held = _ClassStatistics(make, empty, rows.groups, product_dtype)
-        numbers = torch.arange(len(x), device=x.device)
-        return held.statistics(sum_over_rows(held, empty, parts, (*by_row, numbers), parameters=leaves))
+        of_classes = ClassStatisticsOfRows(make, empty, product_dtype)
+        positions = HeldPositions.of_rows(empty, rows.group_numbers).next(rows.group_numbers)
+        return empty.with_differentiable(
+            sum_over_rows(of_classes, empty, parts, (*by_row, positions), parameters=leaves)
+        )
     summand = StatisticsOfRows(make, empty.shift, rows.num_groups, product_dtype)
-    sums = sum_over_rows(summand, empty, parts, by_row, parameters=leaves)
-    return GramStatistics.of_differentiable(sums, empty.shift, empty.count)
+    return empty.with_differentiable(sum_over_rows(summand, empty, parts, by_row, parameters=leaves))
 
 
 class StatisticsOfRows:
@@ -264,39 +265,70 @@ class StatisticsOfRows:
         return pull
 
 
-class _ClassStatistics:
+class HeldPositions:
+    """Where the rows of every group are among those that statistics of classes hold, as they come in.
+
+    :param counts: how many rows of every group are held in all, (G,).
+    """
+
+    def __init__(self, counts: Tensor) -> None:
+        self._next = counts.cumsum(0) - counts
+
+    @classmethod
+    def of_rows(cls, total: ClassStatistics, groups: Tensor) -> HeldPositions:
+        """Those of rows that will be added to statistics without rows, which know what will be held.
+
+        :param total: the statistics.
+        :param groups: the group of every row, (N,).
+        """
+        return cls(torch.bincount(groups, minlength=len(total.count)) * ~total.is_dense())
+
+    def next(self, groups: Tensor) -> Tensor:
+        """The positions of the next rows, (n,); those of groups that have a Gram matrix mean nothing.
+
+        :param groups: their groups, (n,).
+        """
+        order, counts = groups.argsort(stable=True), torch.bincount(groups, minlength=len(self._next))
+        start = self._next - (counts.cumsum(0) - counts)
+        positions = torch.empty_like(groups)
+        positions[order] = start[groups[order]] + torch.arange(len(groups), device=groups.device)
+        self._next = self._next + counts
+        return positions
+
+
+class ClassStatisticsOfRows:
     """Statistics of many classes as what is summed: the gradients of rows that are held are those of their features.
 
+    A chunk ends with the positions of its rows among those that are held.
+
     :param make: as in :func:`summed`.
-    :param total: the statistics to which the rows will be added, which have Gram matrices for all that need them.
-    :param groups: the class of every row, (N,).
+    :param total: the statistics, which have Gram matrices for all groups that need them.
     :param product_dtype: the dtype of the products inside a chunk.
     """
 
-    def __init__(self, make: Make, total: ClassStatistics, groups: Tensor | None, product_dtype: torch.dtype) -> None:
-        if groups is None:
-            raise ValueError("expected rows with their classes, got rows without; give every row its group")
-        self.make, self.total, self.product_dtype = make, total, product_dtype
-        self.place = total.places()
-        held = (self.place[groups] < 0).nonzero().squeeze(-1)
-        held = held[groups[held].argsort(stable=True)]
-        self.position = torch.empty_like(groups)
-        self.position[held] = torch.arange(len(held), device=groups.device)
+    def __init__(self, make: Make, total: ClassStatistics, product_dtype: torch.dtype) -> None:
+        self.make, self.shift, self.product_dtype, self.place = make, total.shift, product_dtype, total.places()
+        self.total = total
 
     def add(self, total: ClassStatistics, *chunk: Any) -> None:
+        """Add a chunk, without gradients."""
         total.add(*self._made(*chunk), self.product_dtype)
 
     def _made(self, x: Tensor, targets: Tensor, *others: Any) -> tuple[Tensor, Rows]:
         return self.make(x, Rows(targets, *others[:-1])._replace(num_groups=len(self.place)))
 
-    def sums(self, total: ClassStatistics) -> tuple[Tensor, ...]:
-        known = total.sums()
-        return known["gram"], known["rows"], known["cross"], known["target_gram"]
+    def _check_order(self, features: Tensor, positions: Tensor) -> None:
+        """Raise a ValueError where rows are not at the places where they were when they were summed."""
+        held = self.total.rows.detach()[positions]
+        if float((held - features).abs().max()) > 1e-3 * float(held.abs().max()):
+            raise ValueError(
+                "expected the batches of the fit once more in the same order for the gradient of many classes, got "
+                "others; use a loader that does not shuffle"
+            )
 
-    def statistics(self, sums: tuple[Tensor, ...]) -> ClassStatistics:
-        """Statistics of the sums, with their gradients."""
-        differentiable = dict(zip(("gram", "rows", "cross", "target_gram"), sums, strict=True))
-        return ClassStatistics.from_sums({**self.total.sums(), **differentiable}, self.total.shift)
+    def sums(self, total: ClassStatistics) -> tuple[Tensor, ...]:
+        """The sums that have gradients."""
+        return total.differentiable()
 
     def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
         gram, rows_held, cross, target_gram = gradients
@@ -308,15 +340,16 @@ class _ClassStatistics:
 
         def pull(*chunk: Any) -> Pairs:
             features, rows = self._made(*chunk)
-            columns, groups, numbers = rows.lifted(self.total.shift), chunk[4], chunk[5]
+            columns, groups, positions = rows.lifted(self.shift), chunk[4], chunk[5]
             if int(self.place[groups[0]]) >= 0:
                 wanted = [features.requires_grad, columns.requires_grad, False]
                 found = of_group(int(groups[0])).of_rows(features, columns, None, wanted)
                 return [(features, found[0]), (columns, found[1])]
+            self._check_order(features.detach(), positions)
             by_group = cross[groups]
             back = torch.einsum("nk,ndk->nd", columns.to(by_group.dtype), by_group.conj())
             back = back if features.is_complex() else real_part(back)
-            pairs: Pairs = [(features, back.to(features.dtype) + rows_held[self.position[numbers]].to(features.dtype))]
+            pairs: Pairs = [(features, back.to(features.dtype) + rows_held[positions].to(features.dtype))]
             if columns.requires_grad:
                 ahead = torch.einsum("nd,ndk->nk", features.to(by_group.dtype), by_group)
                 squares = (target_gram + target_gram.mH)[groups]

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference import GramStatistics
 from ..inference.accumulation import SumsAgain
 from ..inference.summation import Piece, with_gradients
 from ..inference.training_residual import RESIDUALS
@@ -52,7 +51,7 @@ def differentiable(
     flat = [value for total in sums.draws for value in total.differentiable()]
     found = with_gradients(flat, second.pieces, (), second.parameters, processes.gradients)
     own = zip(_by_draw(found), sums.draws, strict=True)
-    draws = (GramStatistics.of_differentiable(values, total.shift, total.count) for values, total in own)
+    draws = (total.with_differentiable(values) for values, total in own)
     return sums._replace(draws=tuple(draws))
 
 

@@ -63,11 +63,6 @@ class TakesData(TakesBlocks):
                 "expected batches, and a model without block_size and keep_data, beside checkpoint, got another; make "
                 "batches of tensors by rfgp.data.ArraySource(x, y)"
             )
-        if file is not None and self._holds_rows and torch.is_grad_enabled():
-            raise ValueError(
-                "expected torch.no_grad() around a fit of so many classes with a checkpoint, got gradients enabled, "
-                "which a file of rows has not; fit under torch.no_grad()"
-            )
         if self.block_size is not None:
             return self._fit_blocks(list(parts), is_all)
         with self._nothing_lost_on_error():
@@ -154,17 +149,10 @@ class TakesData(TakesBlocks):
         :param processes: what makes the sums of all processes of those of one.
         """
         sums = self._running_sums(source) if sums is None else sums
-        if self._holds_rows and torch.is_grad_enabled():
-            return _last(sums)
         with torch.no_grad():
             own = _last(sums)
             total = processes.sums(own)
         return differentiable(self, source, own.num_rows, total, processes) if torch.is_grad_enabled() else total
-
-    @property
-    def _holds_rows(self) -> bool:
-        """Whether statistics hold rows of classes, and have the graph of all batches where they have gradients."""
-        return self._known_noise is not None and self._known_noise.statistics_kind is not GramStatistics
 
     def _sums_of(self, parts: Iterable[Batch], is_all: bool = False) -> RowSums:
         """The sums over batches of rows; the model stays as it is, but for maps and patterns that are made on the way.
