@@ -208,7 +208,7 @@ class Regression:
     def _mean_at(self, x: Tensor, operator: Operator | None) -> Tensor:
         """The mean function at x, (..., N, T), or what an operator makes of it."""
         if operator is not None:
-            constants = constant_part(self.mean, self.noise.num_outputs).to(x.device)
+            constants = constant_part(self.mean, self.noise.num_outputs, x.device)
             return operator.of_constant(constants, self.kernel.input_dim)
         mean: Tensor = self.mean(x)
         return mean if isinstance(self.mean, MultitaskMean) else mean.unsqueeze(-1)

@@ -376,7 +376,7 @@ class GramStatistics:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GramStatistics:
-        """Read what :meth:`save` wrote.
+        """Read what :meth:`save` wrote, to the CPU whatever device it was on; :meth:`to` moves it.
 
         :param path: the file to read.
         :raises ValueError: for a file that :meth:`save` has not written, or that has changed since.

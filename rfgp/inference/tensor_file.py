@@ -37,7 +37,7 @@ def _write(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Read what :func:`write` wrote.
+    """Read what :func:`write` wrote, to the CPU.
 
     :param path: the file to read.
     :raises ValueError: for another file, or one that has changed since.
@@ -60,5 +60,5 @@ def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
                 "copy it again, or save the statistics again"
             )
         file.seek(start)
-        tensors: dict[str, Tensor] = torch.load(file, weights_only=True)
+        tensors: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
         return tensors

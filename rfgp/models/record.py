@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .._torch import assert_in_graph
 from ..features import FeatureMap
+from ..kernels.reference_tensor import reference_tensor
 
 WEIGHTS = "set of random weights"
 _CHANGED = (
@@ -87,20 +88,22 @@ class WeightsCode:
     """A number that stands for the random weights of a kernel: equal for equal weights, also after loading them."""
 
     def __init__(self) -> None:
-        self._known: tuple[int, Tensor] | None = None
+        self._known: tuple[tuple[int, torch.device], Tensor] | None = None
 
     def of(self, kernel: Any) -> Tensor:
-        """The code of the present weights, computed once for every draw of them.
+        """The code of the present weights, computed once for every draw of them, where they are.
 
         :param kernel: a kernel with features.
         """
-        if self._known is None or self._known[0] != kernel.version:
+        device = reference_tensor(kernel).device
+        if self._known is None or self._known[0] != (kernel.version, device):
             digest = hashlib.blake2b(digest_size=7)
             for feature_map in kernel.modules():
                 if isinstance(feature_map, FeatureMap):
                     for name, buffer in feature_map.named_buffers(recurse=False):
                         digest.update(name.encode() + buffer.detach().cpu().contiguous().numpy().tobytes())
-            self._known = kernel.version, torch.tensor(int.from_bytes(digest.digest(), "big"))
+            code = torch.tensor(int.from_bytes(digest.digest(), "big"), device=device)
+            self._known = (kernel.version, device), code
         return self._known[1]
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import sys
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -82,7 +84,15 @@ class PretendTensor(torch.Tensor):
         return self.cpu().tolist()
 
     def __getitem__(self, index):
-        return super().__getitem__(torch.tensor(index).to(self.device) if isinstance(index, list) else index)
+        return super().__getitem__(self._moved(index, isinstance(index, list)))
+
+    def _moved(self, index, is_list):
+        """Numbers of rows, which are a list, as a tensor where this one is."""
+        if is_list:
+            return torch.tensor(index).to(self.device)
+        if not isinstance(index, tuple):
+            return index
+        return tuple(self._moved(part, isinstance(part, list | tuple)) for part in index)
 
     def new_tensor(self, data, dtype=None, device=None, requires_grad=False):
         made = torch.tensor(data, dtype=self.dtype if dtype is None else dtype, device="cpu")
@@ -105,19 +115,17 @@ class PretendTensor(torch.Tensor):
         raise AssertionError(f"expected {operation} on the pretend device inside Watch, got it outside of it")
 
 
-class _Factories(TorchFunctionMode):
-    """Makes tensors of Python numbers on the pretend device by a copy from the CPU, which PyTorch leaves without."""
+def _by_copy(create):
+    """What makes tensors of Python numbers on the pretend device by a copy from the CPU, where PyTorch makes empty ones."""
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        device = kwargs.get("device")
-        if function in (torch.tensor, torch.as_tensor) and device is not None and torch.device(device) == PRETEND:
-            requires_grad = kwargs.pop("requires_grad", False)
-            data = args[0] if args else kwargs["data"]
-            if not isinstance(data, torch.Tensor):
-                kwargs = kwargs | {"device": "cpu"}
-            return function(*args, **kwargs).to(device).requires_grad_(requires_grad)
-        return function(*args, **kwargs)
+    @functools.wraps(create)
+    def made(data, *args, device=None, requires_grad=False, **kwargs):
+        if device is None or torch.device(device) != PRETEND:
+            kwargs |= {"requires_grad": True} if requires_grad else {}
+            return create(data, *args, device=device, **kwargs)
+        return create(data, *args, **kwargs).to(device).requires_grad_(requires_grad)
+
+    return made
 
 
 class Watch(TorchDispatchMode):
@@ -129,17 +137,18 @@ class Watch(TorchDispatchMode):
     def __init__(self, device):
         super().__init__()
         self.device, self.events = torch.device(device), []
-        self._factories = contextlib.ExitStack()
+        self._patches = contextlib.ExitStack()
 
     def __enter__(self):
         if self.device == PRETEND:
-            self._factories.enter_context(_Factories())
-            self._factories.enter_context(torch.serialization.safe_globals([PretendTensor]))
+            for create in (torch.tensor, torch.as_tensor):
+                self._patches.enter_context(mock.patch.object(torch, create.__name__, _by_copy(create)))
+            self._patches.enter_context(torch.serialization.safe_globals([PretendTensor]))
         return super().__enter__()
 
     def __exit__(self, *error):
         super().__exit__(*error)
-        self._factories.close()
+        self._patches.close()
 
     def count(self, *kinds):
         """How often each function of rfgp caused an event of one of the kinds."""
@@ -191,8 +200,9 @@ def _check_devices(operation, name, args, there, tensors):
     others = [tensor for tensor in tensors if tensor.device != PRETEND]
     if not there or not others or name in _MOVING:
         return
+    writes_here = name.endswith("_") and args[0] is others[0]
     takes_numbers = torch.Tag.pointwise in operation.tags or name in _TAKING_NUMBERS
-    if takes_numbers and all(tensor.dim() == 0 for tensor in others) and args[0] is not others[0]:
+    if takes_numbers and all(tensor.dim() == 0 for tensor in others) and not writes_here:
         return
     if name.startswith(("index", "_index")) and isinstance(args[0], PretendTensor):
         is_index = [any(tensor is index for index in args[1] or ()) for tensor in others]
@@ -217,16 +227,25 @@ def _run(operation, args, kwargs, is_there):
         found = _WITHOUT_BITS[operation](torch.as_tensor(args[0]))
     else:
         found = operation(*args, **kwargs)
-    for tensor in known.values():
-        if tensor.shape != tensor.numbers.shape:
-            raise NotImplementedError(f"expected an operation that keeps shapes, got {operation}")
-
+    if torch.Tag.inplace_view in operation.tags and known:
+        _change_shape(operation, next(iter(known.values())), args)
     def wrapped(value):
         if not isinstance(value, torch.Tensor):
             return value
         return known[id(value)] if id(value) in known else PretendTensor(value) if is_there else value
 
     return tree_map(wrapped, found)
+
+
+def _change_shape(operation, tensor, args):
+    """Let a tensor have the shape that an operation in place has given its numbers."""
+    with no_dispatch():
+        is_included = torch._C._meta_in_tls_dispatch_include()
+        torch._C._set_meta_in_tls_dispatch_include(True)
+        try:
+            operation(tensor, *args[1:])
+        finally:
+            torch._C._set_meta_in_tls_dispatch_include(is_included)
 
 
 def _place():
