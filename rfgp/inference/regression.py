@@ -194,10 +194,11 @@ class Regression:
         """
         width = factor.num_outputs * weights.shape[-1]
         chunks = row_chunks(x.shape[-2], max(factor.num_scalar, width))
-        return joined((self._chunk(x[..., rows, :], factor, weights, operator) for rows in chunks), x.shape[-2], dim=-3)
+        parts = (self._chunk(x[..., rows, :], factor, weights, operator) for rows in chunks)
+        return _checks.no_overflow(joined(parts, x.shape[-2], dim=-3), x)
 
     def _chunk(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
-        values = _checks.no_overflow(factor.functions(self.kernel.scalar_features(x), weights), x)
+        values = factor.functions(self.kernel.scalar_features(x), weights)
         mean = self._mean_at(x, operator).unsqueeze(-1)
         if not self.noise.is_complex:
             values = values.real if values.is_complex() else values

@@ -154,7 +154,8 @@ class GramStatistics:
     def is_finite(self) -> bool:
         """Whether all sums are finite, and with them all rows."""
         diagonal = self._gram.detach().diagonal(dim1=-2, dim2=-1)
-        return all(bool(torch.isfinite(part.detach()).all()) for part in (diagonal, self._cross, self._target_gram))
+        parts = diagonal, self._cross.detach(), self._target_gram.detach()
+        return bool(torch.stack([torch.isfinite(part).all() for part in parts]).all())
 
     def update(
         self,

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from .._torch import assert_in_graph
 from ..features import FeatureMap
-from ..kernels.reference_tensor import reference_tensor
 
 WEIGHTS = "set of random weights"
 _CHANGED = (
@@ -54,8 +53,8 @@ class Record:
             )
 
     def to(self, device: torch.device) -> Self:
-        """Move the copies, in place."""
-        self.tensors = {name: value.to(device) for name, value in self.tensors.items()}
+        """Move the copies, in place; the code of random weights stays on the CPU, where it is made."""
+        self.tensors = {name: value if name == WEIGHTS else value.to(device) for name, value in self.tensors.items()}
         return self
 
 
@@ -88,22 +87,20 @@ class WeightsCode:
     """A number that stands for the random weights of a kernel: equal for equal weights, also after loading them."""
 
     def __init__(self) -> None:
-        self._known: tuple[tuple[int, torch.device], Tensor] | None = None
+        self._known: tuple[int, Tensor] | None = None
 
     def of(self, kernel: Any) -> Tensor:
-        """The code of the present weights, computed once for every draw of them, where they are.
+        """The code of the present weights, computed once for every draw of them.
 
         :param kernel: a kernel with features.
         """
-        device = reference_tensor(kernel).device
-        if self._known is None or self._known[0] != (kernel.version, device):
+        if self._known is None or self._known[0] != kernel.version:
             digest = hashlib.blake2b(digest_size=7)
             for feature_map in kernel.modules():
                 if isinstance(feature_map, FeatureMap):
                     for name, buffer in feature_map.named_buffers(recurse=False):
                         digest.update(name.encode() + buffer.detach().cpu().contiguous().numpy().tobytes())
-            code = torch.tensor(int.from_bytes(digest.digest(), "big"), device=device)
-            self._known = (kernel.version, device), code
+            self._known = kernel.version, torch.tensor(int.from_bytes(digest.digest(), "big"))
         return self._known[1]
 
 

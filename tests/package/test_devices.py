@@ -146,6 +146,22 @@ def gradients(value, module):
     yield from (g for g in found if g is not None)
 
 
+@devices
+def test_waiting_for_the_device_takes_no_longer_for_more_rows(device, monkeypatch):
+    def waits(num_rows):
+        with Watch(device) as watch, torch.no_grad():
+            x, y = regression(device, num_rows)
+            model = models.WeightSpaceGP(approximated(device), GaussianLikelihood().double().to(device))
+            model.fit(x, y).posterior(x).variance
+        return watch.count(SYNC)
+
+    few = waits(10)
+    chunks = lambda rows, *_: [slice(start, start + 10) for start in range(0, rows, 10)]
+    for place in ("inference.accumulation", "inference.regression", "inference.covariance", "linalg.gram_matrix"):
+        monkeypatch.setattr(f"rfgp.{place}.row_chunks", chunks)
+    assert waits(40) == few
+
+
 # Features and kernels
 
 
@@ -202,9 +218,7 @@ def test_kernels(name, method, device):
 def test_compositions(name, device):
     def scenario(device):
         exact, x = composition(name).to(device), inputs(6, 3, device)
-        kernel = rfgp.approximate(exact, 48, seed=0)
-        yield from of_kernel(kernel, x)
-        yield from of_kernel(rfgp.approximate(exact, 48, train_inputs=x, seed=0), x)
+        yield from of_kernel(rfgp.approximate(exact, 48, seed=0), x)
 
     check(scenario, device)
 
@@ -321,14 +335,16 @@ def test_weight_space(kind, form, device):
     check(scenario, device)
 
 
-@devices
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("pattern", ["none", "random"])
-@pytest.mark.parametrize("name", ["curl-free", "multitask", "mixed sum"])
-def test_weight_space_of_several_outputs(name, pattern, noise, device):
-    if pattern == "random" and noise in ("shared", "full alone"):
-        noise = "full"
+OUTPUT_CASES = [
+    *(("multitask", noise, "none") for noise in NOISES),
+    *(("multitask", noise, "random") for noise in ("one", "full", "fixed+learned")),
+    *(("curl-free", noise, "random") for noise in ("per task", "full", "fixed")),
+]
 
+
+@devices
+@pytest.mark.parametrize(("name", "noise", "pattern"), OUTPUT_CASES)
+def test_weight_space_of_several_outputs(name, noise, pattern, device):
     def scenario(device):
         model = copy.deepcopy(output_model(name, noise)).double().to(device)
         data = [*output_rows(name, pattern=pattern), output_noise(name) if noise.startswith("fixed") else None]
@@ -448,8 +464,10 @@ def test_wide_models(rank, device):
 def test_least_squares(options, device):
     def scenario(device):
         x, y = on(device, *output_rows("curl-free"))
-        graph = {"manifold_regularization": 0.01} == options
-        model = models.VectorLeastSquares(output_kernel("curl-free").double().to(device), regularization=0.05, **options)
+        graph = "manifold_regularization" in options
+        model = models.VectorLeastSquares(
+            output_kernel("curl-free").double().to(device), regularization=0.05, **options
+        )
         model.fit(*((x[:15], y[:15], x[15:], models.knn_laplacian(x, 4)) if graph else (x, y)))
         yield model.predict(x)
 
@@ -539,7 +557,12 @@ def test_operators(name, device):
         x, y = on(device, *output_rows(name))
         model = models.WeightSpaceGP(output_kernel(name).double(), MultitaskGaussianLikelihood(2).double()).to(device)
         model.fit(x, y)
-        for operator in (operators.Divergence(), operators.CurlFreePart(), operators.Potential(), operators.Component(0)):
+        for operator in (
+            operators.Divergence(),
+            operators.CurlFreePart(),
+            operators.Potential(),
+            operators.Component(0),
+        ):
             yield from moments(model.posterior(x[:3], operator))
 
     check(scenario, device)

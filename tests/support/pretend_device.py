@@ -116,7 +116,7 @@ class PretendTensor(torch.Tensor):
 
 
 def _by_copy(create):
-    """What makes tensors of Python numbers on the pretend device by a copy from the CPU, where PyTorch makes empty ones."""
+    """What makes tensors of Python numbers on the pretend device, where PyTorch makes empty ones."""
 
     @functools.wraps(create)
     def made(data, *args, device=None, requires_grad=False, **kwargs):
@@ -229,6 +229,7 @@ def _run(operation, args, kwargs, is_there):
         found = operation(*args, **kwargs)
     if torch.Tag.inplace_view in operation.tags and known:
         _change_shape(operation, next(iter(known.values())), args)
+
     def wrapped(value):
         if not isinstance(value, torch.Tensor):
             return value
