@@ -123,7 +123,8 @@ def _by_copy(create):
         if device is None or torch.device(device) != PRETEND:
             kwargs |= {"requires_grad": True} if requires_grad else {}
             return create(data, *args, device=device, **kwargs)
-        return create(data, *args, **kwargs).to(device).requires_grad_(requires_grad)
+        moved = create(data, *args, **kwargs).to(device)
+        return moved.requires_grad_() if requires_grad else moved
 
     return made
 
