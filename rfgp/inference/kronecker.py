@@ -32,7 +32,7 @@ class _LogDeterminant(torch.autograd.Function):
 
 def spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues of a positive semidefinite matrix, those below zero by rounding set to zero, and eigenvectors."""
-    check_factor(matrix, torch.zeros((), dtype=torch.int32))
+    check_factor(matrix, torch.zeros((), dtype=torch.int32, device=matrix.device))
     values, vectors = torch.linalg.eigh(matrix)
     return values.clamp_min(0.0), vectors
 

@@ -97,15 +97,18 @@ def _of_one(mean: Mean, device: torch.device) -> Tensor:
     return weights if mean.bias is None else torch.cat([weights, mean.bias.double()], dim=-1)
 
 
-def constant_part(mean: Mean, num_outputs: int) -> Tensor:
+def constant_part(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
     """The constants (T,) of a mean function without linear parts, in float64.
 
+    :param mean: the mean function.
+    :param num_outputs: T.
+    :param device: where the result lives.
     :raises ValueError: for a mean function with linear parts.
     """
     parts = list(mean.base_means) if isinstance(mean, MultitaskMean) else [mean] * num_outputs
     if any(isinstance(part, LinearMean) for part in parts):
         raise ValueError("expected a zero or constant mean for operators, got a LinearMean; subtract it from y")
-    zero = torch.zeros((), dtype=torch.float64)
+    zero = torch.zeros((), dtype=torch.float64, device=device)
     return torch.stack(
         [part.constant.double().reshape(()) if isinstance(part, ConstantMean) else zero for part in parts]
     )

@@ -45,7 +45,7 @@ def mixture(parts: Sequence[MultivariateNormal | ComplexNormal]) -> Multivariate
         return ComplexNormal(mean, covariance_root=root, has_real_weights=first.has_real_weights, **options)
     if isinstance(first, MultitaskMultivariateNormal):
         spread = spread.flatten(-3, -2)
-    weight = torch.tensor(share, dtype=mean.dtype, device=mean.device)
+    weight = mean.new_full((), share)
     shares = [WeightedCovariance(part.lazy_covariance_matrix, weight) for part in known]
     return type(first)(mean, MixtureCovariance(*shares, RootLinearOperator(spread)))
 

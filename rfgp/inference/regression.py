@@ -215,10 +215,11 @@ class Regression:
         """
         width = factor.num_outputs * weights.shape[-1] * weights.shape[:-2].numel()
         chunks = row_chunks(x.shape[-2], max(factor.num_scalar, width))
-        return joined((self._chunk(x[..., rows, :], factor, weights, operator) for rows in chunks), x.shape[-2], dim=-3)
+        parts = (self._chunk(x[..., rows, :], factor, weights, operator) for rows in chunks)
+        return _checks.no_overflow(joined(parts, x.shape[-2], dim=-3), x)
 
     def _chunk(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
-        values = _checks.no_overflow(factor.functions(self.kernel.scalar_features(x), weights), x)
+        values = factor.functions(self.kernel.scalar_features(x), weights)
         mean = self._mean_at(x, operator).unsqueeze(-1)
         if not self.noise.is_complex:
             values = values.real if values.is_complex() else values
@@ -229,7 +230,7 @@ class Regression:
     def _mean_at(self, x: Tensor, operator: Operator | None) -> Tensor:
         """The mean function at x, (..., N, T), or what an operator makes of it."""
         if operator is not None:
-            constants = constant_part(self.mean, self.noise.num_outputs).to(x.device)
+            constants = constant_part(self.mean, self.noise.num_outputs, x.device)
             return operator.of_constant(constants, self.kernel.input_dim)
         mean: Tensor = self.mean(x)
         return mean if isinstance(self.mean, MultitaskMean) else mean.unsqueeze(-1)

@@ -162,7 +162,8 @@ class GramStatistics:
     def is_finite(self) -> bool:
         """Whether all sums are finite, and with them all rows."""
         diagonal = self._gram.detach().diagonal(dim1=-2, dim2=-1)
-        return all(bool(torch.isfinite(part.detach()).all()) for part in (diagonal, self._cross, self._target_gram))
+        parts = diagonal, self._cross.detach(), self._target_gram.detach()
+        return bool(torch.stack([torch.isfinite(part).all() for part in parts]).all())
 
     def update(
         self,
@@ -410,7 +411,7 @@ class GramStatistics:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GramStatistics:
-        """Read what :meth:`save` wrote.
+        """Read what :meth:`save` wrote, to the CPU whatever device it was on; :meth:`to` moves it.
 
         :param path: the file to read.
         :raises ValueError: for a file that :meth:`save` has not written, or that has changed since.

@@ -40,7 +40,7 @@ def _write(tensors: dict[str, Any], path: Path) -> None:
 def read(
     path: str | os.PathLike[str], writer: str = "GramStatistics.save", advice: str = "save the statistics again"
 ) -> dict[str, Tensor]:
-    """Read what :func:`write` wrote.
+    """Read what :func:`write` wrote, to the CPU.
 
     :param path: the file to read.
     :param writer: what has written it, for messages.
@@ -60,5 +60,5 @@ def read(
                 f"again, or {advice}"
             )
         file.seek(start)
-        tensors: dict[str, Tensor] = torch.load(file, weights_only=True)
+        tensors: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
         return tensors

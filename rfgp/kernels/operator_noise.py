@@ -18,6 +18,7 @@ from torch import Tensor
 from .._gpytorch import constant_of, diagonal_of
 from ..inference import Rows
 from ..inference.noise import CorrelatedNoise, IndependentNoise, KnownNoise, Targets
+from ..inference.noise.base import unit_matrices
 
 
 class OperatorNoise(abc.ABC):
@@ -99,9 +100,8 @@ class NoiseByRow(OperatorNoise):
         self.num_outputs = by_row.shape[-1]
 
     def weigh(self, columns: Tensor, observed: Tensor | None) -> tuple[Rows, list[Tensor | None]]:
-        model = KnownNoise(Targets(self.num_outputs, has_columns=True))
-        rows = model.weigh(columns, observed, self.by_row)
-        return rows, model.precisions(rows.num_groups)
+        rows = KnownNoise(Targets(self.num_outputs, has_columns=True)).weigh(columns, observed, self.by_row)
+        return rows, [*unit_matrices(self.num_outputs, self.by_row.device)]
 
     def solve(self, rows: Tensor) -> Tensor:
         return rows / self.by_row.unsqueeze(-1)

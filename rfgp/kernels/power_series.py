@@ -62,7 +62,7 @@ def leaves_out_terms(feature_map: FeatureMap, coefficients: Tensor) -> bool:
     if not isinstance(inner, Maclaurin):
         return False
     is_there = (coefficients.detach() > 0).reshape(-1, coefficients.shape[-1]).any(0)
-    return not set(is_there.nonzero().flatten().tolist()) <= set(inner.num_columns)
+    return not {degree for degree, has_term in enumerate(is_there.tolist()) if has_term} <= set(inner.num_columns)
 
 
 def exponential_series() -> Tensor:

@@ -108,7 +108,7 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
 
         :param latent: the posterior of the latent functions, batch shape (C,), event shape (N,).
         :param num_samples: the number of draws of the Monte Carlo average.
-        :param generator: a CPU generator for the draws; default: PyTorch's.
+        :param generator: a CPU generator for the draws; default: PyTorch's, on the device of ``latent``.
         :returns: (N, C); rows sum to one.
         :raises ValueError: for another distribution, or a number of draws below one.
         """
@@ -123,8 +123,9 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
             )
         mean, std = latent.mean.mT, unclamped(latent).stddev.mT
         total = torch.zeros_like(mean)
+        device = mean.device if generator is None else generator.device
         for _ in range(draws):
-            draw = torch.randn(mean.shape, generator=generator, dtype=torch.float32).to(mean)
+            draw = torch.randn(mean.shape, generator=generator, dtype=torch.float32, device=device).to(mean)
             total += torch.softmax(mean + std * draw, dim=-1)
         return total / draws
 

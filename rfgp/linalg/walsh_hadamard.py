@@ -15,9 +15,8 @@ _TRANSFORM_BLOCK = 32
 
 def _hadamard(order: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     matrix = torch.ones(1, 1, dtype=dtype, device=device)
-    sylvester = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=dtype, device=device)
     while len(matrix) < order:
-        matrix = torch.kron(sylvester, matrix)
+        matrix = torch.cat([torch.cat([matrix, matrix], -1), torch.cat([matrix, -matrix], -1)])
     return matrix
 
 

@@ -206,7 +206,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
             form="real" if scaled.shape[-1] == 1 else "ctr",
             generator=torch.Generator().manual_seed(self.seed),
             dtype=torch.float64,
-        )
+        ).to(scaled.device)
 
     def _parts(self, centers: Tensor, num_rows: int) -> Iterator[Tensor]:
         """Centers in chunks whose features of all rows together stay near 64 MiB."""

@@ -53,8 +53,8 @@ class Record:
             )
 
     def to(self, device: torch.device) -> Self:
-        """Move the copies, in place."""
-        self.tensors = {name: value.to(device) for name, value in self.tensors.items()}
+        """Move the copies, in place; the code of random weights stays on the CPU, where it is made."""
+        self.tensors = {name: value if name == WEIGHTS else value.to(device) for name, value in self.tensors.items()}
         return self
 
 

@@ -34,13 +34,15 @@ class TakesRows(WeightSpaceParts):
     def _product_dtype(self, x: Tensor, rows: Rows) -> torch.dtype:
         if self.product_dtype is not None:
             return self.product_dtype
+        if x.dtype != torch.float32:
+            return torch.float64
         return product_dtype(x.dtype, self._noise.smallest(rows), lambda: self._largest_variance(x))
 
     @torch.no_grad()
     def _largest_variance(self, x: Tensor) -> float:
         """The largest prior variance at some of the inputs: evenly spaced ones, and the one farthest from zero."""
-        farthest = x[x.square().sum(-1).argmax()]
-        features = self._features.scalar_features(torch.cat([sample_rows(x), farthest.unsqueeze(0)]))
+        farthest = x.square().sum(-1).argmax(0, keepdim=True)
+        features = self._features.scalar_features(torch.cat([sample_rows(x), x.index_select(0, farthest)]))
         return self._regression().factor().largest_square(features)
 
 

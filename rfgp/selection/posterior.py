@@ -208,7 +208,7 @@ class _ExactPosterior:
         weights = torch.linalg.solve_triangular(root.mT, white, upper=True)
         spread = self._variance + (self._root.mT @ (weights - self._weights)).square().sum(-2)
         divergence = 0.5 * (spread / variance - 1.0 - (self._variance / variance).log())
-        deviations = torch.special.ndtri(divergence.new_tensor(0.5 + 0.5 * _LEVEL)) * (variance / spread).sqrt()
+        deviations = torch.special.ndtri(divergence.new_full((), 0.5 + 0.5 * _LEVEL)) * (variance / spread).sqrt()
         coverage = torch.erf(deviations / math.sqrt(2.0))
         return PosteriorLoss(max(float(divergence.mean()), 0.0), float(coverage.mean()))
 

@@ -87,8 +87,8 @@ class BoundObjective(Objective):
 
     def _start(self, at: FunctionParts, y: Tensor, rows: Tensor | None) -> GaussianWeights:
         """What follows from the moments of the functions at the last parameters, or from the prior."""
-        width = at.features.shape[-1]
-        prior = GaussianWeights(torch.zeros(width).to(at.features), torch.eye(width).to(at.features))
+        zeros = at.features.new_zeros(at.features.shape[-1])
+        prior = GaussianWeights(zeros, torch.diag_embed(zeros + 1.0))
         if self._moments is None:
             return prior
         mean, variance = self._moments if rows is None else (part[..., rows] for part in self._moments)

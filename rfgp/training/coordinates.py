@@ -102,7 +102,7 @@ class Logarithmic(Coordinate):
 
     def assign(self, values: Tensor) -> None:
         value = values.exp().reshape(self.parameters[0].shape)
-        _copy(self.parameters[0], self.constraint.inverse_transform(value.to(self.parameters[0].device)))
+        _copy(self.parameters[0], self.constraint.inverse_transform(value))
 
     def gradient(self) -> Tensor:
         raw = _double(self.parameters[0], flat=False).requires_grad_(True)
@@ -183,17 +183,18 @@ class Coordinates:
 
     def values(self) -> np.ndarray:
         """The coordinates of the present parameters."""
-        return np.concatenate([member.values().cpu().numpy() for member in self.members])
+        return torch.cat([member.values() for member in self.members]).cpu().numpy()
 
     def assign(self, values: np.ndarray) -> None:
         """Set the parameters from coordinates."""
         sizes = [member.size for member in self.members]
-        for member, part in zip(self.members, torch.from_numpy(values.copy()).split(sizes), strict=True):
+        parts = torch.from_numpy(values.copy()).to(self.parameters[0].device).split(sizes)
+        for member, part in zip(self.members, parts, strict=True):
             member.assign(part)
 
     def gradient(self) -> np.ndarray:
         """The gradient in the coordinates, from those of the parameters."""
-        return np.concatenate([member.gradient().cpu().numpy() for member in self.members])
+        return torch.cat([member.gradient() for member in self.members]).cpu().numpy()
 
     def mask(self, raw: set[int]) -> np.ndarray:
         """Which coordinates belong to tensors with these identities."""
@@ -243,9 +244,8 @@ def _coordinates(parts: dict[str, gpytorch.Module], moments: Moments) -> Iterato
                 yield Linear(full.replace("raw_", ""), parameter, *known.of_output(outputs.get(id(owner))))
             else:
                 is_by_row = parameter.dim() > 1 and name.endswith("covar_factor")
-                yield Linear(
-                    full, parameter, torch.zeros((), dtype=torch.float64), _root_mean_square(parameter, is_by_row)
-                )
+                zero = torch.zeros((), dtype=torch.float64, device=parameter.device)
+                yield Linear(full, parameter, zero, _root_mean_square(parameter, is_by_row))
 
 
 def _root_mean_square(parameter: Tensor, is_by_row: bool) -> Tensor:

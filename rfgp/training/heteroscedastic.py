@@ -65,8 +65,9 @@ class NoiseObjective(Objective):
         """The best distribution of the weights of log noise."""
         width = at.noise.features.shape[-1]
         batch = (at.y.shape[-1],) if at.y.dim() > 1 else ()
-        exact = torch.zeros(*batch, width, dtype=torch.float64, device=at.x.device)
-        prior = GaussianWeights(exact, torch.eye(width).to(exact).expand(*batch, width, width).contiguous())
+        exact: dict[str, Any] = {"dtype": torch.float64, "device": at.x.device}
+        identity = torch.eye(width, **exact).expand(*batch, width, width).contiguous()
+        prior = GaussianWeights(torch.zeros(*batch, width, **exact), identity)
         best = self._from_last(at, prior) if is_all else None
         best = self.model.best(at, prior) if best is None else best
         if is_all:

@@ -170,7 +170,7 @@ def log_prior(model: torch.nn.Module) -> Tensor:
         for _, module, prior, closure, _ in part.named_priors():
             key = (id(prior), *(id(parameter) for parameter in module.parameters(recurse=False)))
             if key not in counted:
-                total = total + prior.log_prob(closure(module)).sum().to(total)
+                total = total + prior.log_prob(closure(module)).sum().double()
                 counted.add(key)
     return total
 

@@ -49,4 +49,4 @@ class RationalQuadratic(IsotropicSpectrum):
         return (1.0 + distance.square() / (2.0 * alpha)) ** -alpha
 
     def _alpha(self, like: Tensor, hyperparameters: dict[str, Tensor]) -> Tensor:
-        return hyperparameters["alpha"] if "alpha" in hyperparameters else like.new_tensor(self.alpha)
+        return hyperparameters["alpha"] if "alpha" in hyperparameters else like.new_full((), self.alpha)

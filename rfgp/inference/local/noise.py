@@ -31,7 +31,7 @@ class WhitenedNoise(NoiseModel):
         return self.noise.rows(x, y, noise, basis, is_all)
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:
-        return [torch.ones(1, 1, dtype=torch.float64)]
+        return [None if p is None else torch.ones_like(p) for p in self.noise.precisions(num_groups)]
 
     def log_noise(self, statistics: GramStatistics) -> Tensor:
         return statistics.log_noise.sum()

@@ -96,7 +96,7 @@ class NoiseModel(abc.ABC):
     def row_precisions(self, rows: Rows) -> Tensor:
         """The precisions of the outputs of every row, (..., N, T, T), in float64; zero where they are missing."""
         zero = torch.zeros(self.num_outputs, self.num_outputs, dtype=torch.float64, device=rows.targets.device)
-        known = torch.stack([zero if p is None else p.to(zero) for p in self.precisions(rows.num_groups)])
+        known = torch.stack([zero if p is None else p for p in self.precisions(rows.num_groups)])
         if rows.weights is None and rows.groups is not None:
             return known[rows.groups]
         return torch.einsum("ng,gtu->ntu", rows.all_weights(), known)
@@ -106,8 +106,8 @@ class NoiseModel(abc.ABC):
         if self.num_outputs > 1:
             raise ValueError(f"expected one output for noise variances by row, got {self.num_outputs}; sum over groups")
         weights = rows.all_weights()
-        precisions = [torch.zeros(1, 1) if p is None else p for p in self.precisions(rows.num_groups)]
-        return 1.0 / (weights * torch.cat(precisions, dim=-1).to(weights)).sum(-1)
+        precisions = [weights.new_zeros(1, 1) if p is None else p for p in self.precisions(rows.num_groups)]
+        return 1.0 / (weights * torch.cat(precisions, dim=-1)).sum(-1)
 
     def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[WeightedSums]:
         """The weighted sums of every regression.
@@ -124,9 +124,8 @@ class NoiseModel(abc.ABC):
         groups, quadratic = [], []
         for index, precision in enumerate(precisions):
             if precision is not None and (len(precisions) == 1 or float(statistics.count[index])):
-                known = precision.to(statistics.count.device)
-                groups.append((Group(known, statistics.gram[index]), crosses[index]))
-                square = (known * squares[index]).sum()
+                groups.append((Group(precision, statistics.gram[index]), crosses[index]))
+                square = (precision * squares[index]).sum()
                 quadratic.append(square.real if square.is_complex() else square)
         return combined(groups, torch.stack(quadratic).sum(), self.log_noise(statistics))
 
@@ -194,8 +193,6 @@ def residual_columns(coefficients: Tensor, target: float = 1.0) -> Tensor:
     return torch.cat([(target * identity).expand(*coefficients.shape[:-2], size, size), -coefficients], dim=-2)
 
 
-def unit_matrix(index: int, size: int, device: torch.device | None = None) -> Tensor:
-    """The (T, T) matrix, in float64, with a one on its diagonal for one output."""
-    unit = torch.zeros(size, size, dtype=torch.float64, device=device)
-    unit[index, index] = 1.0
-    return unit
+def unit_matrices(size: int, device: torch.device) -> list[Tensor]:
+    """The matrices (T, T), in float64, with a one on their diagonal for one output, for every output."""
+    return [*torch.diag_embed(torch.eye(size, dtype=torch.float64, device=device))]

@@ -118,8 +118,8 @@ class ClassLabels(NoiseModel):
         """The noise variances of every class, for its members and for other rows."""
         values = dirichlet_targets(self.likelihood.alpha_epsilon)
         extra = self.likelihood.second_noise_covar
-        added = torch.zeros((), dtype=torch.float64) if extra is None else extra.noise.double()
-        for own in added.to(device).expand(self.num_systems, 1).unbind(0):
+        added = torch.zeros((), dtype=torch.float64, device=device) if extra is None else extra.noise.double()
+        for own in added.expand(self.num_systems, 1).unbind(0):
             yield values.inside_noise + own[0], values.outside_noise + own[0]
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Self
 
@@ -57,9 +58,12 @@ class CorrelatedNoise(NoiseModel):
         covariance = self._covariance()
         precisions: list[Tensor | None] = []
         for pattern in self.patterns[:num_groups]:
-            selection = torch.eye(self.num_outputs, dtype=torch.float64, device=covariance.device)[list(pattern)]
+            if not any(pattern):
+                precisions.append(None)
+                continue
+            selection = _selection(pattern, covariance.device)
             inner = selection @ covariance @ selection.mT
-            precisions.append(selection.mT @ torch.linalg.inv(inner) @ selection if any(pattern) else None)
+            precisions.append(selection.mT @ torch.linalg.inv(inner) @ selection)
         return precisions
 
     def log_noise(self, statistics: GramStatistics) -> Tensor:
@@ -67,7 +71,8 @@ class CorrelatedNoise(NoiseModel):
         logs = []
         for count, pattern in zip(statistics.count, self.patterns, strict=False):
             if float(count) and any(pattern):
-                logs.append(count * torch.logdet(covariance[list(pattern)][:, list(pattern)]))
+                selection = _selection(pattern, covariance.device)
+                logs.append(count * torch.logdet(selection @ covariance @ selection.mT))
         return torch.stack(logs).sum()
 
     def smallest(self, rows: Rows) -> float:
@@ -94,6 +99,12 @@ class CorrelatedNoise(NoiseModel):
     def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
         size = max(len(first.count), len(second.count))
         return _padded(first, size), _padded(second, size)
+
+
+def _selection(pattern: tuple[bool, ...], device: torch.device) -> Tensor:
+    """The rows of the identity matrix of the outputs that are observed."""
+    identity = torch.eye(len(pattern), dtype=torch.float64, device=device)
+    return torch.stack([*itertools.compress(identity, pattern)])
 
 
 def _task_covariance(likelihood: MultitaskGaussianLikelihood) -> Tensor:

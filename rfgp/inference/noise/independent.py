@@ -13,7 +13,7 @@ from torch import Tensor
 from ...likelihoods import ComplexGaussianLikelihood
 from ..rows import Rows
 from ..statistics import GramStatistics
-from .base import NoiseModel, unit_matrix
+from .base import NoiseModel, unit_matrices
 from .targets import Targets
 
 
@@ -65,10 +65,11 @@ class IndependentNoise(NoiseModel):
         return Rows(columns, observed.to(columns.real.dtype), num_groups=self.num_outputs)
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:
-        variances, outputs = self._variances(), self.num_outputs
+        variances = self._variances()
         if num_groups == 1:
             return [torch.diag_embed(1.0 / variances)]
-        return [unit_matrix(t, outputs, variances.device) / variances[..., t] for t in range(outputs)]
+        units = unit_matrices(self.num_outputs, variances.device)
+        return [unit / variances[..., output] for output, unit in enumerate(units)]
 
     def log_noise(self, statistics: GramStatistics) -> Tensor:
         logs, counts = self._variances().log(), statistics.count

@@ -12,7 +12,7 @@ from ... import _checks
 from ...likelihoods import FixedNoiseComplexGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from ..rows import Rows
 from ..statistics import GramStatistics
-from .base import NoiseModel, unit_matrix
+from .base import NoiseModel, unit_matrices
 from .targets import Targets, noise_of_observed
 
 
@@ -87,7 +87,7 @@ class KnownNoise(NoiseModel):
         return known.double()
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:
-        return [unit_matrix(t, self.num_outputs) for t in range(self.num_outputs)]
+        return [*unit_matrices(self.num_outputs, self.likelihood.noise_covar.noise.device)]
 
     def log_noise(self, statistics: GramStatistics) -> Tensor:
         return statistics.log_noise.sum()

@@ -74,9 +74,8 @@ class PolynomialFamily(LeafFamily):
 
     def _coefficients(self) -> Tensor:
         """The coefficients of the Maclaurin series, (..., p + 1)."""
-        powers = torch.arange(self.degree + 1, dtype=self.kernel.offset.dtype, device=self.kernel.offset.device)
-        binomial = torch.tensor([math.comb(self.degree, n) for n in range(self.degree + 1)]).to(powers)
-        return binomial * self.kernel.offset ** (self.degree - powers)
+        offset, degrees = self.kernel.offset, range(self.degree + 1)
+        return torch.cat([math.comb(self.degree, n) * offset ** (self.degree - n) for n in degrees], dim=-1)
 
     def mismatch(self, feature_map: FeatureMap) -> str:
         is_polynomial = isinstance(feature_map, PolynomialSketch | LinearFeatures | SphericalFourier)
