@@ -16,6 +16,7 @@ from . import (
     inference,
     kernels,
     likelihoods,
+    maps,
     models,
     operators,
     plots,
@@ -25,6 +26,7 @@ from . import (
 )
 from .approximation import approximate
 from .diagnostics import kl_to_exact
+from .maps import predict_map
 from .models import VectorLeastSquares, WeightSpaceGP
 from .selection import rank_methods, suggest_num_features
 from .training import fit
@@ -47,9 +49,11 @@ __all__ = [
     "kernels",
     "kl_to_exact",
     "likelihoods",
+    "maps",
     "models",
     "operators",
     "plots",
+    "predict_map",
     "rank_methods",
     "selection",
     "study",

@@ -128,9 +128,7 @@ def has_point_predictor(regression: Regression, posterior: Any) -> bool:
     if type(regression) is not Regression or not isinstance(posterior, WeightPosterior | KroneckerPosterior):
         return False
     factor = regression.factor()
-    roots = (
-        1 if isinstance(posterior, KroneckerPosterior) else factor.num_outputs * max(1, posterior.batch_shape.numel())
-    )
+    roots = 1 if isinstance(posterior, KroneckerPosterior) else factor.num_outputs * posterior.batch_shape.numel()
     return 8 * roots * factor.num_scalar**2 <= _LARGEST_ROOTS
 
 
