@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 from collections import deque
@@ -49,9 +50,10 @@ class Done(NamedTuple):
 def one_after_the_other(evaluation: Evaluation, parts: Sequence[Part], out: Out) -> Iterator[Done]:
     """Write the values of all parts, and say what is done batch by batch."""
     for part in parts:
-        for values in evaluation.of(part):
-            out.write(values.start, values.arrays)
-            yield Done.of(values)
+        with _rows_named(part):
+            for values in evaluation.of(part):
+                out.write(values.start, values.arrays)
+                yield Done.of(values)
 
 
 def by_executor(evaluation: Evaluation, parts: Sequence[Part], out: Out, executor: Executor) -> Iterator[Done]:
@@ -76,17 +78,24 @@ def by_executor(evaluation: Evaluation, parts: Sequence[Part], out: Out, executo
 
 def _written(part: Part, future: _Results, out: Out) -> Iterator[Done]:
     """Wait for a part, and write what its worker has not written."""
-    try:
+    with _rows_named(part):
         results = future.result()
+    for done, start, arrays in results:
+        if arrays:
+            out.write(start, arrays)
+        yield done
+
+
+@contextlib.contextmanager
+def _rows_named(part: Part) -> Iterator[None]:
+    """Let errors that do not name rows, such as those of files and of workers, name those of a part."""
+    try:
+        yield
     except ValueError:
         raise
     except Exception as error:
         rows = f"rows {part.start} to {part.start + part.num_rows} of the map"
         raise RuntimeError(f"{rows}: {type(error).__name__}: {error}") from error
-    for done, start, arrays in results:
-        if arrays:
-            out.write(start, arrays)
-        yield done
 
 
 def _work(task: bytes, part: Part, process: int) -> list[tuple[Done, int, dict[str, np.ndarray]]]:

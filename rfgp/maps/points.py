@@ -76,8 +76,8 @@ class Points:
         if not self.is_counted:
             if wants_many:
                 raise ValueError(
-                    f"expected points that can be parted for an executor, got {type(self.points).__name__}; pass a "
-                    "tensor, or a Source of rfgp.data"
+                    f"expected points of a known number for an executor, got {type(self.points).__name__}; pass a "
+                    "tensor or an array, or a Source of rfgp.data that knows its number of rows"
                 )
             return [Part(self.points, 0, self.num_rows)]
         size = min(_ROWS, max(1024, _VALUES // num_outputs))
