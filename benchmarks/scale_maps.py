@@ -259,8 +259,15 @@ def report(result: dict[str, Any]) -> None:
         lines = [[f"{c['points']:,}", f"{c['start_mib']:.0f}", f"{c['peak_mib']:.0f}"] for c in memory]
         print(markdown(["points", "MiB before", "peak MiB"], lines))
     lines = [
-        [name, f"{cell['points']:,}", f"{cell['seconds']:.1f}", f"{cell['points'] / cell['seconds']:,.0f}"]
-        + [f"{cell['peak_mib']:.0f}", f"{cell['worker_mib']:.0f}", f"{max(cell['float32_error'] or [0.0]):.1e}"]
+        [
+            name,
+            f"{cell['points']:,}",
+            f"{cell['seconds']:.1f}",
+            f"{cell['points'] / cell['seconds']:,.0f}",
+            f"{cell['peak_mib']:.0f}",
+            f"{cell['worker_mib']:.0f}",
+            f"{max(cell['float32_error'] or [0.0]):.1e}",
+        ]
         for name, cell in cells.items()
         if name.startswith(("memory", "workers", "whole")) and cell["status"] == "ok"
     ]

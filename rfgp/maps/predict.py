@@ -17,8 +17,7 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..distributions import MultitaskMultivariateNormal
-from ..models import WeightSpaceGP
-from ..models.posterior_points import PosteriorPoints
+from ..models import PosteriorPoints, WeightSpaceGP
 from .engine import Done, by_executor, one_after_the_other
 from .evaluation import Evaluation
 from .outs import Layout, opened

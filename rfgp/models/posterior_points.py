@@ -18,6 +18,13 @@ class PosteriorPoints:
     """Means and variances at points as ``model.posterior(x)`` has them, some thousand rows at a time.
 
     :param model: any model with ``posterior(x)``.
+
+    >>> import gpytorch, rfgp
+    >>> x, y = torch.rand(100, 2), torch.rand(100)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    >>> PosteriorPoints(model)(x).mean.shape
+    torch.Size([100, 1])
     """
 
     def __init__(self, model: Any) -> None:

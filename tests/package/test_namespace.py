@@ -10,6 +10,7 @@ CALLED = {
     "approximate",
     "fit",
     "kl_to_exact",
+    "predict_map",
     "rank_methods",
     "suggest_num_features",
 }
@@ -24,6 +25,6 @@ def test_the_package_shows_what_a_user_calls():
 
 
 def test_names_at_the_top_are_those_of_their_subpackages():
-    homes = [rfgp.models, rfgp.diagnostics, rfgp.selection, rfgp.training]
+    homes = [rfgp.models, rfgp.maps, rfgp.diagnostics, rfgp.selection, rfgp.training]
     for name in CALLED - {"approximate"}:
         assert any(getattr(rfgp, name) is getattr(home, name, None) for home in homes), name
