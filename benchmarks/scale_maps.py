@@ -176,6 +176,14 @@ def measure_peers(rows: int, width: int, num_points: int, chunk: int, repeats: i
     return {name: 1e6 * value / num_points for name, value in seconds.items()}
 
 
+def peak_mib(_: Any = None) -> float:
+    """The peak memory of this process; ``getrusage`` would count that of the process that started it too."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return next(float(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1024
+
+
 def child(options: argparse.Namespace, rows: int, workers: int, dtype: str, limit: float) -> dict[str, Any]:
     """A map in a process of its own."""
     command = [sys.executable, __file__, "--rows", str(rows), "--workers", str(workers), "--dtype", dtype]
@@ -187,7 +195,7 @@ def one_child(options: argparse.Namespace) -> None:
     dtype = DTYPES[options.dtype]
     model, grid = model_of(options.width, dtype), grid_of(options.rows, dtype)
     rfgp.predict_map(model, grid_of(10_000, dtype), progress=False)
-    start_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start_peak, of_workers = peak_mib(), 0.0
     with tempfile.TemporaryDirectory() as folder:
         out, start = Path(folder) / "map", time.process_time()
         if options.workers:
@@ -195,15 +203,15 @@ def one_child(options: argparse.Namespace) -> None:
             with ProcessPoolExecutor(options.workers, mp_context=context) as executor:
                 rfgp.predict_map(model, grid_of(2**19, dtype), executor=executor, progress=False)  # starts them
                 summary = rfgp.predict_map(model, grid, out, executor=executor, progress=False)
+                of_workers = max(executor.map(peak_mib, range(16)))
         else:
             summary = rfgp.predict_map(model, grid, out, progress=False)
         seconds = time.process_time() - start
         mean = np.load(out / "mean.npy", mmap_mode="r")
         assert len(mean) == grid.num_rows and bool(np.isfinite(mean[:: max(1, len(mean) // 1000)]).all())
-    own, workers = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     error = None if summary.float32_error is None else list(summary.float32_error)
     result = {"status": "ok", "points": summary.num_rows, "seconds": summary.seconds, "processor_seconds": seconds}
-    result |= {"peak_mib": own / 1024, "start_mib": start_peak / 1024, "worker_mib": workers / 1024}
+    result |= {"peak_mib": peak_mib(), "start_mib": start_peak, "worker_mib": of_workers}
     print(json.dumps(result | {"float32_error": error, "float64_rows": summary.float64_rows}))
 
 
