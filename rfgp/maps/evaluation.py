@@ -89,14 +89,14 @@ class Evaluation:
         error, is_replaced = None, False
         if self.exact is not None:
             error = self._error(x, values)
-            if not max(error) <= FLOAT32_LIMIT:
+            if not all(value <= FLOAT32_LIMIT for value in error):
                 error, is_replaced = Float32Error(0.0, 0.0), True
                 values = self.exact(x, self.has_variance)
         return BatchValues(start, self._arrays(values), error, is_replaced)
 
     def _error(self, x: Tensor, values: PointMoments) -> Float32Error:
         """The error at a few rows of the batch."""
-        rows = torch.linspace(0, len(x) - 1, min(_SAMPLE, len(x))).long()
+        rows = torch.linspace(0, len(x) - 1, min(_SAMPLE, len(x)), device=x.device).long()
         known = self.exact(x[rows], self.has_variance)
         unit = self.exact.prior_variance(x[rows]).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
         mean = ((values.mean[rows] - known.mean).abs() / unit).max()

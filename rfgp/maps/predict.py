@@ -134,7 +134,7 @@ def _noise_variance(likelihood: Any) -> Tensor:
     :raises ValueError: for another likelihood.
     """
     if isinstance(likelihood, MultitaskGaussianLikelihood):
-        zero = torch.zeros(1, likelihood.num_tasks, dtype=next(likelihood.parameters()).dtype)
+        zero = next(likelihood.parameters()).new_zeros(1, likelihood.num_tasks)
         latent = MultitaskMultivariateNormal(zero, DiagLinearOperator(zero.flatten()))
         noisy: Tensor = likelihood(latent).variance
         return noisy.squeeze(0)

@@ -1,7 +1,9 @@
 """The values of a map are those of the posterior, for every kind of model."""
 
+import math
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
@@ -24,8 +26,9 @@ from problems import (
 
 import rfgp
 from rfgp.distributions import MultitaskMultivariateNormal
-from rfgp.inference import PointMixture, PointPredictor
+from rfgp.inference import PointMixture, PointMoments, PointPredictor
 from rfgp.likelihoods import ComplexGaussianLikelihood
+from rfgp.maps.evaluation import Evaluation
 from rfgp.models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP, WideWeightSpaceGP
 
 pytestmark = [
@@ -239,6 +242,21 @@ def test_where_float32_is_not_enough_float64_is_taken():
     assert found.float64_rows == 40 and 0.0 < max(found.float32_error) < 1e-3
     assert torch.equal(found.mean[40:], exact.mean[40:].float())
     assert torch.equal(found.variance[40:], exact.variance[40:].float())
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_float32_value_that_is_no_number_is_replaced(part):
+    model = single()
+    exact, x = model.point_predictor(torch.float64), torch.rand(5, 2, dtype=torch.float32)
+
+    def lost(x, variance):
+        values = list(exact(x, variance))
+        values[part] = values[part] * math.nan
+        return PointMoments(*values)
+
+    lost.dtype = torch.float32
+    found = Evaluation(lost, exact).at(x)
+    assert found.is_replaced and np.isfinite(found.arrays["mean"]).all() and np.isfinite(found.arrays["variance"]).all()
 
 
 def test_a_float64_model_in_float32():
