@@ -16,6 +16,7 @@ from . import (
     inference,
     kernels,
     likelihoods,
+    maps,
     models,
     operators,
     plots,
@@ -27,6 +28,7 @@ from . import (
 from ._version import __version__ as __version__
 from .approximation import approximate
 from .diagnostics import kl_to_exact
+from .maps import predict_map
 from .models import VectorLeastSquares, WeightSpaceGP
 from .saving import load, save
 from .selection import rank_methods, suggest_num_features
@@ -49,9 +51,11 @@ __all__ = [
     "kl_to_exact",
     "likelihoods",
     "load",
+    "maps",
     "models",
     "operators",
     "plots",
+    "predict_map",
     "rank_methods",
     "save",
     "saving",

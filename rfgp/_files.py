@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,51 +19,120 @@ except ImportError:  # where there are no locks, files of killed processes are l
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], Any]) -> Path:
-    """Write a file under a temporary name beside it, sync it to the disk, then rename it.
-
-    An existing file keeps its mode, and a symbolic link its place: the file that it points to is replaced. Temporary
-    files that killed processes have left for the same file are removed.
+    """Write a file as :func:`whole_file` does.
 
     :param path: the file.
     :param write: writes the content to the path it is given.
     :returns: the file.
     """
+    with whole_file(path) as temporary:
+        write(temporary)
+    return Path(path)
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary name beside a file, which what is written there takes over in the end, synced to the disk.
+
+    An existing file keeps its mode, and a symbolic link its place: the file that it points to is replaced. Temporary
+    files that killed processes have left for the same file are removed.
+
+    :param path: the file.
+    """
     target = Path(path).resolve()
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     _remove_left_over(target)
     with _temporary(target, 0o666 if mode is None else 0o600) as (temporary, handle):
-        write(temporary)
+        yield temporary
         if mode is not None:
             temporary.chmod(mode)
         os.fsync(handle)
         temporary.replace(target)
+    _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary folder beside a folder, which takes its name in the end; one that was there is gone then.
+
+    Temporary folders that killed processes have left for the same folder are removed. Where a folder was there, neither
+    is there for an instant.
+
+    :param path: the folder.
+    """
+    target = Path(path).resolve()
+    _remove_left_over(target)
+    with _temporary_folder(target) as temporary:
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _sync(file, os.O_RDWR)
+        if target.exists():
+            target.rename(old := _temporary_name(target))
+            temporary.rename(target)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            temporary.rename(target)
+    _sync_folder(target.parent)
+
+
+def _sync(path: Path, flags: int) -> None:
+    """Have the system write what it holds of a file or folder to the disk."""
+    handle = os.open(path, flags)
+    try:
+        with contextlib.suppress(OSError):  # some file systems cannot sync a folder
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_folder(folder: Path) -> None:
     if hasattr(os, "O_DIRECTORY"):
-        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            with contextlib.suppress(OSError):  # some file systems cannot sync a folder
-                os.fsync(folder)
-        finally:
-            os.close(folder)
-    return Path(path)
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _temporary_name(target: Path) -> Path:
+    return target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
+
+
+def _lock(handle: int) -> None:
+    """Mark what is being written, where there are locks."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 @contextlib.contextmanager
 def _temporary(target: Path, mode: int) -> Iterator[tuple[Path, int]]:
     """A new file beside the target, and its handle, locked where that is possible; it is gone afterwards."""
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
+    temporary = _temporary_name(target)
     handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
     try:
-        if fcntl is not None:
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        _lock(handle)
         yield temporary, handle
     finally:
         os.close(handle)
         temporary.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def _temporary_folder(target: Path) -> Iterator[Path]:
+    """A new folder beside the target, locked where that is possible; it is gone afterwards."""
+    temporary = _temporary_name(target)
+    temporary.mkdir()
+    handle = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY) if hasattr(os, "O_DIRECTORY") else None
+    try:
+        if handle is not None:
+            _lock(handle)
+        yield temporary
+    finally:
+        if handle is not None:
+            os.close(handle)
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def _remove_left_over(target: Path) -> None:
-    """Remove temporary files for the target that no living process has locked."""
+    """Remove temporary files and folders for the target that no living process has locked."""
     if fcntl is None or not target.parent.is_dir():
         return
     own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
@@ -70,9 +140,9 @@ def _remove_left_over(target: Path) -> None:
         if not own.fullmatch(entry.name):
             continue
         with contextlib.suppress(OSError):  # locked by a writer, or gone
-            handle = os.open(entry, os.O_RDWR)
+            handle = os.open(entry, os.O_RDONLY if entry.is_dir() else os.O_RDWR)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                entry.unlink()
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             finally:
                 os.close(handle)

@@ -12,6 +12,8 @@ from .kronecker import KroneckerPosterior
 from .leave_one_out import LeaveOneOut
 from .mixture import mixture
 from .noise import NoiseModel, noise_model
+from .point_predictor import PointMixture, PointMoments, PointPredictor, has_point_predictor
+from .point_variance import PointVariance
 from .posterior import WeightPosterior
 from .regression import Regression
 from .residual_pass import TrainingRows
@@ -40,6 +42,10 @@ __all__ = [
     "NoiseModel",
     "OutputFactor",
     "PlaneFeatures",
+    "PointMixture",
+    "PointMoments",
+    "PointPredictor",
+    "PointVariance",
     "Regression",
     "RootCovariance",
     "Rows",
@@ -56,6 +62,7 @@ __all__ = [
     "accumulate",
     "drawn_weights",
     "expected_log_likelihood",
+    "has_point_predictor",
     "mixture",
     "noise_model",
     "plus_residual",

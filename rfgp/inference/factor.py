@@ -175,6 +175,16 @@ class OutputFactor:
             return rows * outputs
         return largest_square(self.features(scalar.detach()))
 
+    def prior_variances(self, scalar: Tensor) -> Tensor:
+        """The squared norms (..., N, T) of the features of every output: the prior variances.
+
+        :param scalar: scalar features (..., N, n).
+        """
+        if self.covariance_root is not None:
+            squares = torch.linalg.vector_norm(scalar, dim=-1).square().unsqueeze(-1)
+            return squares * self.covariance_root.to(squares.dtype).square().sum(-1).unsqueeze(-2)
+        return self.features(scalar).square().sum(-1).unflatten(-1, (-1, self.num_outputs))
+
     def scalar_weights(self, weights: Tensor) -> Tensor:
         """Weights of the scalar features for every output, so that f_t(x) = psi(x) W_t: (..., K, S) to (..., n, T, S).
 

@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from ..linalg import check_factor, is_ill_conditioned
 from .factor import OutputFactor
+from .point_variance import PointVariance
 
 
 class _LogDeterminant(torch.autograd.Function):
@@ -119,6 +120,14 @@ class KroneckerPosterior:
         :param scalar: the scalar features, (..., N, n).
         """
         return (scalar.double() @ self._u).square() @ self._shrink
+
+    @torch.no_grad()
+    def point_variance(self, outputs: OutputFactor) -> PointVariance:
+        """The variances of :meth:`function_variance` as one product for all outputs and many points.
+
+        :param outputs: the Kronecker product with A, (T, R).
+        """
+        return PointVariance([self._u], self._shrink @ (self._root_of(outputs) @ self._v).square().mT)
 
     def row_covariances(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
         """The covariances (..., N, T, T) of the T outputs of every row; the arguments are those of the variances."""

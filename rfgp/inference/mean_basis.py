@@ -56,6 +56,12 @@ def basis(mean: Mean, x: Tensor) -> Tensor:
     return x if mean.bias is None else torch.cat([x, ones], dim=-1)
 
 
+def mean_values(mean: Mean, x: Tensor) -> Tensor:
+    """The mean function at x (..., N, d), (..., N, T)."""
+    values: Tensor = mean(x)
+    return values if isinstance(mean, MultitaskMean) else values.unsqueeze(-1)
+
+
 def num_columns(mean: Mean) -> int:
     """The number k of columns of the basis of the mean function."""
     if isinstance(mean, MultitaskMean):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..linalg import cholesky, cholesky_, is_ill_conditioned, log_determinant
 from .factor import OutputFactor
+from .point_variance import PointVariance
 
 
 class WeightPosterior:
@@ -113,6 +114,25 @@ class WeightPosterior:
         root = self.function_root(scalar, outputs) if scale is None else self._root_of_one(scalar)
         variance = (root.abs() if root.is_complex() else root).square().sum(-1)
         return variance if scale is None else scale.squeeze(-1).square() * variance
+
+    @torch.no_grad()
+    def point_variance(self, outputs: OutputFactor) -> PointVariance:
+        """The variances of :meth:`function_variance` with a root made once, for many points; without gradients.
+
+        :param outputs: how scalar features become those of the outputs, in float64; a batch of posteriors has one
+            output.
+        """
+        identity = torch.eye(self.factor.shape[-1], dtype=self.factor.dtype, device=self.factor.device)
+        scale = _scale_of(outputs)
+        if scale is not None:
+            factors, scales = (
+                self.factor.flatten(0, -3) if self.factor.dim() > 2 else self.factor[None],
+                scale.flatten(),
+            )
+            roots = [torch.linalg.solve_triangular(factor.mH, identity, upper=True) for factor in factors]
+            return PointVariance([s * root for s, root in zip(scales.expand(len(roots)), roots, strict=True)])
+        weights = outputs.scalar_weights(torch.linalg.solve_triangular(self.factor.mH, identity, upper=True))
+        return PointVariance([torch.linalg.qr(root.mH, mode="r").R.mH for root in weights.unbind(-2)])
 
     def _root_of_one(self, scalar: Tensor) -> Tensor:
         """A root (..., N, n) for one output without a scale; a batch of posteriors makes no copies of the features."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
-from gpytorch.means import Mean, MultitaskMean
+from gpytorch.means import Mean
 from linear_operator.operators import LinearOperator, RootLinearOperator
 from torch import Tensor
 
@@ -22,7 +22,7 @@ from .covariance import WeightSpaceCovariance, plus_residual
 from .draws import FeatureDraws, FunctionDraws, detached
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
-from .mean_basis import basis, coefficients, constant_part
+from .mean_basis import basis, coefficients, constant_part, mean_values
 from .noise import ClassLabels, NoiseModel
 from .posterior import WeightPosterior
 from .residual_pass import ResidualPass, TrainingRows
@@ -232,8 +232,7 @@ class Regression:
         if operator is not None:
             constants = constant_part(self.mean, self.noise.num_outputs, x.device)
             return operator.of_constant(constants, self.kernel.input_dim)
-        mean: Tensor = self.mean(x)
-        return mean if isinstance(self.mean, MultitaskMean) else mean.unsqueeze(-1)
+        return mean_values(self.mean, x)
 
 
 def check_size(factor: Tensor | OutputFactor, num_groups: int) -> None:

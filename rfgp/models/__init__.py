@@ -8,6 +8,7 @@ from .laplace import LaplaceGP
 from .least_squares import VectorLeastSquares
 from .localized import LocalizedMaclaurinGP
 from .neighbor_graph import knn_laplacian
+from .posterior_points import PosteriorPoints
 from .task_columns import task_columns
 from .variational import WeightSpaceVariationalGP
 from .variational_strategy import WeightSpaceVariationalStrategy
@@ -20,6 +21,7 @@ __all__ = [
     "HeteroscedasticGP",
     "LaplaceGP",
     "LocalizedMaclaurinGP",
+    "PosteriorPoints",
     "VectorLeastSquares",
     "WeightSpaceGP",
     "WeightSpaceVariationalGP",

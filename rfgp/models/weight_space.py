@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any, Self
 
@@ -15,9 +16,12 @@ from ..features.random_weights import weights_kept_on_error
 from ..inference import (
     FunctionDraws,
     KroneckerPosterior,
+    PointMixture,
+    PointPredictor,
     WeightPosterior,
     WeightPrior,
     drawn_weights,
+    has_point_predictor,
     mixture,
 )
 from ..inference.leave_one_out import LeaveOneOut, LeftOutRows, check_rows, leave_one_out
@@ -28,6 +32,7 @@ from ..operators import Operator
 from .function_samples import FunctionSamples
 from .impropriety import SomeRows, warn_of_impropriety
 from .mixture import functions_of_random_draws
+from .posterior_points import PosteriorPoints
 from .record import Record
 from .weight_space_data import TakesData
 from .weight_space_saving import Saves
@@ -162,6 +167,42 @@ class WeightSpaceGP(TakesData, Saves):
         own = regression.distribution(x, self.weight_posterior(), operator)
         further = [draw.posterior(x, operator) for draw in self.further_draws.of(self)]
         return mixture([own, *further]) if further else own
+
+    @torch.no_grad()
+    def point_predictor(self, dtype: torch.dtype | None = None) -> PointPredictor | PointMixture | PosteriorPoints:
+        """What says means and variances of single points as often as wanted, and nothing of how points covary.
+
+        Roots of the posterior are computed once, and the features of a point once for its mean and its variance. It can
+        be pickled, without the training data, and has no gradients: see :func:`rfgp.predict_map`, which makes it for
+        you. Models with blocks, which keep their rows, and those of improper complex targets predict by
+        :meth:`posterior`.
+
+        :param dtype: of the features, products and results: torch.float32 or torch.float64; default: that of the
+            kernel.
+        :returns: a callable from points (N, d) to ``(mean, variance)``, both (N, T), or (N, C) for C classes.
+        :raises ValueError: where the model is not fitted, or stale, or for a dtype where it predicts by ``posterior``.
+        """
+        self._known()
+        own = reference_tensor(self.covar_module).dtype.to_real()
+        if dtype not in (None, torch.float32, torch.float64):
+            raise ValueError(f"expected torch.float32 or torch.float64 for dtype, got {dtype!r}; choose one of the two")
+        parts = [draw._own_points(dtype or own) for draw in (self, *self.further_draws.of(self))]
+        known = [part for part in parts if part is not None]
+        if len(known) == len(parts):
+            return known[0] if len(known) == 1 else PointMixture(known)
+        if dtype not in (None, own):
+            raise ValueError(
+                f"expected {own}, the dtype of the model, got {dtype}: with blocks, improper complex targets or very "
+                "many outputs there is no other; convert the model before the fit"
+            )
+        model = copy.copy(self)
+        model.training_data = []
+        return PosteriorPoints(model)
+
+    def _own_points(self, dtype: torch.dtype) -> PointPredictor | None:
+        """The predictor of the first draw, where its posterior has one."""
+        regression, posterior = self._regression(is_frozen=True), self.weight_posterior()
+        return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
 
     def forward(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """The posterior at inputs, as :meth:`posterior` gives it, and as GPyTorch's models do in evaluation mode."""

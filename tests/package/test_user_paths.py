@@ -110,6 +110,14 @@ def regression():
     diagnostics.kl_to_exact(model, x, train_inputs=x, train_targets=y)
 
 
+def a_map():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=2).fit(x, y)
+    summary = rfgp.predict_map(model, x, dtype=torch.float32, progress=False)
+    assert summary.mean.shape == (40,) and max(summary.float32_error) < 1e-3 and summary.rows_per_second > 0.0
+    assert models.PosteriorPoints(model)(x).variance.shape == (40, 1)
+
+
 def wide_regression():
     x, y = rows()
     model = models.WideWeightSpaceGP(approximated(), GaussianLikelihood(), narrow_kernel=approximated())
@@ -367,6 +375,7 @@ PATHS = (
     feature_maps,
     families_of_kernels,
     regression,
+    a_map,
     wide_regression,
     exact_regression,
     landmarks,
