@@ -8,6 +8,7 @@
 from . import (
     allocation,
     bounds,
+    data,
     datasets,
     diagnostics,
     distributions,
@@ -36,6 +37,7 @@ __all__ = [
     "allocation",
     "approximate",
     "bounds",
+    "data",
     "datasets",
     "diagnostics",
     "distributions",

@@ -1,0 +1,172 @@
+"""Named columns of Arrow record batches as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import _checks, _optional
+from .base import Batch
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """PyArrow, or one of its modules."""
+    return _optional.require(module, "pyarrow", "tables in files", "big")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are inputs, targets and noise variances.
+
+    :param inputs: names.
+    :param target: one name for targets (N,), several for (N, T), none for inputs alone.
+    :param noise: names like those of the targets.
+    :param dtype: of inputs and noise.
+    :param target_dtype: of targets.
+    """
+
+    inputs: tuple[str, ...]
+    target: str | tuple[str, ...] | None
+    noise: str | tuple[str, ...] | None
+    dtype: torch.dtype
+    target_dtype: torch.dtype
+
+    @classmethod
+    def of(cls, inputs: Any, target: Any, noise: Any, dtype: Any, target_dtype: Any) -> Columns:
+        """Those that a user asks for.
+
+        :raises ValueError: where these are no names, or no dtypes of numbers.
+        """
+        if isinstance(inputs, str) or not _are_names(inputs):
+            raise ValueError(f'expected names of columns for inputs, got {inputs!r}; pass a list such as ["a", "b"]')
+        for name, value in (("target", target), ("noise", noise)):
+            if not (value is None or isinstance(value, str) or _are_names(value)):
+                raise ValueError(f"expected a column or a list of columns for {name}, got {value!r}; pass names")
+        of_target, of_noise = (
+            value if value is None or isinstance(value, str) else tuple(value) for value in (target, noise)
+        )
+        if of_noise is not None and (type(of_noise) is not type(of_target) or np.size(of_noise) != np.size(of_target)):
+            raise ValueError(f"expected as many columns for noise as for target, {target!r}, got {noise!r}; name each")
+        _checks.floating_dtype("dtype", dtype)
+        if target_dtype not in (None, torch.int64):
+            _checks.floating_dtype("target_dtype", target_dtype)
+        return cls(tuple(inputs), of_target, of_noise, dtype, target_dtype or dtype)
+
+    @property
+    def groups(self) -> tuple[tuple[str, tuple[str, ...], torch.dtype, bool], ...]:
+        """For each tensor of a batch its name, its columns, its dtype, and whether it has one dimension."""
+        found = [("inputs", self.inputs, self.dtype, False)]
+        for name, columns, dtype in (
+            ("target", self.target, self.target_dtype),
+            ("noise", self.noise, self.dtype),
+        ):
+            if columns is not None:
+                is_one = isinstance(columns, str)
+                found.append((name, (columns,) if isinstance(columns, str) else columns, dtype, is_one))
+        return tuple(found)
+
+    @property
+    def names(self) -> list[str]:
+        """All columns, each once."""
+        return list(dict.fromkeys(name for _, columns, _, _ in self.groups for name in columns))
+
+    @property
+    def description(self) -> str:
+        """Which columns these are."""
+        return "; ".join(f"{name} {', '.join(columns)}" for name, columns, _, _ in self.groups)
+
+    def check(self, schema: Any, path: str) -> None:
+        """Raise where a table lacks a column, or has something else than numbers in it."""
+        types = arrow("pyarrow.types")
+        missing = [name for name in self.names if name not in schema.names]
+        if missing:
+            raise ValueError(f"expected columns {missing} in {path}, got {schema.names}; choose among these")
+        for name in self.names:
+            kind = schema.field(name).type
+            if any(is_kind(kind) for is_kind in (types.is_integer, types.is_floating, types.is_boolean)):
+                continue
+            raise ValueError(
+                f"expected numbers in column {name!r} of {path}, got {kind}; write it as numbers, such as integer "
+                "codes or one column of zeros and ones per value"
+            )
+
+    def batch(self, pieces: Sequence[Any], first: int, path: str) -> Batch:
+        """A batch of the rows of record batches, one after the other.
+
+        :param pieces: the record batches.
+        :param first: the number of their first row.
+        :param path: the file, for messages.
+        :raises ValueError: for missing inputs, noise or labels; missing targets are NaN.
+        """
+        result = []
+        for group, names, dtype, is_one in self.groups:
+            may_miss = group == "target" and dtype.is_floating_point
+            columns = [[piece.column(name) for piece in pieces] for name in names]
+            if not may_miss:
+                for name, parts in zip(names, columns, strict=True):
+                    _check_complete(parts, name, group, first, path)
+            values = _matrix(columns, dtype)
+            result.append(values[:, 0] if is_one else values)
+        return tuple(result)
+
+
+def _are_names(value: Any) -> bool:
+    is_list = isinstance(value, Sequence) and len(value) > 0
+    return is_list and all(isinstance(name, str) for name in value) and len(set(value)) == len(value)
+
+
+def _check_complete(parts: Sequence[Any], name: str, group: str, first: int, path: str) -> None:
+    """Raise where a column has nulls."""
+    if not any(part.null_count for part in parts):
+        return
+    bad = first + np.flatnonzero(np.concatenate([part.is_null().to_numpy(zero_copy_only=False) for part in parts]))
+    listed = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
+    advice = (
+        "use target_dtype=torch.float64, in which they are NaN, or drop these rows"
+        if group == "target"
+        else ("drop or fill these rows")
+    )
+    raise ValueError(
+        f"expected values in column {name!r} ({group}) of {path}, got nulls in {len(bad)} rows of a batch: "
+        f"{listed}; {advice}"
+    )
+
+
+def _matrix(columns: Sequence[Sequence[Any]], dtype: torch.dtype) -> Tensor:
+    """Columns, each in parts, as a contiguous matrix (n, columns)."""
+    num_rows = sum(len(part) for part in columns[0])
+    result = torch.empty(len(columns), num_rows, dtype=dtype)
+    for row, parts in zip(result.numpy(), columns, strict=True):
+        begin = 0
+        for part in parts:
+            row[begin : begin + len(part)] = part.to_numpy(zero_copy_only=False)
+            begin += len(part)
+    return result.T.contiguous()
+
+
+def recut(record_batches: Iterable[Any], edges: Sequence[int], first: int) -> Iterator[list[Any]]:
+    """Slices of record batches, together the rows between neighboring edges.
+
+    :param record_batches: in order, with all rows up to the last edge.
+    :param edges: numbers of rows.
+    :param first: the number of the first row of the record batches, at most the first edge.
+    """
+    rest = iter(record_batches)
+    present, begin = next(rest), first
+    for a, b in pairwise(edges):
+        pieces = []
+        while a < b:
+            if begin + present.num_rows <= a:
+                begin += present.num_rows
+                present = next(rest)
+                continue
+            piece = present.slice(a - begin, b - a)
+            pieces.append(piece)
+            a += piece.num_rows
+        yield pieces
