@@ -28,6 +28,11 @@ class Source(ABC):
 
     @property
     @abstractmethod
+    def first_row(self) -> int:
+        """The number of the first row, which is not 0 in a part; rows of two parts never have the same number."""
+
+    @property
+    @abstractmethod
     def description(self) -> str:
         """Files, columns and rows, as in "rows 300 to 400 of table.parquet": rows count from 0, as in a slice.
 

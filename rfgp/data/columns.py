@@ -14,6 +14,9 @@ from torch import Tensor
 from .. import _checks, _optional
 from .base import Batch
 
+_TILE = 4096
+_NO_ROW = 2**63
+
 
 def arrow(module: str = "pyarrow") -> Any:
     """PyArrow, or one of its modules."""
@@ -84,9 +87,7 @@ class Columns:
     def check(self, schema: Any, path: str) -> None:
         """Raise where a table lacks a column, or has something else than numbers in it."""
         types = arrow("pyarrow.types")
-        missing = [name for name in self.names if name not in schema.names]
-        if missing:
-            raise ValueError(f"expected columns {missing} in {path}, got {schema.names}; choose among these")
+        self.check_names(schema.names, path)
         for name in self.names:
             kind = schema.field(name).type
             if any(is_kind(kind) for is_kind in (types.is_integer, types.is_floating, types.is_boolean)):
@@ -95,6 +96,12 @@ class Columns:
                 f"expected numbers in column {name!r} of {path}, got {kind}; write it as numbers, such as integer "
                 "codes or one column of zeros and ones per value"
             )
+
+    def check_names(self, names: Sequence[str], path: str) -> None:
+        """Raise where a table lacks a column."""
+        missing = [name for name in self.names if name not in names]
+        if missing:
+            raise ValueError(f"expected columns {missing} in {path}, got {list(names)}; choose among these")
 
     def batch(self, pieces: Sequence[Any], first: int, path: str) -> Batch:
         """A batch of the rows of record batches, one after the other.
@@ -139,34 +146,40 @@ def _check_complete(parts: Sequence[Any], name: str, group: str, first: int, pat
 
 
 def _matrix(columns: Sequence[Sequence[Any]], dtype: torch.dtype) -> Tensor:
-    """Columns, each in parts, as a contiguous matrix (n, columns)."""
-    num_rows = sum(len(part) for part in columns[0])
-    result = torch.empty(len(columns), num_rows, dtype=dtype)
-    for row, parts in zip(result.numpy(), columns, strict=True):
-        begin = 0
-        for part in parts:
-            row[begin : begin + len(part)] = part.to_numpy(zero_copy_only=False)
-            begin += len(part)
-    return result.T.contiguous()
+    """Columns, each in parts, as a contiguous matrix (n, columns); few rows at a time, which stay in the cache."""
+    result = torch.empty(sum(map(len, columns[0])), len(columns), dtype=dtype)
+    matrix, end = result.numpy(), 0
+    for parts in zip(*columns, strict=True):
+        arrays = [part.to_numpy(zero_copy_only=False) for part in parts]
+        begin, end = end, end + len(arrays[0])
+        for first in range(begin, end, _TILE):
+            rows = slice(first, min(first + _TILE, end))
+            for column, array in enumerate(arrays):
+                matrix[rows, column] = array[first - begin : first - begin + _TILE]
+    return result
 
 
-def recut(record_batches: Iterable[Any], edges: Sequence[int], first: int) -> Iterator[list[Any]]:
-    """Slices of record batches, together the rows between neighboring edges.
+def recut(record_batches: Iterable[Any], edges: Iterable[int], first: int) -> Iterator[list[Any]]:
+    """Slices of record batches, together the rows between neighboring edges; the last ones may be fewer.
 
-    :param record_batches: in order, with all rows up to the last edge.
+    :param record_batches: in order.
     :param edges: numbers of rows.
     :param first: the number of the first row of the record batches, at most the first edge.
     """
-    rest = iter(record_batches)
-    present, begin = next(rest), first
-    for a, b in pairwise(edges):
-        pieces = []
-        while a < b:
-            if begin + present.num_rows <= a:
-                begin += present.num_rows
-                present = next(rest)
-                continue
-            piece = present.slice(a - begin, b - a)
+    ranges = pairwise(edges)
+    row, stop = next(ranges)
+    pieces: list[Any] = []
+    end = first
+    for present in record_batches:
+        begin, end = end, end + present.num_rows
+        while row < end:
+            piece = present.slice(row - begin, stop - row)
             pieces.append(piece)
-            a += piece.num_rows
+            row += piece.num_rows
+            if row < stop:
+                break
+            yield pieces
+            pieces = []
+            row, stop = next(ranges, (_NO_ROW, _NO_ROW))
+    if pieces:
         yield pieces

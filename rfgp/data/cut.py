@@ -36,6 +36,10 @@ class CutSource(Source):
         return self.edges[-1] - self.edges[0]
 
     @property
+    def first_row(self) -> int:
+        return self.edges[0]
+
+    @property
     def description(self) -> str:
         return f"rows {self.edges[0]} to {self.edges[-1]} of {self.name}, in batches of up to {self.batch_size}"
 

@@ -9,13 +9,14 @@ from .blocks import BlockSource
 from .columns import arrow
 
 _ROWS = 65536
+_BUFFER = 2**20
 
 
 class ParquetSource(BlockSource):
     r"""Rows of Parquet files, read by row groups.
 
     Batches have whole row groups where these have less rows than ``batch_size``; larger row groups are cut into full
-    batches and a rest. Memory is that of a few batches, and of the compressed columns of a row group.
+    batches and a rest. Memory is that of a few batches, whatever the row groups.
 
     :param path: a file, several ones, a pattern such as "table-\*.parquet", or a folder, whose files are taken by name.
     :param inputs: the columns of the inputs (N, d): floating-point numbers, integers or booleans without nulls.
@@ -53,6 +54,6 @@ class ParquetSource(BlockSource):
 
 def _opened(path: str) -> Any:
     try:
-        return arrow("pyarrow.parquet").ParquetFile(path)
+        return arrow("pyarrow.parquet").ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
     except (arrow().ArrowInvalid, OSError) as error:
         raise ValueError(f"expected a Parquet file, got {path}, which cannot be read ({error}); check it") from None

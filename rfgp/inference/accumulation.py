@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..linalg import row_chunks
+from .class_statistics import ClassStatistics
 from .noise import NoiseModel
 from .rows import Rows
 from .statistics import GramStatistics
@@ -67,8 +68,8 @@ def accumulate(
         tensor is not None and tensor.requires_grad for tensor in (x, *rows[:3], *parameters)
     )
     is_open = known is not None and not tracks and len(known.count) == rows.num_groups
-    total = known if is_open and known is not None else _empty(kernel, width, rows, known)
-    parts = _parts(rows, width, x.element_size() * (2 if kernel.is_complex else 1))
+    total = known if is_open and known is not None else _empty(kernel, noise, width, rows, known)
+    parts = _parts(total, rows, width, x.element_size() * (2 if kernel.is_complex else 1))
 
     def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
         with shared:
@@ -78,19 +79,32 @@ def accumulate(
     return total if is_open else noise.merged(known, total)
 
 
-def _parts(rows: Rows, width: int, itemsize: int) -> list[Part]:
-    """Chunks of rows, each of one group where a row is in one group."""
+def _parts(total: GramStatistics, rows: Rows, width: int, itemsize: int) -> list[Part]:
+    """Chunks of rows, each of one group where a row is in one group that has a Gram matrix."""
     if rows.groups is None:
         return [*row_chunks(len(rows.targets), width, itemsize)]
-    blocks = [(rows.groups == group).nonzero().squeeze(-1) for group in range(rows.num_groups)]
+    names = [*range(rows.num_groups)]
+    blocks: list[Tensor] = []
+    if isinstance(total, ClassStatistics):
+        is_dense = total.expect(rows.groups).is_dense()
+        blocks, names = [(~is_dense[rows.groups]).nonzero().squeeze(-1)], is_dense.nonzero().squeeze(-1).tolist()
+    blocks += [(rows.groups == group).nonzero().squeeze(-1) for group in names]
     return [members[part] for members in blocks for part in row_chunks(len(members), width, itemsize)]
 
 
-def _empty(kernel: ScalarFeatures, width: int, rows: Rows, known: GramStatistics | None) -> GramStatistics:
+def _empty(
+    kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, known: GramStatistics | None
+) -> GramStatistics:
     """Statistics without rows, with the shift of those known, if there are any."""
-    needed = 2.0 * rows.num_groups * width**2 * (16 if kernel.is_complex else 8)
-    what = f"statistics and factors of {rows.num_groups} x {width} x {width} numbers"
-    _checks.fits_in_memory(needed, what, "use fewer features")
+    kind = noise.statistics_kind if known is None else type(known)
+    itemsize = 16 if kernel.is_complex else 8
+    if kind is ClassStatistics:
+        count = min(rows.num_groups * width, len(rows.targets)) + width
+        what = f"rows and factors of {count} x {width} numbers"
+    else:
+        count = rows.num_groups * width
+        what = f"statistics and factors of {rows.num_groups} x {width} x {width} numbers"
+    _checks.fits_in_memory(2.0 * count * width * itemsize, what, "use fewer features")
     shift = rows.center if known is None else known.shift
     is_complex, device = (kernel.is_complex, shift.is_complex()), rows.targets.device
-    return GramStatistics(width, len(shift), rows.num_groups, *is_complex, device, shift.detach())
+    return kind(width, len(shift), rows.num_groups, *is_complex, device, shift.detach())

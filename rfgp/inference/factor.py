@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -47,10 +48,7 @@ class OutputFactor:
         :param matrix: A, (..., T, R).
         :param num_scalar: the number n of scalar columns.
         """
-        rank = matrix.shape[-1]
-        index = torch.arange(num_scalar, device=matrix.device).repeat_interleave(rank)
-        coefficient = matrix.mT.repeat(*[1] * (matrix.dim() - 2), num_scalar, 1)
-        return cls(index[None], coefficient.unsqueeze(-3), num_scalar, matrix)
+        return KroneckerFactor(matrix, num_scalar)
 
     @classmethod
     def spectral(cls, b: Tensor) -> OutputFactor:
@@ -98,6 +96,11 @@ class OutputFactor:
             start += 0 if on_same_columns else factor.num_scalar
         width = factors[0].num_scalar if on_same_columns else start
         return cls(torch.cat(indices, dim=-1), torch.cat(coefficients, dim=-2), width)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the coefficients are."""
+        return self.coefficient.device
 
     @property
     def num_terms(self) -> int:
@@ -219,3 +222,53 @@ class OutputFactor:
         index = self.index[term]
         is_all = len(index) == self.num_scalar and bool((index == torch.arange(len(index), device=index.device)).all())
         return matrix if is_all else matrix.index_select(dim, index)
+
+
+class KroneckerFactor(OutputFactor):
+    """The factor of a separable kernel, whose n R x T coefficients are made only where they are asked for.
+
+    :param matrix: A, (..., T, R).
+    :param num_scalar: the number n of scalar columns.
+    """
+
+    def __init__(self, matrix: Tensor, num_scalar: int) -> None:
+        self.num_scalar, self.covariance_root = num_scalar, matrix
+        self.matrix = matrix
+
+    @functools.cached_property
+    def index(self) -> Tensor:  # type: ignore[override]
+        return torch.arange(self.num_scalar, device=self.device).repeat_interleave(self.matrix.shape[-1])[None]
+
+    @functools.cached_property
+    def coefficient(self) -> Tensor:  # type: ignore[override]
+        repeats = [1] * (self.matrix.dim() - 2)
+        return self.matrix.mT.repeat(*repeats, self.num_scalar, 1).unsqueeze(-3)
+
+    @property
+    def device(self) -> torch.device:
+        return self.matrix.device
+
+    @property
+    def num_terms(self) -> int:
+        return 1
+
+    @property
+    def num_columns(self) -> int:
+        return self.num_scalar * self.matrix.shape[-1]
+
+    @property
+    def num_outputs(self) -> int:
+        return self.matrix.shape[-2]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return self.matrix.shape[:-2]
+
+    def scaled(self, scale: Tensor) -> OutputFactor:
+        return KroneckerFactor(self.matrix * scale[..., None, None], self.num_scalar)
+
+    def double(self) -> OutputFactor:
+        return KroneckerFactor(self.matrix.double(), self.num_scalar)
+
+    def __getitem__(self, index: int) -> OutputFactor:
+        return KroneckerFactor(self.matrix[index], self.num_scalar) if self.batch_shape else self

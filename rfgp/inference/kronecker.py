@@ -17,7 +17,7 @@ class _LogDeterminant(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gram: Tensor, outputs: Tensor) -> Tensor:
-        (lam, u), (gamma, v) = _spectrum(gram), _spectrum(outputs)
+        (lam, u), (gamma, v) = spectrum(gram), spectrum(outputs)
         ctx.save_for_backward(lam, u, gamma, v)
         return torch.log1p(lam[:, None] * gamma).sum()
 
@@ -30,7 +30,7 @@ class _LogDeterminant(torch.autograd.Function):
         return (u * by_row) @ u.mT, (v * by_output) @ v.mT
 
 
-def _spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
+def spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues of a positive semidefinite matrix, those below zero by rounding set to zero, and eigenvectors."""
     check_factor(matrix, torch.zeros((), dtype=torch.int32))
     values, vectors = torch.linalg.eigh(matrix)
@@ -76,7 +76,7 @@ class KroneckerPosterior:
 
     @torch.no_grad()
     def __init__(self, gram: Tensor, cross: Tensor, outputs: Tensor) -> None:
-        (lam, self._u), (gamma, self._v) = _spectrum(gram), _spectrum(outputs)
+        (lam, self._u), (gamma, self._v) = spectrum(gram), spectrum(outputs)
         self._shrink = 1.0 / (1.0 + lam[:, None] * gamma)
         self.batch_shape = torch.Size()
         self.mean = self.solve(cross)

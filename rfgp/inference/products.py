@@ -49,6 +49,10 @@ def feature_product(features: Tensor, weights: Tensor) -> Tensor:
     :param weights: (..., D, K), float64 or complex128.
     :returns: (..., N, K).
     """
+    if features.dim() == 2 and weights.dim() > 2:
+        batch, columns = weights.shape[:-2], weights.shape[-1]
+        flat = feature_product(features, weights.movedim(-2, 0).flatten(1))
+        return flat.unflatten(-1, (*batch, columns)).movedim(0, -2)
     dtype = torch.promote_types(accurate_dtype(features.dtype), weights.dtype)
     exact = weights.to(dtype)
     chunks = row_chunks(features.shape[-2], features.shape[-1], dtype.itemsize)

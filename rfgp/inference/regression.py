@@ -16,15 +16,18 @@ from .. import _checks
 from ..distributions import ComplexNormal, MultitaskMultivariateNormal, MultivariateNormal
 from ..linalg import accurate_dtype, dense_evidence, joined, row_chunks
 from ..operators import Operator
+from .class_statistics import ClassStatistics
+from .class_systems import ClassSystems
 from .covariance import WeightSpaceCovariance, plus_residual
 from .draws import FeatureDraws, FunctionDraws, detached
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
 from .mean_basis import basis, coefficients, constant_part
-from .noise import NoiseModel
+from .noise import ClassLabels, NoiseModel
 from .posterior import WeightPosterior
 from .residual_pass import ResidualPass, TrainingRows
 from .statistics import GramStatistics
+from .sums import ClassSums
 from .system import WeightSystem
 
 
@@ -53,7 +56,7 @@ class Regression:
         :param statistics: the sums over the training data.
         """
         factor = self.factor()
-        values = self._coefficients(factor.coefficient.device)
+        values = self._coefficients(factor.device)
         for index, sums in enumerate(self.noise.systems(statistics, values)):
             yield WeightSystem(sums, factor[index])
 
@@ -68,6 +71,8 @@ class Regression:
         :param statistics: the sums over the training data.
         :param tracks: whether gradients are to run back through it.
         """
+        if isinstance(statistics, ClassStatistics) and not tracks:
+            return self._class_systems(statistics)[0].posterior()
         systems = self.systems(statistics)
         if self.noise.is_batched:
             pairs = ((system.terms, system.cross) for system in systems)
@@ -89,6 +94,10 @@ class Regression:
         is_single = not self.noise.targets.has_columns
         if data is not None and is_single and len(data.x) <= statistics.num_features:
             return -share * (self._dense_terms(data) + constant + self._trace(statistics))
+        if isinstance(statistics, ClassStatistics):
+            systems, sums = self._class_systems(statistics)
+            log_det, explained = systems.evidence_terms()
+            return -share * (sums.quadratic - explained + log_det + sums.log_noise + constant).sum()
         total = torch.zeros((), dtype=torch.float64, device=statistics.count.device)
         for system in self.systems(statistics):
             log_det, explained, is_lossy = system.evidence_terms()
@@ -97,6 +106,15 @@ class Regression:
                 quadratic = self._quadratic_from_residuals(statistics, data)
             total = total - share * (quadratic + log_det + system.sums.log_noise + constant)
         return total - share * self._trace(statistics)
+
+    def _class_systems(self, statistics: ClassStatistics) -> tuple[ClassSystems, ClassSums]:
+        """The normal equations of all classes at once, and the sums that they come from."""
+        root, pooled = self.factor().covariance_root, statistics.pooled()
+        if root is None or not isinstance(self.noise, ClassLabels):
+            raise ValueError("expected a scalar kernel and class labels for statistics of classes, got others")
+        sums = self.noise.of_classes(statistics, pooled, self._coefficients(root.device))
+        scale = root.flatten().expand(self.noise.num_systems)
+        return ClassSystems(statistics, pooled.gram[0], sums, scale), sums
 
     def _trace(self, statistics: GramStatistics) -> Tensor | float:
         """The weighted sum of the residual variances of the rows, where the evidence is the variational bound."""
@@ -128,7 +146,10 @@ class Regression:
         return basis(self.mean, x).double() @ coefficients(self.mean, self.noise.num_outputs, x.device)
 
     def distribution(
-        self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None = None
+        self,
+        x: Tensor,
+        posterior: WeightPosterior | KroneckerPosterior,
+        operator: Operator | None = None,
     ) -> MultivariateNormal | ComplexNormal:
         """The distribution of the function, or of what an operator makes of it, at inputs.
 
@@ -192,7 +213,7 @@ class Regression:
 
         Nothing of their size is formed but the result: chunks of rows go all the way.
         """
-        width = factor.num_outputs * weights.shape[-1]
+        width = factor.num_outputs * weights.shape[-1] * weights.shape[:-2].numel()
         chunks = row_chunks(x.shape[-2], max(factor.num_scalar, width))
         return joined((self._chunk(x[..., rows, :], factor, weights, operator) for rows in chunks), x.shape[-2], dim=-3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.distributed
@@ -16,7 +16,7 @@ from .row_checks import check_groups, check_part, check_weights
 from .rows import Rows
 
 _FIELDS = ("_gram", "_cross", "_target_gram", "count", "log_noise")
-_ROUNDING = 1e-5
+ROUNDING = 1e-5
 """How far below zero a difference of sums may lie, relative to the sum: products may be in float32."""
 
 
@@ -46,6 +46,8 @@ class GramStatistics:
              [0., 1.]]], dtype=torch.float64)
     """
 
+    _starts_with_grams: ClassVar[bool] = True
+
     def __init__(
         self,
         num_features: int,
@@ -64,7 +66,8 @@ class GramStatistics:
         feature_dtype = torch.complex128 if is_complex else torch.float64
         target_dtype = torch.complex128 if has_complex_targets else torch.float64
         cross_dtype = torch.promote_types(feature_dtype, target_dtype)
-        self._gram = torch.zeros(num_groups, num_features, num_features, dtype=feature_dtype, device=device)
+        num_grams = num_groups if self._starts_with_grams else 0
+        self._gram = torch.zeros(num_grams, num_features, num_features, dtype=feature_dtype, device=device)
         columns = num_targets + 1
         self._cross = torch.zeros(num_groups, num_features, columns, dtype=cross_dtype, device=device)
         self._target_gram = torch.zeros(num_groups, columns, columns, dtype=target_dtype, device=device)
@@ -100,11 +103,11 @@ class GramStatistics:
     def of_combination(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
         """The cross products and Gram matrices of combinations of the targets, without the digits lost to an offset.
 
-        :param coefficients: (K, C), of the dtype of the targets, or real.
+        :param coefficients: (K, C), of the dtype of the targets, or real; (G, K, C) for those of every group.
         :returns: (G, D, C) and (G, C, C).
         """
         columns = coefficients.to(self.shift.dtype)
-        lifted = torch.cat([columns, self.shift.unsqueeze(0) @ columns])
+        lifted = torch.cat([columns, self.shift.unsqueeze(0) @ columns], dim=-2)
         return self._cross @ lifted.to(self._cross.dtype), lifted.mH @ self._target_gram @ lifted
 
     @property
@@ -126,7 +129,7 @@ class GramStatistics:
         """The statistics of all groups as one."""
         return self.from_sums({name: value.sum(0, keepdim=True) for name, value in self.sums().items()}, self.shift)
 
-    def shifted(self, shift: Tensor) -> GramStatistics:
+    def shifted(self, shift: Tensor) -> Self:
         """The same statistics with another shift, a new object.
 
         :param shift: (K,).
@@ -144,6 +147,11 @@ class GramStatistics:
     def num_features(self) -> int:
         """The number of columns D of the features."""
         return self._gram.shape[-1]
+
+    @property
+    def has_complex_features(self) -> bool:
+        """Whether the features are complex."""
+        return self._gram.is_complex()
 
     @property
     def num_rows(self) -> float:
@@ -246,8 +254,12 @@ class GramStatistics:
         for part in parts:
             _checks.instance("every part", part, GramStatistics, "a GramStatistics", "fill it with update(...)")
         shift = parts[0].shift
-        every = [part.shifted(shift).sums() for part in parts]
+        every = [part.with_grams().shifted(shift).sums() for part in parts]
         return cls.from_sums({name: torch.cat([sums[name] for sums in every]) for name in every[0]}, shift)
+
+    def with_grams(self) -> GramStatistics:
+        """The same statistics with the Gram matrix of every group."""
+        return self
 
     def empty_group(self) -> GramStatistics:
         """Statistics of one group without rows, that can be concatenated with these."""
@@ -265,19 +277,12 @@ class GramStatistics:
             would be left are negative, so that ``other`` has rows which were never here.
         """
         result = self._combine(other, torch.sub)
-        if bool((result.count < 0).any()):
-            raise ValueError("expected statistics of a subset of the rows to subtract, got more rows than there are")
-        for whole, left in ((self.gram, result.gram), (self._target_gram, result._target_gram)):
-            before, after = (sums.detach().diagonal(dim1=-2, dim2=-1).real for sums in (whole, left))
-            if not bool((after >= -_ROUNDING * before).all()):
-                raise ValueError(
-                    "expected statistics of a subset of the rows to subtract, got others, which leave negative sums of "
-                    "squares; subtract what was added, with the same features and weights"
-                )
+        check_left(result.count, [(self.gram, result.gram), (self._target_gram, result._target_gram)])
         return result
 
     def _combine(self, other: GramStatistics, operation: Callable[[Tensor, Tensor], Tensor]) -> GramStatistics:
         _checks.instance("other", other, GramStatistics, "a GramStatistics", "fill it with update(...)")
+        other = other.with_grams()
         added = other.sums()
         for name, known in self.sums().items():
             new = added[name]
@@ -300,9 +305,9 @@ class GramStatistics:
             rows = self.count.sum()
             shift = self.shift * rows
             for value in (shift, rows):
-                _sum_over_processes(value)
+                sum_over_processes(value)
             for name, value in zip(_FIELDS, self.shifted(shift / rows.clamp_min(1.0)).sums().values(), strict=True):
-                _sum_over_processes(value)
+                sum_over_processes(value)
                 setattr(self, name, value)
             self.shift = shift / rows.clamp_min(1.0)
         return self
@@ -318,7 +323,7 @@ class GramStatistics:
         return {name.strip("_"): self.gram if name == "_gram" else getattr(self, name) for name in _FIELDS}
 
     @classmethod
-    def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> GramStatistics:
+    def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> Self:
         """Statistics that hold the tensors which :meth:`sums` gives.
 
         :param sums: the sums by name.
@@ -335,12 +340,20 @@ class GramStatistics:
         return {name: value.detach().clone() for name, value in {**self.sums(), "shift": self.shift}.items()}
 
     @classmethod
+    def describes(cls, state: Any) -> bool:
+        """Whether a state dict is one of such statistics."""
+        return isinstance(state, dict)
+
+    @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> GramStatistics:
         """Statistics from :meth:`state_dict`.
 
         :param state: the sums by name.
         :raises ValueError: where a sum is missing, unknown, or of a shape or dtype that does not fit the others.
         """
+        for kind in cls.__subclasses__():
+            if kind.describes(state):
+                return kind.from_state_dict(state)
         names = [*(name.strip("_") for name in _FIELDS), "shift"]
         if not isinstance(state, dict) or sorted(state) != sorted(names):
             got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
@@ -384,7 +397,30 @@ class GramStatistics:
         return cls.from_state_dict(tensor_file.read(path))
 
 
-def _sum_over_processes(value: Tensor) -> None:
+def check_left(count: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Raise a ValueError where what is left after a subtraction is not that of some of the rows.
+
+    :param count: the numbers of rows that are left, (G,).
+    :param pairs: Gram matrices before and after.
+    """
+    if bool((count < 0).any()):
+        raise ValueError("expected statistics of a subset of the rows to subtract, got more rows than there are")
+    for pair in pairs:
+        before, after = (sums.detach().diagonal(dim1=-2, dim2=-1).real for sums in pair)
+        if not bool((after >= -ROUNDING * before).all()):
+            raise not_a_subset()
+
+
+def not_a_subset() -> ValueError:
+    """What to raise where statistics that are subtracted have rows which were never added."""
+    return ValueError(
+        "expected statistics of a subset of the rows to subtract, got others, which leave negative sums of squares; "
+        "subtract what was added, with the same features and weights"
+    )
+
+
+def sum_over_processes(value: Tensor) -> None:
+    """Sum a tensor over all processes of the default ``torch.distributed`` group, in place."""
     torch.distributed.all_reduce(torch.view_as_real(value) if value.is_complex() else value)
 
 

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..linalg import GramGradients
+from ..linalg.complex_numbers import real_part
+from .class_statistics import ClassStatistics
 from .rows import Rows
 from .statistics import GramStatistics
 
@@ -144,6 +146,10 @@ def summed(
         for part in parts:
             empty.add(*make(x[part], rows.take(part)), product_dtype)
         return empty
+    if isinstance(empty, ClassStatistics):
+        held = _ClassStatistics(make, empty, rows.groups, product_dtype)
+        numbers = torch.arange(len(x), device=x.device)
+        return held.statistics(sum_over_rows(held, empty, parts, (*by_row, numbers), parameters=leaves))
     summand = _Statistics(make, empty.shift, rows.num_groups, product_dtype)
     gram, cross, target_gram, log_noise = sum_over_rows(summand, empty, parts, by_row, parameters=leaves)
     sums = {"gram": gram, "cross": cross, "target_gram": target_gram, "count": empty.count, "log_noise": log_noise}
@@ -186,6 +192,69 @@ class _Statistics:
                     pairs.append((own.log_noise, log_noise[group].to(own.log_noise).expand(len(columns))))
                 from_all = _added_at(members, found[0], from_all, features)
             return [(features, from_all), *pairs]
+
+        return pull
+
+
+class _ClassStatistics:
+    """Statistics of many classes as what is summed: the gradients of rows that are held are those of their features.
+
+    :param make: as in :func:`summed`.
+    :param total: the statistics to which the rows will be added, which have Gram matrices for all that need them.
+    :param groups: the class of every row, (N,).
+    :param product_dtype: the dtype of the products inside a chunk.
+    """
+
+    def __init__(self, make: Make, total: ClassStatistics, groups: Tensor | None, product_dtype: torch.dtype) -> None:
+        if groups is None:
+            raise ValueError("expected rows with their classes, got rows without; give every row its group")
+        self.make, self.total, self.product_dtype = make, total, product_dtype
+        self.place = total.places()
+        held = (self.place[groups] < 0).nonzero().squeeze(-1)
+        held = held[groups[held].argsort(stable=True)]
+        self.position = torch.empty_like(groups)
+        self.position[held] = torch.arange(len(held), device=groups.device)
+
+    def add(self, total: ClassStatistics, *chunk: Any) -> None:
+        total.add(*self._made(*chunk), self.product_dtype)
+
+    def _made(self, x: Tensor, targets: Tensor, *others: Any) -> tuple[Tensor, Rows]:
+        return self.make(x, Rows(targets, *others[:-1])._replace(num_groups=len(self.place)))
+
+    def sums(self, total: ClassStatistics) -> tuple[Tensor, ...]:
+        known = total.sums()
+        return known["gram"], known["rows"], known["cross"], known["target_gram"]
+
+    def statistics(self, sums: tuple[Tensor, ...]) -> ClassStatistics:
+        """Statistics of the sums, with their gradients."""
+        differentiable = dict(zip(("gram", "rows", "cross", "target_gram"), sums, strict=True))
+        return ClassStatistics.from_sums({**self.total.sums(), **differentiable}, self.total.shift)
+
+    def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
+        gram, rows_held, cross, target_gram = gradients
+
+        @functools.lru_cache(1)
+        def of_group(group: int) -> GramGradients:
+            place = int(self.place[group])
+            return GramGradients(gram[place], cross[group], target_gram[group], self.product_dtype)
+
+        def pull(*chunk: Any) -> Pairs:
+            features, rows = self._made(*chunk)
+            columns, groups, numbers = rows.lifted(self.total.shift), chunk[4], chunk[5]
+            if int(self.place[groups[0]]) >= 0:
+                wanted = [features.requires_grad, columns.requires_grad, False]
+                found = of_group(int(groups[0])).of_rows(features, columns, None, wanted)
+                return [(features, found[0]), (columns, found[1])]
+            by_group = cross[groups]
+            back = torch.einsum("nk,ndk->nd", columns.to(by_group.dtype), by_group.conj())
+            back = back if features.is_complex() else real_part(back)
+            pairs: Pairs = [(features, back.to(features.dtype) + rows_held[self.position[numbers]].to(features.dtype))]
+            if columns.requires_grad:
+                ahead = torch.einsum("nd,ndk->nk", features.to(by_group.dtype), by_group)
+                squares = (target_gram + target_gram.mH)[groups]
+                of_columns = torch.einsum("nk,nkl->nl", columns, squares)
+                pairs.append((columns, (ahead if columns.is_complex() else real_part(ahead)) + of_columns))
+            return pairs
 
         return pull
 

@@ -31,3 +31,20 @@ class WeightedSums(NamedTuple):
     cross: Tensor
     quadratic: Tensor
     log_noise: Tensor
+
+
+class ClassSums(NamedTuple):
+    r"""The weighted sums of every class, beside Gram matrices.
+
+    :param outside: the precisions of the noise of rows of other classes, (C,).
+    :param inside: those of the rows of the class, (C,).
+    :param cross: :math:`\Phi^H S_c^{-1} r_c`, (C, D).
+    :param quadratic: :math:`r_c^H S_c^{-1} r_c`, (C,).
+    :param log_noise: :math:`\log|S_c|`, (C,).
+    """
+
+    outside: Tensor
+    inside: Tensor
+    cross: Tensor
+    quadratic: Tensor
+    log_noise: Tensor

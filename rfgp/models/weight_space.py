@@ -261,7 +261,7 @@ class WeightSpaceGP(TakesData, Saves):
         regression = self._prior_regression(is_frozen=True)
         batch = (self._noise.num_systems,) if self._noise.is_batched else ()
         factor = regression.factor()
-        known = WeightPrior.of((*batch, factor.num_columns), self._features.is_complex, factor.coefficient.device)
+        known = WeightPrior.of((*batch, factor.num_columns), self._features.is_complex, factor.device)
         return regression.draws(drawn_weights(known, count, self._noise.is_complex))
 
     def resample(self, generator: torch.Generator | None = None) -> Self:

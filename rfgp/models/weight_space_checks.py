@@ -89,7 +89,7 @@ def check_statistics(
             f"basis), got {found[0]} and {found[1]}; make them with this kernel and mean"
         )
     has_complex_targets = statistics.shift.is_complex()
-    kinds = statistics.gram.is_complex() or has_complex_targets, has_complex_targets
+    kinds = statistics.has_complex_features or has_complex_targets, has_complex_targets
     if kinds != (kernel.is_complex or noise.is_complex, noise.is_complex):
         raise ValueError(
             f"expected {'complex' if kernel.is_complex else 'real'} features and "

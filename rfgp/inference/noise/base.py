@@ -47,6 +47,11 @@ class NoiseModel(abc.ABC):
         """The noise of a likelihood, or None where it is of another kind."""
 
     @property
+    def statistics_kind(self) -> type[GramStatistics]:
+        """How the sums over rows are held."""
+        return GramStatistics
+
+    @property
     def num_outputs(self) -> int:
         """The number T of outputs."""
         return self.targets.num_outputs
@@ -179,13 +184,14 @@ def combined(groups: list[tuple[Group, Tensor]], quadratic: Tensor, log_noise: T
 
 
 def residual_columns(coefficients: Tensor, target: float = 1.0) -> Tensor:
-    """Coefficients (T + k, T) of the residuals target * Y - basis @ coefficients in the columns [Y, basis].
+    """Coefficients (..., T + k, T) of the residuals target * Y - basis @ coefficients in the columns [Y, basis].
 
-    :param coefficients: those of the mean function, (k, T).
+    :param coefficients: those of the mean function, (..., k, T).
     :param target: what the targets are multiplied by.
     """
-    identity = torch.eye(coefficients.shape[-1], dtype=coefficients.dtype, device=coefficients.device)
-    return torch.cat([target * identity, -coefficients])
+    size = coefficients.shape[-1]
+    identity = torch.eye(size, dtype=coefficients.dtype, device=coefficients.device)
+    return torch.cat([(target * identity).expand(*coefficients.shape[:-2], size, size), -coefficients], dim=-2)
 
 
 def unit_matrix(index: int, size: int, device: torch.device | None = None) -> Tensor:

@@ -11,11 +11,15 @@ from torch import Tensor
 
 from ... import _checks
 from ...likelihoods.dirichlet import dirichlet_targets
+from ..class_statistics import ClassStatistics
 from ..rows import Rows
 from ..statistics import GramStatistics
-from ..sums import Group, WeightedSums
+from ..sums import ClassSums, Group, WeightedSums
 from .base import NoiseModel, residual_columns
 from .targets import Targets
+
+MANY_CLASSES = 32
+"""From how many classes on the rows of a class are held in place of its Gram matrix, while they are few."""
 
 
 class ClassLabels(NoiseModel):
@@ -36,6 +40,10 @@ class ClassLabels(NoiseModel):
         super().__init__(targets)
         self.likelihood = likelihood
         self.num_systems = likelihood.num_classes
+
+    @property
+    def statistics_kind(self) -> type[GramStatistics]:
+        return ClassStatistics if self.num_systems >= MANY_CLASSES else GramStatistics
 
     @classmethod
     def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
@@ -69,6 +77,28 @@ class ClassLabels(NoiseModel):
             rows_inside = statistics.count[c]
             log_noise = rows_inside * noise_inside.log() + (statistics.num_rows - rows_inside) * noise_outside.log()
             yield WeightedSums(groups, cross.unsqueeze(-1), quadratic.squeeze(), log_noise)
+
+    def of_classes(self, statistics: GramStatistics, pooled: GramStatistics, coefficients: Tensor) -> ClassSums:
+        """The weighted sums of all classes at once, without their Gram matrices.
+
+        :param statistics: the sums over the rows.
+        :param pooled: those of all classes as one.
+        :param coefficients: those of the mean function in its basis, (k, 1), or (C, k, 1).
+        """
+        values = dirichlet_targets(self.likelihood.alpha_epsilon)
+        pairs = zip(*self._variances(coefficients.device), strict=True)
+        inside, outside = (torch.stack(variances) for variances in pairs)
+        columns, others = (residual_columns(coefficients, target) for target in (values.inside, values.outside))
+        every, left_out, own = (
+            [part.squeeze(-1) for part in sums.of_combination(residual)]
+            for sums, residual in ((pooled, others), (statistics, others), (statistics, columns))
+        )
+        cross, quadratic = (
+            (a - b) / outside.unsqueeze(-1) + c / inside.unsqueeze(-1)
+            for a, b, c in zip(every, left_out, own, strict=True)
+        )
+        log_noise = statistics.count * inside.log() + (statistics.num_rows - statistics.count) * outside.log()
+        return ClassSums(1.0 / outside, 1.0 / inside, cross, quadratic.squeeze(-1), log_noise)
 
     def row_targets(self, rows: Rows) -> Tensor:
         values = dirichlet_targets(self.likelihood.alpha_epsilon)

@@ -44,8 +44,10 @@ class CorrelatedNoise(NoiseModel):
     def weigh(self, columns: Tensor, observed: Tensor | None) -> Rows:
         """Rows of columns (N, K) whose outputs are observed where it is said, (N, T)."""
         if observed is None:
-            observed = torch.ones(1, self.num_outputs, dtype=torch.bool, device=columns.device)
-        found, numbers = observed.expand(len(columns), -1).unique(dim=0, return_inverse=True)
+            found = torch.ones(1, self.num_outputs, dtype=torch.bool, device=columns.device)
+            numbers = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
+        else:
+            found, numbers = observed.unique(dim=0, return_inverse=True)
         rows = [tuple(pattern) for pattern in found.tolist()]
         self.patterns = (*self.patterns, *[pattern for pattern in rows if pattern not in self.patterns])
         names = torch.tensor([self.patterns.index(pattern) for pattern in rows], device=numbers.device)

@@ -1,0 +1,57 @@
+"""Columns in units of their standard deviations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .base import Batch
+
+
+@dataclass(frozen=True)
+class Standardize:
+    r"""The function (x, y, noise) -> ((x - m)/s, (y - m')/s', noise/s'^2) of a batch, for :class:`MappedSource`.
+
+    :param mean: of the columns of the inputs, (d,).
+    :param std: their standard deviations, (d,); a column with zero is only centered.
+    :param target_mean: of the targets, () or (T,); default: targets and noise stay as they are.
+    :param target_std: their standard deviations.
+    :raises ValueError: where only one of the last two is given.
+
+    >>> import torch, rfgp
+    >>> source = rfgp.data.ArraySource(1e3 * torch.rand(500, 2) + 7.0, torch.rand(500))
+    >>> known = rfgp.data.sample(source, 100, seed=0)
+    >>> scaled = rfgp.data.MappedSource(source, rfgp.data.Standardize(known.inputs.mean, known.inputs.std))
+    >>> bool((next(iter(scaled))[0].std(0, correction=0) - 1.0 < 1e-5).all())
+    True
+    """
+
+    mean: Tensor
+    std: Tensor
+    target_mean: Tensor | None = None
+    target_std: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if (self.target_mean is None) != (self.target_std is None):
+            raise ValueError("expected both target_mean and target_std, got one of them; pass both or none")
+
+    def __call__(self, x: Tensor, y: Tensor | None = None, noise: Tensor | None = None) -> Batch:
+        result = [_scaled(x, self.mean, self.std)]
+        if y is not None and self.target_mean is not None and self.target_std is not None:
+            y = _scaled(y, self.target_mean, self.target_std)
+            noise = None if noise is None else noise / _nonzero(self.target_std).square().to(noise)
+        return tuple([*result, *(values for values in (y, noise) if values is not None)])
+
+    def __repr__(self) -> str:
+        numbers = [self.mean, self.std, self.target_mean, self.target_std]
+        return f"Standardize({', '.join(str(None if value is None else value.tolist()) for value in numbers)})"
+
+
+def _scaled(values: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    return ((values - mean) / _nonzero(std)).to(values.dtype)
+
+
+def _nonzero(std: Tensor) -> Tensor:
+    return torch.where(std > 0, std, torch.ones_like(std))

@@ -1,0 +1,96 @@
+"""The posteriors of the weights of many classes, of which most have few rows."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from .class_factors import ClassFactors
+from .factor import OutputFactor
+from .posterior import WeightPosterior
+
+
+class ClassPosterior(WeightPosterior):
+    r"""Posteriors :math:`N(m_c, B_c^{-1})` of the weights of C classes, without a D x D matrix for each.
+
+    Classes of few rows share one spectrum, the others have a Cholesky factor each. Without gradients.
+
+    :param shared: the matrices of all classes, of which those of ``dense`` are not looked at.
+    :param own: the posteriors of the classes in ``dense``; None where there are none.
+    :param dense: the numbers of classes, (P,).
+    :param cross: :math:`\Phi^H S_c^{-1} y_c`, (C, D).
+
+    Source: errata, identity 1.
+    """
+
+    @torch.no_grad()
+    def __init__(self, shared: ClassFactors, own: WeightPosterior | None, dense: Tensor, cross: Tensor) -> None:
+        self.shared, self.own, self.dense = shared, own, dense
+        self.mean = self.solve(cross.detach().unsqueeze(-1))
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return self.mean.shape[:1]
+
+    def _with_own(self, values: Tensor, own: Tensor) -> Tensor:
+        """Values of all classes, with those of the dense ones in their places."""
+        values[self.dense] = own.to(values.dtype)
+        return values
+
+    @functools.cached_property
+    def log_determinant(self) -> Tensor:
+        """log|B_c|, (C,)."""
+        known = self.shared.log_determinant.clone()
+        return known if self.own is None else self._with_own(known, self.own.log_determinant)
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        """B_c^-1 times columns (C, D, K)."""
+        known = self.shared.solve(rhs)
+        return known if self.own is None else self._with_own(known, self.own.solve(rhs[self.dense].to(known.dtype)))
+
+    @property
+    def is_ill_conditioned(self) -> bool:
+        """Whether rounding may cost the mean more than half of its digits."""
+        return self.shared.is_ill_conditioned or (self.own is not None and self.own.is_ill_conditioned)
+
+    def covariance_root(self, features: Tensor) -> Tensor:
+        """Roots (C, N, D) of the posterior covariances of the functions with features (N, D)."""
+        known = self.shared.root(features)
+        if self.own is None:
+            return known
+        return self._with_own(known, self.own.covariance_root(features.expand(len(self.dense), *features.shape)))
+
+    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        """Roots (C, N, D) of the covariances of the functions at N inputs.
+
+        :param scalar: the scalar features of the inputs, (N, D).
+        :param outputs: the output scales, in float64.
+        """
+        return _scale(outputs) * self.covariance_root(scalar)
+
+    def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        """The variances (C, N) of the functions at N inputs; the arguments are those of :meth:`function_root`."""
+        known = self.shared.variance(scalar)
+        if self.own is not None:
+            one = OutputFactor.kronecker(known.new_ones(1, 1), scalar.shape[-1])
+            known = self._with_own(known, self.own.function_variance(scalar, one))
+        return _scale(outputs).squeeze(-1).square() * known
+
+    def deviations(self, num_samples: int) -> Tensor:
+        """Draws of the weights minus their mean, (C, D, num_samples); circular complex ones for complex features.
+
+        :param num_samples: the number of draws.
+        """
+        shape = (*self.mean.shape[:-1], num_samples)
+        noise = torch.randn(shape, dtype=self.shared.basis.dtype, device=self.mean.device)
+        known = self.shared.deviations(noise)
+        return known if self.own is None else self._with_own(known, self.own.deviations(num_samples))
+
+
+def _scale(outputs: OutputFactor) -> Tensor:
+    """The scales (C, 1, 1) or (1, 1) of the outputs."""
+    if outputs.covariance_root is None:
+        raise ValueError("expected the factor of output scales, got another; make it with OutputFactor.kronecker")
+    return outputs.covariance_root
