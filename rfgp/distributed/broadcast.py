@@ -22,6 +22,6 @@ def broadcast(model: _Model, group: Any = None) -> _Model:
     :raises ValueError: where there is no process group, or the state does not fit the model of a rank.
     """
     ranks = Ranks(group)
-    state = ranks.every(model.state_dict() if ranks.rank == 0 else None)[0]
+    state: Any = ranks.every(model.state_dict() if ranks.rank == 0 else None)[0]
     ranks.attempt(lambda: model.load_state_dict(state), "a model of the same kind")
     return model

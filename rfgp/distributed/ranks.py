@@ -83,6 +83,19 @@ class Ranks:
             parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
             self._call("broadcast", dist.broadcast, parts, source, group=self.group)
 
+    def rows(self, own: Tensor) -> Tensor:
+        """The rows of the tensors of all ranks, in the order of the ranks.
+
+        :param own: those of this rank, (n, ...), on all ranks of the same dtype and with the same columns.
+        """
+        lengths = self.every(len(own))
+        padded = own.new_zeros(max(lengths), *own.shape[1:])
+        padded[: len(own)] = own
+        parts = [torch.zeros_like(padded) for _ in lengths]
+        real = [torch.view_as_real(part) if part.is_complex() else part for part in (*parts, padded)]
+        self._call("gather", dist.all_gather, real[:-1], real[-1], group=self.group)
+        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+
     def _call(self, what: str, operation: Callable[..., Any], *args: Any, **options: Any) -> None:
         try:
             operation(*args, **options)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
 
-from .. import _checks
 from ..data import Batch, Source
 from .ranks import Ranks
 
@@ -15,10 +15,10 @@ from .ranks import Ranks
 class Shard(Source):
     """The rows that this rank reads of a table that all ranks of ``torch.distributed`` read together.
 
-    ``model.fit(Shard(rows))`` and ``rfgp.fit(model, Shard(rows))`` are called by all ranks, each with its own rows. Sums
-    and gradients are those of the rows of all ranks, and every rank ends with the same model, to the last bit. Shards
-    may have different numbers of rows; all but one may have none. Where a rank fails, all raise an error that names it;
-    where one dies, the others raise once the timeout of ``init_process_group`` has passed, or before.
+    ``model.fit(Shard(rows))`` and ``rfgp.fit(model, Shard(rows))`` are called by all ranks, each with its own rows.
+    Sums and gradients are those of the rows of all ranks, and every rank ends with the same model, to the last bit. Shards
+    may have different numbers of rows; all but one may have none. Where a rank fails, all raise an error that names
+    it; where one dies, the others raise once the timeout of ``init_process_group`` has passed, or before.
 
     :param rows: batches (x, y) or (x, y, noise) that can be gone through again and again, such as one of
         ``source.partitions(world_size)``; ``[]`` for no rows.
@@ -56,10 +56,15 @@ class Shard(Source):
         own = self.rows.description if isinstance(self.rows, Source) else f"batches of a {type(self.rows).__name__}"
         return f"{own}, on rank {self.ranks.rank} of {self.ranks.count}"
 
+    @property
+    def first_row(self) -> int:
+        """The number of the first row in the table: ranks have different ones."""
+        return self.rows.first_row if isinstance(self.rows, Source) else self.ranks.rank << 40
+
     def batches(self, start: int = 0) -> Iterator[Batch]:
         if isinstance(self.rows, Source):
             return self.rows.batches(start)
-        return (batch for number, batch in enumerate(self.rows) if number >= _checks.non_negative_integer("start", start))
+        return itertools.islice(iter(self.rows), start, None)
 
     def partitions(self, count: int) -> list[Source]:
         raise ValueError(f"expected the rows of a table to part, got {self.description}; part the rows before")

@@ -6,7 +6,6 @@ import itertools
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from ..distributed import Ranks
 from ..inference import GramStatistics, NoiseModel
@@ -21,16 +20,14 @@ class _Part(NamedTuple):
     some: SomeRows | None
     sizes: tuple[tuple[int, int, int], ...]
     kinds: tuple[bool, bool]
-    shifts: tuple[Tensor, ...]
-    num_rows: float
+    kind: type[GramStatistics]
 
     @classmethod
     def of(cls, sums: RowSums) -> _Part:
         first = sums.draws[0]
         sizes = tuple((draw.num_features, len(draw.shift), len(draw.count)) for draw in sums.draws)
-        kinds = first._gram.is_complex(), first.shift.is_complex()
-        shifts = tuple(draw.shift.detach().cpu() for draw in sums.draws)
-        return cls(sums.patterns, sums.some, sizes, kinds, shifts, first.num_rows)
+        kinds = first.has_complex_features, first.shift.is_complex()
+        return cls(sums.patterns, sums.some, sizes, kinds, type(first))
 
 
 def sum_over_ranks(own: RowSums | None, ranks: Ranks, noise: NoiseModel, device: torch.device) -> RowSums:
@@ -54,22 +51,13 @@ def sum_over_ranks(own: RowSums | None, ranks: Ranks, noise: NoiseModel, device:
             )
     patterns = tuple(dict.fromkeys(itertools.chain.from_iterable(part.patterns for part in parts)))
     groups = len(patterns) or max(size[2] for part in parts for size in part.sizes)
-    weights = torch.tensor([part.num_rows for part in parts], dtype=torch.float64)
     draws = []
     for index, (width, columns, _) in enumerate(first.sizes):
-        shifts = torch.stack([part.shifts[index] for part in parts])
-        shift = (weights.to(shifts) @ shifts / weights.sum().clamp_min(1.0)).to(device)
-        total = GramStatistics(width, columns, groups, *first.kinds, device=device, shift=shift)
+        total = first.kind(width, columns, groups, *first.kinds, device=device)
         if own is not None:
-            total = noise.merged(own.grouped(patterns)[index], total).shifted(shift)
-        draws.append(_summed(total, ranks))
+            total = noise.merged(own.grouped(patterns)[index], total)
+        draws.append(total.all_reduce(ranks))
     return RowSums(tuple(draws), patterns, _joined([part.some for part in parts]))
-
-
-def _summed(statistics: GramStatistics, ranks: Ranks) -> GramStatistics:
-    sums = {name: value.contiguous() for name, value in statistics.sums().items()}
-    ranks.sum_(list(sums.values()))
-    return GramStatistics.from_sums(sums, statistics.shift)
 
 
 def _joined(some: list[Any]) -> SomeRows | None:
