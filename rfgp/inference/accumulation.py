@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -14,7 +15,7 @@ from .class_statistics import ClassStatistics
 from .noise import NoiseModel
 from .rows import Rows
 from .statistics import GramStatistics
-from .summation import Part, summed
+from .summation import ClassStatisticsOfRows, HeldPositions, Make, Pairs, Part, Piece, StatisticsOfRows, summed
 from .training_residual import TrainingResidual
 
 
@@ -69,24 +70,86 @@ def accumulate(
     )
     is_open = known is not None and not tracks and len(known.count) == rows.num_groups
     total = known if is_open and known is not None else _empty(kernel, noise, width, rows, known)
-    parts = _parts(total, rows, width, x.element_size() * (2 if kernel.is_complex else 1))
+    if isinstance(total, ClassStatistics):
+        total.expect(rows.group_numbers)
+    make, parts = _maker(kernel, shared, residual), _parts(kernel, total, x, rows)
+    total = summed(make, x, rows, parts, parameters, total, product_dtype)
+    return total if is_open else noise.merged(known, total)
+
+
+class SumsAgain:
+    """The gradients of sums over the rows of batches that are given once more, and are forgotten again.
+
+    :param kernel: the kernel whose scalar features were summed.
+    :param noise: the noise model.
+    :param total: the sums over all batches.
+    :param residual: what the rows gain by the variance that their features lack; default: nothing.
+    """
+
+    def __init__(
+        self,
+        kernel: ScalarFeatures,
+        noise: NoiseModel,
+        total: GramStatistics,
+        residual: TrainingResidual | None = None,
+    ) -> None:
+        self.kernel, self.noise, self.total = kernel, noise, total
+        shared = kernel.shared()
+        self.make = _maker(kernel, shared, residual)
+        self.parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters()), *shared.tensors]
+
+    def pieces(self, gradients: Sequence[Tensor]) -> Callable[[Tensor, Rows, torch.dtype], Piece]:
+        """Takes the inputs, the rows and the dtype of products of a batch; batches come as they came before.
+
+        :param gradients: those of the differentiable sums, :meth:`GramStatistics.differentiable`.
+        """
+        total = self.total
+        positions = HeldPositions(total.held_counts) if isinstance(total, ClassStatistics) else None
+
+        @functools.cache
+        def pull(num_groups: int, product_dtype: torch.dtype) -> Callable[..., Pairs]:
+            if isinstance(total, ClassStatistics):
+                return ClassStatisticsOfRows(self.make, total, product_dtype).pullback(*gradients)
+            own = self._of_groups(gradients, num_groups)
+            return StatisticsOfRows(self.make, total.shift, num_groups, product_dtype).pullback(*own)
+
+        def piece(x: Tensor, rows: Rows, product_dtype: torch.dtype) -> Piece:
+            further = () if positions is None else (positions.next(rows.group_numbers),)
+            parts = _parts(self.kernel, total, x, rows)
+            return Piece(pull(rows.num_groups, product_dtype), parts, (x, *rows[:4], *further))
+
+        return piece
+
+    def _of_groups(self, gradients: Sequence[Tensor], num_groups: int) -> Sequence[Tensor]:
+        """The gradients of the sums of a batch, which had no more groups than this when it was merged."""
+        if num_groups >= len(gradients[0]):
+            return gradients
+        with torch.enable_grad():
+            own = [g.new_zeros(num_groups, *g.shape[1:]).requires_grad_() for g in gradients]
+            of_batch, of_all = (GramStatistics.of_differentiable(sums, self.total.shift) for sums in (own, gradients))
+            aligned, _ = self.noise.aligned(of_batch, of_all)
+            return torch.autograd.grad(aligned.differentiable(), own, gradients)
+
+
+def _maker(kernel: ScalarFeatures, shared: Any, residual: TrainingResidual | None) -> Make:
+    """What makes features of inputs, and adds to rows what the features lack."""
 
     def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
         with shared:
             return kernel.scalar_features(x), rows if residual is None else residual.added(kernel, x, rows)
 
-    total = summed(make, x, rows, parts, parameters, total, product_dtype)
-    return total if is_open else noise.merged(known, total)
+    return make
 
 
-def _parts(total: GramStatistics, rows: Rows, width: int, itemsize: int) -> list[Part]:
+def _parts(kernel: ScalarFeatures, total: GramStatistics, x: Tensor, rows: Rows) -> list[Part]:
     """Chunks of rows, each of one group where a row is in one group that has a Gram matrix."""
+    width, itemsize = total.num_features, x.element_size() * (2 if kernel.is_complex else 1)
     if rows.groups is None:
         return [*row_chunks(len(rows.targets), width, itemsize)]
     names = [*range(rows.num_groups)]
     blocks: list[Tensor] = []
     if isinstance(total, ClassStatistics):
-        is_dense = total.expect(rows.groups).is_dense()
+        is_dense = total.is_dense()
         blocks, names = [(~is_dense[rows.groups]).nonzero().squeeze(-1)], is_dense.nonzero().squeeze(-1).tolist()
     blocks += [(rows.groups == group).nonzero().squeeze(-1) for group in names]
     return [members[part] for members in blocks for part in row_chunks(len(members), width, itemsize)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -14,6 +14,7 @@ from .rows import Rows
 from .statistics import ROUNDING, GramStatistics, check_left, not_a_subset
 
 _SUMS = ("gram", "dense", "rows", "row_groups", "cross", "target_gram", "count", "log_noise")
+_DIFFERENTIABLE = ("gram", "rows", "cross", "target_gram")
 _PENDING_ROWS = 8192
 
 
@@ -312,6 +313,13 @@ class ClassStatistics(GramStatistics):
         rows, groups = self._sorted()
         known = self._other_sums(self.dense_grams)
         return {"gram": known.pop("gram"), "dense": self.dense, "rows": rows, "row_groups": groups, **known}
+
+    def differentiable(self) -> tuple[Tensor, ...]:
+        known = self.sums()
+        return tuple(known[name] for name in _DIFFERENTIABLE)
+
+    def with_differentiable(self, sums: Sequence[Tensor]) -> ClassStatistics:
+        return self.from_sums({**self.sums(), **dict(zip(_DIFFERENTIABLE, sums, strict=True))}, self.shift)
 
     @classmethod
     def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> Self:

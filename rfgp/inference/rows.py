@@ -49,6 +49,13 @@ class Rows(NamedTuple):
         return self.targets.to(linalg.accurate_dtype(self.targets.dtype)).mean(0)
 
     @property
+    def group_numbers(self) -> Tensor:
+        """The number of the group of each row, (N,)."""
+        if self.groups is not None:
+            return self.groups
+        return torch.zeros(len(self.targets), dtype=torch.long, device=self.targets.device)
+
+    @property
     def is_in_all_groups(self) -> bool:
         """Whether there are weights for every group."""
         return self.weights is not None and self.weights.dim() == self.targets.dim()

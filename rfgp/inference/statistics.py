@@ -339,6 +339,27 @@ class GramStatistics:
             setattr(result, name, sums[name.strip("_")])
         return result
 
+    def differentiable(self) -> tuple[Tensor, ...]:
+        """The sums that depend on parameters: all of :meth:`sums` but the count."""
+        return tuple(value for name, value in self.sums().items() if name != "count")
+
+    @classmethod
+    def of_differentiable(cls, sums: Sequence[Tensor], shift: Tensor, count: Tensor | None = None) -> GramStatistics:
+        """Statistics that hold what :meth:`differentiable` gives.
+
+        :param sums: the sums.
+        :param shift: what was subtracted from the targets, (K,).
+        :param count: the number of rows of each group; default: zeros.
+        """
+        gram, cross, target_gram, log_noise = sums
+        known = torch.zeros_like(log_noise) if count is None else count
+        named = {"gram": gram, "cross": cross, "target_gram": target_gram, "count": known, "log_noise": log_noise}
+        return cls.from_sums(named, shift)
+
+    def with_differentiable(self, sums: Sequence[Tensor]) -> GramStatistics:
+        """The same statistics with others for the sums that :meth:`differentiable` gives."""
+        return self.of_differentiable(sums, self.shift, self.count)
+
     def state_dict(self) -> dict[str, Tensor]:
         """Copies of the sums by name and of the shift, detached."""
         return {name: value.detach().clone() for name, value in {**self.sums(), "shift": self.shift}.items()}

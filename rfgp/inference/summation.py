@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -40,39 +40,97 @@ class Summand(Protocol):
         """
 
 
+class Piece(NamedTuple):
+    """Some rows that are in memory, and how gradients of sums over them are pulled back, chunk by chunk.
+
+    :param pull: takes a chunk, the rows of every tensor by row and the shared ones after them, and returns tensors that
+        are made of it, with their graph, and the gradient of each.
+    :param parts: the chunks, which have no row twice.
+    :param by_row: tensors with an entry for every row, or None; gradients run on through what they are made of.
+    :param shared: tensors that every chunk takes; gradients run on through them too.
+    """
+
+    pull: Callable[..., Pairs]
+    parts: Sequence[Part]
+    by_row: Sequence[Tensor | None]
+    shared: Sequence[Tensor | None] = ()
+
+    def gradients(self, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+        """The gradients of some tensors, at the memory of one chunk."""
+        arguments, count = [*self.by_row, *self.shared], len(self.by_row)
+        own = {k: torch.zeros_like(t) for k, t in enumerate(arguments) if t is not None and t.requires_grad}
+        total: list[Tensor | None] = [None] * len(inputs)
+        for part in self.parts:
+            leaves = [_leaf(t, k in own) for k, t in enumerate([*_taken(self.by_row, part), *self.shared])]
+            with torch.enable_grad():
+                pairs = self.pull(*leaves)
+            added = _pulled_back(pairs, [*(leaves[k] for k in own), *inputs])
+            for k, gradient in zip(own, added, strict=False):
+                if gradient is not None and k < count:
+                    own[k][part] = gradient
+                elif gradient is not None:
+                    own[k] += gradient
+            total = [*map(_sum, total, added[len(own) :])]
+        return [*map(_sum, total, _pulled_back([(arguments[k], gradient) for k, gradient in own.items()], inputs))]
+
+
+Pieces = Callable[[Sequence[Tensor], Sequence[Tensor | None]], Iterable[Piece]]
+"""Takes the gradients of sums and the tensors that these were given by row or shared, without the graph behind them,
+and goes through all rows once more."""
+
+
+Gradients = Callable[[list[Tensor]], list[Tensor]]
+"""Takes the gradients that this process has found, and returns those of all processes."""
+
+
 class _Sum(torch.autograd.Function):
-    """Sums over all rows: forwards without a graph, and backwards with that of one chunk after the other."""
+    """Sums over all rows, whose gradients are found by going through the rows once more, with the graph of a chunk."""
 
     @staticmethod
     def forward(
-        ctx: Any, summand: Summand, total: Any, parts: Sequence[Part], sizes: tuple[int, int], *tensors: Tensor | None
+        ctx: Any,
+        sums: tuple[Tensor, ...],
+        pieces: Pieces,
+        of_all: Gradients | None,
+        count: int,
+        *tensors: Tensor | None,
     ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(*tensors)
-        ctx.summand, ctx.parts, ctx.sizes = summand, parts, sizes
-        by_row, shared = tensors[: sizes[0]], tensors[sizes[0] : sum(sizes)]
-        for part in parts:
-            summand.add(total, *_taken(by_row, part), *shared)
-        return summand.sums(total)
+        ctx.pieces, ctx.of_all, ctx.count = pieces, of_all, count
+        return sums
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        tensors, wanted, last = ctx.saved_tensors, ctx.needs_input_grad[4:], sum(ctx.sizes)
-        found = {index: torch.zeros_like(t) for index, t in enumerate(tensors) if wanted[index]}
-        pullback = ctx.summand.pullback(*gradients)
-        for part in ctx.parts:
-            arguments = [*_taken(tensors[: ctx.sizes[0]], part), *tensors[ctx.sizes[0] : last]]
-            leaves = [_leaf(tensor, is_wanted) for tensor, is_wanted in zip(arguments, wanted, strict=False)]
-            with torch.enable_grad():
-                pairs = pullback(*leaves)
-            inputs = [*leaves, *tensors[last:]]
-            added = _pulled_back(pairs, [inputs[index] for index in found])
-            for (index, total), gradient in zip(found.items(), added, strict=True):
-                if gradient is not None and index < ctx.sizes[0]:
-                    total[part] = gradient
-                elif gradient is not None:
-                    total += gradient
-        return None, None, None, None, *(found.get(index) for index in range(len(tensors)))
+        tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[4:]
+        leaves = [_leaf(t, is_wanted) for t, is_wanted in zip(tensors[: ctx.count], wanted, strict=False)]
+        every = [*leaves, *tensors[ctx.count :]]
+        inputs = [tensor for tensor, is_wanted in zip(every, wanted, strict=True) if is_wanted]
+        total: list[Tensor | None] = [None] * len(inputs)
+        for piece in ctx.pieces(gradients, leaves):
+            total = [*map(_sum, total, piece.gradients(inputs))]
+        found = [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, total, strict=True)]
+        rest = iter(found if ctx.of_all is None else ctx.of_all(found))
+        return None, None, None, None, *(next(rest) if is_wanted else None for is_wanted in wanted)
+
+
+def with_gradients(
+    sums: Sequence[Tensor],
+    pieces: Pieces,
+    arguments: Sequence[Tensor | None] = (),
+    parameters: Iterable[Tensor] = (),
+    of_all: Gradients | None = None,
+) -> tuple[Tensor, ...]:
+    """Sums over rows that are known, made differentiable once in all tensors that are given here.
+
+    :param sums: the sums, computed without gradients.
+    :param pieces: goes through all rows once more, backwards.
+    :param arguments: tensors that ``pieces`` takes.
+    :param parameters: the leaves that the sums depend on beside them, such as parameters of a kernel.
+    :param of_all: where rows are spread over processes, what makes the gradients of all of them from those of one.
+    """
+    found: tuple[Tensor, ...] = _Sum.apply(tuple(sums), pieces, of_all, len(arguments), *arguments, *parameters)
+    return found
 
 
 def _taken(tensors: Iterable[Tensor | None], part: Part) -> list[Tensor | None]:
@@ -83,10 +141,14 @@ def _leaf(tensor: Tensor | None, is_wanted: bool) -> Tensor | None:
     return None if tensor is None else tensor.detach().requires_grad_(is_wanted)
 
 
-def _pulled_back(pairs: Pairs, inputs: list[Tensor]) -> Sequence[Tensor | None]:
+def _sum(total: Tensor | None, added: Tensor | None) -> Tensor | None:
+    return added if total is None else total if added is None else total + added
+
+
+def _pulled_back(pairs: Pairs, inputs: Sequence[Any]) -> Sequence[Tensor | None]:
     """The gradients of inputs, from those of tensors that were made of them."""
     known = [pair for pair in pairs if pair[0] is not None and pair[0].requires_grad]
-    if not known:
+    if not known or not inputs:
         return [None] * len(inputs)
     outputs, gradients = zip(*known, strict=True)
     return torch.autograd.grad(outputs, inputs, gradients, allow_unused=True)
@@ -109,9 +171,14 @@ def sum_over_rows(
     :param shared: tensors that every chunk takes.
     :param parameters: the leaves that the summand depends on beside its arguments, such as parameters of a kernel.
     """
-    sizes = len(by_row), len(shared)
-    sums: tuple[Tensor, ...] = _Sum.apply(summand, total, parts, sizes, *by_row, *shared, *parameters)
-    return sums
+    with torch.no_grad():
+        for part in parts:
+            summand.add(total, *_taken(by_row, part), *shared)
+
+    def pieces(gradients: Sequence[Tensor], arguments: Sequence[Tensor | None]) -> Iterable[Piece]:
+        return [Piece(summand.pullback(*gradients), parts, arguments[: len(by_row)], arguments[len(by_row) :])]
+
+    return with_gradients(summand.sums(total), pieces, (*by_row, *shared), parameters)
 
 
 Make = Callable[[Tensor, Rows], tuple[Tensor, Rows]]
@@ -147,16 +214,16 @@ def summed(
             empty.add(*make(x[part], rows.take(part)), product_dtype)
         return empty
     if isinstance(empty, ClassStatistics):
-        held = _ClassStatistics(make, empty, rows.groups, product_dtype)
-        numbers = torch.arange(len(x), device=x.device)
-        return held.statistics(sum_over_rows(held, empty, parts, (*by_row, numbers), parameters=leaves))
-    summand = _Statistics(make, empty.shift, rows.num_groups, product_dtype)
-    gram, cross, target_gram, log_noise = sum_over_rows(summand, empty, parts, by_row, parameters=leaves)
-    sums = {"gram": gram, "cross": cross, "target_gram": target_gram, "count": empty.count, "log_noise": log_noise}
-    return GramStatistics.from_sums(sums, empty.shift)
+        of_classes = ClassStatisticsOfRows(make, empty, product_dtype)
+        positions = HeldPositions.of_rows(empty, rows.group_numbers).next(rows.group_numbers)
+        return empty.with_differentiable(
+            sum_over_rows(of_classes, empty, parts, (*by_row, positions), parameters=leaves)
+        )
+    summand = StatisticsOfRows(make, empty.shift, rows.num_groups, product_dtype)
+    return empty.with_differentiable(sum_over_rows(summand, empty, parts, by_row, parameters=leaves))
 
 
-class _Statistics:
+class StatisticsOfRows:
     """Statistics as what is summed. The gradient in features and rows is closed, and needs no Gram product."""
 
     def __init__(self, make: Make, shift: Tensor, num_groups: int, product_dtype: torch.dtype) -> None:
@@ -166,13 +233,15 @@ class _Statistics:
         return self.make(x, Rows(targets, *others)._replace(num_groups=self.num_groups))
 
     def add(self, total: GramStatistics, *chunk: Any) -> None:
+        """Add a chunk, without gradients."""
         total.add(*self._made(*chunk), self.product_dtype)
 
     def sums(self, total: GramStatistics) -> tuple[Tensor, ...]:
-        known = total.sums()
-        return known["gram"], known["cross"], known["target_gram"], known["log_noise"]
+        """The sums that have gradients."""
+        return total.differentiable()
 
     def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
+        """Takes a chunk, and returns its features, columns, weights and log noises with the gradient of each."""
         gram, cross, target_gram, log_noise = gradients
 
         @functools.lru_cache(1)
@@ -196,39 +265,60 @@ class _Statistics:
         return pull
 
 
-class _ClassStatistics:
+class HeldPositions:
+    """Where the rows of every group are among those that statistics of classes hold, as they come in.
+
+    :param counts: how many rows of every group are held in all, (G,).
+    """
+
+    def __init__(self, counts: Tensor) -> None:
+        self._next = counts.cumsum(0) - counts
+
+    @classmethod
+    def of_rows(cls, total: ClassStatistics, groups: Tensor) -> HeldPositions:
+        """Those of rows that will be added to statistics without rows, which know what will be held.
+
+        :param total: the statistics.
+        :param groups: the group of every row, (N,).
+        """
+        return cls(torch.bincount(groups, minlength=len(total.count)) * ~total.is_dense())
+
+    def next(self, groups: Tensor) -> Tensor:
+        """The positions of the next rows, (n,); those of groups that have a Gram matrix mean nothing.
+
+        :param groups: their groups, (n,).
+        """
+        order, counts = groups.argsort(stable=True), torch.bincount(groups, minlength=len(self._next))
+        start = self._next - (counts.cumsum(0) - counts)
+        positions = torch.empty_like(groups)
+        positions[order] = start[groups[order]] + torch.arange(len(groups), device=groups.device)
+        self._next = self._next + counts
+        return positions
+
+
+class ClassStatisticsOfRows:
     """Statistics of many classes as what is summed: the gradients of rows that are held are those of their features.
 
+    A chunk ends with the positions of its rows among those that are held.
+
     :param make: as in :func:`summed`.
-    :param total: the statistics to which the rows will be added, which have Gram matrices for all that need them.
-    :param groups: the class of every row, (N,).
+    :param total: the statistics, which have Gram matrices for all groups that need them.
     :param product_dtype: the dtype of the products inside a chunk.
     """
 
-    def __init__(self, make: Make, total: ClassStatistics, groups: Tensor | None, product_dtype: torch.dtype) -> None:
-        if groups is None:
-            raise ValueError("expected rows with their classes, got rows without; give every row its group")
-        self.make, self.total, self.product_dtype = make, total, product_dtype
-        self.place = total.places()
-        held = (self.place[groups] < 0).nonzero().squeeze(-1)
-        held = held[groups[held].argsort(stable=True)]
-        self.position = torch.empty_like(groups)
-        self.position[held] = torch.arange(len(held), device=groups.device)
+    def __init__(self, make: Make, total: ClassStatistics, product_dtype: torch.dtype) -> None:
+        self.make, self.shift, self.product_dtype, self.place = make, total.shift, product_dtype, total.places()
 
     def add(self, total: ClassStatistics, *chunk: Any) -> None:
+        """Add a chunk, without gradients."""
         total.add(*self._made(*chunk), self.product_dtype)
 
     def _made(self, x: Tensor, targets: Tensor, *others: Any) -> tuple[Tensor, Rows]:
         return self.make(x, Rows(targets, *others[:-1])._replace(num_groups=len(self.place)))
 
     def sums(self, total: ClassStatistics) -> tuple[Tensor, ...]:
-        known = total.sums()
-        return known["gram"], known["rows"], known["cross"], known["target_gram"]
-
-    def statistics(self, sums: tuple[Tensor, ...]) -> ClassStatistics:
-        """Statistics of the sums, with their gradients."""
-        differentiable = dict(zip(("gram", "rows", "cross", "target_gram"), sums, strict=True))
-        return ClassStatistics.from_sums({**self.total.sums(), **differentiable}, self.total.shift)
+        """The sums that have gradients."""
+        return total.differentiable()
 
     def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
         gram, rows_held, cross, target_gram = gradients
@@ -240,7 +330,7 @@ class _ClassStatistics:
 
         def pull(*chunk: Any) -> Pairs:
             features, rows = self._made(*chunk)
-            columns, groups, numbers = rows.lifted(self.total.shift), chunk[4], chunk[5]
+            columns, groups, positions = rows.lifted(self.shift), chunk[4], chunk[5]
             if int(self.place[groups[0]]) >= 0:
                 wanted = [features.requires_grad, columns.requires_grad, False]
                 found = of_group(int(groups[0])).of_rows(features, columns, None, wanted)
@@ -248,7 +338,7 @@ class _ClassStatistics:
             by_group = cross[groups]
             back = torch.einsum("nk,ndk->nd", columns.to(by_group.dtype), by_group.conj())
             back = back if features.is_complex() else real_part(back)
-            pairs: Pairs = [(features, back.to(features.dtype) + rows_held[self.position[numbers]].to(features.dtype))]
+            pairs: Pairs = [(features, back.to(features.dtype) + rows_held[positions].to(features.dtype))]
             if columns.requires_grad:
                 ahead = torch.einsum("nd,ndk->nk", features.to(by_group.dtype), by_group)
                 squares = (target_gram + target_gram.mH)[groups]

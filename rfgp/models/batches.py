@@ -11,7 +11,20 @@ from torch import Tensor
 Batch = tuple[Tensor, Tensor, Tensor | None]
 
 
-def batches(x: Any, y: Any, noise: Any) -> Iterator[Batch]:
+class Batches:
+    """The batches of a loader, which are gone through as often as these are.
+
+    :param loader: an iterable of (x, y) or (x, y, noise).
+    """
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(_unpack, self.loader)
+
+
+def batches(x: Any, y: Any, noise: Any) -> Iterable[Batch]:
     """The data of a fit as batches: one of tensors, or those of a loader.
 
     :raises ValueError: for data of another kind.
@@ -19,7 +32,7 @@ def batches(x: Any, y: Any, noise: Any) -> Iterator[Batch]:
     if isinstance(x, Tensor):
         if y is None:
             raise ValueError("expected targets y beside the inputs, got none; call fit(x, y)")
-        return iter([(x, y, noise)])
+        return [(x, y, noise)]
     if y is not None or noise is not None:
         raise ValueError(
             f"expected a torch.Tensor for x beside y, got {type(x).__name__}; use torch.as_tensor, or give batches "
@@ -27,7 +40,7 @@ def batches(x: Any, y: Any, noise: Any) -> Iterator[Batch]:
         )
     if not isinstance(x, Iterable):
         raise ValueError(f"expected inputs x, or batches from a loader, got {type(x).__name__}; call fit(x, y)")
-    return map(_unpack, x)
+    return Batches(x)
 
 
 def joined(parts: list[Batch]) -> Batch:

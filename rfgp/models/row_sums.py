@@ -17,12 +17,14 @@ class RowSums(NamedTuple):
     :param patterns: which outputs are observed in every group of rows, where groups differ in that.
     :param some: rows of complex targets on which residuals will be looked at.
     :param rows: the rows, where gradients are to run back to them; those of merged sums are not known.
+    :param num_rows: the number of rows, also of those without a target.
     """
 
     draws: tuple[GramStatistics, ...]
     patterns: Patterns = ()
     some: SomeRows | None = None
     rows: TrainingRows | None = None
+    num_rows: int = 0
 
     def merged(self, other: RowSums, noise: NoiseModel) -> RowSums:
         """The sums over the rows of both.
@@ -33,7 +35,8 @@ class RowSums(NamedTuple):
         patterns = (*self.patterns, *(pattern for pattern in other.patterns if pattern not in self.patterns))
         pairs = zip(self.grouped(patterns), other.grouped(patterns), strict=True)
         some = other.some if self.some is None or other.some is None else self.some.and_some_of(*other.some)
-        return RowSums(tuple(noise.merged(known, added) for known, added in pairs), patterns, some)
+        draws = tuple(noise.merged(known, added) for known, added in pairs)
+        return RowSums(draws, patterns, some, num_rows=self.num_rows + other.num_rows)
 
     def grouped(self, patterns: Patterns) -> list[GramStatistics]:
         """The statistics with a group for each of these patterns, some perhaps without rows."""

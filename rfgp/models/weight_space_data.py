@@ -13,6 +13,7 @@ from ..inference.training_residual import RESIDUALS
 from .batches import Batch, batches
 from .impropriety import SomeRows
 from .row_sums import RowSums
+from .second_pass import ALONE, Alone, differentiable
 from .weight_space_blocks import TakesBlocks
 from .weight_space_checks import check_statistics
 from .weight_space_rows import finite
@@ -26,9 +27,11 @@ class TakesData(TakesBlocks):
     ) -> Self:
         """Compute the statistics of the data, and forget earlier data.
 
-        With gradients enabled the statistics carry those of the kernel's parameters, at constant memory.
+        With gradients enabled the statistics carry those of the parameters, at constant memory: batches are read once
+        here, and once more when a gradient runs back.
 
-        :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise).
+        :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise), such as a source of
+            :mod:`rfgp.data`, a list or a DataLoader; for gradients it is gone through again, with the same rows.
         :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN for
             missing ones (of a batch at least one is observed). Complex targets are missing where a part is NaN.
         :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
@@ -41,7 +44,7 @@ class TakesData(TakesBlocks):
             return self._fit_blocks(list(parts), is_all)
         with self._nothing_lost_on_error():
             data = list(parts) if self.keep_data else []
-            self._take(self._sums_of(data or parts, is_all), data)
+            self._take(self._sums_of(parts, is_all=True) if is_all else self._streamed(data or parts), data)
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
@@ -107,6 +110,15 @@ class TakesData(TakesBlocks):
             self._take(RowSums(tuple(copies), self._patterns), [])
         return self
 
+    def _streamed(self, source: Iterable[Batch], processes: Alone = ALONE) -> RowSums:
+        """The sums over a source, which is read once, and once more for every gradient."""
+        with torch.no_grad():
+            own = self._sums_of(source)
+            sums = processes.sums(own)
+        if not torch.is_grad_enabled():
+            return sums
+        return differentiable(self, source, own.num_rows, sums, processes)
+
     def _sums_of(self, parts: Iterable[Batch], is_all: bool = False) -> RowSums:
         """The sums over batches of rows; the model stays as it is, but for maps and patterns that are made on the way.
 
@@ -116,6 +128,7 @@ class TakesData(TakesBlocks):
         models: list[Any] = [self]
         draws: list[Any] = [None] * self.num_draws
         some = rows = None
+        num_rows = 0
         for batch in parts:
             draws[0], rows = self._add(draws[0], *batch, is_all=is_all)
             if len(models) < self.num_draws:
@@ -124,11 +137,12 @@ class TakesData(TakesBlocks):
                 model._add(known, *batch, is_all=is_all)[0] for model, known in zip(models[1:], draws[1:], strict=True)
             ]
             some = self._and_some_of(some, *batch[:2])
+            num_rows += len(batch[0])
         if rows is None:
             raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
         keeps_rows = is_all and torch.is_grad_enabled() and not self._contains_noise
         kept = TrainingRows.of(batch[0], rows, self._noise.num_outputs) if keeps_rows else None
-        return RowSums(tuple(draws), self._patterns, some, kept)
+        return RowSums(tuple(draws), self._patterns, some, kept, num_rows)
 
     def _known_sums(self) -> RowSums:
         """The sums of the last fit, or a ValueError where there are none, or they are stale."""
@@ -149,6 +163,12 @@ class TakesData(TakesBlocks):
         self, total: GramStatistics | None, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool
     ) -> tuple[GramStatistics, Rows]:
         """The statistics with more rows, and what these added."""
+        rows, known, dtype = self._prepared(x, y, noise, is_all)
+        total = accumulate(self._features, self._noise, x, known, dtype, total, RESIDUALS[self.residual])
+        return finite(total, x), rows
+
+    def _prepared(self, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool) -> tuple[Rows, Rows, torch.dtype]:
+        """Checked rows, the same with room for what the features lack, and the dtype of products."""
         rows = self._checked_rows(x, y, noise, is_all)
         residual = RESIDUALS[self.residual]
         if residual is not None and self.covar_module.residual_variance(x[:1].detach()) is None:
@@ -157,9 +177,7 @@ class TakesData(TakesBlocks):
                 'others, which estimate the whole kernel; use residual="none"'
             )
         known = rows if residual is None else residual.prepared(rows, self._noise.variances(rows))
-        dtype = self._product_dtype(x, rows)
-        total = accumulate(self._features, self._noise, x, known, dtype, total, residual)
-        return finite(total, x), rows
+        return rows, known, self._product_dtype(x, rows)
 
     def _and_some_of(self, known: SomeRows | None, x: Tensor, y: Tensor) -> SomeRows | None:
         """Rows of complex targets on which the residuals will be looked at."""
