@@ -27,9 +27,9 @@ class Source(ABC):
         """The number of all rows; None where only a pass tells."""
 
     @property
-    @abstractmethod
     def first_row(self) -> int:
         """The number of the first row, which is not 0 in a part; rows of two parts never have the same number."""
+        return 0
 
     @property
     @abstractmethod

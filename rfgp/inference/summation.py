@@ -308,6 +308,7 @@ class ClassStatisticsOfRows:
 
     def __init__(self, make: Make, total: ClassStatistics, product_dtype: torch.dtype) -> None:
         self.make, self.shift, self.product_dtype, self.place = make, total.shift, product_dtype, total.places()
+        self.total = total
 
     def add(self, total: ClassStatistics, *chunk: Any) -> None:
         """Add a chunk, without gradients."""
@@ -315,6 +316,15 @@ class ClassStatisticsOfRows:
 
     def _made(self, x: Tensor, targets: Tensor, *others: Any) -> tuple[Tensor, Rows]:
         return self.make(x, Rows(targets, *others[:-1])._replace(num_groups=len(self.place)))
+
+    def _check_order(self, features: Tensor, positions: Tensor) -> None:
+        """Raise a ValueError where rows are not at the places where they were when they were summed."""
+        held = self.total.rows.detach()[positions]
+        if float((held - features).abs().max()) > 1e-3 * float(held.abs().max()):
+            raise ValueError(
+                "expected the batches of the fit once more in the same order for the gradient of many classes, got "
+                "others; use a loader that does not shuffle"
+            )
 
     def sums(self, total: ClassStatistics) -> tuple[Tensor, ...]:
         """The sums that have gradients."""
@@ -335,6 +345,7 @@ class ClassStatisticsOfRows:
                 wanted = [features.requires_grad, columns.requires_grad, False]
                 found = of_group(int(groups[0])).of_rows(features, columns, None, wanted)
                 return [(features, found[0]), (columns, found[1])]
+            self._check_order(features.detach(), positions)
             by_group = cross[groups]
             back = torch.einsum("nk,ndk->nd", columns.to(by_group.dtype), by_group.conj())
             back = back if features.is_complex() else real_part(back)

@@ -14,7 +14,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import rfgp
 from rfgp.data import ArraySource, Source
-from rfgp.likelihoods import ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood
+from rfgp.inference.class_statistics import ClassStatistics
+from rfgp.likelihoods import (
+    ComplexGaussianLikelihood,
+    DirichletClassificationLikelihood,
+    FixedNoiseComplexGaussianLikelihood,
+)
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -138,6 +143,31 @@ def test_gradients_of_several_draws(kind):
     source = Counted(*given(arguments))
     make().fit(source).log_marginal_likelihood().backward()
     assert source.passes == 2
+
+
+def many_classes():
+    """A model of more classes than are held by Gram matrices, and rows; the first classes have most of them."""
+    x = rows_for("gaussian", 300)[0]
+    labels = torch.randint(40, (300,), generator=torch.Generator().manual_seed(0))
+    labels[100:] %= 3
+    likelihood = DirichletClassificationLikelihood(num_classes=40, dtype=torch.float64)
+    kernel = rfgp.approximate(ScaleKernel(RBFKernel()), 16, input_dim=3, seed=0)
+    return WeightSpaceGP(kernel, likelihood, gpytorch.means.ConstantMean(batch_shape=torch.Size([40]))), x, labels
+
+
+def test_gradients_of_many_classes():
+    _, x, labels = many_classes()
+    check(lambda: many_classes()[0], (x, labels, None), ArraySource(x, labels, batch_size=70))
+    assert isinstance(many_classes()[0].fit(x, labels).statistics, ClassStatistics)
+
+
+def test_gradients_of_many_classes_need_batches_in_the_same_order():
+    model, x, labels = many_classes()
+    generator = torch.Generator().manual_seed(0)
+    loader = DataLoader(TensorDataset(x, labels), batch_size=70, shuffle=True, generator=generator)
+    value = model.fit(loader).log_marginal_likelihood()
+    with pytest.raises(ValueError, match="does not shuffle"):
+        value.backward()
 
 
 @pytest.mark.parametrize("is_fixed", [False, True])
