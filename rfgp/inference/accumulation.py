@@ -93,7 +93,8 @@ class SumsAgain:
         total: GramStatistics,
         residual: TrainingResidual | None = None,
     ) -> None:
-        self.kernel, self.noise, self.total = kernel, noise, total
+        self.kernel, self.noise = kernel, noise
+        self.total = total.with_differentiable([value.detach() for value in total.differentiable()])
         shared = kernel.shared()
         self.make = _maker(kernel, shared, residual)
         self.parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters()), *shared.tensors]
