@@ -12,8 +12,9 @@ from ..inference import GramStatistics, Rows, TrainingRows, accumulate
 from ..inference.training_residual import RESIDUALS
 from .batches import Batch, batches
 from .impropriety import SomeRows
+from .rank_sums import processes_of
 from .row_sums import RowSums
-from .second_pass import ALONE, Alone, differentiable
+from .second_pass import differentiable
 from .weight_space_blocks import TakesBlocks
 from .weight_space_checks import check_statistics
 from .weight_space_rows import finite
@@ -110,14 +111,20 @@ class TakesData(TakesBlocks):
             self._take(RowSums(tuple(copies), self._patterns), [])
         return self
 
-    def _streamed(self, source: Iterable[Batch], processes: Alone = ALONE) -> RowSums:
+    def _streamed(self, source: Iterable[Batch]) -> RowSums:
         """The sums over a source, which is read once, and once more for every gradient."""
+        processes = processes_of(source)
+        own: list[RowSums] = []
+
+        def make() -> RowSums:
+            own.append(self._sums_of(source))
+            return own[0]
+
         with torch.no_grad():
-            own = self._sums_of(source)
-            sums = processes.sums(own)
+            sums = processes.sums(self, make)
         if not torch.is_grad_enabled():
             return sums
-        return differentiable(self, source, own.num_rows, sums, processes)
+        return differentiable(self, source, own[0].num_rows if own else 0, sums, processes)
 
     def _sums_of(self, parts: Iterable[Batch], is_all: bool = False) -> RowSums:
         """The sums over batches of rows; the model stays as it is, but for maps and patterns that are made on the way.
