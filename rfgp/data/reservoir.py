@@ -76,7 +76,7 @@ class Sample:
         return _smallest([self, other], self.count)
 
 
-def sample(source: Source | Iterable[Batch], count: int, seed: int | None = None) -> Sample:
+def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, seed: int | None = None) -> Sample:
     """Draw rows uniformly without replacement, and moments of all, in one pass over a source.
 
     The same seed draws the same rows, whatever the batches are. Keys are those of the counter-based generator Philox

@@ -1,4 +1,4 @@
-"""Parameters from the first rows of a loader, before variational training from minibatches."""
+"""Parameters from some rows of a loader, before variational training from minibatches."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .starts import sample_rows
 class LoaderObjective(WeightSpaceObjective):
     """Evidence of a weight-space model and the rows of a loader, which are gone through once for every evaluation.
 
-    Moments and starts come from the first rows.
+    Moments and starts come from random rows.
 
     :param model: the model.
     :param loader: batches (x, y) or (x, y, noise) that can be gone through again and again.
@@ -36,7 +36,7 @@ class LoaderObjective(WeightSpaceObjective):
         return self.count
 
     def some_rows(self) -> Tensor | None:
-        """Rows of the first ones on which starts are compared; None where these are all."""
+        """Rows of the random ones on which starts are compared; None where these are all."""
         return None if self.count == len(self.x) else sample_rows(len(self.x)).to(self.x.device)
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:

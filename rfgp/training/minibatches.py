@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
+from ..data import Source, sample
 from ..inference import expected_log_likelihood
 from ..models import WeightSpaceVariationalGP
 from ..models.batches import Batch, batches, joined
@@ -70,11 +71,14 @@ def as_batches(x: Any, y: Any) -> Any:
 
 
 def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
-    """Some rows of a loader, and how many it has in all.
+    """Random rows of a loader, which stand for all, and how many it has.
+
+    Up to 2,000 rows these are all, in their order. Where the number of rows is known, the first batches of a loader are
+    enough; those of a source are in the order of its table, and it is gone through all the same.
 
     :param loader: an iterable of batches (x, y) or (x, y, noise) that can be gone through again and again.
-    :param num_data: the number of all rows, where it is known; the first batches are then enough.
-    :returns: the first rows as one batch, and the number of rows.
+    :param num_data: the number of all rows, where it is known.
+    :returns: the rows as one batch, and the number of rows.
     :raises ValueError: where there are no batches, or where they can be had once only.
     """
     if isinstance(loader, Iterator):
@@ -82,17 +86,22 @@ def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
             f"expected batches that can be had again for every epoch, got the iterator {type(loader).__name__}, which "
             "is used up after one; pass a list or a torch DataLoader"
         )
+    if num_data is not None and not isinstance(loader, Source):
+        return _first_rows(loader), num_data
+    found = sample(batches(loader, None, None), _SAMPLE, seed=0)
+    order = torch.from_numpy(found.rows).argsort() if found.num_rows <= _SAMPLE else torch.arange(_SAMPLE)
+    x, y, *noise = (values[order.to(values.device)] for values in found.tensors)
+    return (x, y, noise[0] if noise else None), found.num_rows
+
+
+def _first_rows(loader: Iterable[Any]) -> Batch:
     seen: list[Batch] = []
-    total = rows = 0
     for batch in batches(loader, None, None):
         _checks.inputs(batch[0])
-        total += len(batch[0])
-        if rows < _SAMPLE:
-            seen.append(batch)
-            rows += len(batch[0])
-        elif num_data is not None:
+        seen.append(batch)
+        if sum(len(x) for x, _, _ in seen) >= _SAMPLE:
             break
-    return joined(seen), total if num_data is None else num_data
+    return joined(seen)
 
 
 class MinibatchTraining:
@@ -237,7 +246,7 @@ def fit_minibatches(
     :param loader: batches (x, y) that can be gone through again and again.
     :param num_data: the number of all rows; default: they are counted.
     :param epochs: how many times the batches are gone through.
-    :param initialize: whether starting values come from the first rows.
+    :param initialize: whether starting values come from some of the rows.
     :param seconds: how long it may take, about; None for as long as it takes.
     :param report: is told the bound after every epoch.
     :returns: what was done.

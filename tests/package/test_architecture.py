@@ -222,7 +222,9 @@ DOORS = {"rfgp.botorch": {"botorch"}, "rfgp.sklearn": {"sklearn"}}
 def test_plotting_and_study_packages_are_imported_lazily(path):
     tree = parsed(path)
     lazy = lazy_nodes(tree)
-    optional = {"botorch", "matplotlib", "sklearn", "pandas"} - DOORS.get(layer_of(module_name(path)), set())
+    optional = {"botorch", "matplotlib", "sklearn", "pandas", "pyarrow", "zarr"} - DOORS.get(
+        layer_of(module_name(path)), set()
+    )
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in lazy:
             names = resolved(node, path)
@@ -233,7 +235,18 @@ def test_importing_the_package_imports_no_heavy_packages():
     code = "import torch, gpytorch, sys; known = set(sys.modules); import rfgp; print(*set(sys.modules) - known)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = [name for name in result.stdout.split() if not is_inside(name, "rfgp")]
-    heavy = ("matplotlib", "sklearn", "pandas", "botorch", "pyro", "torch._dynamo", "torch._inductor", "numpy.f2py")
+    heavy = (
+        "matplotlib",
+        "sklearn",
+        "pandas",
+        "pyarrow",
+        "zarr",
+        "botorch",
+        "pyro",
+        "torch._dynamo",
+        "torch._inductor",
+        "numpy.f2py",
+    )
     parts = ("constants", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "sparse", "spatial")
     heavy += tuple(f"scipy.{part}" for part in (*parts, "special", "stats"))
     assert not [name for name in imported if is_inside_any(name, heavy)]

@@ -5,10 +5,17 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import pickle
 import pkgutil
 import sys
+import tempfile
 
 import gpytorch
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
 import pytest
 import torch
 from botorch.fit import fit_gpytorch_mll
@@ -40,6 +47,7 @@ import rfgp.sklearn
 from rfgp import (
     allocation,
     bounds,
+    data,
     datasets,
     diagnostics,
     kernels,
@@ -290,6 +298,27 @@ def a_table():
     assert rfgp.sklearn.RandomFeatures(num_features=WIDTH, random_state=0).fit_transform(x).shape == (40, WIDTH)
 
 
+def big_tables():
+    x, y = rows()
+    with tempfile.TemporaryDirectory() as folder:
+        table = pa.table({"a": x[:, 0].numpy(), "b": x[:, 1].numpy(), "y": y.numpy()})
+        pa.parquet.write_table(table, f"{folder}/table.parquet")
+        pa.feather.write_feather(table, f"{folder}/table.arrow")
+        pa.csv.write_csv(table, f"{folder}/table.csv")
+        np.save(f"{folder}/x.npy", x.numpy())
+        arrays = data.ArraySource(np.load(f"{folder}/x.npy", mmap_mode="r"), y, batch_size=10)
+        arrays = pickle.loads(pickle.dumps(arrays.partitions(1)[0]))
+        kinds = data.ParquetSource, data.ArrowSource, data.CsvSource
+        for source in (arrays, *(kind(folder, ["a", "b"], "y", batch_size=10) for kind in kinds)):
+            known = data.sample(source, 10, seed=0)
+            assert isinstance(known, data.Sample) and isinstance(known.inputs, data.ColumnMoments)
+            scaled = data.MappedSource(source, data.Standardize(known.inputs.mean, known.inputs.std))
+            assert isinstance(scaled, data.Source)
+            model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(scaled)
+            (inputs,) = next(iter(data.GridSource([torch.zeros(2), torch.linspace(0.0, 1.0, 3)])))
+            assert model.posterior(inputs).mean.shape == (6,)
+
+
 def functions_by_botorch():
     from botorch.models import SingleTaskGP
     from botorch.sampling.pathwise import draw_matheron_paths
@@ -331,6 +360,7 @@ PATHS = (
     a_local_model,
     choices,
     a_table,
+    big_tables,
     functions_by_botorch,
     bayesian_optimization,
     studies,

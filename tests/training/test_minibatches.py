@@ -244,3 +244,28 @@ def test_bad_loaders_leave_a_weight_space_model_as_it_was(name):
     with pytest.raises(ValueError, match=message):
         call(model)
     torch.testing.assert_close(dict(model.state_dict()), before, rtol=0.0, atol=0.0, equal_nan=True)
+
+
+def sorted_table(count=6000):
+    """Rows in the order of their first column: the first ones are far from typical."""
+    x, y = rows(count)
+    order = x[:, 0].argsort()
+    return x[order], 3.0 * x[order, 0] + y[order]
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (WeightSpaceGP, {"max_evaluations": 1}),
+        (WeightSpaceVariationalGP, {"epochs": 1}),
+        (WeightSpaceVariationalGP, {"epochs": 1, "num_data": 6000}),
+    ],
+)
+def test_starts_of_a_sorted_table_are_those_of_all_rows(make, options):
+    """Means of 2,000 of the 6,000 rows, in standard errors; the first rows are a standard deviation away."""
+    x, y = sorted_table()
+    model = make(kernel(), GaussianLikelihood(), ConstantMean())
+    rfgp.fit(model, rfgp.data.ArraySource(x, y, batch_size=500), **options)
+    center = next(part.center for part in model.covar_module.modules() if getattr(part, "center", None) is not None)
+    error = x.std(0) * math.sqrt((1.0 - 1.0 / 3.0) / 2000)
+    assert (((center - x.mean(0)) / error).abs() < 4.0).all()
