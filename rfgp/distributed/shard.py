@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
 
-from ..data import Batch, Source
+from ..data import Batch, Sample, Source, sample
 from .ranks import Ranks
 
 
@@ -16,9 +17,9 @@ class Shard(Source):
     """The rows that this rank reads of a table that all ranks of ``torch.distributed`` read together.
 
     ``model.fit(Shard(rows))`` and ``rfgp.fit(model, Shard(rows))`` are called by all ranks, each with its own rows.
-    Sums and gradients are those of the rows of all ranks, and every rank ends with the same model, to the last bit. Shards
-    may have different numbers of rows; all but one may have none. Where a rank fails, all raise an error that names
-    it; where one dies, the others raise once the timeout of ``init_process_group`` has passed, or before.
+    Sums and gradients are those of the rows of all ranks, and every rank ends with the same model, to the last bit.
+    Shards may have different numbers of rows; all but one may have none. Where a rank fails, all raise an error that
+    names it; where one dies, the others raise once the timeout of ``init_process_group`` has passed, or before.
 
     :param rows: batches (x, y) or (x, y, noise) that can be gone through again and again, such as one of
         ``source.partitions(world_size)``; ``[]`` for no rows.
@@ -68,3 +69,19 @@ class Shard(Source):
 
     def partitions(self, count: int) -> list[Source]:
         raise ValueError(f"expected the rows of a table to part, got {self.description}; part the rows before")
+
+    def sample(self, count: int, seed: int) -> Sample:
+        """Random rows of all ranks, the same on every rank, such as for landmarks; see :func:`rfgp.data.sample`.
+
+        :param count: how many rows.
+        :param seed: the same on all ranks.
+        """
+
+        def own() -> Sample | None:
+            return None if next(iter(self), None) is None else sample(self, count, seed)
+
+        parts = self.ranks.every(self.ranks.attempt(own, "a pass over the rows"))
+        known = [part for part in parts if part is not None]
+        if not known:
+            raise ValueError(f"expected rows on at least one of {self.ranks.count} ranks, got none; check the shards")
+        return functools.reduce(lambda first, second: first.merge(second), known)

@@ -76,7 +76,7 @@ class AllRanks(Alone):
         }
         if changed:
             raise ValueError(
-                f"expected the same model on all ranks, got another {', '.join(sorted(changed))}; call "
+                f"expected the same model on all ranks, got another {', '.join(changed)}; call "
                 "rfgp.distributed.broadcast(model) on all ranks first"
             )
 

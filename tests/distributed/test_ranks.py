@@ -38,6 +38,7 @@ def single(likelihood, **options):
 
 
 def of_tasks(rank):
+    torch.manual_seed(0)
     kernel = approximated(MultitaskKernel(RBFKernel(), num_tasks=2, rank=1), input_dim=2)
     mean = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), num_tasks=2).double()
     return rfgp.WeightSpaceGP(kernel, MultitaskGaussianLikelihood(num_tasks=2, rank=rank).double(), mean)
@@ -163,6 +164,8 @@ def test_all_ranks_have_the_same_bits(case, folder):
 def train_in_process(rank, folder):
     start(rank, RANKS, folder)
     model, *data = one_output()
+    model.covar_module.base_kernel.lengthscale = 0.5 + rank
+    rfgp.distributed.broadcast(model)
     found = rfgp.fit(model, shard_of(rank, *data), max_evaluations=20)
     torch.save({**model.state_dict(), "evidence": torch.tensor(found.log_marginal_likelihood)}, f"{folder}/{rank}")
     torch.distributed.destroy_process_group()
@@ -174,6 +177,7 @@ def test_training_ends_with_the_same_parameters_on_all_ranks(tmp_path):
     for other in others:
         assert all(torch.equal(other[name], value) for name, value in first.items())
     model, *data = one_output()
+    model.covar_module.base_kernel.lengthscale = 0.5
     alone = rfgp.fit(model, batches_of(*data, 0, ROWS), max_evaluations=20)
     assert float(first["evidence"]) == pytest.approx(alone.log_marginal_likelihood, abs=1.0)
 
