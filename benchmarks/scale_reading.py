@@ -1,9 +1,9 @@
 """How fast the rows of a table are read: every source of rfgp.data, random samples, and the fit that they are read for.
 
 A table of 10^6 rows with 8 inputs and a target, float64, is written in every format. A pass reads all batches; figures
-are medians of five passes in turn, by processor time and by the clock. The floor is a copy of the same numbers in memory.
-Beside these stand the memory that a pass over Parquet adds, in a process of its own, for 10^6 and 10^7 rows in row groups
-of 10^6, and what a fit with 1,024 features takes per row.
+are medians of five passes in turn, by processor time and by the clock. The floor is a copy of the same numbers in
+memory. Beside these stand the memory that a pass over Parquet adds, in a process of its own, for 10^6 and 10^7 rows in
+row groups of 10^6, and what a fit with 1,024 features takes per row.
 """
 
 from __future__ import annotations

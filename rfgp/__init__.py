@@ -19,17 +19,18 @@ from . import (
     models,
     operators,
     plots,
+    saving,
     selection,
     study,
     training,
 )
+from ._version import __version__ as __version__
 from .approximation import approximate
 from .diagnostics import kl_to_exact
 from .models import VectorLeastSquares, WeightSpaceGP
+from .saving import load, save
 from .selection import rank_methods, suggest_num_features
 from .training import fit
-
-__version__ = "0.1.0"
 
 __all__ = [
     "VectorLeastSquares",
@@ -47,10 +48,13 @@ __all__ = [
     "kernels",
     "kl_to_exact",
     "likelihoods",
+    "load",
     "models",
     "operators",
     "plots",
     "rank_methods",
+    "save",
+    "saving",
     "selection",
     "study",
     "suggest_num_features",

@@ -95,6 +95,16 @@ def path(name: str, value: Any) -> None:
         instance(name, value, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
 
 
+def file(name: str, value: Any, what: str) -> None:
+    """Raise where ``value`` is not the name of a file.
+
+    :param what: what the file is for, for the message.
+    """
+    instance(name, value, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
+    if os.path.isdir(value):
+        raise ValueError(f"expected a file that {what}, got the folder {os.fspath(value)!r}; name the file in it")
+
+
 def shape(value: Any, name: str = "shape") -> tuple[int, ...]:
     """Return ``value`` as a tuple, or raise where it is not a sequence of integers of at least 0."""
     if not isinstance(value, Sequence) or not all(type(n) is int and n >= 0 for n in value):

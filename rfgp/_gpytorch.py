@@ -6,6 +6,7 @@ Methods that GPyTorch calls, and that rfgp's classes therefore override, are lis
 from __future__ import annotations
 
 from collections import ChainMap
+from collections.abc import Mapping
 from typing import Any
 
 import gpytorch
@@ -122,6 +123,52 @@ def forget_priors(module: torch.nn.Module) -> None:
 def modules_of(module: torch.nn.Module) -> dict[str, Any]:
     """The parts of a module itself by name."""
     return module._modules
+
+
+_OF_MODULES = {"training", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}
+_HOOKS = vars(torch.nn.Module()).keys() - _OF_MODULES
+
+
+def without_hooks(module: torch.nn.Module, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a module without its hooks, GPyTorch's caches, and what GPyTorch's pickles leave out."""
+    kept = {name: value for name, value in state.items() if name not in {*_HOOKS, "_memoize_cache"}}
+    return kept | {"distance_module": None} if isinstance(module, Kernel) else kept
+
+
+def with_part(state: dict[str, Any], name: str, part: torch.nn.Module) -> dict[str, Any]:
+    """The attributes of a module with another one as one of its parts."""
+    return {**state, "_modules": {**state["_modules"], name: part}}
+
+
+def bare_module(kind: type[torch.nn.Module]) -> torch.nn.Module:
+    """A module of a class without its attributes."""
+    module = kind.__new__(kind)
+    torch.nn.Module.__init__(module)
+    return module
+
+
+def fill_module(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
+    """Give a bare module its attributes, and GPyTorch's hook where it has parameters of its own."""
+    vars(module).update(state)
+    if isinstance(module, gpytorch.Module) and module._parameters:
+        module._register_load_state_dict_pre_hook(module._load_state_hook_ignore_shapes)
+
+
+def refill_module(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
+    """Give a module other attributes in place of all but its hooks."""
+    own = vars(module)
+    for name in own.keys() - _HOOKS:
+        del own[name]
+    own.update(state)
+
+
+def forget_priors_with(module: gpytorch.Module, part: Any) -> None:
+    """Leave a module without those of its priors that have some object for a closure."""
+    for name, entry in list(priors_of(module).items()):
+        if any(found is part for found in entry):
+            module._modules.pop(name, None)
+            if isinstance(module._priors, dict):
+                del module._priors[name]
 
 
 def loads_strict_shapes(module: torch.nn.Module) -> bool:

@@ -23,6 +23,21 @@ class StatePreparer(Protocol):
         """Raise a ValueError where a state, whose names begin with ``prefix``, is that of another kind of module."""
 
 
+@runtime_checkable
+class HasRows(Protocol):
+    """A model with caches and training data among its attributes, which says what a file of it holds."""
+
+    def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
+        """The attributes without caches, and without training data that predictions do not need.
+
+        :param with_rows: whether the training rows that predictions need are kept; a ValueError where they have to be.
+        """
+
+    @property
+    def num_rows_kept(self) -> int:
+        """The number of training rows that are kept with the model."""
+
+
 def code(description: str) -> int:
     """A number that stands for a description, the same in every process.
 

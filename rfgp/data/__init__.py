@@ -2,7 +2,7 @@
 
 from .arrays import ArraySource
 from .arrow import ArrowSource
-from .base import Batch, Source
+from .base import Source
 from .csv import CsvSource
 from .grid import GridSource
 from .mapped import MappedSource
@@ -14,7 +14,6 @@ from .standardize import Standardize
 __all__ = [
     "ArraySource",
     "ArrowSource",
-    "Batch",
     "ColumnMoments",
     "CsvSource",
     "GridSource",

@@ -96,6 +96,13 @@ class Columns:
                 f"expected numbers in column {name!r} of {path}, got {kind}; write it as numbers, such as integer "
                 "codes or one column of zeros and ones per value"
             )
+        for group, names, dtype, _ in self.groups:
+            broken = [name for name in names if types.is_floating(schema.field(name).type)]
+            if broken and not dtype.is_floating_point:
+                raise ValueError(
+                    f"expected integers in {group} {broken} of {path} for {dtype}, got floating-point numbers; write "
+                    "them as integers, or leave target_dtype out"
+                )
 
     def check_names(self, names: Sequence[str], path: str) -> None:
         """Raise where a table lacks a column."""
@@ -147,7 +154,7 @@ def _check_complete(parts: Sequence[Any], name: str, group: str, first: int, pat
 
 def _matrix(columns: Sequence[Sequence[Any]], dtype: torch.dtype) -> Tensor:
     """Columns, each in parts, as a contiguous matrix (n, columns); few rows at a time, which stay in the cache."""
-    result = torch.empty(sum(map(len, columns[0])), len(columns), dtype=dtype)
+    result = torch.empty(sum(map(len, columns[0])), len(columns), dtype=dtype, device="cpu")
     matrix, end = result.numpy(), 0
     for parts in zip(*columns, strict=True):
         arrays = [part.to_numpy(zero_copy_only=False) for part in parts]

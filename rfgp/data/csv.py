@@ -114,7 +114,7 @@ class CsvSource(Source):
         """A file of which some columns are read, or all."""
         csv, pyarrow = arrow("pyarrow.csv"), arrow()
         kinds = {
-            name: pyarrow.from_numpy_dtype(torch.empty(0, dtype=dtype).numpy().dtype)
+            name: pyarrow.from_numpy_dtype(torch.empty(0, dtype=dtype, device="cpu").numpy().dtype)
             for _, columns, dtype, _ in self.columns.groups
             for name in columns
         }

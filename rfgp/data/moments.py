@@ -42,8 +42,8 @@ class ColumnMoments:
         columns = exact.movedim(0, -1).contiguous()
         missing = columns.isnan() if bool(columns.sum().isnan()) else None
         known = _filled(columns, missing, 0.0)
-        count = torch.full(known.shape[:-1], float(known.shape[-1])) if missing is None else (~missing).sum(-1)
-        count = count.to(known.real)
+        every = torch.full(known.shape[:-1], known.shape[-1], dtype=torch.float64, device=known.device)
+        count = every if missing is None else every - missing.sum(-1)
         start = known[..., :1]
         centered = _filled(known - start, missing, 0.0)
         shift = centered.sum(-1, keepdim=True) / count.unsqueeze(-1).clamp_min(1.0)

@@ -98,7 +98,7 @@ def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, see
     >>> kernel = rfgp.approximate(exact, 50, method="landmarks", train_inputs=known.x)
     """
     _checks.positive_integer("count", count)
-    chosen = int(torch.randint(2**62, ())) if seed is None else _checks.seed(seed)
+    chosen = int(torch.randint(2**62, (), device="cpu")) if seed is None else _checks.seed(seed)
     if not isinstance(source, Iterable):
         raise ValueError(f"expected a source or other batches of rows, got {type(source).__name__}; pass a source")
     parts: list[Sample] = []

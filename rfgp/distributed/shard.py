@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..data import Batch, Sample, Source, sample
+from ..data import Sample, Source, sample
+from ..data.base import Batch
 from .ranks import Ranks
 
 

@@ -1,6 +1,8 @@
 """Inference in weight space: noise models, additive statistics, normal equations, posteriors and covariances."""
 
 from .accumulation import ScalarFeatures, accumulate
+from .class_posterior import ClassPosterior
+from .class_statistics import ClassStatistics
 from .complex_regression import ComplexRegression, PlaneFeatures
 from .covariance import CholeskyRoot, CovariancePlusResidual, RootCovariance, WeightSpaceCovariance, plus_residual
 from .draws import FunctionDraws, MixtureDraws, WeightPrior, drawn_weights
@@ -18,10 +20,13 @@ from .square_root import SquareRootPosterior
 from .statistics import GramStatistics
 from .sums import Group, WeightedSums
 from .system import WeightSystem
+from .tree_sum import TreeSum
 from .variational import GaussianWeights, WeightDistribution
 
 __all__ = [
     "CholeskyRoot",
+    "ClassPosterior",
+    "ClassStatistics",
     "ComplexRegression",
     "CovariancePlusResidual",
     "ExpectedLogLikelihood",
@@ -41,6 +46,7 @@ __all__ = [
     "ScalarFeatures",
     "SquareRootPosterior",
     "TrainingRows",
+    "TreeSum",
     "WeightDistribution",
     "WeightPosterior",
     "WeightPrior",

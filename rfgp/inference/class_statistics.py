@@ -39,7 +39,7 @@ class ClassStatistics(GramStatistics):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.dense = torch.zeros(0, dtype=torch.long, device=self._gram.device)
+        self._dense = torch.zeros(0, dtype=torch.long, device=self._gram.device)
         self._held: list[tuple[Tensor, Tensor]] = []
         self._num_pending = 0
 
@@ -65,6 +65,12 @@ class ClassStatistics(GramStatistics):
         return self._sorted()[1]
 
     @property
+    def dense(self) -> Tensor:
+        """The groups that have a Gram matrix, (P,)."""
+        self._sorted()
+        return self._dense
+
+    @property
     def held_counts(self) -> Tensor:
         """How many rows of every group are held, (G,)."""
         return torch.bincount(self.row_groups, minlength=len(self.count))
@@ -72,6 +78,7 @@ class ClassStatistics(GramStatistics):
     @property
     def dense_grams(self) -> Tensor:
         """The Gram matrices of the groups in ``dense``, (P, D, D)."""
+        self._sorted()
         if not self._is_mirrored:
             for gram in self._gram:
                 linalg.mirror_(gram)
@@ -93,8 +100,9 @@ class ClassStatistics(GramStatistics):
 
     def _gram_of(self, group: int) -> Tensor:
         """The Gram matrix of one group, (D, D)."""
-        if bool((self.dense == group).any()):
-            return self.dense_grams[self.dense == group].squeeze(0)
+        is_own = self.dense == group
+        if bool(is_own.any()):
+            return self.dense_grams[is_own].squeeze(0)
         return _gram(self._rows_of(group), self._gram.dtype)
 
     def with_grams(self) -> GramStatistics:
@@ -164,7 +172,7 @@ class ClassStatistics(GramStatistics):
         held = features if weights is None else features * weights.sqrt().unsqueeze(-1)
         sums = {
             "gram": self._gram[:0],
-            "dense": self.dense[:0],
+            "dense": self._dense[:0],
             "rows": held,
             "row_groups": groups,
             "cross": _cross(features, columns, weights, groups, self._cross),
@@ -190,12 +198,13 @@ class ClassStatistics(GramStatistics):
 
     def is_dense(self) -> Tensor:
         """Whether a group has its Gram matrix, (G,)."""
+        self._sorted()
         return self.places() >= 0
 
     def places(self) -> Tensor:
-        """Where the Gram matrix of every group is, (G,); -1 for those that are held by rows."""
+        """Where the Gram matrix of every group is in ``dense_grams``, (G,); -1 for those that are held by rows."""
         place = torch.full((len(self.count),), -1, dtype=torch.long, device=self.count.device)
-        place[self.dense] = torch.arange(len(self.dense), device=place.device)
+        place[self._dense] = torch.arange(len(self._dense), device=place.device)
         return place
 
     def _sorted(self) -> tuple[Tensor, Tensor]:
@@ -203,7 +212,7 @@ class ClassStatistics(GramStatistics):
             self._condense()
         if self._held:
             return self._held[0]
-        return self._gram.new_zeros(0, self.num_features), self.dense.new_zeros(0)
+        return self._gram.new_zeros(0, self.num_features), self._dense.new_zeros(0)
 
     def _condense(self) -> None:
         """Sort the rows by their groups, and make Gram matrices of those that are too many."""
@@ -224,7 +233,7 @@ class ClassStatistics(GramStatistics):
         rows, names = self._sorted()
         grams = [_gram(self._rows_of(group), self._gram.dtype) for group in groups.tolist()]
         self._gram = torch.cat([self.dense_grams, torch.stack(grams)])
-        self.dense = torch.cat([self.dense, groups])
+        self._dense = torch.cat([self._dense, groups])
         is_left = self.places()[names] < 0
         self._held = [(rows[is_left], names[is_left])]
 
@@ -312,7 +321,7 @@ class ClassStatistics(GramStatistics):
     def sums(self) -> dict[str, Tensor]:
         rows, groups = self._sorted()
         known = self._other_sums(self.dense_grams)
-        return {"gram": known.pop("gram"), "dense": self.dense, "rows": rows, "row_groups": groups, **known}
+        return {"gram": known.pop("gram"), "dense": self._dense, "rows": rows, "row_groups": groups, **known}
 
     def differentiable(self) -> tuple[Tensor, ...]:
         known = self.sums()
@@ -324,7 +333,7 @@ class ClassStatistics(GramStatistics):
     @classmethod
     def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> Self:
         result = object.__new__(cls)
-        result._is_mirrored, result.shift, result.dense = True, shift, sums["dense"]
+        result._is_mirrored, result.shift, result._dense = True, shift, sums["dense"]
         result._gram, result._cross, result._target_gram = sums["gram"], sums["cross"], sums["target_gram"]
         result.count, result.log_noise = sums["count"], sums["log_noise"]
         result._held, result._num_pending = [(sums["rows"], sums["row_groups"])], 0

@@ -237,10 +237,12 @@ class KroneckerFactor(OutputFactor):
 
     @functools.cached_property
     def index(self) -> Tensor:  # type: ignore[override]
+        """The scalar columns j, (1, n R)."""
         return torch.arange(self.num_scalar, device=self.device).repeat_interleave(self.matrix.shape[-1])[None]
 
     @functools.cached_property
     def coefficient(self) -> Tensor:  # type: ignore[override]
+        """The coefficients c, (..., 1, n R, T)."""
         repeats = [1] * (self.matrix.dim() - 2)
         return self.matrix.mT.repeat(*repeats, self.num_scalar, 1).unsqueeze(-3)
 

@@ -76,8 +76,8 @@ class KroneckerPosterior:
 
     @torch.no_grad()
     def __init__(self, gram: Tensor, cross: Tensor, outputs: Tensor) -> None:
-        (lam, self._u), (gamma, self._v) = spectrum(gram), spectrum(outputs)
-        self._shrink = 1.0 / (1.0 + lam[:, None] * gamma)
+        (lam, self._u), (self._gamma, self._v) = spectrum(gram), spectrum(outputs)
+        self._shrink = 1.0 / (1.0 + lam[:, None] * self._gamma)
         self.batch_shape = torch.Size()
         self.mean = self.solve(cross)
 
@@ -103,13 +103,27 @@ class KroneckerPosterior:
         :param scalar: the scalar features, (..., N, n).
         :param outputs: the Kronecker product with A, (T, R).
         """
-        root = self._root_of(outputs)
-        return ((scalar.double() @ self._u).square() @ self._shrink @ (root @ self._v).square().mT).flatten(-2)
+        directions, _ = self.output_directions(outputs)
+        return (self.direction_variances(scalar) @ directions.square().mT).flatten(-2)
+
+    def output_directions(self, outputs: OutputFactor) -> tuple[Tensor, Tensor]:
+        r"""M = A V, (T, R), and :math:`\gamma`, (R,), with :math:`M^\top \Sigma^{-1} M = \mathrm{diag}(\gamma)`.
+
+        :param outputs: the Kronecker product with A, (T, R).
+        """
+        return self._root_of(outputs) @ self._v, self._gamma
+
+    def direction_variances(self, scalar: Tensor) -> Tensor:
+        r"""The variances w (..., N, R) of functions along M: their covariance is :math:`M \mathrm{diag}(w) M^\top`.
+
+        :param scalar: the scalar features, (..., N, n).
+        """
+        return (scalar.double() @ self._u).square() @ self._shrink
 
     def row_covariances(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
         """The covariances (..., N, T, T) of the T outputs of every row; the arguments are those of the variances."""
-        root, by_direction = self._root_of(outputs) @ self._v, (scalar.double() @ self._u).square() @ self._shrink
-        return (root * by_direction.unsqueeze(-2)) @ root.mT
+        root, _ = self.output_directions(outputs)
+        return (root * self.direction_variances(scalar).unsqueeze(-2)) @ root.mT
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
         """A root (..., N T, n R) of the covariance of functions with such features, rows interleaved."""

@@ -66,6 +66,10 @@ def transposed_product(features: Tensor, values: Tensor) -> Tensor:
     :param values: (..., N, K), float64 or complex128.
     :returns: (..., D, K).
     """
+    if features.dim() == 2 and values.dim() > 2:
+        batch, columns = values.shape[:-2], values.shape[-1]
+        flat = transposed_product(features, values.movedim(-2, 0).flatten(1))
+        return flat.unflatten(-1, (*batch, columns)).movedim(0, -2)
     dtype = torch.promote_types(accurate_dtype(features.dtype), values.dtype)
     chunks = row_chunks(features.shape[-2], features.shape[-1], dtype.itemsize)
     parts = [features[..., rows, :].mH.to(dtype) @ values[..., rows, :].to(dtype) for rows in chunks]

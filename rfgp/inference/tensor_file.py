@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,16 +18,16 @@ _MAGIC = b"rfgp sums, format 2\n"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
-def write(path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
+def write(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
     """Write tensors to a file, under a temporary name first.
 
     :param path: the file to write.
-    :param tensors: tensors by name.
+    :param tensors: tensors by name; strings too.
     """
     _files.write_whole(path, functools.partial(_write, dict(tensors)))
 
 
-def _write(tensors: dict[str, Tensor], path: Path) -> None:
+def _write(tensors: dict[str, Any], path: Path) -> None:
     with path.open("w+b") as file:
         file.write(_MAGIC + bytes(_CHECKSUM_BYTES))
         torch.save(tensors, file)
@@ -36,28 +37,27 @@ def _write(tensors: dict[str, Tensor], path: Path) -> None:
         file.write(digest)
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+def read(
+    path: str | os.PathLike[str], writer: str = "GramStatistics.save", advice: str = "save the statistics again"
+) -> dict[str, Tensor]:
     """Read what :func:`write` wrote.
 
     :param path: the file to read.
+    :param writer: what has written it, for messages.
+    :param advice: what to do where it is of no use.
     :raises ValueError: for another file, or one that has changed since.
     """
-    _checks.instance("path", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
+    _checks.file("path", path, f"{writer} wrote")
     name = repr(os.fspath(path))
-    if os.path.isdir(path):
-        raise ValueError(f"expected a file that GramStatistics.save wrote, got the folder {name}; name it")
     with open(path, "rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise ValueError(
-                f"expected a file that GramStatistics.save wrote, got {name}, which starts otherwise; save the "
-                "statistics again"
-            )
+            raise ValueError(f"expected a file that {writer} wrote, got {name}, which starts otherwise; {advice}")
         wanted = file.read(_CHECKSUM_BYTES)
         start = file.tell()
         if hashlib.file_digest(file, "sha256").digest() != wanted:
             raise ValueError(
-                f"expected {name} as GramStatistics.save wrote it, got another checksum; it is damaged or cut off; "
-                "copy it again, or save the statistics again"
+                f"expected {name} as {writer} wrote it, got another checksum; it is damaged or cut off; copy it "
+                f"again, or {advice}"
             )
         file.seek(start)
         tensors: dict[str, Tensor] = torch.load(file, weights_only=True)

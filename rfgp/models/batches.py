@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..data import Source
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 
@@ -21,7 +24,23 @@ class Batches:
         self.loader = loader
 
     def __iter__(self) -> Iterator[Batch]:
-        return map(_unpack, self.loader)
+        return self.batches()
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """The batches from number ``start`` on; a loader that is no source of rows is read up to there."""
+        if isinstance(self.loader, Source):
+            return map(_unpack, self.loader.batches(start))
+        return map(_unpack, itertools.islice(self.loader, start, None))
+
+    @property
+    def num_rows(self) -> int | None:
+        """The number of all rows, where it is known."""
+        return self.loader.num_rows if isinstance(self.loader, Source) else None
+
+    @property
+    def description(self) -> str:
+        """What the rows are of."""
+        return self.loader.description if isinstance(self.loader, Source) else f"a {type(self.loader).__name__}"
 
 
 def batches(x: Any, y: Any, noise: Any) -> Iterable[Batch]:

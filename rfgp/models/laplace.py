@@ -268,6 +268,18 @@ class LaplaceGP(torch.nn.Module):
         evidence = None if self._evidence is None else self._evidence.detach()
         return {**self.__dict__, "_evidence": evidence}
 
+    def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
+        """What :func:`rfgp.save` writes: all but the factor of the posterior.
+
+        :param with_rows: there are none.
+        """
+        return {**self.__getstate__(), "_posterior": None}
+
+    @property
+    def num_rows_kept(self) -> int:
+        """0: predictions need no training rows."""
+        return 0
+
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
         if self._fitted is not None:

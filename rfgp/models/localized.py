@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
@@ -122,6 +122,24 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
         self._fitted = _Fitted(feature_map, centers, posterior, Record(self._state()))
         self.training_data = [(x.detach().clone(), y.detach().clone(), None)]
         return self
+
+    def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
+        """What :func:`rfgp.save` writes: everything.
+
+        :param with_rows: whether the training rows are kept.
+        :raises ValueError: where they are not, since inputs far from all centers need a fit of their own.
+        """
+        if self.training_data and not with_rows:
+            raise ValueError(
+                "expected with_rows=True for a LocalizedMaclaurinGP, got False; inputs far from its centers are "
+                "predicted from the training rows, so that there are no predictions without them: save a WeightSpaceGP"
+            )
+        return dict(vars(self))
+
+    @property
+    def num_rows_kept(self) -> int:
+        """The number of training rows, all of which predictions need."""
+        return sum(len(x) for x, _, _ in self.training_data)
 
     def posterior(self, x: Tensor) -> Normal:
         """The marginal posterior of the function at every input, without noise, from the nearest center.

@@ -89,6 +89,15 @@ class WeightSpaceGP(TakesData, Saves):
         model._known_noise = self._known_noise
         return model
 
+    def _unfitted(self) -> WeightSpaceGP:
+        """A model with the parts and the settings of this one, maps of further draws included, and without data."""
+        options: dict[str, Any] = {"residual": self.residual, "num_draws": self.num_draws}
+        options |= {"block_size": self.block_size, "num_neighbors": self.num_neighbors}
+        parts = self.covar_module, self.likelihood, self.mean_module
+        model = WeightSpaceGP(*parts, product_dtype=self.product_dtype, **options)
+        model.further_draws.maps = self.further_draws.maps
+        return model
+
     def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
         """The posterior of the weights, of the first draw; a batch of C of them for a Dirichlet likelihood.
 
@@ -196,13 +205,12 @@ class WeightSpaceGP(TakesData, Saves):
         with self._nothing_lost_on_error():
             rows = self._checked_rows(x, y, noise, is_all=True)
             check_rows(statistics, rows)
-            predictions = [
-                LeftOutRows(model._regression(), self._noise, x, rows, RESIDUALS[self.residual]).prediction(
-                    model.weight_posterior()
-                )
+            residual = RESIDUALS[self.residual]
+            draws = [
+                LeftOutRows(model._regression(), self._noise, x, rows, residual, model.weight_posterior())
                 for model in (self, *self.further_draws.of(self))
             ]
-            return leave_one_out(x, rows, self._noise, predictions, self.covar_module.residual_variance(x))
+            return leave_one_out(x, rows, self._noise, draws, self.covar_module.residual_variance(x))
 
     def log_marginal_likelihood(self) -> Tensor:
         r"""The log evidence of the training data, summed over classes; differentiable in all parameters.

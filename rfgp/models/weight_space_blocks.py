@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from typing import Self
 
 from torch import Tensor
@@ -10,13 +11,14 @@ from ..inference import Rows
 from ..inference.local import LocalRows
 from ..kernels.input_units import input_units
 from .batches import Batch, joined
+from .block_tasks import sums_of_blocks_by
 from .weight_space_rows import TakesRows, finite
 
 
 class TakesBlocks(TakesRows):
     """A weight-space model that models what landmarks leave over inside blocks, and keeps the rows for it."""
 
-    def _fit_blocks(self, parts: list[Batch], is_all: bool) -> Self:
+    def _fit_blocks(self, parts: list[Batch], is_all: bool, executor: Executor | None = None) -> Self:
         """:meth:`fit` to rows in blocks, which are all taken together first."""
         with self._nothing_lost_on_error():
             x, y, noise = joined(parts)
@@ -24,7 +26,11 @@ class TakesBlocks(TakesRows):
             known = None if self._fitted is None else self._fitted.local
             units, size = input_units(self.covar_module.exact_kernel, x), self.block_size or len(x)
             local = LocalRows.of(x, *self._columns_and_variances(rows), units, size, known)
-            total = local.statistics(self.covar_module, self._product_dtype(x, rows), rows.center)
+            dtype, shift = self._product_dtype(x, rows), rows.center
+            if executor is None:
+                total = local.statistics(self.covar_module, dtype, shift)
+            else:
+                total = sums_of_blocks_by(executor, self, local, dtype, shift)
             self._set(finite(total, x), parts, None, local.detached())
         return self
 
@@ -41,7 +47,10 @@ class TakesBlocks(TakesRows):
     def _known_rows(self) -> LocalRows:
         local = self._known().local
         if local is None:
-            raise ValueError("expected a model fitted in blocks, got another; call fit(x, y)")
+            raise ValueError(
+                "expected a model with the rows of its blocks, got one that was saved without them; call fit(x, y) "
+                "with all rows, or save it with_rows=True"
+            )
         return local
 
     def _columns_and_variances(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import collections
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from typing import Any, Self
 
 import torch
@@ -10,8 +13,12 @@ from torch import Tensor
 
 from ..inference import GramStatistics, Rows, TrainingRows, accumulate
 from ..inference.training_residual import RESIDUALS
-from .batches import Batch, batches
+from .batches import Batch, Batches, batches
+from .block_tasks import rows_of_partitions
+from .checkpoint import Checkpoint
 from .impropriety import SomeRows
+from .partitions import Partition, partitions_of, sums_of_partitions
+from .progress import shown
 from .rank_sums import processes_of
 from .row_sums import RowSums
 from .second_pass import differentiable
@@ -24,7 +31,15 @@ class TakesData(TakesBlocks):
     """A weight-space model that is fitted to data."""
 
     def fit(
-        self, x: Tensor | Iterable[tuple[Tensor, ...]], y: Tensor | None = None, noise: Tensor | None = None
+        self,
+        x: Tensor | Iterable[Any],
+        y: Tensor | None = None,
+        noise: Tensor | None = None,
+        *,
+        executor: Executor | None = None,
+        progress: bool | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 1_000_000,
     ) -> Self:
         """Compute the statistics of the data, and forget earlier data.
 
@@ -36,16 +51,56 @@ class TakesData(TakesBlocks):
         :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN for
             missing ones (of a batch at least one is observed). Complex targets are missing where a part is NaN.
         :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
+        :param executor: any executor of ``concurrent.futures``, also Dask's and MPI's, whose workers sum the rows. Then
+            x is a list of partitions, each a source of :mod:`rfgp.data`, a list of batches, or a tuple (x, y) or
+            (x, y, noise), or one source. The result is the same to the last bit whatever the number of workers, each
+            of which has one thread. The statistics have no gradients: the evidence is a number, and a call of
+            ``backward`` raises where it would run to the features. Default: none, all in this process.
+        :param progress: whether a bar shows the rows of batches and the time left; default: on terminals.
+        :param checkpoint: a file that the sums of batches are saved to on the way, whole or not at all. Where it is
+            there, the same call goes on from it, and ends with the same bits as a fit that was never stopped. It stays
+            when the fit is done, and the same call then reads one batch. Default: none.
+        :param checkpoint_every: the number of rows after which it is saved, at the end of a batch.
         :returns: the model.
-        :raises ValueError: for bad data; the model stays as it was.
+        :raises ValueError: for bad data, and for a checkpoint that is damaged, or of another model, other parameters or
+            weights, or other data; the model stays as it was.
         """
+        if executor is not None and (checkpoint is not None or progress):
+            raise ValueError(
+                "expected neither checkpoint nor progress beside executor, got one; the engine that runs the tasks "
+                "retries and shows them"
+            )
+        if executor is not None:
+            return self._fit_by(executor, partitions_of(x, y, noise))
         is_all = isinstance(x, Tensor)
-        parts: Iterable[Batch] = batches(x, y, noise)
+        parts = batches(x, y, noise)
+        file = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
+        if file is not None and (is_all or self.keep_data or self.block_size is not None):
+            raise ValueError(
+                "expected batches, and a model without block_size and keep_data, beside checkpoint, got another; make "
+                "batches of tensors by rfgp.data.ArraySource(x, y)"
+            )
         if self.block_size is not None:
             return self._fit_blocks(list(parts), is_all)
         with self._nothing_lost_on_error():
             data = list(parts) if self.keep_data else []
-            self._take(self._sums_of(parts, is_all=True) if is_all else self._streamed(data or parts), data)
+            if isinstance(parts, Batches):
+                running = shown(self._running_sums, parts.num_rows, progress)
+                found = running(data or parts, None) if file is None else file.sums(self, parts, running)
+                sums = self._streamed(data or parts, found)
+            else:
+                sums = self._sums_of(parts, is_all=True)
+            self._take(sums, data)
+        return self
+
+    def _fit_by(self, executor: Executor, partitions: Iterable[Partition]) -> Self:
+        """:meth:`fit` to partitions, whose rows the workers of an executor sum."""
+        if self.keep_data:
+            raise ValueError("expected keep_data=False beside executor, whose workers have the rows; leave it out")
+        if self.block_size is not None:
+            return self._fit_blocks(rows_of_partitions(self, partitions, executor), False, executor)
+        with self._nothing_lost_on_error():
+            self._take(sums_of_partitions(self, partitions, executor), [])
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
@@ -111,20 +166,24 @@ class TakesData(TakesBlocks):
             self._take(RowSums(tuple(copies), self._patterns), [])
         return self
 
-    def _streamed(self, source: Iterable[Batch]) -> RowSums:
-        """The sums over a source, which is read once, and once more for every gradient."""
-        processes = processes_of(source)
+    def _streamed(self, source: Iterable[Batch], sums: Iterable[RowSums]) -> RowSums:
+        """The sums over a source, which is read once, and once more for every gradient.
+
+        :param source: the batches.
+        :param sums: the sums after every batch.
+        """
         own: list[RowSums] = []
 
         def make() -> RowSums:
-            own.append(self._sums_of(source))
+            own.append(_last(sums))
             return own[0]
 
+        processes = processes_of(source)
         with torch.no_grad():
-            sums = processes.sums(self, make)
+            total = processes.sums(self, make)
         if not torch.is_grad_enabled():
-            return sums
-        return differentiable(self, source, own[0].num_rows if own else 0, sums, processes)
+            return total
+        return differentiable(self, source, own[0].num_rows if own else 0, total, processes)
 
     def _sums_of(self, parts: Iterable[Batch], is_all: bool = False) -> RowSums:
         """The sums over batches of rows; the model stays as it is, but for maps and patterns that are made on the way.
@@ -132,24 +191,32 @@ class TakesData(TakesBlocks):
         :param parts: the batches.
         :param is_all: whether they are one batch of all rows, whose noise the likelihood may know.
         """
+        return _last(self._running_sums(parts, is_all=is_all))
+
+    def _running_sums(
+        self, parts: Iterable[Batch], known: RowSums | None = None, is_all: bool = False
+    ) -> Iterator[RowSums]:
+        """The sums after every batch, in which those before it change.
+
+        :param parts: the batches.
+        :param known: the sums over the batches before these.
+        :param is_all: whether they are one batch of all rows, whose noise the likelihood may know.
+        """
         models: list[Any] = [self]
-        draws: list[Any] = [None] * self.num_draws
-        some = rows = None
-        num_rows = 0
+        draws: list[Any] = [None] * self.num_draws if known is None else list(known.draws)
+        some, num_rows = (None, 0) if known is None else (known.some, known.num_rows)
+        keeps_rows = is_all and torch.is_grad_enabled() and not self._contains_noise
         for batch in parts:
             draws[0], rows = self._add(draws[0], *batch, is_all=is_all)
             if len(models) < self.num_draws:
                 models += self.further_draws.begin(self)
             draws[1:] = [
-                model._add(known, *batch, is_all=is_all)[0] for model, known in zip(models[1:], draws[1:], strict=True)
+                model._add(total, *batch, is_all=is_all)[0] for model, total in zip(models[1:], draws[1:], strict=True)
             ]
             some = self._and_some_of(some, *batch[:2])
             num_rows += len(batch[0])
-        if rows is None:
-            raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
-        keeps_rows = is_all and torch.is_grad_enabled() and not self._contains_noise
-        kept = TrainingRows.of(batch[0], rows, self._noise.num_outputs) if keeps_rows else None
-        return RowSums(tuple(draws), self._patterns, some, kept, num_rows)
+            kept = TrainingRows.of(batch[0], rows, self._noise.num_outputs) if keeps_rows else None
+            yield RowSums(tuple(draws), self._patterns, some, kept, num_rows)
 
     def _known_sums(self) -> RowSums:
         """The sums of the last fit, or a ValueError where there are none, or they are stale."""
@@ -191,3 +258,11 @@ class TakesData(TakesBlocks):
         if getattr(self.likelihood, "has_pseudo_noise", True) or self.likelihood.noise.numel() > 1:
             return None
         return SomeRows.of(x, y) if known is None else known.and_some_of(x, y)
+
+
+def _last(sums: Iterable[RowSums]) -> RowSums:
+    """The last of running sums, or a ValueError where there are none."""
+    last = collections.deque(sums, maxlen=1)
+    if not last:
+        raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
+    return last[0]

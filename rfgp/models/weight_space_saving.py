@@ -8,6 +8,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from .. import _state
+from ..inference.class_statistics import ClassStatistics
 from ..kernels.reference_tensor import reference_tensor
 from .weight_space_checks import check_statistics
 from .weight_space_parts import WeightSpaceParts
@@ -20,6 +21,26 @@ class Saves(WeightSpaceParts):
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles hold: all but the rows, which belong to the graph of the gradients."""
         return {**self.__dict__, "_rows": None}
+
+    def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
+        """What :func:`rfgp.save` writes: all but caches and rows, of which blocks and small classes need theirs.
+
+        :param with_rows: whether the rows of blocks, and the features that hold small classes, are kept.
+        """
+        fitted = self._fitted
+        if fitted is not None and not with_rows:
+            fitted = fitted._replace(statistics=fitted.statistics.with_grams(), local=None)
+        own: dict[str, Any] = {"_fitted": fitted, "_posterior": None, "_some_rows": None, "training_data": []}
+        return {**self.__getstate__(), **own}
+
+    @property
+    def num_rows_kept(self) -> int:
+        """The number of training rows that are kept: those of blocks, or those whose features hold small classes."""
+        if self._fitted is None:
+            return 0
+        statistics, local = self._fitted.statistics, self._fitted.local
+        held = len(statistics.rows) if isinstance(statistics, ClassStatistics) else 0
+        return held if local is None else len(local.x)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn)

@@ -31,7 +31,7 @@ class LoaderObjective(WeightSpaceObjective):
         self.loader = loader
         super().__init__(model, x, y, noise, is_lazy=True)
         with torch.no_grad(), quiet():
-            model.fit(loader)
+            model.fit(loader, progress=False)
 
     @property
     def num_rows(self) -> int:
@@ -52,10 +52,10 @@ class LoaderObjective(WeightSpaceObjective):
         if rows is not None:
             return super().evidence(rows)
         with quiet():
-            return self.model.fit(self.loader).log_marginal_likelihood()
+            return self.model.fit(self.loader, progress=False).log_marginal_likelihood()
 
     def finish(self) -> Tensor:
-        return self.model.fit(self.loader).log_marginal_likelihood()
+        return self.model.fit(self.loader, progress=False).log_marginal_likelihood()
 
 
 def loader_objective(model: WeightSpaceGP, loader: Any, y: Any, noise: Any, strategy: str) -> LoaderObjective:

@@ -91,8 +91,11 @@ def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
         return _first_rows(loader), num_data
     is_shard = isinstance(loader, Shard)
     found = loader.sample(_SAMPLE, seed=0) if is_shard else sample(batches(loader, None, None), _SAMPLE, seed=0)
-    order = torch.from_numpy(found.rows).argsort() if found.num_rows <= _SAMPLE else torch.arange(_SAMPLE)
-    x, y, *noise = (values[order.to(values.device)] for values in found.tensors)
+    tensors = found.tensors
+    if found.num_rows <= _SAMPLE:
+        order = torch.from_numpy(found.rows).argsort()
+        tensors = tuple(values[order.to(values.device)] for values in tensors)
+    x, y, *noise = tensors
     return (x, y, noise[0] if noise else None), found.num_rows
 
 

@@ -87,6 +87,12 @@ def test_what_is_no_number_is_refused_by_the_name_of_its_column(kind, column, tm
 
 
 @every_kind
+def test_labels_that_are_no_integers_are_refused(kind, tmp_path):
+    with pytest.raises(ValueError, match=r"expected .*, got .*; \w+"):
+        list(source(tmp_path, kind, ["a"], "z", target_dtype=torch.int64, table=pa.table({"a": [1.0], "z": [1.5]})))
+
+
+@every_kind
 @pytest.mark.parametrize(
     ("arguments", "options", "column"),
     [

@@ -194,6 +194,16 @@ def test_parts_have_the_batches_of_the_source(name, source):
 
 
 @every_source
+def test_batches_are_on_the_device_of_the_data_whatever_the_default_is(name, source):
+    wanted = list(source)
+    drawn = data.sample(source, 10, seed=0)
+    with torch.device("meta"):
+        assert same(source, wanted)
+        found = data.sample(source, 10, seed=0)
+    assert same([found.tensors], [drawn.tensors]) and torch.equal(found.inputs.std, drawn.inputs.std)
+
+
+@every_source
 def test_parts_of_parts_have_all_rows(name, source):
     parts = [inner for part in source.partitions(min(3, most_parts(name))) for inner in part.partitions(1)]
     if not name.startswith("csv"):

@@ -103,7 +103,11 @@ def summary(model):
     """Sums, evidence, its gradients and predictions of a fitted model."""
     value = model.log_marginal_likelihood()
     value.backward()
-    found = {f"sums {k}.{name}": v for k, s in enumerate(model.draw_statistics) for name, v in s.state_dict().items()}
+    found = {
+        f"sums {k}.{name}": v
+        for k, s in enumerate(model.draw_statistics)
+        for name, v in s.pooled().state_dict().items()
+    }
     found |= {f"gradient {name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
     with torch.no_grad():
         found["mean"] = model.posterior(inputs()[:5]).mean

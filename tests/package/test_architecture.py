@@ -214,7 +214,7 @@ def lazy_nodes(tree):
     return {id(inner) for node in ast.walk(tree) if is_lazy(node) for inner in ast.walk(node)}
 
 
-DOORS = {"rfgp.botorch": {"botorch"}, "rfgp.sklearn": {"sklearn"}}
+DOORS = {"rfgp.botorch": {"botorch"}, "rfgp.dask": {"dask"}, "rfgp.sklearn": {"sklearn"}}
 """Subpackages that ``import rfgp`` does not import, with the packages to which they are the doors."""
 
 
@@ -222,7 +222,7 @@ DOORS = {"rfgp.botorch": {"botorch"}, "rfgp.sklearn": {"sklearn"}}
 def test_plotting_and_study_packages_are_imported_lazily(path):
     tree = parsed(path)
     lazy = lazy_nodes(tree)
-    optional = {"botorch", "matplotlib", "sklearn", "pandas", "pyarrow", "zarr"} - DOORS.get(
+    optional = {"botorch", "dask", "distributed", "matplotlib", "sklearn", "pandas", "pyarrow", "zarr"} - DOORS.get(
         layer_of(module_name(path)), set()
     )
     for node in ast.walk(tree):
@@ -241,6 +241,8 @@ def test_importing_the_package_imports_no_heavy_packages():
         "pandas",
         "pyarrow",
         "zarr",
+        "dask",
+        "distributed",
         "botorch",
         "pyro",
         "torch._dynamo",

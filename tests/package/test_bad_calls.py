@@ -1239,6 +1239,18 @@ PRODUCT_DTYPE_CALLS = [
     ("WeightSpaceGP, product_dtype is a number", lambda: models.WeightSpaceGP(K, GAUSSIAN, product_dtype=0)),
 ]
 
+SAVING_CALLS = [
+    ("save, model is a list", lambda: rfgp.save([GP], "/tmp/never")),
+    ("save, model is an ExactGP", lambda: rfgp.save(EXACT, "/tmp/never")),
+    ("save, path is a number", lambda: rfgp.save(GP, 0.5)),
+    ("save, path is a folder", lambda: rfgp.save(GP, "/tmp")),
+    ("save, with_rows is a number", lambda: rfgp.save(GP, "/tmp/never", with_rows=2)),
+    ("load, path is None", lambda: rfgp.load(None)),
+    ("load, path is a folder", lambda: rfgp.load("/tmp")),
+    ("load, path is a file of Python", lambda: rfgp.load(__file__)),
+    ("load, classes is not of classes", lambda: rfgp.load(__file__, classes=["RBFKernel"])),
+]
+
 SECTIONS = {
     "approximate": APPROXIMATE_CALLS,
     "kernels": KERNELS_CALLS,
@@ -1254,6 +1266,7 @@ SECTIONS = {
     "bounds": BOUNDS_CALLS,
     "sampling": SAMPLING_CALLS,
     "linalg": LINALG_CALLS,
+    "saving": SAVING_CALLS,
     "statistics": STATISTICS_CALLS,
     "plots": PLOTS_CALLS,
     "datasets": DATASETS_CALLS,

@@ -114,6 +114,7 @@ ATTRIBUTES = {
     "_OneDimensionalLikelihood": lambda: gpytorch.likelihoods,
     "_get_observed": lambda: gpytorch.settings.observation_nan_policy,
     "_load_state_dict_pre_hooks": scale_kernel,
+    "_load_state_hook_ignore_shapes": scale_kernel,
     "_load_strict_shapes": scale_kernel,
     "_parameters": lambda: torch.nn.Linear(1, 1),
     "_version": lambda: torch.ones(1),
@@ -130,6 +131,7 @@ ATTRIBUTES = {
     "_nondifferentiable_kwargs": diagonal,
     "_prepare_targets": dirichlet,
     "_priors": scale_kernel,
+    "_register_load_state_dict_pre_hook": scale_kernel,
 }
 PRIVATE = ("_gpytorch.py", "_torch.py")
 STANDARD_LIBRARY = {"_asdict", "_fields", "_replace"}

@@ -10,7 +10,9 @@ CALLED = {
     "approximate",
     "fit",
     "kl_to_exact",
+    "load",
     "rank_methods",
+    "save",
     "suggest_num_features",
 }
 PLUMBING = {"_checks", "_files", "_gpytorch", "_state", "_torch", "approximation", "linalg", "sampling"}
@@ -24,6 +26,6 @@ def test_the_package_shows_what_a_user_calls():
 
 
 def test_names_at_the_top_are_those_of_their_subpackages():
-    homes = [rfgp.models, rfgp.diagnostics, rfgp.selection, rfgp.training]
+    homes = [rfgp.models, rfgp.diagnostics, rfgp.saving, rfgp.selection, rfgp.training]
     for name in CALLED - {"approximate"}:
         assert any(getattr(rfgp, name) is getattr(home, name, None) for home in homes), name

@@ -9,7 +9,9 @@ import pickle
 import pkgutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
+import dask.array
 import gpytorch
 import numpy as np
 import pyarrow as pa
@@ -43,6 +45,7 @@ from problems import COMPOSITIONS, KERNELS, ExactModel, composition
 
 import rfgp
 import rfgp.botorch
+import rfgp.dask
 import rfgp.sklearn
 from rfgp import (
     allocation,
@@ -151,6 +154,14 @@ def a_mixture_of_draws():
     again = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=3)
     again.load_state_dict(model.state_dict())
     assert torch.equal(again.posterior(x[:5]).mean, posterior.mean)
+
+
+def a_file_of_a_model():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    with tempfile.TemporaryDirectory() as folder:
+        rfgp.save(model, f"{folder}/model.pt")
+        assert torch.equal(rfgp.load(f"{folder}/model.pt").posterior(x).mean, model.posterior(x).mean)
 
 
 def classification():
@@ -319,6 +330,18 @@ def big_tables():
             assert model.posterior(inputs).mean.shape == (6,)
 
 
+def sums_by_workers():
+    x, y = rows()
+    total = rfgp.inference.TreeSum(float.__add__)
+    with ThreadPoolExecutor(2) as executor:
+        for part in zip(x.split(10), y.split(10), strict=True):
+            total.add(models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(*part).statistics.num_rows)
+        fitted = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y, executor=executor)
+    assert fitted.statistics.num_rows == total.value() == 40
+    arrays = dask.array.from_array(x.numpy(), chunks=(10, 2)), dask.array.from_array(y.numpy(), chunks=10)
+    assert rfgp.dask.fit(fitted, *arrays).statistics.num_rows == 40
+
+
 def functions_by_botorch():
     from botorch.models import SingleTaskGP
     from botorch.sampling.pathwise import draw_matheron_paths
@@ -349,6 +372,7 @@ PATHS = (
     landmarks,
     local_blocks,
     a_mixture_of_draws,
+    a_file_of_a_model,
     classification,
     other_likelihoods,
     any_likelihood,
@@ -361,6 +385,7 @@ PATHS = (
     choices,
     a_table,
     big_tables,
+    sums_by_workers,
     functions_by_botorch,
     bayesian_optimization,
     studies,

@@ -3,6 +3,6 @@
 from .noise import WhitenedNoise
 from .partition import Partition
 from .regression import LocalRegression
-from .rows import LocalRows
+from .rows import LocalRows, sums_of_blocks
 
-__all__ = ["LocalRegression", "LocalRows", "Partition", "WhitenedNoise"]
+__all__ = ["LocalRegression", "LocalRows", "Partition", "WhitenedNoise", "sums_of_blocks"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import scipy
@@ -83,15 +83,7 @@ class LocalRows:
         :param blocks: the numbers of the blocks; default: all.
         """
         chosen = self.partition.blocks if blocks is None else [self.partition.blocks[block] for block in blocks]
-        total = GramStatistics(kernel.num_scalar_features, len(shift), device=self.x.device, shift=shift.detach())
-        shared = kernel.shared()
-
-        def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
-            with shared:
-                return whitened(kernel, x, rows, total.shift)
-
-        rows, parts = Rows(self.columns, 1.0 / self.variances), [block.to(self.x.device) for block in chosen]
-        return summed(make, self.x, rows, parts, [*kernel.parameters(), *shared.tensors], total, product_dtype)
+        return sums_of_blocks(kernel, self.tensors, chosen, product_dtype, shift)
 
     def extended(self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True) -> tuple[Self, list[int]]:
         """These rows and more, and the numbers of the blocks that changed; see :meth:`Partition.extended`."""
@@ -144,6 +136,29 @@ class LocalRows:
         parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
         x, columns, variances, units = (state[name].clone() for name in _TENSORS)
         return cls(x, columns, variances, units, Partition.from_state_dict(parts))
+
+
+def sums_of_blocks(
+    kernel: Any, tensors: Sequence[Tensor], blocks: Iterable[Tensor], product_dtype: torch.dtype, shift: Tensor
+) -> GramStatistics:
+    """The sums over rows that are whitened block by block.
+
+    :param kernel: a kernel with landmarks.
+    :param tensors: inputs (N, d), columns (N, K) and noise variances (N,).
+    :param blocks: the rows of every block.
+    :param product_dtype: the dtype of products.
+    :param shift: what is subtracted from the columns, (K,).
+    """
+    x, columns, variances = tensors
+    total = GramStatistics(kernel.num_scalar_features, len(shift), device=x.device, shift=shift.detach())
+    shared = kernel.shared()
+
+    def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
+        with shared:
+            return whitened(kernel, x, rows, total.shift)
+
+    rows, parts = Rows(columns, 1.0 / variances), [block.to(x.device) for block in blocks]
+    return summed(make, x, rows, parts, [*kernel.parameters(), *shared.tensors], total, product_dtype)
 
 
 def whitened(kernel: Any, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:

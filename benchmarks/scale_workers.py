@@ -1,0 +1,103 @@
+"""Fits by one and two workers, processes and Dask's: seconds beside a fit in one process, and the same bits.
+
+A pool is warmed up by a fit to few rows first. Every fit has one thread per worker; so has the plain one. Seconds are
+those of the clock: they mean something only where the machine does nothing else; the load is written down beside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from typing import Any
+
+import common
+import gpytorch
+import torch
+from distributed import Client, LocalCluster
+
+import rfgp
+
+DIMS, PARTITION = 8, 65_536
+CELLS = ((100_000, 512), (1_000_000, 512), (1_000_000, 1024))
+REPEATS = 3
+
+
+def model(width: int) -> rfgp.WeightSpaceGP:
+    """A model whose products are in float32."""
+    exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=DIMS))
+    exact.base_kernel.lengthscale = 3.0
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    likelihood.noise = 0.1
+    return rfgp.WeightSpaceGP(rfgp.approximate(exact, width, input_dim=DIMS, seed=0), likelihood)
+
+
+@contextlib.contextmanager
+def executors() -> Iterator[dict[str, Executor | None]]:
+    """The ways to call tasks, by name; none for a fit in this process."""
+    context = multiprocessing.get_context("spawn")
+    with contextlib.ExitStack() as stack:
+        found: dict[str, Executor | None] = {"plain": None}
+        for workers in (1, 2):
+            found[f"processes, {workers}"] = stack.enter_context(ProcessPoolExecutor(workers, context))
+            cluster = stack.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None))
+            client = stack.enter_context(Client(cluster, set_as_default=False))
+            found[f"Dask, {workers}"] = client.get_executor()
+        yield found
+
+
+def measure(found: dict[str, Executor | None], num_rows: int, width: int, repeats: int) -> dict[str, Any]:
+    """Median seconds of every way, its ratio to a plain fit, and whether all have the same bits."""
+    torch.manual_seed(0)
+    x = torch.randn(num_rows, DIMS)
+    y = torch.sin(x.sum(-1)) + 0.3 * torch.randn(num_rows)
+    size = min(PARTITION, num_rows // 8)
+    parts = list(zip(x.split(size), y.split(size), strict=True))
+    grams: dict[str, torch.Tensor] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in found}
+    for repeat in range(repeats + 1):
+        for name, executor in found.items():
+            rows = parts if repeat else [(x[:1000], y[:1000])] * 4
+            start = time.perf_counter()
+            with torch.no_grad():
+                fitted = model(width).fit(rows) if executor is None else model(width).fit(rows, executor=executor)
+            if repeat:
+                seconds[name].append(time.perf_counter() - start)
+                grams[name] = fitted.statistics.gram
+    first = grams["processes, 1"]
+    kinds = "processes", "Dask"
+    best = {name: min(values) for name, values in seconds.items()}
+    return {
+        "rows": num_rows,
+        "width": width,
+        "partitions": len(parts),
+        "load": os.getloadavg()[0],
+        "seconds": {name: statistics.median(values) for name, values in seconds.items()},
+        "least seconds": best,
+        "speed-up": {name: best["plain"] / value for name, value in best.items()},
+        "speed-up by a second worker": {kind: best[f"{kind}, 1"] / best[f"{kind}, 2"] for kind in kinds},
+        "same bits": all(torch.equal(first, gram) for name, gram in grams.items() if name != "plain"),
+        "largest relative difference from plain": float((first - grams["plain"]).abs().max() / first.abs().max()),
+    }
+
+
+def main() -> None:
+    options = common.arguments(__doc__ or "", "scale_workers").parse_args()
+    torch.set_num_threads(1)
+    cells, repeats = (((20_000, 64),), 1) if options.quick else (CELLS, REPEATS)
+    result: dict[str, Any] = {"environment": common.environment(), "cells": []}
+    with executors() as found:
+        for num_rows, width in cells:
+            cell = measure(found, num_rows, width, repeats)
+            assert cell["same bits"]
+            result["cells"].append(cell)
+            common.write(options.out, result)
+            print({name: value for name, value in cell.items() if name != "seconds"}, flush=True)
+
+
+if __name__ == "__main__":
+    main()

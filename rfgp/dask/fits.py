@@ -1,0 +1,111 @@
+"""Fits to partitions of Dask."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _checks, _optional
+from ..inference import TreeSum
+from ..models import WeightSpaceGP
+from ..models.partitions import Partition, make_maps, merged, not_empty, pickled, sums_of_partition
+from ..models.row_sums import RowSums
+from ..models.tasks import errors_of
+from ..models.untracked import untracked
+from .parts import Names, Part, batch_of, full_name, parts_of_arrays, parts_of_frame
+
+
+def fit(
+    model: WeightSpaceGP,
+    data: Any,
+    y: Any = None,
+    noise: Any = None,
+    *,
+    inputs: Sequence[str] | None = None,
+    target: Names | None = None,
+    dtype: torch.dtype | None = None,
+) -> WeightSpaceGP:
+    """Compute the statistics of a Dask DataFrame, or of Dask arrays, on the workers that have them.
+
+    There is a task for each partition, and their sums are added up in pairs, by the workers too: what comes back is the
+    sum of all. It is the same to the last bit whatever the workers, and that of a fit by an executor to a list of the
+    partitions as tensors. Dask gives the tasks of a worker that dies to another one. The statistics have no gradients,
+    as with an executor.
+
+    :param model: the model; it forgets earlier data.
+    :param data: a Dask DataFrame, or a Dask array of inputs (N, d).
+    :param y: beside an array, the Dask array of targets (N,) or (N, T).
+    :param noise: noise variances for a fixed-noise likelihood: a column of the frame or several, or a Dask array.
+    :param inputs: the columns of the frame that are inputs.
+    :param target: the column of the frame that is the target, or several.
+    :param dtype: that of the tensors that are made, but for integer labels; default: that of the data.
+    :returns: the model.
+    :raises ValueError: for bad data, with the partition that has them; the model stays as it was.
+
+    >>> import dask.array, gpytorch, rfgp, rfgp.dask, torch
+    >>> x = dask.array.random.default_rng(0).random((1000, 2), chunks=(100, 2))
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> rfgp.dask.fit(model, x, x.sum(axis=1), dtype=torch.float32).statistics.num_rows
+    1000.0
+    """
+    _checks.instance("model", model, WeightSpaceGP, "a WeightSpaceGP", "make one of a kernel and a likelihood")
+    if model.keep_data or model.block_size is not None:
+        raise ValueError(
+            "expected a model that keeps no rows, got one with keep_data or block_size; leave these out, or call "
+            "model.fit(partitions, executor=client.get_executor())"
+        )
+    delayed = _optional.require("dask", "dask", "its data frames and arrays", "dask").delayed
+    parts = _parts(data, y, noise, inputs, target)
+    with model._nothing_lost_on_error():
+        make_maps(model, Partition("the partitions", _first_rows(delayed, parts, dtype)))
+        unfitted, noise_model = delayed(pickled(model._unfitted(), "the model")), delayed(model._noise, traverse=False)
+        sums, add = delayed(_sums, pure=False), delayed(merged, pure=False)
+        total = TreeSum[Any](functools.partial(add, noise_model))
+        for part in parts:
+            total.add(sums(unfitted, *part, dtype))
+        found = not_empty(total.value().compute())
+        model._take(found._replace(draws=untracked(model, found.draws)), [])
+    return model
+
+
+def _parts(data: Any, y: Any, noise: Any, inputs: Any, target: Any) -> list[Part]:
+    if not hasattr(data, "columns"):
+        if inputs is not None or target is not None:
+            raise ValueError("expected inputs= and target= beside a Dask DataFrame, got them beside an array; pass y")
+        if y is None:
+            raise ValueError("expected a Dask array of targets y beside that of the inputs, got none; pass y")
+        return parts_of_arrays(data, y, noise)
+    if y is not None or inputs is None or target is None:
+        raise ValueError(
+            "expected inputs= and target=, which name columns, beside a Dask DataFrame, got others; pass the names"
+        )
+    return parts_of_frame(data, inputs, target, noise)
+
+
+def _first_rows(delayed: Any, parts: list[Part], dtype: torch.dtype | None) -> Iterator[tuple[Tensor, ...]]:
+    """A row of every partition that has some, computed once it is asked for."""
+    first = delayed(_first_row, pure=False)
+    for part in parts:
+        rows = first(*part, dtype).compute()
+        if rows is not None:
+            yield rows
+
+
+def _first_row(name: str, values: list[Any], columns: list[Any], dtype: Any) -> tuple[Tensor, ...] | None:
+    part = Part(name, values, columns)
+    with errors_of(full_name(part)):
+        return batch_of(part._replace(values=[value[:1] for value in values]), dtype)
+
+
+def _sums(
+    unfitted: bytes, name: str, values: list[Any], columns: list[Any], dtype: torch.dtype | None
+) -> RowSums | None:
+    part = Part(name, values, columns)
+    with errors_of(full_name(part)):
+        rows = batch_of(part, dtype)
+        return None if rows is None else sums_of_partition(unfitted, [rows])

@@ -1,0 +1,5 @@
+"""Files of models: tensors, and a JSON header that says how they make up the model."""
+
+from .file import load, save
+
+__all__ = ["load", "save"]
