@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.distributed
 from torch import Tensor
 
 from .. import _checks, linalg
+from ..distributed import Ranks
 from .rows import Rows
-from .statistics import ROUNDING, GramStatistics, check_left, not_a_subset, sum_over_processes
+from .statistics import ROUNDING, GramStatistics, check_left, not_a_subset
 
 _SUMS = ("gram", "dense", "rows", "row_groups", "cross", "target_gram", "count", "log_noise")
 _DIFFERENTIABLE = ("gram", "rows", "cross", "target_gram")
@@ -289,24 +289,25 @@ class ClassStatistics(GramStatistics):
                 )
         return added, self.shift if self.num_rows else added.shift
 
-    def all_reduce(self) -> Self:
+    def all_reduce(self, ranks: Ranks | None = None) -> Self:
+        every = Ranks() if ranks is None else ranks
         with torch.no_grad():
             total = self.count.sum()
             shift = self.shift * total
             counts = self.held_counts
             will_be_dense = self.is_dense().to(self.count)
-            for value in (shift, total, counts, will_be_dense):
-                sum_over_processes(value)
+            every.sum_([shift, total, counts, will_be_dense])
             shift = shift / total.clamp_min(1.0)
             groups = ((counts > self.limit) | (will_be_dense > 0)).nonzero().squeeze(-1)
             known = self.shifted(shift)
             sums = known.sums()
             is_left = ~torch.isin(sums["row_groups"], groups)
             sums["gram"], sums["dense"] = _grams_of(known, groups).clone(), groups
-            sums["rows"] = _gathered(sums["rows"][is_left])
-            sums["row_groups"] = _gathered(sums["row_groups"][is_left])
-            for name in ("gram", "cross", "target_gram", "count", "log_noise"):
-                sum_over_processes(sums[name])
+            sums["rows"] = every.rows(sums["rows"][is_left])
+            sums["row_groups"] = every.rows(sums["row_groups"][is_left])
+            summed = ("gram", "cross", "target_gram", "count", "log_noise")
+            sums |= {name: sums[name].contiguous() for name in summed}
+            every.sum_([sums[name] for name in summed])
             return self._take(self.from_sums(sums, shift))
 
     def _take(self, other: ClassStatistics) -> Self:
@@ -448,16 +449,3 @@ def _without(rows: Tensor, removed: Tensor, count: int) -> Tensor:
     chosen = values > 1e-14 * whole
     chosen[: max(len(values) - count, 0)] = False
     return values[chosen].sqrt().unsqueeze(-1) * (basis @ vectors[:, chosen]).mH
-
-
-def _gathered(value: Tensor) -> Tensor:
-    """The rows of all processes, in the order of the processes."""
-    world = torch.distributed.get_world_size()
-    sizes = [torch.zeros(1, dtype=torch.long, device=value.device) for _ in range(world)]
-    torch.distributed.all_gather(sizes, torch.tensor([len(value)], device=value.device))
-    lengths = [int(size) for size in sizes]
-    padded = value.new_zeros(max(lengths), *value.shape[1:])
-    padded[: len(value)] = value
-    parts = [torch.zeros_like(padded) for _ in range(world)]
-    torch.distributed.all_gather(parts, padded)
-    return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.distributed
 from torch import Tensor
 
 from .. import _checks, linalg
+from ..distributed import Ranks
 from . import tensor_file
 from .row_checks import check_groups, check_part, check_weights
 from .rows import Rows
@@ -297,18 +297,22 @@ class GramStatistics:
         sums = {name: operation(known, added[name]) for name, known in self.shifted(shift).sums().items()}
         return self.from_sums(sums, shift)
 
-    def all_reduce(self) -> Self:
-        """Sum the statistics over all processes of the default ``torch.distributed`` group, in place.
+    def all_reduce(self, ranks: Ranks | None = None) -> Self:
+        """Sum the statistics over all processes of a ``torch.distributed`` group, in place.
 
-        All processes take the mean of their shifts first, weighted by their rows.
+        All processes take the mean of their shifts first, weighted by their rows, and end with the same bits.
+
+        :param ranks: the processes; default: those of the default group.
+        :raises ValueError: where there is no process group.
         """
+        known = Ranks() if ranks is None else ranks
         with torch.no_grad():
             rows = self.count.sum()
             shift = self.shift * rows
-            for value in (shift, rows):
-                sum_over_processes(value)
-            for name, value in zip(_FIELDS, self.shifted(shift / rows.clamp_min(1.0)).sums().values(), strict=True):
-                sum_over_processes(value)
+            known.sum_([shift, rows])
+            sums = [value.contiguous() for value in self.shifted(shift / rows.clamp_min(1.0)).sums().values()]
+            known.sum_(sums)
+            for name, value in zip(_FIELDS, sums, strict=True):
                 setattr(self, name, value)
             self.shift = shift / rows.clamp_min(1.0)
         return self
@@ -439,11 +443,6 @@ def not_a_subset() -> ValueError:
         "expected statistics of a subset of the rows to subtract, got others, which leave negative sums of squares; "
         "subtract what was added, with the same features and weights"
     )
-
-
-def sum_over_processes(value: Tensor) -> None:
-    """Sum a tensor over all processes of the default ``torch.distributed`` group, in place."""
-    torch.distributed.all_reduce(torch.view_as_real(value) if value.is_complex() else value)
 
 
 def _gram_of_targets(targets: Tensor, weights: Tensor | None) -> Tensor:

@@ -79,8 +79,8 @@ Pieces = Callable[[Sequence[Tensor], Sequence[Tensor | None]], Iterable[Piece]]
 and goes through all rows once more."""
 
 
-Gradients = Callable[[list[Tensor]], list[Tensor]]
-"""Takes the gradients that this process has found, and returns those of all processes."""
+Gradients = Callable[[Callable[[], list[Tensor]]], list[Tensor]]
+"""Takes what finds the gradients of this process, and returns those of all processes."""
 
 
 class _Sum(torch.autograd.Function):
@@ -106,11 +106,14 @@ class _Sum(torch.autograd.Function):
         leaves = [_leaf(t, is_wanted) for t, is_wanted in zip(tensors[: ctx.count], wanted, strict=False)]
         every = [*leaves, *tensors[ctx.count :]]
         inputs = [tensor for tensor, is_wanted in zip(every, wanted, strict=True) if is_wanted]
-        total: list[Tensor | None] = [None] * len(inputs)
-        for piece in ctx.pieces(gradients, leaves):
-            total = [*map(_sum, total, piece.gradients(inputs))]
-        found = [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, total, strict=True)]
-        rest = iter(found if ctx.of_all is None else ctx.of_all(found))
+
+        def find() -> list[Tensor]:
+            total: list[Tensor | None] = [None] * len(inputs)
+            for piece in ctx.pieces(gradients, leaves):
+                total = [*map(_sum, total, piece.gradients(inputs))]
+            return [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, total, strict=True)]
+
+        rest = iter(find() if ctx.of_all is None else ctx.of_all(find))
         return None, None, None, None, *(next(rest) if is_wanted else None for is_wanted in wanted)
 
 

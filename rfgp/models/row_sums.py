@@ -33,12 +33,12 @@ class RowSums(NamedTuple):
         :param noise: the noise model, which knows how groups are merged.
         """
         patterns = (*self.patterns, *(pattern for pattern in other.patterns if pattern not in self.patterns))
-        pairs = zip(self._grouped(patterns), other._grouped(patterns), strict=True)
+        pairs = zip(self.grouped(patterns), other.grouped(patterns), strict=True)
         some = other.some if self.some is None or other.some is None else self.some.and_some_of(*other.some)
         draws = tuple(noise.merged(known, added) for known, added in pairs)
         return RowSums(draws, patterns, some, num_rows=self.num_rows + other.num_rows)
 
-    def _grouped(self, patterns: Patterns) -> list[GramStatistics]:
+    def grouped(self, patterns: Patterns) -> list[GramStatistics]:
         """The statistics with a group for each of these patterns, some perhaps without rows."""
         if patterns == self.patterns:
             return list(self.draws)

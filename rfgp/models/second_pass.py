@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,27 +18,23 @@ from .row_sums import RowSums
 class Alone:
     """What makes the sums of all processes of those of one: nothing, where there are no others."""
 
-    def sums(self, sums: RowSums) -> RowSums:
-        """The sums over the rows of all processes.
+    def sums(self, model: Any, make: Callable[[], RowSums]) -> RowSums:
+        """The sums over the rows of all processes, without gradients.
 
-        :param sums: those over the rows of this process, without gradients.
+        :param model: the model.
+        :param make: makes those over the rows of this process.
         """
-        return sums
+        return make()
 
-    def gradients(self, gradients: list[Tensor]) -> list[Tensor]:
+    def gradients(self, make: Callable[[], list[Tensor]]) -> list[Tensor]:
         """The gradients in the parameters, in the same order in every process, over the rows of all processes.
 
-        :param gradients: those over the rows of this process.
+        :param make: makes those over the rows of this process.
         """
-        return gradients
+        return make()
 
 
-ALONE = Alone()
-
-
-def differentiable(
-    model: Any, source: Iterable[Batch], num_rows: int, sums: RowSums, processes: Alone = ALONE
-) -> RowSums:
+def differentiable(model: Any, source: Iterable[Batch], num_rows: int, sums: RowSums, processes: Alone) -> RowSums:
     """The same sums, with gradients in the parameters, for which the source is read once more.
 
     :param model: the model, whose feature maps are made.

@@ -19,8 +19,9 @@ from .checkpoint import Checkpoint
 from .impropriety import SomeRows
 from .partitions import Partition, partitions_of, sums_of_partitions
 from .progress import shown
+from .rank_sums import processes_of
 from .row_sums import RowSums
-from .second_pass import ALONE, Alone, differentiable
+from .second_pass import differentiable
 from .weight_space_blocks import TakesBlocks
 from .weight_space_checks import check_statistics
 from .weight_space_rows import finite
@@ -165,20 +166,24 @@ class TakesData(TakesBlocks):
             self._take(RowSums(tuple(copies), self._patterns), [])
         return self
 
-    def _streamed(
-        self, source: Iterable[Batch], sums: Iterable[RowSums] | None = None, processes: Alone = ALONE
-    ) -> RowSums:
+    def _streamed(self, source: Iterable[Batch], sums: Iterable[RowSums]) -> RowSums:
         """The sums over a source, which is read once, and once more for every gradient.
 
         :param source: the batches.
-        :param sums: the sums after every batch; default: those of this model.
-        :param processes: what makes the sums of all processes of those of one.
+        :param sums: the sums after every batch.
         """
-        sums = self._running_sums(source) if sums is None else sums
+        own: list[RowSums] = []
+
+        def make() -> RowSums:
+            own.append(_last(sums))
+            return own[0]
+
+        processes = processes_of(source)
         with torch.no_grad():
-            own = _last(sums)
-            total = processes.sums(own)
-        return differentiable(self, source, own.num_rows, total, processes) if torch.is_grad_enabled() else total
+            total = processes.sums(self, make)
+        if not torch.is_grad_enabled():
+            return total
+        return differentiable(self, source, own[0].num_rows if own else 0, total, processes)
 
     def _sums_of(self, parts: Iterable[Batch], is_all: bool = False) -> RowSums:
         """The sums over batches of rows; the model stays as it is, but for maps and patterns that are made on the way.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..distributed import Shard
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from .minibatches import first_pass
@@ -34,6 +36,13 @@ class LoaderObjective(WeightSpaceObjective):
     @property
     def num_rows(self) -> int:
         return self.count
+
+    def agreed(self, values: np.ndarray) -> np.ndarray:
+        if not isinstance(self.loader, Shard):
+            return values
+        shared = torch.from_numpy(values.copy())
+        self.loader.ranks.broadcast_([shared])
+        return shared.numpy()
 
     def some_rows(self) -> Tensor | None:
         """Rows of the random ones on which starts are compared; None where these are all."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..data import Source, sample
+from ..distributed import Shard
 from ..inference import expected_log_likelihood
 from ..models import WeightSpaceVariationalGP
 from ..models.batches import Batch, batches, joined
@@ -88,7 +89,8 @@ def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
         )
     if num_data is not None and not isinstance(loader, Source):
         return _first_rows(loader), num_data
-    found = sample(batches(loader, None, None), _SAMPLE, seed=0)
+    is_shard = isinstance(loader, Shard)
+    found = loader.sample(_SAMPLE, seed=0) if is_shard else sample(batches(loader, None, None), _SAMPLE, seed=0)
     tensors = found.tensors
     if found.num_rows <= _SAMPLE:
         order = torch.from_numpy(found.rows).argsort()

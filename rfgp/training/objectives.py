@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import gpytorch
+import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
@@ -58,6 +59,10 @@ class Objective(abc.ABC):
     def tolerance(self) -> float:
         """The largest gradient per row and e-fold of a parameter that counts as zero."""
         return _TOLERANCE.get(self.x.dtype, _TOLERANCE[torch.float32])
+
+    def agreed(self, values: np.ndarray) -> np.ndarray:
+        """Evidence and gradient on which all processes agree that train the model together."""
+        return values
 
     def some_rows(self) -> Tensor | None:
         """Rows on which starts are compared; None for all."""

@@ -109,12 +109,14 @@ class Run:
                 evidence = self.objective.evidence(rows)
                 total = evidence + log_prior(self.model)
             total.backward()
+            found = np.array([float(total.detach()), float(evidence.detach()), *self.coordinates.gradient()])
+            cause = None
         except (ValueError, NanError, NotPSDError) as error:
-            raise NoValueError from error
-        value, gradient = float(total.detach()), self.coordinates.gradient()
+            found, cause = np.full(2 + len(point), np.nan), error
+        value, log_likelihood, *gradient = self.objective.agreed(found)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
-            raise NoValueError
-        return value / count, gradient / count, float(evidence.detach())
+            raise NoValueError from cause
+        return value / count, np.array(gradient) / count, log_likelihood
 
     def _starts(self, evaluate: Any) -> tuple[list[np.ndarray], int]:
         """Points to start from, and how many evaluations of all rows it took to find them.
