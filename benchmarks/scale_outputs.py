@@ -6,9 +6,10 @@ megabytes against the last two sizes.
 
 First T separable outputs: rfgp with independent noise and with noise of rank 5; a dense system of all D T weights, the
 naive one; GPyTorch's MultitaskKernel and its batch of T independent Gaussian processes, both exact; scikit-learn's
-exact regressor, which shares one kernel and knows no evidence of many outputs. Second C classes by regression on transformed
-labels: rfgp; a Gram matrix and a Cholesky factor for every class; GPyTorch's batch of C exact Gaussian processes; and
-scikit-learn's logistic regression on the same features. Exact models have fewer rows.
+exact regressor, which shares one kernel and knows no evidence of many outputs. Second C classes by regression on
+transformed labels: rfgp; a Gram matrix and a Cholesky factor for every class; GPyTorch's batch of C exact Gaussian
+processes; and scikit-learn's logistic regression on the same features.
+Exact models have fewer rows.
 """
 
 from __future__ import annotations
