@@ -158,8 +158,10 @@ for start in range(0, len(east), 100):
     by_mean += float((area * (blow > LIMIT)).sum())
     sure += float((area * (probability > 0.95)).sum())
     possible += float((area * (probability > 0.05)).sum())
-cells = (2.5 * np.pi / 180 * 6.3712) ** 2 * torch.deg2rad(wind.lat).cos()  # of the points of the global grid
-truth = float((cells * (wind.velocity[:, 0] > LIMIT)).sum())
+cells = (2.5 * np.pi / 180 * 6.3712) ** 2 * torch.deg2rad(wind.lat).cos().reshape(wind.shape)  # of the global grid
+cells[[0, -1]] *= 0.5  # half of a cell at the border is outside
+cells[:, [0, -1]] *= 0.5
+truth = float((cells.flatten() * (wind.velocity[:, 0] > LIMIT)).sum())
 print(f"West wind above {LIMIT:g} m/s over {by_mean:.1f} million km² by the mean, in truth over {truth:.1f}")
 print(f"It is over {sure:.1f} surely, and over {possible:.1f} perhaps")
 
