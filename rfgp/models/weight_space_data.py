@@ -14,7 +14,7 @@ from ..inference.training_residual import RESIDUALS
 from .batches import Batch, batches
 from .block_tasks import rows_of_partitions
 from .impropriety import SomeRows
-from .partitions import Partition, partitions_of, sums_of_partitions
+from .partitions import Partitions, sums_of_partitions
 from .row_sums import RowSums
 from .second_pass import ALONE, Alone, differentiable
 from .weight_space_blocks import TakesBlocks
@@ -46,13 +46,13 @@ class TakesData(TakesBlocks):
         :param executor: any executor of ``concurrent.futures``, also Dask's and MPI's, whose workers sum the rows. Then
             x is a list of partitions, each a source of :mod:`rfgp.data`, a list of batches, or a tuple (x, y) or
             (x, y, noise), or one source. The result is the same to the last bit whatever the number of workers, each
-            of which has one thread. The statistics have no gradients: the evidence is a number, and a call of
-            ``backward`` raises where it would run to the features. Default: none, all in this process.
+            of which has one thread, and so are gradients, for which the workers read the partitions once more; those
+            of local blocks and of held classes raise. Default: none, all in this process.
         :returns: the model.
         :raises ValueError: for bad data; the model stays as it was.
         """
         if executor is not None:
-            return self._fit_by(executor, partitions_of(x, y, noise))
+            return self._fit_by(executor, Partitions(x, y, noise))
         is_all = isinstance(x, Tensor)
         parts: Iterable[Batch] = batches(x, y, noise)
         if self.block_size is not None:
@@ -62,7 +62,7 @@ class TakesData(TakesBlocks):
             self._take(self._sums_of(parts, is_all=True) if is_all else self._streamed(data or parts), data)
         return self
 
-    def _fit_by(self, executor: Executor, partitions: Iterable[Partition]) -> Self:
+    def _fit_by(self, executor: Executor, partitions: Partitions) -> Self:
         """:meth:`fit` to partitions, whose rows the workers of an executor sum."""
         if self.keep_data:
             raise ValueError("expected keep_data=False beside executor, whose workers have the rows; leave it out")
