@@ -12,8 +12,9 @@ from torch import Tensor
 from .. import _checks, _optional
 from ..inference import TreeSum
 from ..models import WeightSpaceGP
-from ..models.partitions import Partition, make_maps, merged, not_empty, pickled, sums_of_partition
+from ..models.partitions import Partition, make_maps, merged, not_empty, sums_of_partition
 from ..models.row_sums import RowSums
+from ..models.sent import pickled
 from ..models.tasks import errors_of
 from ..models.untracked import untracked
 from .parts import Names, Part, batch_of, full_name, parts_of_arrays, parts_of_frame

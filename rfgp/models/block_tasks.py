@@ -13,7 +13,8 @@ from torch import Tensor
 from ..inference import GramStatistics, TreeSum
 from ..inference.local import LocalRows, sums_of_blocks
 from .batches import Batch, batches, joined
-from .partitions import Partition, pickled
+from .partitions import Partition
+from .sent import pickled
 from .tasks import one_thread, results
 from .untracked import untracked
 

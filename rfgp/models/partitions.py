@@ -15,10 +15,12 @@ from torch import Tensor
 
 from .. import _checks
 from ..data import ArraySource, Source
-from ..inference import NoiseModel, TreeSum
+from ..inference import GramStatistics, NoiseModel, TreeSum
 from ..kernels.map_holder import map_holders
 from .batches import batches
+from .partition_gradients import Again, tracked
 from .row_sums import RowSums
+from .sent import pickled, rows_of
 from .tasks import errors_of, one_thread, results
 from .untracked import untracked
 
@@ -37,29 +39,36 @@ class Partition(NamedTuple):
     batches: Iterable[tuple[Tensor, ...]]
 
 
-def partitions_of(x: Any, y: Any, noise: Any) -> Iterator[Partition]:
+class Partitions:
     """The partitions that a fit is given, or those of its rows, whose sizes the rows alone decide.
 
+    :param x: inputs, a source, or partitions.
+    :param y: targets beside inputs.
+    :param noise: noise variances beside inputs.
     :raises ValueError: for data of another kind, or a source that does not know how many rows it has.
     """
-    batches(x, y, noise)
-    parts = ArraySource(x, y, noise) if isinstance(x, Tensor) else x
-    if isinstance(parts, Source):
-        if parts.num_rows is None:
-            raise ValueError(
-                f"expected a source that knows its number of rows, got {parts.description}; pass a list of sources, "
-                "such as one for each file"
-            )
-        parts = parts.partitions(math.ceil(parts.num_rows / ROWS))
-    begin = 0
-    for number, part in enumerate(parts):
-        if isinstance(part, Source):
-            yield Partition(f"partition {number} ({part.description})", part)
-            continue
-        own = _copied(part)
-        end = begin + sum(len(batch[0]) for batch in own)
-        yield Partition(f"partition {number} (rows {begin} to {end})", own)
-        begin = end
+
+    def __init__(self, x: Any, y: Any, noise: Any) -> None:
+        batches(x, y, noise)
+        self.parts: Iterable[Any] = ArraySource(x, y, noise) if isinstance(x, Tensor) else x
+        if isinstance(self.parts, Source):
+            if self.parts.num_rows is None:
+                raise ValueError(
+                    f"expected a source that knows its number of rows, got {self.parts.description}; pass a list of "
+                    "sources, such as one for each file"
+                )
+            self.parts = self.parts.partitions(math.ceil(self.parts.num_rows / ROWS))
+
+    def __iter__(self) -> Iterator[Partition]:
+        begin = 0
+        for number, part in enumerate(self.parts):
+            if isinstance(part, Source):
+                yield Partition(f"partition {number} ({part.description})", part)
+                continue
+            own = _copied(part)
+            end = begin + sum(len(batch[0]) for batch in own)
+            yield Partition(f"partition {number} (rows {begin} to {end})", own)
+            begin = end
 
 
 def sums_of_partitions(model: Any, partitions: Iterable[Partition], executor: Executor) -> RowSums:
@@ -80,10 +89,17 @@ def sums_of_partitions(model: Any, partitions: Iterable[Partition], executor: Ex
     parts = itertools.chain([first], source)
     tasks = ((part.name, (unfitted, pickled(part.batches, part.name))) for part in parts)
     total = TreeSum[RowSums | None](functools.partial(merged, model._noise))
-    for sums in results(executor, _pickled_sums, tasks):
-        total.add(pickle.loads(sums))
-    sums = not_empty(total.value())
-    return sums._replace(draws=untracked(model, sums.draws))
+    num_rows = []
+    for found in results(executor, _pickled_sums, tasks):
+        sums: RowSums | None = pickle.loads(found)
+        total.add(sums)
+        num_rows.append(0 if sums is None else sums.num_rows)
+    known = not_empty(total.value())
+    if not torch.is_grad_enabled():
+        return known
+    if model._noise.statistics_kind is not GramStatistics:
+        return known._replace(draws=untracked(model, known.draws))
+    return tracked(model, known, Again(unfitted, partitions, num_rows, executor))
 
 
 def make_maps(model: Any, first: Partition) -> None:
@@ -103,7 +119,7 @@ def sums_of_partition(model: bytes, parts: Iterable[tuple[Tensor, ...]]) -> RowS
     :param parts: the batches.
     """
     with one_thread(), torch.no_grad():
-        own = (_aligned(batch) for batch in batches(parts, None, None) if len(batch[0]))
+        own = rows_of(parts)
         first = next(own, None)
         return None if first is None else pickle.loads(model)._sums_of(itertools.chain([first], own))
 
@@ -128,20 +144,6 @@ def not_empty(sums: RowSums | None) -> RowSums:
     return sums
 
 
-def pickled(value: Any, name: str) -> bytes:
-    """The bytes that a value is sent as.
-
-    :raises ValueError: for something that cannot be pickled.
-    """
-    try:
-        return pickle.dumps(value)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"expected something that can be pickled for {name}, got {type(value).__name__}: {error}; define classes "
-            "and functions in a module, under their own names"
-        ) from error
-
-
 def _pickled_sums(model: bytes, parts: bytes) -> bytes:
     """:func:`sums_of_partition` of bytes: PyTorch sends tensors between processes as open files, of which few fit."""
     return pickle.dumps(sums_of_partition(model, pickle.loads(parts)))
@@ -159,8 +161,3 @@ def _copied(part: Any) -> list[Any]:
         if value is not None:
             _checks.instance("every part of a batch", value, Tensor, "a torch.Tensor", "use torch.as_tensor")
     return [tuple(None if value is None else value.clone() for value in batch) for batch in own]
-
-
-def _aligned(batch: Iterable[Tensor | None]) -> Any:
-    """A batch in memory of its own: where products begin, and with which strides, is then the same everywhere."""
-    return tuple(None if part is None else part.clone(memory_format=torch.contiguous_format) for part in batch)

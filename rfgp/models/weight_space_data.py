@@ -17,7 +17,7 @@ from .batches import Batch, Batches, batches
 from .block_tasks import rows_of_partitions
 from .checkpoint import Checkpoint
 from .impropriety import SomeRows
-from .partitions import Partition, partitions_of, sums_of_partitions
+from .partitions import Partitions, sums_of_partitions
 from .progress import shown
 from .rank_sums import processes_of
 from .row_sums import RowSums
@@ -54,8 +54,8 @@ class TakesData(TakesBlocks):
         :param executor: any executor of ``concurrent.futures``, also Dask's and MPI's, whose workers sum the rows. Then
             x is a list of partitions, each a source of :mod:`rfgp.data`, a list of batches, or a tuple (x, y) or
             (x, y, noise), or one source. The result is the same to the last bit whatever the number of workers, each
-            of which has one thread. The statistics have no gradients: the evidence is a number, and a call of
-            ``backward`` raises where it would run to the features. Default: none, all in this process.
+            of which has one thread, and so are gradients, for which the workers read the partitions once more; those
+            of local blocks and of held classes raise. Default: none, all in this process.
         :param progress: whether a bar shows the rows of batches and the time left; default: on terminals.
         :param checkpoint: a file that the sums of batches are saved to on the way, whole or not at all. Where it is
             there, the same call goes on from it, and ends with the same bits as a fit that was never stopped. It stays
@@ -71,7 +71,7 @@ class TakesData(TakesBlocks):
                 "retries and shows them"
             )
         if executor is not None:
-            return self._fit_by(executor, partitions_of(x, y, noise))
+            return self._fit_by(executor, Partitions(x, y, noise))
         is_all = isinstance(x, Tensor)
         parts = batches(x, y, noise)
         file = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
@@ -93,7 +93,7 @@ class TakesData(TakesBlocks):
             self._take(sums, data)
         return self
 
-    def _fit_by(self, executor: Executor, partitions: Iterable[Partition]) -> Self:
+    def _fit_by(self, executor: Executor, partitions: Partitions) -> Self:
         """:meth:`fit` to partitions, whose rows the workers of an executor sum."""
         if self.keep_data:
             raise ValueError("expected keep_data=False beside executor, whose workers have the rows; leave it out")

@@ -277,18 +277,39 @@ def test_a_model_that_cannot_be_pickled_is_told():
         WeightSpaceGP(made, GaussianLikelihood()).fit(x, y, executor=InThisProcess())
 
 
-def test_a_gradient_that_would_be_zero_raises():
+def gradients(model):
+    model.zero_grad()
+    model.log_marginal_likelihood().backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+@pytest.mark.parametrize("kind", ["one output", "draws", "fixed noise", "missing", "complex"])
+def test_gradients_are_the_same_bits_and_those_of_a_fit_in_one_process(executors, kind):
+    rows, make = table(kind)
+
+    def made():
+        torch.manual_seed(2)
+        return make()
+
+    names = ("one thread", "two threads") if kind != "one output" else executors
+    fits = [gradients(made().fit(parted(rows), executor=executors[name])) for name in names]
+    wanted = gradients(made().fit(parted(rows)))
+    assert wanted.keys() == fits[0].keys()
+    for name, value in wanted.items():
+        assert all(torch.equal(fits[0][name], other[name]) for other in fits[1:]), name
+        assert torch.allclose(fits[0][name], value, rtol=1e-9, atol=1e-9), name
+
+
+def test_a_gradient_needs_the_partitions_once_more():
     (x, y, _), make = table("one output")
-    model = make().fit(x, y, executor=InThisProcess())
-    evidence = model.log_marginal_likelihood()
-    assert torch.allclose(evidence, make().fit(x, y).log_marginal_likelihood(), rtol=1e-10)
-    with pytest.raises(ValueError, match="expected sums with gradients for the parameters of the features"):
-        evidence.backward()
-    model = make()
-    for parameter in model.covar_module.feature_parameters():
-        parameter.requires_grad_(False)
-    model.fit(x, y, executor=InThisProcess()).log_marginal_likelihood().backward()
-    assert float(model.likelihood.raw_noise.grad.abs()) > 0
+    parts = parted((x, y, None))
+    model = make().fit(iter(parts), executor=InThisProcess())
+    with pytest.raises(ValueError, match="expected the 9 partitions of the fit once more for its gradient, got 0"):
+        model.log_marginal_likelihood().backward()
+    model = make().fit(parts, executor=InThisProcess())
+    parts[2] = (x[:3], y[:3])
+    with pytest.raises(ValueError, match=r"partition 2 \(rows 140 to 143\): expected the 70 rows of the fit once more"):
+        model.log_marginal_likelihood().backward()
 
 
 MPI = """
