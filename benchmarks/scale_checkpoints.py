@@ -59,8 +59,11 @@ def killed(num_rows: int, width: int, folder: Path) -> dict[str, Any]:
     """Ten kills and the fit that ends."""
     path, result, alone = folder / "fit.checkpoint", folder / "sums", folder / "alone"
     command = [sys.executable, "-W", "ignore", __file__, "--one", str(num_rows), str(width)]
-    start = time.perf_counter()
-    subprocess.run([*command, str(alone)], check=True, stdout=subprocess.DEVNULL)
+    with subprocess.Popen([*command, str(alone)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        start = time.perf_counter()
+        process.wait()
     length, waits, kills = time.perf_counter() - start, random.Random(0), []
     while len(kills) < KILLS:
         is_at_save = len(kills) % 2 == 1
