@@ -334,6 +334,7 @@ class ClassStatisticsOfRows:
         return total.differentiable()
 
     def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
+        """Takes a chunk, and returns its features and columns with the gradient of each."""
         gram, rows_held, cross, target_gram = gradients
 
         @functools.lru_cache(1)

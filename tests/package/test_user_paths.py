@@ -333,7 +333,9 @@ def big_tables():
             assert isinstance(known, data.Sample) and isinstance(known.inputs, data.ColumnMoments)
             scaled = data.MappedSource(source, data.Standardize(known.inputs.mean, known.inputs.std))
             assert isinstance(scaled, data.Source)
-            model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(scaled)
+            file = f"{folder}/{type(source).__name__}.checkpoint"
+            model = models.WeightSpaceGP(approximated(), GaussianLikelihood())
+            model.fit(scaled, progress=False, checkpoint=file, checkpoint_every=20)
             (inputs,) = next(iter(data.GridSource([torch.zeros(2), torch.linspace(0.0, 1.0, 3)])))
             assert model.posterior(inputs).mean.shape == (6,)
 
