@@ -44,25 +44,6 @@ class TakesData(TakesBlocks):
             self._take(self._sums_of(data or parts, is_all), data)
         return self
 
-    def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
-        """Add rows to the statistics; the result equals a fit to all rows.
-
-        :param x: inputs (N, d).
-        :param y: targets (N,), integer labels, or (N, T) with NaN for missing outputs.
-        :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
-        :returns: the model.
-        :raises ValueError: for bad data, or stale statistics; the model stays as it was.
-        """
-        is_new, batch = self._fitted is None, (x, y, noise)
-        if self.block_size is not None:
-            return self._fit_blocks([batch], False) if is_new else self._update_blocks(*batch)
-        known = None if is_new else self._known_sums()
-        data = [*self.training_data, batch] if is_new or self.training_data else []
-        with self._nothing_lost_on_error():
-            added = self._sums_of([batch])
-            self._take(added if known is None else known.merged(added, self._noise), data)
-        return self
-
     def load_statistics(self, statistics: GramStatistics | Sequence[GramStatistics]) -> Self:
         """Take statistics from elsewhere, such as merged ones of several shards, in place of a fit.
 

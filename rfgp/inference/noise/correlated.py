@@ -68,6 +68,9 @@ class CorrelatedNoise(NoiseModel):
                 logs.append(count * torch.logdet(covariance[list(pattern)][:, list(pattern)]))
         return torch.stack(logs).sum()
 
+    def observed(self, num_groups: int, device: torch.device) -> Tensor | None:
+        return torch.tensor(self.patterns[:num_groups], device=device)
+
     def smallest(self, rows: Rows) -> float:
         return float(torch.linalg.eigvalsh(self._covariance().detach()).min())
 
