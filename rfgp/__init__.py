@@ -19,6 +19,7 @@ from . import (
     operators,
     plots,
     selection,
+    streams,
     study,
     training,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "plots",
     "rank_methods",
     "selection",
+    "streams",
     "study",
     "suggest_num_features",
     "training",

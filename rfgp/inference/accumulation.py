@@ -24,6 +24,10 @@ class ScalarFeatures(Protocol):
     def is_complex(self) -> bool:
         """Whether the features are complex."""
 
+    @property
+    def num_scalar_features(self) -> int:
+        """The number D of features; a ValueError where a map waits for its first inputs."""
+
     def scalar_features(self, x: Tensor) -> Tensor:
         """The features (..., N, D) of inputs (..., N, d)."""
 
@@ -59,8 +63,7 @@ def accumulate(
     :param residual: what the rows gain by the variance that their features lack; default: nothing.
     :raises ValueError: where statistics and factors would not fit in memory.
     """
-    with torch.no_grad():
-        width = kernel.scalar_features(x[:1]).shape[-1]
+    width = _width(kernel, x) if known is None else known.num_features
     shared = kernel.shared()
     parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters()), *shared.tensors]
     tracks = torch.is_grad_enabled() and any(
@@ -76,6 +79,15 @@ def accumulate(
 
     total = summed(make, x, rows, parts, parameters, total, product_dtype)
     return total if is_open else noise.merged(known, total)
+
+
+def _width(kernel: ScalarFeatures, x: Tensor) -> int:
+    """The number of features, whose maps are made where they wait for their first inputs."""
+    try:
+        return kernel.num_scalar_features
+    except ValueError:
+        with torch.no_grad():
+            return kernel.scalar_features(x[:1]).shape[-1]
 
 
 def _parts(rows: Rows, width: int, itemsize: int) -> list[Part]:

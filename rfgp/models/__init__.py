@@ -12,6 +12,7 @@ from .task_columns import task_columns
 from .variational import WeightSpaceVariationalGP
 from .variational_strategy import WeightSpaceVariationalStrategy
 from .weight_space import WeightSpaceGP
+from .weight_space_updates import RefitError
 from .wide import WideWeightSpaceGP
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "HeteroscedasticGP",
     "LaplaceGP",
     "LocalizedMaclaurinGP",
+    "RefitError",
     "VectorLeastSquares",
     "WeightSpaceGP",
     "WeightSpaceVariationalGP",

@@ -37,16 +37,19 @@ class RowSums(NamedTuple):
         some = other.some if self.some is None or other.some is None else self.some.and_some_of(*other.some)
         return RowSums(tuple(noise.merged(known, added) for known, added in pairs), patterns, some)
 
-    def without(self, other: RowSums, noise: NoiseModel) -> RowSums:
-        """The sums over these rows without those of others, centered at the targets that are left.
+    def without(self, other: RowSums, noise: NoiseModel, is_centered: bool = True) -> RowSums:
+        """The sums over these rows without those of others.
 
         :param other: the sums over some of the rows, for the same draws.
         :param noise: the noise model, which has seen the patterns of both.
+        :param is_centered: whether the sums are centered anew, at the targets that are left.
         :raises ValueError: where the others are no part of these rows, as far as sums show.
         """
         patterns = (*self.patterns, *(pattern for pattern in other.patterns if pattern not in self.patterns))
         pairs = zip(self._grouped(patterns), other._grouped(patterns), strict=True)
-        left = RowSums(tuple(noise.without(known, removed) for known, removed in pairs), patterns, self.some)
+        left = RowSums(
+            tuple(noise.without(known, removed, is_centered) for known, removed in pairs), patterns, self.some
+        )
         counts = zip(patterns, left.draws[0].count.tolist(), strict=False)
         kept = tuple(pattern for pattern, count in counts if count)
         return left._replace(draws=tuple(left._grouped(kept)), patterns=kept) if kept else left

@@ -12,6 +12,7 @@ from ..inference import GramStatistics, Rows, TrainingRows, accumulate
 from ..inference.training_residual import RESIDUALS
 from .batches import Batch, batches
 from .impropriety import SomeRows
+from .record import Record
 from .row_sums import RowSums
 from .weight_space_blocks import TakesBlocks
 from .weight_space_checks import check_statistics
@@ -115,15 +116,16 @@ class TakesData(TakesBlocks):
         """The sums of the last fit, or a ValueError where there are none, or they are stale."""
         return RowSums(tuple(self.draw_statistics), self._patterns, self._some_rows)
 
-    def _take(self, sums: RowSums, data: list[Batch]) -> None:
+    def _take(self, sums: RowSums, data: list[Batch], record: Record | None = None) -> None:
         """Let these be the sums of the model.
 
         :param sums: the sums.
         :param data: the rows, where they are kept.
+        :param record: what they were computed with; default: what there is now.
         """
         self._noise.patterns = sums.patterns
         self.further_draws.set(self, sums.draws[1:], sums.rows)
-        self._set(sums.draws[0], data, sums.some)
+        self._set(sums.draws[0], data, sums.some, record=record)
         self._rows = sums.rows
 
     def _add(

@@ -211,35 +211,50 @@ class Updates(TakesData):
         ours, theirs = self.posterior(points), refit.posterior(points)
         return RefitError(sums, difference(ours.mean, theirs.mean), difference(ours.variance, theirs.variance))
 
-    def slide(self, added: Batch, removed: Batch | None = None) -> RowSums | None:
-        """Add rows, and take others away without a check that they were there, such as those that leave a window.
+    def slide(self, added: Batch, removed: Batch | None = None, factor: float = 1.0) -> RowSums | None:
+        """Add rows, and let others leave or fade, without a check that they were there: a step of a stream.
 
         :param added: inputs, targets and noise variances or None, as in :meth:`update`.
-        :param removed: those of rows that are here.
+        :param removed: those of rows that are here and leave, such as those that leave a window.
+        :param factor: what the weights of all rows before are multiplied by, as in :meth:`forget`.
         :returns: the sums over the rows that were added; None with ``block_size``.
         :raises ValueError: for bad data, or stale statistics; the model stays as it was.
         """
         is_new = self._fitted is None
         if self.block_size is not None:
-            if is_new:
-                self._fit_blocks([added], False)
-            else:
-                self._update_blocks(*added)
-            if removed is not None:
-                self._downdate_blocks(*removed, 1.0)
+            self._slide_blocks(added, removed, factor)
             return None
         known = None if is_new else self._known_sums()
+        record = None if is_new else self._known().record
         with self._nothing_lost_on_error():
             sums = self._sums_of([added])
+            if known is not None and factor != 1.0:
+                known = known.scaled(factor)
             total = sums if known is None else known.merged(sums, self._noise)
             data = [*self.training_data, added] if is_new or self.training_data else []
             if removed is not None:
-                total = total.without(self._sums_of([removed]), self._noise)
+                total = total.without(self._sums_of([removed]), self._noise, is_centered=False)
                 data = self._data_without(*removed, data=data)
                 if total.some is not None:
                     total = total._replace(some=total.some.without(*removed[:2]))
-            self._take(total, data)
+            self._take(total, data if factor == 1.0 else [], record)
         return sums
+
+    def _slide_blocks(self, added: Batch, removed: Batch | None, factor: float) -> None:
+        """:meth:`slide` of rows in blocks."""
+        before = self._fitted, self._posterior, self.training_data
+        try:
+            if self._fitted is None:
+                self._fit_blocks([added], False)
+                return
+            if factor != 1.0:
+                self.forget(factor)
+            self._update_blocks(*added)
+            if removed is not None:
+                self._downdate_blocks(*removed, 1.0)
+        except BaseException:
+            self._fitted, self._posterior, self.training_data = before
+            raise
 
     def set_sums(self, sums: RowSums) -> Self:
         """Let sums over the rows of the model, found in another order, replace those that it has.

@@ -158,12 +158,14 @@ class NoiseModel(abc.ABC):
         first, second = self.aligned(known, added)
         return first.merge(second)
 
-    def without(self, known: GramStatistics, removed: GramStatistics) -> GramStatistics:
-        """The statistics of old rows without some of them, centered at the targets that are left."""
+    def without(self, known: GramStatistics, removed: GramStatistics, is_centered: bool = True) -> GramStatistics:
+        """The statistics of old rows without some of them, perhaps centered at the targets that are left."""
         first, second = self.aligned(known, removed)
         observed = self.observed(len(first.count), first.count.device)
-        left = first.of_observed(observed).subtract(second.shifted(first.shift).of_observed(observed))
-        return left.recentered(observed)
+        left = first.of_observed(observed).subtract(
+            second if observed is None else second.shifted(first.shift).of_observed(observed)
+        )
+        return left.recentered(observed) if is_centered else left
 
     def observed(self, num_groups: int, device: torch.device) -> Tensor | None:
         """Which outputs are observed in the rows of every group, (G, T); None for all.
