@@ -41,12 +41,13 @@ class RowSums(NamedTuple):
         """The sums over these rows without those of others.
 
         :param other: the sums over some of the rows, for the same draws.
-        :param noise: the noise model, which has seen the patterns of both.
+        :param noise: the noise model, which is given the patterns of both.
         :param is_centered: whether the sums are centered anew, at the targets that are left.
         :raises ValueError: where the others are no part of these rows, as far as sums show.
         """
         patterns = (*self.patterns, *(pattern for pattern in other.patterns if pattern not in self.patterns))
         pairs = zip(self._grouped(patterns), other._grouped(patterns), strict=True)
+        noise.patterns = patterns
         left = RowSums(
             tuple(noise.without(known, removed, is_centered) for known, removed in pairs), patterns, self.some
         )
@@ -62,8 +63,9 @@ class RowSums(NamedTuple):
         """Whether these can be what is left of others: see :meth:`rfgp.inference.GramStatistics.is_part_of`.
 
         :param whole: the sums that these are left of.
-        :param noise: the noise model, which has seen the patterns of the others last.
+        :param noise: the noise model, which is given the patterns of the others.
         """
+        noise.patterns = whole.patterns
         groups = self._grouped(whole.patterns) if whole.patterns else self.draws
         pairs = (noise.aligned(*pair) for pair in zip(groups, whole.draws, strict=True))
         return all(
@@ -74,10 +76,10 @@ class RowSums(NamedTuple):
         """The largest difference of sums, relative to the largest of their kind, over all draws.
 
         :param other: the sums over other rows, for the same draws.
-        :param noise: the noise model, which has seen the patterns of the other rows last.
+        :param noise: the noise model, which is given the patterns of both.
         """
         patterns = (*other.patterns, *(pattern for pattern in self.patterns if pattern not in other.patterns))
-        largest = 0.0
+        noise.patterns, largest = patterns, 0.0
         for known, new in zip(self._grouped(patterns), other._grouped(patterns), strict=True):
             first, second = noise.aligned(known, new)
             parts = (_observed(sums.shifted(first.shift), noise).sums() for sums in (first, second))

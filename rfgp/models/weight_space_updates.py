@@ -207,8 +207,8 @@ class Updates(TakesData):
                 raise ValueError(f"expected the {len(local.x)} rows of the model, got {len(points)}; pass all of them")
             refit._set_blocks(local, [])
         points = sample_rows(points)
-        sums = known.difference(refit._known_sums(), refit._noise)
         ours, theirs = self.posterior(points), refit.posterior(points)
+        sums = known.difference(refit._known_sums(), refit._noise)
         return RefitError(sums, difference(ours.mean, theirs.mean), difference(ours.variance, theirs.variance))
 
     def slide(self, added: Batch, removed: Batch | None = None, factor: float = 1.0) -> RowSums | None:
