@@ -166,9 +166,12 @@ class SlidingWindow:
 
 def _last(rows: Batch, count: int) -> Batch:
     """Copies of the last of some rows."""
-    x, y, noise = (None if part is None else part.detach()[len(part) - count :].clone() for part in rows)
-    assert x is not None and y is not None
-    return x, y, noise
+    x, y, noise = rows
+    return _end(x, count), _end(y, count), None if noise is None else _end(noise, count)
+
+
+def _end(values: Tensor, count: int) -> Tensor:
+    return values.detach()[len(values) - count :].clone()
 
 
 def _taken(batches: collections.deque[Batch], count: int) -> Batch | None:
