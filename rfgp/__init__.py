@@ -22,6 +22,7 @@ from . import (
     plots,
     saving,
     selection,
+    streams,
     study,
     training,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "save",
     "saving",
     "selection",
+    "streams",
     "study",
     "suggest_num_features",
     "training",

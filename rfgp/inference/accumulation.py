@@ -26,6 +26,10 @@ class ScalarFeatures(Protocol):
     def is_complex(self) -> bool:
         """Whether the features are complex."""
 
+    @property
+    def num_scalar_features(self) -> int:
+        """The number D of features; a ValueError where a map waits for its first inputs."""
+
     def scalar_features(self, x: Tensor) -> Tensor:
         """The features (..., N, D) of inputs (..., N, d)."""
 
@@ -61,8 +65,7 @@ def accumulate(
     :param residual: what the rows gain by the variance that their features lack; default: nothing.
     :raises ValueError: where statistics and factors would not fit in memory.
     """
-    with torch.no_grad():
-        width = kernel.scalar_features(x[:1]).shape[-1]
+    width = _width(kernel, x) if known is None else known.num_features
     shared = kernel.shared()
     parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters()), *shared.tensors]
     tracks = torch.is_grad_enabled() and any(
@@ -140,6 +143,15 @@ def _maker(kernel: ScalarFeatures, shared: Any, residual: TrainingResidual | Non
             return kernel.scalar_features(x), rows if residual is None else residual.added(kernel, x, rows)
 
     return make
+
+
+def _width(kernel: ScalarFeatures, x: Tensor) -> int:
+    """The number of features, whose maps are made where they wait for their first inputs."""
+    try:
+        return kernel.num_scalar_features
+    except ValueError:
+        with torch.no_grad():
+            return kernel.scalar_features(x[:1]).shape[-1]
 
 
 def _parts(kernel: ScalarFeatures, total: GramStatistics, x: Tensor, rows: Rows) -> list[Part]:

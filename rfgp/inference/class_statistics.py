@@ -269,6 +269,16 @@ class ClassStatistics(GramStatistics):
         sums["rows"], sums["row_groups"] = (torch.cat(parts) for parts in zip(*kept, strict=True))
         return self.from_sums(sums, shift)
 
+    def scaled(self, factor: float) -> ClassStatistics:
+        known = self.sums()
+        scaled = {name: factor * known[name] for name in ("gram", "cross", "target_gram", "count", "log_noise")}
+        return self.from_sums({**known, **scaled, "rows": factor**0.5 * known["rows"]}, self.shift)
+
+    def is_part_of(self, whole: GramStatistics) -> bool:
+        if not bool((self.count >= 0).all()):
+            return False
+        return all(self.of_group(group).is_part_of(whole.of_group(group)) for group in self.dense.tolist())
+
     def _rows_of(self, group: int) -> Tensor:
         """The rows that are held of one group, (n, D)."""
         rows, names = self._sorted()

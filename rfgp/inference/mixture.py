@@ -12,16 +12,19 @@ from torch import Tensor
 from ..distributions import ComplexNormal, MultitaskMultivariateNormal, MultivariateNormal
 
 
-def mixture(parts: Sequence[MultivariateNormal | ComplexNormal]) -> MultivariateNormal | ComplexNormal:
-    r"""The normal distribution with mean and covariance of the mixture of J normal ones, each of weight 1/J.
+def mixture(
+    parts: Sequence[MultivariateNormal | ComplexNormal], weights: Sequence[float] | None = None
+) -> MultivariateNormal | ComplexNormal:
+    r"""The normal distribution with mean and covariance of the mixture of J normal ones with weights.
 
-    .. math:: m = \frac1J \sum_j m_j, \qquad
-        \Sigma = \frac1J \sum_j \Sigma_j + \frac1J \sum_j (m_j - m)(m_j - m)^H
+    .. math:: m = \sum_j w_j m_j, \qquad
+        \Sigma = \sum_j w_j \Sigma_j + \sum_j w_j (m_j - m)(m_j - m)^H
 
     Of covariances that are lazy only what is asked for is computed. Of proper complex parts the mixture is proper too:
     the pseudo-covariance of their means is not part of it, as it is where the parts are improper.
 
     :param parts: distributions of one kind and shape.
+    :param weights: their weights, whose sum is one; default: 1/J each.
 
     Source: errata, identity 9.
 
@@ -30,14 +33,16 @@ def mixture(parts: Sequence[MultivariateNormal | ComplexNormal]) -> Multivariate
     (tensor([1.]), tensor([2.]))
     """
     known: list[Any] = list(parts)
-    first, share = parts[0], 1.0 / len(parts)
+    first, shares = parts[0], [1.0 / len(parts)] * len(parts) if weights is None else list(weights)
     means = torch.stack([part.mean for part in parts], dim=-1)
-    mean = means.mean(-1)
-    spread = (means - mean.unsqueeze(-1)) * share**0.5
+    own = torch.tensor(shares, dtype=means.dtype, device=means.device)
+    mean = means.mean(-1) if weights is None else (means * own).sum(-1)
+    spread = (means - mean.unsqueeze(-1)) * own.sqrt()
     if isinstance(first, ComplexNormal):
-        roots = [part.covariance_root * share**0.5 for part in known]
+        pairs = list(zip(known, shares, strict=True))
+        roots = [part.covariance_root * share**0.5 for part, share in pairs]
         diagonal, pseudo = (
-            None if getattr(first, name) is None else share * sum(getattr(part, name) for part in known)
+            None if getattr(first, name) is None else sum(share * getattr(part, name) for part, share in pairs)
             for name in ("diagonal", "pseudo_diagonal")
         )
         root = torch.cat([*roots, spread], dim=-1)
@@ -45,9 +50,11 @@ def mixture(parts: Sequence[MultivariateNormal | ComplexNormal]) -> Multivariate
         return ComplexNormal(mean, covariance_root=root, has_real_weights=first.has_real_weights, **options)
     if isinstance(first, MultitaskMultivariateNormal):
         spread = spread.flatten(-3, -2)
-    weight = mean.new_full((), share)
-    shares = [WeightedCovariance(part.lazy_covariance_matrix, weight) for part in known]
-    return type(first)(mean, MixtureCovariance(*shares, RootLinearOperator(spread)))
+    covariances = [
+        WeightedCovariance(part.lazy_covariance_matrix, weight)
+        for part, weight in zip(known, own.to(mean.dtype), strict=True)
+    ]
+    return type(first)(mean, MixtureCovariance(*covariances, RootLinearOperator(spread)))
 
 
 class WeightedCovariance(ConstantMulLinearOperator):

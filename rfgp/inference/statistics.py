@@ -18,6 +18,8 @@ from .rows import Rows
 _FIELDS = ("_gram", "_cross", "_target_gram", "count", "log_noise")
 ROUNDING = 1e-5
 """How far below zero a difference of sums may lie, relative to the sum: products may be in float32."""
+_COUNTING = 1e-9
+"""Sums of weights, relative to those before, that count as none."""
 
 
 class GramStatistics:
@@ -80,11 +82,15 @@ class GramStatistics:
     @property
     def gram(self) -> Tensor:
         """The Gram matrices, (G, D, D)."""
+        self._mirror()
+        return self._gram
+
+    def _mirror(self) -> None:
+        """Complete the lower triangles of the Gram matrices."""
         if not self._is_mirrored:
             for gram in self._gram:
                 linalg.mirror_(gram)
             self._is_mirrored = True
-        return self._gram
 
     @property
     def cross(self) -> Tensor:
@@ -138,10 +144,12 @@ class GramStatistics:
             return self
         change = torch.eye(len(shift) + 1, dtype=self.shift.dtype, device=self.shift.device)
         change[-1, :-1] = self.shift - shift
-        sums = self.sums()
+        sums = self._upper()
         sums["cross"] = sums["cross"] @ change.to(sums["cross"].dtype)
         sums["target_gram"] = change.mH @ sums["target_gram"] @ change
-        return self.from_sums(sums, shift)
+        result = self.from_sums(sums, shift)
+        result._is_mirrored = self._is_mirrored
+        return result
 
     @property
     def num_features(self) -> int:
@@ -278,14 +286,21 @@ class GramStatistics:
             would be left are negative, so that ``other`` has rows which were never here.
         """
         result = self._combine(other, torch.sub)
-        check_left(result.count, [(self.gram, result.gram), (self._target_gram, result._target_gram)])
+        is_empty = result.count.abs() <= _COUNTING * self.count
+        for name in _FIELDS if bool(is_empty.any()) else ():
+            value = getattr(result, name)
+            setattr(result, name, value.masked_fill(is_empty.reshape(-1, *[1] * (value.dim() - 1)), 0.0))
+        check_left(result.count, [(self._gram, result._gram), (self._target_gram, result._target_gram)])
         return result
 
     def _combine(self, other: GramStatistics, operation: Callable[[Tensor, Tensor], Tensor]) -> GramStatistics:
         _checks.instance("other", other, GramStatistics, "a GramStatistics", "fill it with update(...)")
         other = other.with_grams()
-        added = other.sums()
-        for name, known in self.sums().items():
+        if self._gram.requires_grad or other._gram.requires_grad:
+            for part in (self, other):
+                part._mirror()
+        added = other._upper()
+        for name, known in self._upper().items():
             new = added[name]
             if known.shape != new.shape or known.dtype != new.dtype or known.device != new.device:
                 raise ValueError(
@@ -293,9 +308,70 @@ class GramStatistics:
                     f"{known.device}, got {tuple(new.shape)} {new.dtype} on {new.device}; combine like with like"
                 )
         shift = self.shift if self.num_rows else other.shift
-        added = other.shifted(shift).sums()
-        sums = {name: operation(known, added[name]) for name, known in self.shifted(shift).sums().items()}
-        return self.from_sums(sums, shift)
+        first, second = self.shifted(shift), other.shifted(shift)
+        added = second._upper()
+        result = self.from_sums({name: operation(known, added[name]) for name, known in first._upper().items()}, shift)
+        result._is_mirrored = first._is_mirrored and second._is_mirrored
+        return result
+
+    def is_part_of(self, whole: GramStatistics) -> bool:
+        """Whether these can be sums of squares, as what is left of others is, to the rounding of the whole.
+
+        Features and targets together have a matrix of products that is positive semidefinite, group by group.
+
+        :param whole: the statistics that these are left of.
+        """
+        if not bool((self.count >= 0).all()):
+            return False
+        scale = whole._products().diagonal(dim1=-2, dim2=-1).real.clamp_min(1e-300).rsqrt()
+        matrix = self._products() * scale.unsqueeze(-1) * scale.unsqueeze(-2)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(ROUNDING)
+        return not bool(torch.linalg.cholesky_ex(matrix).info.any())
+
+    def _products(self) -> Tensor:
+        """The matrices of products of features and columns of the targets, (G, D + K + 1, D + K + 1)."""
+        gram, cross, targets = (value.detach().to(self._cross.dtype) for value in list(self.sums().values())[:3])
+        return torch.cat([torch.cat([gram, cross], dim=-1), torch.cat([cross.mH, targets], dim=-1)], dim=-2)
+
+    def scaled(self, factor: float) -> GramStatistics:
+        """The statistics of the same rows with their weights times a factor, also in the count, a new object.
+
+        :param factor: the factor, positive.
+        """
+        result = self.from_sums({name: factor * value for name, value in self._upper().items()}, self.shift)
+        result._is_mirrored = self._is_mirrored
+        return result
+
+    def recentered(self, observed: Tensor | None = None) -> GramStatistics:
+        """The same statistics with the weighted mean of the targets as their shift, a new object.
+
+        :param observed: which of the first targets are observed in every group, (G, T); the sums over others are zero
+            then. Default: all.
+        """
+        weights = self._target_gram[:, -1:, -1].real.expand(-1, len(self.shift)).clone()
+        totals = self._target_gram[:, -1, :-1].detach()
+        if observed is not None:
+            weights[:, : observed.shape[-1]] *= observed
+            totals = totals * (weights > 0)
+        mean = totals.sum(0) / weights.detach().sum(0).clamp_min(1e-300)
+        return self.shifted(self.shift + mean)
+
+    def of_observed(self, observed: Tensor | None) -> GramStatistics:
+        """The statistics without the sums over targets that are not observed, which nothing depends on.
+
+        :param observed: which of the first targets are observed in every group, (G, T); None for all.
+        """
+        if observed is None:
+            return self
+        mask = torch.nn.functional.pad(observed, (0, len(self.shift) + 1 - observed.shape[-1]), value=True)
+        sums = self.sums()
+        sums["cross"] = sums["cross"] * mask.unsqueeze(-2)
+        sums["target_gram"] = sums["target_gram"] * mask.unsqueeze(-1) * mask.unsqueeze(-2)
+        return self.from_sums(sums, self.shift)
+
+    def _upper(self) -> dict[str, Tensor]:
+        """The sums by name; of Gram matrices perhaps the upper block triangles alone."""
+        return {name.strip("_"): getattr(self, name) for name in _FIELDS}
 
     def all_reduce(self, ranks: Ranks | None = None) -> Self:
         """Sum the statistics over all processes of a ``torch.distributed`` group, in place.

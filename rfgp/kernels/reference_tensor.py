@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -12,5 +14,6 @@ def reference_tensor(module: torch.nn.Module, default: Tensor | None = None) -> 
     :param module: any module.
     :param default: what stands for a module that has neither; default: an empty tensor of the default dtype.
     """
-    tensors = [*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())]
-    return tensors[0] if tensors else torch.empty(0) if default is None else default
+    buffers = (buffer for buffer in module.buffers() if buffer.is_floating_point())
+    found = next(itertools.chain(module.parameters(), buffers), default)
+    return torch.empty(0) if found is None else found

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
-from torch import Tensor
-
-
-@runtime_checkable
-class HasFactor(Protocol):
-    """A kernel whose features share a factor, such as that of landmarks."""
-
-    def factor(self) -> Tensor:
-        """The factor, differentiable."""
-
-    def share_factor(self, factor: Tensor | None) -> None:
-        """Take the factor from outside; None to compute it again."""
 
 
 class SharedTensors:
     """A context in which the features of a kernel are made with tensors that were computed before it.
 
+    Kernels whose features share a factor, such as that of landmarks, have ``factor``, which computes it, and
+    ``share_factor``, which takes it from outside, or None to compute it again.
+
     :param kernel: a kernel with features.
     """
 
     def __init__(self, kernel: torch.nn.Module) -> None:
-        self._parts: list[Any] = [part for part in kernel.modules() if isinstance(part, HasFactor)]
+        self._parts: list[Any] = [part for part in kernel.modules() if hasattr(part, "share_factor")]
         self.tensors = [part.factor() for part in self._parts]
 
     def __enter__(self) -> None:

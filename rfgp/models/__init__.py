@@ -13,6 +13,7 @@ from .task_columns import task_columns
 from .variational import WeightSpaceVariationalGP
 from .variational_strategy import WeightSpaceVariationalStrategy
 from .weight_space import WeightSpaceGP
+from .weight_space_updates import RefitError
 from .wide import WideWeightSpaceGP
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "LaplaceGP",
     "LocalizedMaclaurinGP",
     "PosteriorPoints",
+    "RefitError",
     "VectorLeastSquares",
     "WeightSpaceGP",
     "WeightSpaceVariationalGP",

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .row_search import row_numbers
+
 LEVEL = 1e-4
 """The probability of a warning where the residuals are proper."""
 _MOST_ROWS = 1024
@@ -28,6 +30,11 @@ class SomeRows(NamedTuple):
         count = min(len(y), _MOST_ROWS - len(self.y))
         index = torch.linspace(0, len(y) - 1, count, dtype=torch.float64, device=y.device).long()
         return SomeRows(torch.cat([self.x, x.detach()[index]]), torch.cat([self.y, y.detach()[index]]))
+
+    def without(self, x: Tensor, y: Tensor) -> SomeRows:
+        """These rows but for those that are among rows x (N, d) and y (N,), each as often as it is there."""
+        numbers = row_numbers((x, y), self)
+        return SomeRows(self.x[numbers < 0], self.y[numbers < 0])
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor) -> SomeRows:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from torch import Tensor
+
 from ..inference import GramStatistics, NoiseModel, TrainingRows
 from .impropriety import SomeRows
 
@@ -38,6 +40,55 @@ class RowSums(NamedTuple):
         draws = tuple(noise.merged(known, added) for known, added in pairs)
         return RowSums(draws, patterns, some, num_rows=self.num_rows + other.num_rows)
 
+    def without(self, other: RowSums, noise: NoiseModel, is_centered: bool = True) -> RowSums:
+        """The sums over these rows without those of others.
+
+        :param other: the sums over some of the rows, for the same draws.
+        :param noise: the noise model, which is given the patterns of both.
+        :param is_centered: whether the sums are centered anew, at the targets that are left.
+        :raises ValueError: where the others are no part of these rows, as far as sums show.
+        """
+        patterns = (*self.patterns, *(pattern for pattern in other.patterns if pattern not in self.patterns))
+        pairs = zip(self.grouped(patterns), other.grouped(patterns), strict=True)
+        noise.patterns = patterns
+        left = RowSums(
+            tuple(noise.without(known, removed, is_centered) for known, removed in pairs), patterns, self.some
+        )
+        counts = zip(patterns, left.draws[0].count.tolist(), strict=False)
+        kept = tuple(pattern for pattern, count in counts if count)
+        return left._replace(draws=tuple(left.grouped(kept)), patterns=kept) if kept else left
+
+    def scaled(self, factor: float) -> RowSums:
+        """The sums over the same rows with their weights times a factor."""
+        return self._replace(draws=tuple(sums.scaled(factor) for sums in self.draws), rows=None)
+
+    def is_part_of(self, whole: RowSums, noise: NoiseModel) -> bool:
+        """Whether these can be what is left of others: see :meth:`rfgp.inference.GramStatistics.is_part_of`.
+
+        :param whole: the sums that these are left of.
+        :param noise: the noise model, which is given the patterns of the others.
+        """
+        noise.patterns = whole.patterns
+        groups = self.grouped(whole.patterns) if whole.patterns else self.draws
+        pairs = (noise.aligned(*pair) for pair in zip(groups, whole.draws, strict=True))
+        return all(
+            _observed(left, noise).is_part_of(_observed(known.shifted(left.shift), noise)) for left, known in pairs
+        )
+
+    def difference(self, other: RowSums, noise: NoiseModel) -> float:
+        """The largest difference of sums, relative to the largest of their kind, over all draws.
+
+        :param other: the sums over other rows, for the same draws.
+        :param noise: the noise model, which is given the patterns of both.
+        """
+        patterns = (*other.patterns, *(pattern for pattern in self.patterns if pattern not in other.patterns))
+        noise.patterns, largest = patterns, 0.0
+        for known, new in zip(self.grouped(patterns), other.grouped(patterns), strict=True):
+            first, second = noise.aligned(known, new)
+            parts = (_observed(sums.shifted(first.shift), noise).with_grams().sums() for sums in (first, second))
+            largest = max(largest, *(difference(*pair) for pair in zip(*(p.values() for p in parts), strict=True)))
+        return largest
+
     def grouped(self, patterns: Patterns) -> list[GramStatistics]:
         """The statistics with a group for each of these patterns, some perhaps without rows."""
         if patterns == self.patterns:
@@ -47,3 +98,13 @@ class RowSums(NamedTuple):
             GramStatistics.concatenate([sums.empty_group() if i is None else sums.of_group(i) for i in places])
             for sums in self.draws
         ]
+
+
+def _observed(sums: GramStatistics, noise: NoiseModel) -> GramStatistics:
+    """The sums over what is observed."""
+    return sums.of_observed(noise.observed(len(sums.count), sums.count.device))
+
+
+def difference(a: Tensor, b: Tensor) -> float:
+    """The largest difference of two tensors, relative to the largest value of the second."""
+    return float((a - b).abs().max() / b.abs().max().clamp_min(1e-300))

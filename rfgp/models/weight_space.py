@@ -34,21 +34,22 @@ from .impropriety import SomeRows, warn_of_impropriety
 from .mixture import functions_of_random_draws
 from .posterior_points import PosteriorPoints
 from .record import Record
-from .weight_space_data import TakesData
 from .weight_space_saving import Saves
+from .weight_space_updates import Updates
 
 
-class WeightSpaceGP(TakesData, Saves):
+class WeightSpaceGP(Updates, Saves):
     r"""A Gaussian process with random features, trained and evaluated from sums over the data at O(N D^2).
 
     .. math:: B = I + \Phi^H S^{-1} \Phi, \qquad E f_* = \Phi_* B^{-1} \Phi^H S^{-1} y, \qquad
         \mathrm{Cov} f_* = \Phi_* B^{-1} \Phi_*^H
 
     It takes the same kernel and likelihood objects as GPyTorch's ExactGP. The statistics are additive: ``update`` adds
-    rows, and the result equals a fit to all of them. For real labels and complex features the posterior is the real
-    part of the complex one, which has no evidence; complex targets take a ComplexGaussianLikelihood. Where its noise
-    is circular, and the residuals of a fit are significantly not, the first prediction after it warns. With improper
-    noise, or a kernel of two outputs, which are real and imaginary part, the posterior has a pseudo-covariance.
+    rows, ``downdate`` takes rows away, ``merge`` joins models, and the result equals a fit to the rows that there are.
+    For real labels and complex features the posterior is the real part of the complex one, which has no evidence;
+    complex targets take a ComplexGaussianLikelihood. Where its noise is circular, and the residuals of a fit are
+    significantly not, the first prediction after it warns. With improper noise, or a kernel of two outputs, which are
+    real and imaginary part, the posterior has a pseudo-covariance.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one.
     :param likelihood: a Gaussian, fixed-noise, complex Gaussian, complex fixed-noise or Dirichlet classification

@@ -20,6 +20,7 @@ from .impropriety import SomeRows
 from .partitions import Partitions, sums_of_partitions
 from .progress import shown
 from .rank_sums import processes_of
+from .record import Record
 from .row_sums import RowSums
 from .second_pass import differentiable
 from .weight_space_blocks import TakesBlocks
@@ -101,25 +102,6 @@ class TakesData(TakesBlocks):
             return self._fit_blocks(rows_of_partitions(self, partitions, executor), False, executor)
         with self._nothing_lost_on_error():
             self._take(sums_of_partitions(self, partitions, executor), [])
-        return self
-
-    def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
-        """Add rows to the statistics; the result equals a fit to all rows.
-
-        :param x: inputs (N, d).
-        :param y: targets (N,), integer labels, or (N, T) with NaN for missing outputs.
-        :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
-        :returns: the model.
-        :raises ValueError: for bad data, or stale statistics; the model stays as it was.
-        """
-        is_new, batch = self._fitted is None, (x, y, noise)
-        if self.block_size is not None:
-            return self._fit_blocks([batch], False) if is_new else self._update_blocks(*batch)
-        known = None if is_new else self._known_sums()
-        data = [*self.training_data, batch] if is_new or self.training_data else []
-        with self._nothing_lost_on_error():
-            added = self._sums_of([batch])
-            self._take(added if known is None else known.merged(added, self._noise), data)
         return self
 
     def load_statistics(self, statistics: GramStatistics | Sequence[GramStatistics]) -> Self:
@@ -222,15 +204,16 @@ class TakesData(TakesBlocks):
         """The sums of the last fit, or a ValueError where there are none, or they are stale."""
         return RowSums(tuple(self.draw_statistics), self._patterns, self._some_rows)
 
-    def _take(self, sums: RowSums, data: list[Batch]) -> None:
+    def _take(self, sums: RowSums, data: list[Batch], record: Record | None = None) -> None:
         """Let these be the sums of the model.
 
         :param sums: the sums.
         :param data: the rows, where they are kept.
+        :param record: what they were computed with; default: what there is now.
         """
         self._noise.patterns = sums.patterns
         self.further_draws.set(self, sums.draws[1:], sums.rows)
-        self._set(sums.draws[0], data, sums.some)
+        self._set(sums.draws[0], data, sums.some, record=record)
         self._rows = sums.rows
 
     def _add(

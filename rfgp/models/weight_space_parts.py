@@ -183,14 +183,19 @@ class WeightSpaceParts(gpytorch.Module):
         return (ComplexRegression if self._noise.is_of_parts else Regression)(*parts, self._noise)
 
     def _set(
-        self, statistics: GramStatistics, data: list[Batch], some: SomeRows | None, local: LocalRows | None = None
+        self,
+        statistics: GramStatistics,
+        data: list[Batch],
+        some: SomeRows | None,
+        local: LocalRows | None = None,
+        record: Record | None = None,
     ) -> None:
         factor = self._features.output_factor()
         width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
         values = self._noise.num_values(statistics)
         if width > values:
             warn_of_width(self.covar_module, f"{width} features exceed the {int(values)} training rows", stacklevel=3)
-        self._fitted = Fitted(statistics, Record(self._feature_state()), local)
+        self._fitted = Fitted(statistics, Record(self._feature_state()) if record is None else record, local)
         self._posterior = None
         self._some_rows = some
         self._rows = None

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
+import numpy as np
+import scipy
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -16,11 +18,13 @@ from ..inference.mean_basis import coefficients
 from ..inference.noise.base import residual_columns
 from ..inference.noise.independent import IndependentNoise
 from ..models import WeightSpaceGP
-from .moments import Moments
+from .moments import Moments, moments
 from .objectives import Objective
 
 _AGREEMENT = 1e-6
 """How far, per row, the evidence by the spectrum may be from the model's own."""
+_RADIUS = 3.0
+"""How far parameters may go in one go, in their raw coordinates."""
 
 
 class SpectralObjective(Objective):
@@ -69,8 +73,9 @@ class SpectralObjective(Objective):
         scale = self.model.covar_module.output_factor().double().square().reshape(())
         explained = (scale * projected.square() / (noise + scale * self.eigenvalues)).sum()
         quadratic = (squares[0].reshape(()) - explained) / noise
-        log_det = torch.log1p(scale * self.eigenvalues / noise).sum() + self.num_rows * noise.log()
-        return -0.5 * (quadratic + log_det + self.num_rows * math.log(2.0 * math.pi))
+        weight = self.statistics.num_rows
+        log_det = torch.log1p(scale * self.eigenvalues / noise).sum() + weight * noise.log()
+        return -0.5 * (quadratic + log_det + weight * math.log(2.0 * math.pi))
 
     def finish(self) -> Tensor:
         return self.model.log_marginal_likelihood()
@@ -95,7 +100,7 @@ def spectral_objective(model: WeightSpaceGP, x: Tensor, known: Moments) -> Spect
         return None
     objective = SpectralObjective(model, x, known)
     difference = float(objective.evidence() - model.log_marginal_likelihood())
-    return objective if abs(difference) <= _AGREEMENT * objective.num_rows else None
+    return objective if abs(difference) <= _AGREEMENT * max(1, objective.num_rows) else None
 
 
 def free_parameters(model: WeightSpaceGP) -> list[Tensor]:
@@ -115,3 +120,38 @@ def only_free(model: WeightSpaceGP) -> Iterator[None]:
     finally:
         for parameter in baked:
             parameter.requires_grad_(True)
+
+
+def learn_from_statistics(model: WeightSpaceGP, max_evaluations: int = 50) -> bool:
+    """Maximize the evidence over noise variance, output scale and mean of a fitted model, without a pass over rows.
+
+    :param model: a fitted model of one output with one noise variance; others stay as they are.
+    :param max_evaluations: the largest number of evaluations, at O(D) each.
+    :returns: whether there was anything to learn.
+    """
+    none = torch.zeros(1, 1, dtype=torch.float64, device=model.statistics.shift.device)
+    objective = spectral_objective(model, none, moments(none, none))
+    if objective is None:
+        return False
+    learned = [p for p in free_parameters(model) if p.requires_grad]
+    sizes = [p.numel() for p in learned]
+
+    def place(values: np.ndarray) -> None:
+        with torch.no_grad():
+            for parameter, part in zip(learned, torch.as_tensor(values).split(sizes), strict=True):
+                parameter.copy_(part.reshape(parameter.shape))
+
+    def evaluate(values: np.ndarray) -> tuple[float, np.ndarray]:
+        place(values)
+        with torch.enable_grad():
+            value = -objective.evidence()
+            gradients = torch.autograd.grad(value, learned, allow_unused=True)
+        parts = [torch.zeros_like(p) if g is None else g for p, g in zip(learned, gradients, strict=True)]
+        return float(value), torch.cat([part.reshape(-1) for part in parts]).double().cpu().numpy()
+
+    start = torch.cat([p.detach().reshape(-1) for p in learned]).double().cpu().numpy()
+    box = scipy.optimize.Bounds(start - _RADIUS, start + _RADIUS)
+    options = {"maxfun": max_evaluations}
+    result = scipy.optimize.minimize(evaluate, start, jac=True, method="L-BFGS-B", bounds=box, options=options)
+    place(result.x if np.isfinite(result.fun) else start)
+    return True

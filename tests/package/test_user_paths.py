@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import inspect
 import pickle
@@ -58,6 +59,7 @@ from rfgp import (
     models,
     operators,
     selection,
+    streams,
     study,
 )
 
@@ -150,6 +152,22 @@ def local_blocks():
     assert model.sample_functions(3)(x).shape == (3, 40)
     residual = models.WeightSpaceGP(kernel, GaussianLikelihood(), residual="fitc")
     assert residual.fit(x, y).posterior(x).mean.shape == (40,)
+
+
+def streams_of_rows():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    other = copy.deepcopy(model).fit(x[:5], y[:5])
+    error = model.merge(other).downdate(x[:5], y[:5]).refit_error(x, y)
+    assert error.largest < 1e-4
+    assert model.forget(0.5).statistics.num_rows == 20.0
+    window = streams.SlidingWindow(models.WeightSpaceGP(approximated(), GaussianLikelihood()), size=20)
+    bank = streams.LengthscaleBank(window, learn_every=20)
+    fading = streams.Forgetting(models.WeightSpaceGP(approximated(), GaussianLikelihood()), 0.9)
+    for start in range(0, 40, 10):
+        for stream in (window, bank, fading):
+            stream.update(x[start : start + 10], y[start : start + 10])
+    assert bank.posterior(x[:5]).variance.shape == (5,) and window.drift.exchanges == 1
 
 
 def a_mixture_of_draws():
@@ -382,6 +400,7 @@ PATHS = (
     exact_regression,
     landmarks,
     local_blocks,
+    streams_of_rows,
     a_mixture_of_draws,
     a_file_of_a_model,
     classification,

@@ -96,6 +96,44 @@ class Partition:
                 result._replace(-1 - block, node)
         return result, touched
 
+    def without(self, points: Tensor, is_removed: Tensor) -> tuple[Self, list[int]]:
+        """The partition of the points that are left, and the number that each of its blocks had.
+
+        Blocks that are left empty join the box beside them. No threshold stays at a coordinate of a point that is not
+        there any more.
+
+        :param points: all points, (N, d).
+        :param is_removed: which of them go, (N,).
+        """
+        left, numbers = points[~is_removed], (~is_removed).cumsum(0) - 1
+        blocks = [numbers[rows[~is_removed[rows]]] for rows in self.blocks]
+        gone = {(column, value) for row in points[is_removed].tolist() for column, value in enumerate(row)}
+        result = object.__new__(type(self))
+        result.size, result._splits, result.blocks, known = self.size, [], [], []
+
+        def kept(node: int) -> int | None:
+            """The new number of a node; None where it has no rows."""
+            if node < 0:
+                if not len(blocks[-1 - node]):
+                    return None
+                known.append(-1 - node)
+                result.blocks.append(blocks[-1 - node])
+                return -len(known)
+            split = self._splits[node]
+            below, above = kept(split.left), kept(split.right)
+            if below is None or above is None:
+                return above if below is None else below
+            threshold = split.threshold
+            if (split.column, threshold) in gone:
+                column = left[:, split.column]
+                threshold = float(column[column <= threshold].max())
+            result._splits.append(_Split(split.column, threshold, below, above))
+            return len(result._splits) - 1
+
+        root = kept(self._root)
+        result._root = -1 if root is None else root
+        return result, known
+
     def _replace(self, old: int, new: int) -> None:
         """Let the split above a node, other than those below the new one, have the new node in its place."""
         if self._root == old:
@@ -128,7 +166,10 @@ class Partition:
         result.size, result._root = int(state["size"]), int(state["root"])
         pairs = zip(state["splits"].tolist(), state["thresholds"].tolist(), strict=True)
         result._splits = [_Split(column, threshold, left, right) for (column, left, right), threshold in pairs]
-        order, counts = state["blocks"].argsort(stable=True), state["blocks"].bincount()
+        order, counts = (
+            state["blocks"].argsort(stable=True),
+            state["blocks"].bincount(minlength=len(result._splits) + 1),
+        )
         result.blocks = list(order.split(counts.tolist()))
         return result
 

@@ -112,6 +112,47 @@ class LocalRows:
         after = extended.statistics(kernel, product_dtype, shift, changed)
         return statistics.subtract(before).merge(after), extended
 
+    def without(self, numbers: Tensor) -> tuple[Self, list[int]]:
+        """These rows but for some, and the number that each of the blocks had; see :meth:`Partition.without`.
+
+        :param numbers: the numbers of the rows that go, (n,).
+        """
+        is_removed = torch.zeros(len(self.x), dtype=torch.bool)
+        is_removed[numbers] = True
+        partition, known = self.partition.without(self.points(self.x), is_removed)
+        is_kept = ~is_removed.to(self.x.device)
+        x, columns, variances = (tensor[is_kept] for tensor in self.tensors)
+        return type(self)(x, columns, variances, self.units, partition), known
+
+    def reduced(
+        self, kernel: Any, statistics: GramStatistics, product_dtype: torch.dtype, numbers: Tensor
+    ) -> tuple[GramStatistics, Self]:
+        """The sums without some of the rows, and the others; only the blocks that these were in are computed again.
+
+        :param kernel: a kernel with landmarks.
+        :param statistics: the sums over these rows.
+        :param product_dtype: the dtype of products.
+        :param numbers: the numbers of the rows that go, (n,).
+        """
+        left, known = self.without(numbers)
+        touched = {block for block, rows in enumerate(self.partition.blocks) if bool(torch.isin(rows, numbers).any())}
+        if 2 * len(touched) > len(self.partition.blocks):
+            return left.statistics(kernel, product_dtype, statistics.shift), left
+        before = self.statistics(kernel, product_dtype, statistics.shift, sorted(touched))
+        changed = [new for new, old in enumerate(known) if old in touched]
+        after = left.statistics(kernel, product_dtype, statistics.shift, changed)
+        return statistics.subtract(before).merge(after), left
+
+    def forgotten(self, factor: float) -> Self:
+        """These rows with their precisions times a factor, without those whose precision is lost in rounding.
+
+        :param factor: the factor, positive.
+        """
+        variances = self.variances / factor
+        lost = variances * torch.finfo(torch.float64).eps > variances.min()
+        rows = type(self)(self.x, self.columns, variances, self.units, self.partition)
+        return rows.without(lost.nonzero().squeeze(-1).cpu())[0] if bool(lost.any()) else rows
+
     def detached(self) -> Self:
         """The same rows without gradients."""
         x, columns, variances = (tensor.detach() for tensor in self.tensors)

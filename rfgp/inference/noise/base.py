@@ -162,6 +162,27 @@ class NoiseModel(abc.ABC):
         first, second = self.aligned(known, added)
         return first.merge(second)
 
+    def without(self, known: GramStatistics, removed: GramStatistics, is_centered: bool = True) -> GramStatistics:
+        """The statistics of old rows without some of them, perhaps centered at the targets that are left."""
+        first, second = self.aligned(known, removed)
+        observed = self.observed(len(first.count), first.count.device)
+        left = first.of_observed(observed).subtract(
+            second if observed is None else second.shifted(first.shift).of_observed(observed)
+        )
+        return left.recentered(observed) if is_centered else left
+
+    def observed(self, num_groups: int, device: torch.device) -> Tensor | None:
+        """Which outputs are observed in the rows of every group, (G, T); None for all.
+
+        Columns of other outputs are filled with what nothing depends on.
+
+        :param num_groups: the number of groups that there are.
+        :param device: where the answer lives.
+        """
+        if self.num_outputs == 1 or num_groups != self.num_outputs:
+            return None
+        return torch.eye(self.num_outputs, dtype=torch.bool, device=device)
+
     @property
     def constant(self) -> float:
         """The constant of the log density per observed value: log(2 pi), or log(pi) for complex ones."""

@@ -75,6 +75,9 @@ class CorrelatedNoise(NoiseModel):
                 logs.append(count * torch.logdet(selection @ covariance @ selection.mT))
         return torch.stack(logs).sum()
 
+    def observed(self, num_groups: int, device: torch.device) -> Tensor | None:
+        return torch.tensor(self.patterns[:num_groups], device=device)
+
     def smallest(self, rows: Rows) -> float:
         return float(torch.linalg.eigvalsh(self._covariance().detach()).min())
 

@@ -1,0 +1,196 @@
+"""A model of the last rows of a stream."""
+
+from __future__ import annotations
+
+import collections
+import math
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from .. import _checks
+from ..inference import GramStatistics
+from ..models import WeightSpaceGP
+from ..models.batches import Batch, joined
+from ..models.row_sums import RowSums
+
+_UNIT = 2.0**-53
+
+
+class Drift(NamedTuple):
+    """The difference of sums of additions and subtractions from sums of additions alone.
+
+    :param last: that of the Gram matrix at the last exchange, relative to its largest trace; 0 before.
+    :param largest: the largest of all exchanges.
+    :param bound: the bound for the last exchange; NaN with blocks, whose products are of whitened rows.
+    :param exchanges: how many exchanges there were.
+    """
+
+    last: float = 0.0
+    largest: float = 0.0
+    bound: float = 0.0
+    exchanges: int = 0
+
+
+class SlidingWindow:
+    r"""A model of the last rows of a stream: new rows are added to its sums, and the oldest are subtracted.
+
+    The rows of the window are kept, n (d + 1) numbers, in place of partial sums of D x D numbers for every batch.
+
+    Rounding errors of additions and subtractions are bounded without pauses: beside the sums of the window, others are
+    begun anew after every n rows, to which rows are only added. When n rows have come these are the sums over the
+    window, and take its place. A batch costs one more addition of D x D numbers for it, and no product. The difference
+    of both is the drift, relative to the trace of the Gram matrix,
+
+    .. math:: \frac{\|\hat G - G\|_F}{\max \mathrm{tr}\, G} \le 4 m u + 4 (b + 2) u_p
+
+    to first order, for m batches of at most b rows since the last exchange, the rounding unit u of float64, and that of
+    features and products, :math:`u_p`. Every entry of a sum is rounded relative to
+    :math:`\sum_n |\phi_{ni} \phi_{nj}|`, and the Frobenius norm of these is at most the trace; a batch is added and
+    subtracted, and added to the new sums and those before them; the products of a row are made twice, and so are its
+    features.
+
+    Where the model has ``block_size`` the blocks of the window are computed again at every exchange, at the cost of a
+    fit to n rows for every n rows, and new blocks are made.
+
+    :param model: the model, whose earlier data are forgotten at the first update.
+    :param size: the number n of rows of the window.
+    :raises ValueError: where the size is not a positive integer.
+
+    >>> import gpytorch, rfgp, torch
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=1)
+    >>> window = SlidingWindow(rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()), size=50)
+    >>> for x in torch.rand(20, 10, 1):
+    ...     _ = window.update(x, x.squeeze(-1))
+    >>> window.model.statistics.num_rows, window.drift.largest < window.drift.bound
+    (50.0, True)
+    """
+
+    def __init__(self, model: WeightSpaceGP, size: int) -> None:
+        self.model, self.size = model, _checks.positive_integer("size", size)
+        self.drift = Drift()
+        self._batches: collections.deque[Batch] = collections.deque()
+        self._fresh: RowSums | None = None
+        self._num_rows = self._num_new = self._num_batches = self._largest = 0
+        self._trace = 0.0
+
+    def __len__(self) -> int:
+        """The number of rows in the window."""
+        return self._num_rows
+
+    @property
+    def rows(self) -> Batch:
+        """The rows of the window, oldest first: inputs, targets, and noise variances or None.
+
+        :raises ValueError: before the first rows.
+        """
+        return joined(list(self._batches))
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows have come."""
+        return bool(self._batches)
+
+    def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
+        """Add rows, and take the oldest away.
+
+        :param x: inputs (n, d); of more rows than the window has the last are taken.
+        :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.fit`.
+        :param noise: noise variances, for a fixed-noise likelihood.
+        :returns: the window.
+        :raises ValueError: for bad data, or stale statistics, after which :meth:`refit` helps; the window stays as it
+            was.
+        """
+        if not self._batches or len(x) >= self.size:
+            return self._begin(collections.deque([_last((x, y, noise), self.size)]))
+        left = self._batches.copy()
+        removed = _taken(left, self._num_rows + len(x) - self.size)
+        sums = self.model.slide((x, y, noise), removed)
+        left.append(_last((x, y, noise), len(x)))
+        self._batches, self._num_rows = left, min(self.size, self._num_rows + len(x))
+        self._num_new, self._num_batches = self._num_new + len(x), self._num_batches + 1
+        self._largest = max(self._largest, len(x))
+        if sums is not None:
+            self._fresh = sums if self._fresh is None else self._fresh.merged(sums, self.model._noise)
+            self._trace = max(self._trace, _trace(self.model.statistics))
+        if removed is not None and self._num_new >= self.size:
+            self._exchange(_last(removed, self._num_new - self.size))
+        return self
+
+    def refit(self) -> Self:
+        """Fit the model to the rows of the window with the parameters that it has now.
+
+        :returns: the window.
+        :raises ValueError: before the first rows.
+        """
+        return self._begin(self._batches)
+
+    def _begin(self, rows: collections.deque[Batch]) -> Self:
+        """Begin anew with some rows."""
+        known: Any = list(rows)
+        self.model.fit(known)
+        self._batches, self._fresh = rows, None
+        self._num_rows = self._largest = sum(len(x) for x, _, _ in rows)
+        self._num_new = self._num_batches = 0
+        self._trace = _trace(self.model.statistics)
+        return self
+
+    @torch.no_grad()
+    def _exchange(self, gone: Batch) -> None:
+        """Let the sums of the rows that have come replace those of the window.
+
+        :param gone: those of these rows that have left the window already.
+        """
+        model, before = self.model, self.model._known_sums()
+        if self._fresh is None:
+            local = model._known_rows()
+            model._set_blocks(local, model.training_data)
+        else:
+            fresh = self._fresh
+            if len(gone[0]):
+                fresh = fresh.without(model._sums_of([gone]), model._noise)
+            model.set_sums(fresh)
+        measured = max(_drift(a, b, self._trace) for a, b in zip(before.draws, model.draw_statistics, strict=True))
+        dtype = model.product_dtype or self._batches[0][0].dtype
+        roundings = 4 * self._num_batches * _UNIT + 2 * (self._largest + 2) * torch.finfo(dtype).eps
+        bound = math.nan if self._fresh is None else roundings
+        self.drift = Drift(measured, max(self.drift.largest, measured), bound, self.drift.exchanges + 1)
+        if self._fresh is None:
+            known: Any = list(self._batches)
+            model.fit(known)
+        self._fresh, self._num_new, self._num_batches = None, 0, 0
+        self._largest = max(len(x) for x, _, _ in self._batches)
+        self._trace = _trace(model.statistics)
+
+
+def _last(rows: Batch, count: int) -> Batch:
+    """Copies of the last of some rows."""
+    x, y, noise = rows
+    return _end(x, count), _end(y, count), None if noise is None else _end(noise, count)
+
+
+def _end(values: Tensor, count: int) -> Tensor:
+    return values.detach()[len(values) - count :].clone()
+
+
+def _taken(batches: collections.deque[Batch], count: int) -> Batch | None:
+    """The first rows of some batches, which are taken away; None where there are none to take."""
+    taken: list[Batch] = []
+    while count > 0:
+        x, y, noise = batches.popleft()
+        taken.append((x[:count], y[:count], None if noise is None else noise[:count]))
+        if len(x) > count:
+            batches.appendleft((x[count:], y[count:], None if noise is None else noise[count:]))
+        count -= len(x)
+    return joined(taken) if taken else None
+
+
+def _trace(sums: GramStatistics) -> float:
+    return float(sums._gram.detach().diagonal(dim1=-2, dim2=-1).real.sum())
+
+
+def _drift(a: GramStatistics, b: GramStatistics, trace: float) -> float:
+    a, b = a.pooled(), b.pooled()
+    is_alike = abs(a.num_rows - b.num_rows) <= 1e-6 * b.num_rows
+    return float(torch.linalg.vector_norm(a.gram - b.gram)) / trace if is_alike else math.nan
