@@ -27,10 +27,9 @@ class Shard(Source):
     :param group: a process group; default: all ranks.
     :raises ValueError: where there is no process group, or ``rows`` can be gone through once only.
 
-    >>> import os, torch, rfgp
-    >>> address = {"MASTER_ADDR": "localhost", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
-    >>> os.environ.update(address)  # torchrun does this
-    >>> torch.distributed.init_process_group("gloo")
+    >>> import torch, rfgp
+    >>> store = torch.distributed.HashStore()  # torchrun has one of its own
+    >>> torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     >>> shard = rfgp.distributed.Shard([(torch.rand(100, 2), torch.rand(100))])
     >>> shard.ranks.count
     1

@@ -370,6 +370,19 @@ def sums_by_workers():
     assert rfgp.dask.fit(fitted, *arrays).statistics.num_rows == 40
 
 
+def rows_of_a_rank():
+    x, y = rows()
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        shard = rfgp.distributed.Shard([(x, y)])
+        assert isinstance(shard.ranks, rfgp.distributed.Ranks) and shard.sample(5, seed=0).x.shape == (5, 2)
+        model = rfgp.distributed.broadcast(models.WeightSpaceGP(approximated(), GaussianLikelihood()))
+        assert model.fit(shard).statistics.num_rows == 40
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def functions_by_botorch():
     from botorch.models import SingleTaskGP
     from botorch.sampling.pathwise import draw_matheron_paths
@@ -416,6 +429,7 @@ PATHS = (
     a_table,
     big_tables,
     sums_by_workers,
+    rows_of_a_rank,
     functions_by_botorch,
     bayesian_optimization,
     studies,
