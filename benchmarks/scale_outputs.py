@@ -99,7 +99,7 @@ def correlated(outputs: int, rows: int, width: int) -> Steps:
 def dense_outputs(outputs: int, rows: int, width: int) -> Steps:
     """The normal equations of all D T weights as one matrix."""
     x, y, points = regression_data(rows, outputs)
-    kernel = rfgp.approximate(RBFKernel(), width, input_dim=INPUTS, seed=0)
+    kernel = rfgp.approximate(RBFKernel(), width, input_dim=INPUTS, seed=0).double()
     root = torch.linalg.cholesky(torch.eye(outputs).double() + 0.1)
     known: dict[str, Tensor] = {}
 
@@ -207,7 +207,7 @@ def gpytorch_classes(outputs: int, rows: int, width: int) -> Steps:
 def sklearn_classes(outputs: int, rows: int, width: int) -> Steps:
     """scikit-learn's logistic regression on the same features, at most 20 iterations."""
     x, y, points = class_data(rows, outputs)
-    kernel = rfgp.approximate(RBFKernel(), width, input_dim=INPUTS, seed=0)
+    kernel = rfgp.approximate(RBFKernel(), width, input_dim=INPUTS, seed=0).double()
     with torch.no_grad():
         features, new = (kernel.scalar_features(values).numpy() for values in (x, points))
     model = LogisticRegression(max_iter=20)
