@@ -5,16 +5,16 @@ evidence with its gradient; the seconds and the memory are what these add. The s
 megabytes against the last two sizes.
 
 First T separable outputs: rfgp with independent noise and with noise of rank 5; a dense system of all D T weights, the
-naive one; GPyTorch's MultitaskKernel and its batch of T independent Gaussian processes, both exact; scikit-learn's
-exact regressor, which shares one kernel and knows no evidence of many outputs. Second C classes by regression on
-transformed labels: rfgp; a Gram matrix and a Cholesky factor for every class; GPyTorch's batch of C exact Gaussian
-processes; and scikit-learn's logistic regression on the same features.
-Exact models have fewer rows.
+naive one; GPyTorch's MultitaskKernel and its batch of T independent Gaussian processes, both exact; and
+scikit-learn's exact regressor, which shares one kernel. Second C classes by regression on transformed
+labels: rfgp; a Gram matrix and a Cholesky factor for every class; GPyTorch's batch of C exact Gaussian processes; and
+scikit-learn's logistic regression on the same features. Exact models have fewer rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import resource
@@ -99,7 +99,7 @@ def correlated(outputs: int, rows: int, width: int) -> Steps:
 def dense_outputs(outputs: int, rows: int, width: int) -> Steps:
     """The normal equations of all D T weights as one matrix."""
     x, y, points = regression_data(rows, outputs)
-    kernel = rfgp.approximate(RBFKernel(), width, input_dim=INPUTS, seed=0)
+    kernel = rfgp.approximate(RBFKernel(), width, input_dim=INPUTS, seed=0).double()
     root = torch.linalg.cholesky(torch.eye(outputs).double() + 0.1)
     known: dict[str, Tensor] = {}
 
@@ -207,7 +207,7 @@ def gpytorch_classes(outputs: int, rows: int, width: int) -> Steps:
 def sklearn_classes(outputs: int, rows: int, width: int) -> Steps:
     """scikit-learn's logistic regression on the same features, at most 20 iterations."""
     x, y, points = class_data(rows, outputs)
-    kernel = rfgp.approximate(RBFKernel(), width, input_dim=INPUTS, seed=0)
+    kernel = rfgp.approximate(RBFKernel(), width, input_dim=INPUTS, seed=0).double()
     with torch.no_grad():
         features, new = (kernel.scalar_features(values).numpy() for values in (x, points))
     model = LogisticRegression(max_iter=20)
@@ -217,11 +217,11 @@ def sklearn_classes(outputs: int, rows: int, width: int) -> Steps:
 METHODS: dict[str, dict[str, Callable[[int, int, int], Steps]]] = {
     "outputs": {
         "rfgp": separable,
-        "rfgp, noise of rank 5": correlated,
         "naive: D T weights": dense_outputs,
         "GPyTorch, MultitaskKernel": gpytorch_multitask,
         "GPyTorch, batch": gpytorch_batch,
         "scikit-learn": sklearn_outputs,
+        "rfgp, noise of rank 5": correlated,
     },
     "classes": {
         "rfgp": classes,
@@ -265,9 +265,9 @@ def run(options: argparse.Namespace) -> None:
         widths = {"outputs": 32, "classes": 32}
     settings = {"sizes": sizes, "rows": rows, "width": widths, "exact_rows": EXACT_ROWS, "memory_gib": options.memory}
     result: dict[str, Any] = {"environment": environment(), **settings, "cells": {}}
-    for kind, methods in METHODS.items():
-        for method in methods:
-            for size in sizes[kind]:
+    for pair in itertools.zip_longest(*METHODS.values()):
+        for kind, method in zip(METHODS, pair, strict=True):
+            for size in sizes[kind] if method else []:
                 command = [sys.executable, __file__, "--cell", kind, "--method", method, "--size", str(size)]
                 command += ["--rows", str(rows[kind]), "--width", str(widths[kind]), "--memory", str(options.memory)]
                 found = in_process(command, options.time_limit)

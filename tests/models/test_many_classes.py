@@ -4,7 +4,7 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
-from torch.utils._python_dispatch import TorchDispatchMode
+from tensor_sizes import Largest
 
 import rfgp
 from rfgp.inference import ClassPosterior, ClassStatistics, GramStatistics
@@ -172,21 +172,6 @@ def test_training_learns_the_same_parameters(monkeypatch):
         return torch.cat([p.detach().flatten() for p in model.parameters()])
 
     close(make(), dense(monkeypatch, make), 1e-6)
-
-
-class Largest(TorchDispatchMode):
-    """Remembers the largest tensor that is made."""
-
-    def __init__(self):
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for value in torch.utils._pytree.tree_leaves(result):
-            if isinstance(value, torch.Tensor):
-                self.numbers = max(self.numbers, value.untyped_storage().nbytes() // value.element_size())
-        return result
 
 
 def test_no_tensor_has_a_matrix_for_every_class():
