@@ -301,16 +301,17 @@ def draw(result: dict[str, Any], out: Path) -> None:
     axes[0].set_xticks(list(known), [str(width) for width in known])
     axes[0].minorticks_off()
     axes[0].legend(frameon=False, fontsize="small")
-    memory = [c for n, c in cells.items() if n.startswith(("memory, ", "whole"))]
-    sizes = [c["points"] for c in memory]
-    axes[1].plot(sizes, [c["peak_mib"] for c in memory], color=plots.COLORS[0], marker="o", label="peak memory")
+    axes[0].set_yticks([2, 5, 10, 20, 40], ["2", "5", "10", "20", "40"])
+    memory = sorted((c for n, c in cells.items() if n.startswith(("memory, ", "whole"))), key=lambda c: c["points"])
+    sizes, peaks = [c["points"] for c in memory], [c["worker_mib"] or c["peak_mib"] for c in memory]
+    axes[1].plot(sizes, peaks, color=plots.COLORS[0], marker="o", label="peak memory of a process")
     axes[1].plot(sizes, [8 * n / 2**20 for n in sizes], color=plots.COLORS[1], linestyle="--", label="size of the map")
     axes[1].set(xscale="log", yscale="log", xlabel="points", title="MiB, float32")
     axes[1].legend(frameon=False, fontsize="small")
     names = [name.replace(", ", ",\n", 1) for name in cells["peers"]][::-1]
     values = list(cells["peers"].values())[::-1]
     bars = axes[2].barh(names, values, 0.6, color=plots.COLORS[0])
-    axes[2].bar_label(bars, fmt="%.3g", padding=2)
+    axes[2].bar_label(bars, [f"{value:,.0f}" if value > 100 else f"{value:.1f}" for value in values], padding=2)
     axes[2].set(xscale="log", title="processor microseconds of a point")
     axes[2].tick_params(axis="y", labelsize="small")
     axes[2].margins(x=0.25)
