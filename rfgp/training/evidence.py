@@ -6,6 +6,7 @@ import functools
 import time
 import warnings
 from collections.abc import Iterable
+from concurrent.futures import Executor
 from typing import Any
 
 import gpytorch
@@ -16,6 +17,7 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..diagnostics import warn_of_lost_posterior
+from ..distributed import Shard
 from ..models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from .ascent import NoValueError
 from .bound import BoundObjective, check_variational, fit_weights, has_parameters, takes_all_rows
@@ -46,6 +48,7 @@ def fit(
     progress: bool | None = None,
     epochs: int | None = None,
     num_data: int | None = None,
+    executor: Executor | None = None,
 ) -> FitSummary:
     r"""Maximize a log marginal likelihood (plus log priors) over all parameters that require gradients, by L-BFGS.
 
@@ -100,6 +103,9 @@ def fit(
     :param progress: whether to show a progress bar; default: on terminals only.
     :param epochs: how many times training from minibatches goes through the rows; default: 50.
     :param num_data: the number of rows of a loader, for training from minibatches; default: they are counted once.
+    :param executor: any executor of ``concurrent.futures``, whose workers sum the rows of a WeightSpaceGP for every
+        evaluation; x is then a source, a list of partitions, or tensors, as in :meth:`rfgp.WeightSpaceGP.fit`. Default:
+        none, all in this process.
     :returns: a summary that prints well.
     :raises ValueError: for bad data, where nothing is to be trained, or where the model has no likelihood for the
         strategy; the model stays as it was.
@@ -119,6 +125,13 @@ def fit(
         raise ValueError(
             f"expected a model of rfgp.models that has an evidence or a bound, or a GPyTorch ExactGP, got "
             f"{type(model).__name__}; pass a model"
+        )
+    if executor is not None and not isinstance(model, WeightSpaceGP):
+        raise ValueError(f"expected a WeightSpaceGP beside executor, got {type(model).__name__}; leave executor out")
+    if isinstance(x, Shard) and (time_limit is not None or not isinstance(model, WeightSpaceGP)):
+        raise ValueError(
+            "expected a WeightSpaceGP and no time_limit beside a Shard, got others; ranks have clocks of their own: "
+            "use max_evaluations"
         )
     limit = _checks.positive_integer("max_evaluations", max_evaluations)
     _checks.flag("initialize", initialize)
@@ -140,7 +153,7 @@ def fit(
             return fit_weights(model, x, y)
     began, before, training = time.perf_counter(), Rollback(model), None
     try:
-        objective, chosen = _objective(model, x, y, noise, strategy)
+        objective, chosen = _objective(model, x, y, noise, strategy, executor)
         bar = tqdm(total=limit, desc="fit", unit="eval", disable=is_silent, leave=False)
         with bar:
             training = Training(objective, initialize, limit, time_limit, functools.partial(_report, bar))
@@ -172,8 +185,12 @@ def _report(bar: Any, value: float) -> None:
     bar.set_postfix(evidence=f"{value:.6g}")
 
 
-def _objective(model: Any, x: Any, y: Any, noise: Any, strategy: str) -> tuple[Objective, str]:
+def _objective(
+    model: Any, x: Any, y: Any, noise: Any, strategy: str, executor: Executor | None
+) -> tuple[Objective, str]:
     """The evidence of the data, and what "auto" stands for where there is no choice."""
+    if executor is not None:
+        return loader_objective(model, x, y, noise, strategy, executor), "evidence"
     if isinstance(model, WeightSpaceVariationalGP):
         return BoundObjective(model, x, y), "evidence"
     if isinstance(model, WeightSpaceGP) and x is not None and not isinstance(x, Tensor):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..data import ArraySource, Source
 from ..distributed import Shard
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
+from ..models.batches import Batch, batches
+from ..models.partitions import Partitions
 from .minibatches import first_pass
 from .objectives import WeightSpaceObjective
 from .starts import sample_rows
@@ -22,16 +27,24 @@ class LoaderObjective(WeightSpaceObjective):
     Moments and starts come from random rows.
 
     :param model: the model.
-    :param loader: batches (x, y) or (x, y, noise) that can be gone through again and again.
+    :param loader: batches (x, y) or (x, y, noise) that can be gone through again and again; with an executor a source,
+        or a list of partitions.
+    :param executor: whose workers sum the rows; default: none, all in this process.
     :raises ValueError: for bad data.
     """
 
-    def __init__(self, model: WeightSpaceGP, loader: Any) -> None:
-        (x, y, noise), self.count = first_pass(loader)
-        self.loader = loader
+    def __init__(self, model: WeightSpaceGP, loader: Any, executor: Executor | None = None) -> None:
+        is_parted = executor is not None and not isinstance(loader, Source)
+        (x, y, noise), self.count = first_pass(_AllParts(loader) if is_parted else loader)
+        self.loader, self.executor = loader, executor
         super().__init__(model, x, y, noise, is_lazy=True)
         with torch.no_grad(), quiet():
-            model.fit(loader, progress=False)
+            self._fit()
+
+    def _fit(self) -> WeightSpaceGP:
+        if self.executor is not None:
+            return self.model.fit(self.loader, executor=self.executor)
+        return self.model.fit(self.loader, progress=False)
 
     @property
     def num_rows(self) -> int:
@@ -52,14 +65,32 @@ class LoaderObjective(WeightSpaceObjective):
         if rows is not None:
             return super().evidence(rows)
         with quiet():
-            return self.model.fit(self.loader, progress=False).log_marginal_likelihood()
+            return self._fit().log_marginal_likelihood()
 
     def finish(self) -> Tensor:
-        return self.model.fit(self.loader, progress=False).log_marginal_likelihood()
+        return self._fit().log_marginal_likelihood()
 
 
-def loader_objective(model: WeightSpaceGP, loader: Any, y: Any, noise: Any, strategy: str) -> LoaderObjective:
+class _AllParts:
+    """The batches of all partitions, one after the other.
+
+    :param parts: the partitions, as :meth:`rfgp.WeightSpaceGP.fit` takes them.
+    """
+
+    def __init__(self, parts: Any) -> None:
+        self.parts = Partitions(parts, None, None)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for part in self.parts:
+            yield from batches(part.batches, None, None)
+
+
+def loader_objective(
+    model: WeightSpaceGP, loader: Any, y: Any, noise: Any, strategy: str, executor: Executor | None = None
+) -> LoaderObjective:
     """The evidence of the rows of a loader, or a ValueError where it is given with what it cannot go with."""
+    if isinstance(loader, Tensor):
+        loader, y, noise = ArraySource(loader, y, noise), None, None
     if y is not None or noise is not None:
         raise ValueError(
             f"expected batches (x, y) or (x, y, noise) alone, got y or noise beside {type(loader).__name__}; use "
@@ -69,4 +100,4 @@ def loader_objective(model: WeightSpaceGP, loader: Any, y: Any, noise: Any, stra
         raise ValueError(
             f'expected strategy="evidence" for batches from a loader, got {strategy!r}; pass tensors x and y for it'
         )
-    return LoaderObjective(model, loader)
+    return LoaderObjective(model, loader, executor)

@@ -300,6 +300,32 @@ def test_gradients_are_the_same_bits_and_those_of_a_fit_in_one_process(executors
         assert torch.allclose(fits[0][name], value, rtol=1e-9, atol=1e-9), name
 
 
+def test_training_is_the_same_bits_whatever_the_workers(executors):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(ROWS, 2, generator=generator)
+    y = torch.sin(4.0 * x.sum(-1)) + 0.1 * torch.randn(ROWS, generator=generator)
+    parts = list(zip(x.split(100), y.split(100), strict=True))
+
+    def trained(*data, **options):
+        kernel = rfgp.approximate(ScaleKernel(RBFKernel()), WIDTH, input_dim=2, seed=0)
+        model = WeightSpaceGP(kernel, GaussianLikelihood(), gpytorch.means.ConstantMean())
+        return model, rfgp.fit(model, *data, max_evaluations=10, **options)
+
+    first, summary = trained(parts, executor=executors["one thread"])
+    for name in ("two threads", "two processes"):
+        other, _ = trained(parts, executor=executors[name])
+        assert all(torch.equal(p, q) for p, q in zip(first.parameters(), other.parameters(), strict=True))
+    _, alone = trained(parts)
+    assert summary.log_marginal_likelihood == pytest.approx(alone.log_marginal_likelihood, rel=1e-6)
+    assert trained(x, y, executor=executors["one thread"])[1].log_marginal_likelihood == pytest.approx(
+        alone.log_marginal_likelihood, rel=1e-6
+    )
+    with pytest.raises(ValueError, match="WeightSpaceGP beside executor"):
+        rfgp.fit(
+            rfgp.models.LaplaceGP(first.covar_module, GaussianLikelihood()), x, y, executor=executors["one thread"]
+        )
+
+
 def test_a_gradient_needs_the_partitions_once_more():
     (x, y, _), make = table("one output")
     parts = parted((x, y, None))
