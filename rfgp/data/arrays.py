@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from .. import _checks
 from .base import Batch
 from .cut import CutSource, block_edges
 from .mapped_file import MappedFile
+
+_LONG = (np.longdouble, np.clongdouble)
 
 
 class ArraySource(CutSource):
@@ -113,8 +116,14 @@ def check_array(value: Any, name: str, dims: tuple[int, ...], num_rows: int | No
         raise ValueError(
             f"expected {num_rows} rows in {name}, as many as in x, got shape {shape}; pass one per row of x"
         )
-    if not isinstance(value, Tensor) and np.dtype(value.dtype).kind not in "fiubc":
-        raise ValueError(f"expected numbers in {name}, got dtype {value.dtype}; convert them")
+    if isinstance(value, Tensor):
+        _checks.tensor(value, name)
+    elif np.dtype(value.dtype).kind not in "fiubc" or np.dtype(value.dtype) in _LONG:
+        raise ValueError(f"expected numbers in {name}, got dtype {value.dtype}; convert them, such as to float64")
+    elif scipy.sparse.issparse(value):
+        raise ValueError(f"expected a dense {name}, got a {type(value).__name__}; use {name}.toarray()")
+    elif isinstance(value, np.ma.MaskedArray):
+        raise ValueError(f"expected an array without a mask for {name}, got one; use {name}.filled(numpy.nan)")
 
 
 def _chunk_rows(array: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,7 @@ class BlockSource(CutSource):
         self.paths = files_of(path, self.ending)
         self.blocks: list[tuple[str, int]] = []
         rows: list[int] = []
+        self.bytes = {name: _num_bytes(name) for name in self.paths}
         for name in self.paths:
             sizes = self._sizes(name)
             self.blocks += [(name, block) for block in range(len(sizes))]
@@ -76,4 +78,14 @@ class BlockSource(CutSource):
             if begin < end:
                 wanted.setdefault(path, []).append(block)
         for path, blocks in wanted.items():
+            if _num_bytes(path) != self.bytes[path]:
+                raise ValueError(
+                    f"expected {path} as it was when the source was made, {self.bytes[path]} bytes, got "
+                    f"{_num_bytes(path)}; make the source again"
+                )
             yield from self._record_batches(path, blocks)
+
+
+def _num_bytes(path: str) -> int:
+    """The size of a file, 0 where it is gone."""
+    return os.path.getsize(path) if os.path.exists(path) else 0

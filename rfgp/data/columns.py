@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import _checks, _optional
+from .. import _optional
 from .base import Batch
 
 _TILE = 4096
 _NO_ROW = 2**63
+_DTYPES = (torch.float32, torch.float64)
+_TARGET_DTYPES = (None, *_DTYPES, torch.int64)
 
 
 def arrow(module: str = "pyarrow") -> Any:
@@ -56,9 +58,9 @@ class Columns:
         )
         if of_noise is not None and (type(of_noise) is not type(of_target) or np.size(of_noise) != np.size(of_target)):
             raise ValueError(f"expected as many columns for noise as for target, {target!r}, got {noise!r}; name each")
-        _checks.floating_dtype("dtype", dtype)
-        if target_dtype not in (None, torch.int64):
-            _checks.floating_dtype("target_dtype", target_dtype)
+        for name, value, kinds in (("dtype", dtype, _DTYPES), ("target_dtype", target_dtype, _TARGET_DTYPES)):
+            if value not in kinds:
+                raise ValueError(f"expected torch.float32 or torch.float64 for {name}, got {value!r}; use one of these")
         return cls(tuple(inputs), of_target, of_noise, dtype, target_dtype or dtype)
 
     @property
@@ -105,10 +107,13 @@ class Columns:
                 )
 
     def check_names(self, names: Sequence[str], path: str) -> None:
-        """Raise where a table lacks a column."""
+        """Raise where a table lacks a column, or has several of its name."""
         missing = [name for name in self.names if name not in names]
         if missing:
             raise ValueError(f"expected columns {missing} in {path}, got {list(names)}; choose among these")
+        several = [name for name in self.names if names.count(name) > 1]
+        if several:
+            raise ValueError(f"expected one column of each name in {path}, got several {several}; rename them")
 
     def batch(self, pieces: Sequence[Any], first: int, path: str) -> Batch:
         """A batch of the rows of record batches, one after the other.

@@ -69,7 +69,7 @@ class CsvSource(Source):
         self.paths, self._first_row = files_of(path, ".csv"), 0
         for name in self.paths:
             with self._opened(name, []) as reader:
-                self.columns.check_names(reader.schema.names, name)
+                self.columns.check_names(_names(reader, name), name)
 
     @property
     def num_rows(self) -> int | None:
@@ -125,8 +125,19 @@ class CsvSource(Source):
                 csv.ParseOptions(delimiter=self.delimiter),
                 csv.ConvertOptions(include_columns=names, column_types=kinds),
             )
-        except (pyarrow.ArrowInvalid, OSError) as error:
+        except OSError as error:
+            raise ValueError(f"expected a CSV file, got {path}, which cannot be read ({error}); check it") from None
+        except pyarrow.ArrowInvalid as error:
             raise _unreadable(path, error) from None
+
+
+def _names(reader: Any, path: str) -> list[str]:
+    """The names in the header of a file."""
+    try:
+        names: list[str] = reader.schema.names
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected names of columns in UTF-8 in {path}, got others ({error}); convert it") from None
+    return names
 
 
 def _readable(reader: Iterable[Any], path: str) -> Iterator[Any]:

@@ -77,8 +77,10 @@ def joined(parts: list[Batch]) -> Batch:
 
 def _unpack(batch: Any) -> Batch:
     if not isinstance(batch, list | tuple) or len(batch) not in (2, 3):
+        got = "inputs (x,) alone" if isinstance(batch, list | tuple) and len(batch) == 1 else type(batch).__name__
         raise ValueError(
-            f"expected batches (x, y) or (x, y, noise) from the loader, got {type(batch).__name__}; yield pairs"
+            f"expected batches (x, y) or (x, y, noise) from the loader, got {got}; yield pairs, or give a source its "
+            "targets"
         )
     x, y, *noise = batch
     return x, y, noise[0] if noise else None

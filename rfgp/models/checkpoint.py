@@ -171,7 +171,7 @@ def _digest(batch: Batch) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for value in batch:
         if value is not None:
-            own = value.detach().resolve_conj().cpu().contiguous()
+            own = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
             digest.update(f"{own.dtype} {tuple(own.shape)}".encode())
-            digest.update(own.reshape(-1).view(torch.uint8).numpy().data)
+            digest.update(own.reshape(-1).numpy().data)
     return digest.hexdigest()

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 import zarr
 
@@ -99,6 +100,10 @@ def test_chunks_are_read_once(size, parts, monkeypatch):
         lambda x, y: ArraySource(x, y, torch.ones(3, 2)),
         lambda x, y: ArraySource(x, noise=y),
         lambda x, y: ArraySource(np.array([["a"]])),
+        lambda x, y: ArraySource(x, y.numpy().astype(np.longdouble)),
+        lambda x, y: ArraySource(x, np.ma.masked_less(y.numpy(), 0.5)),
+        lambda x, y: ArraySource(scipy.sparse.csr_array(x.numpy())),
+        lambda x, y: ArraySource(x.to_sparse()),
         lambda x, y: ArraySource(x, y, batch_size=0),
         lambda x, y: ArraySource(x, y, dtype=torch.int64),
         lambda x, y: GridSource([]),

@@ -138,6 +138,10 @@ def test_csv_with_another_delimiter(tmp_path):
         ((["a"], ["y", "z"], "noise"), {}),
         ((["a"], ["y"], "noise"), {}),
         ((["a"], "y"), {"dtype": torch.int64}),
+        ((["a"], "y"), {"dtype": torch.float16}),
+        ((["a"], "y"), {"dtype": torch.bfloat16}),
+        ((["a"], "y"), {"dtype": "float32"}),
+        ((["a"], "y"), {"target_dtype": torch.bfloat16}),
         ((["a"], "y"), {"target_dtype": torch.int32}),
         ((["a"], "y"), {"batch_size": 0}),
     ],
@@ -163,6 +167,37 @@ def test_a_truncated_file_is_named(kind, tmp_path):
         file.truncate(200)
     with pytest.raises(ValueError, match=rf"expected .*, got .*table\.{kind}.*; check"):
         KINDS[kind](whole, ["a"])
+
+
+@every_kind
+def test_a_file_that_is_gone_is_named(kind, tmp_path):
+    whole = source(tmp_path, kind, ["a"])
+    (tmp_path / f"table.{kind}").unlink()
+    with pytest.raises(ValueError, match=rf"expected .*table\.{kind}.*; \w+") as error:
+        list(whole)
+    assert "other text" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+@pytest.mark.parametrize("rows", [2, 20_000])
+def test_a_file_that_has_changed_is_named(kind, rows, tmp_path):
+    whole = source(tmp_path, kind, ["a"])
+    source(tmp_path, kind, ["a"], table=pa.table({"a": [0.5] * rows}))
+    with pytest.raises(ValueError, match=rf"expected .*table\.{kind} as it was .*; make"):
+        list(whole)
+
+
+@every_kind
+def test_several_columns_of_one_name_are_refused(kind, tmp_path):
+    table = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
+    with pytest.raises(ValueError, match=rf"one column of each name in .*table\.{kind}, got several \['a'\]; rename"):
+        source(tmp_path, kind, ["a"], table=table)
+
+
+def test_names_in_another_encoding_are_refused(tmp_path):
+    (tmp_path / "table.csv").write_bytes("höhe,a\n1,2\n".encode("latin1"))
+    with pytest.raises(ValueError, match=r"UTF-8 in .*table\.csv, got .*; convert"):
+        CsvSource(tmp_path / "table.csv", ["a"])
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])

@@ -144,6 +144,16 @@ def test_gradients_after_a_checkpoint_are_those_of_all_rows(tmp_path):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("last", [1, 2])
+def test_batches_are_views_of_any_strides(last, tmp_path):
+    """A last batch of one row too, which PyTorch calls contiguous whatever its strides are, and negated views."""
+    x, z = torch.rand(6 + last, 6)[:, ::2], torch.rand(6 + last, 2).to(torch.complex128)
+    source, options = ArraySource(x, z.conj().imag[:, 0], batch_size=3), {"checkpoint": tmp_path / "fit"}
+    model, other = (model_for("gaussian", keep_data=False).fit(source, **options) for _ in range(2))
+    assert_same_bits(model, other)
+
+
+@torch.no_grad()
 def test_a_loader_is_read_up_to_where_it_goes_on(tmp_path):
     data = TensorDataset(*given(rows_for("gaussian", ROWS)))
     path, options = tmp_path / "fit", {"checkpoint_every": 20}

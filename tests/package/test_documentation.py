@@ -19,6 +19,7 @@ from rfgp.__main__ import main
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.rst"))]
 SMALL = ["--num-features", "8", "--seeds", "1", "--methods", "rademacher:real", "--exact-limit", "40"]
+PYTHON = {"python", "py"}  # "py" is not run here: scripts of several processes
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LITERAL = re.compile(r"^(?:\.\. code-block:: (\w+)|(?!\.\.)[^\n]*::)\n((?:\n|[ ]+[^\n]*\n)+)", re.MULTILINE)
 
@@ -38,7 +39,7 @@ def blocks(page):
 
 def commands():
     """The lines of all blocks that are typed into a terminal."""
-    others = [block for page in PAGES for block in blocks(page) if block.language != "python"]
+    others = [block for page in PAGES for block in blocks(page) if block.language not in PYTHON]
     lines = [line.removeprefix("$ ") for block in others for line in block.text.splitlines() if line]
     return [shlex.split(line, comments=True) for line in lines]
 
@@ -63,7 +64,15 @@ def test_examples_are_found(page):
     signs = "^```" if page.suffix == ".md" else r"^\.\. code-block::|^(?!\.\.).*::$"
     written = len(re.findall(signs, text, re.MULTILINE)) // (2 if page.suffix == ".md" else 1)
     assert len(blocks(page)) == written and ">>>" not in text
-    assert {block.language for block in blocks(page)} <= {"python", "console", ""}
+    assert {block.language for block in blocks(page)} <= PYTHON | {"console", ""}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_nothing_is_said_twice(page):
+    code = {line.strip() for block in blocks(page) for line in block.text.splitlines()}
+    lines = [line.strip() for line in page.read_text(encoding="utf-8").splitlines()]
+    prose = [line for line in lines if len(line) > 50 and not set(line) <= set("=- ") and line not in code]
+    assert [line for line in prose if prose.count(line) > 1] == []
 
 
 def test_pages_with_examples():
