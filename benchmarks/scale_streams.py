@@ -222,12 +222,16 @@ def plot(options: argparse.Namespace) -> None:
     import matplotlib.pyplot as plt
 
     cells = json.loads(options.out.read_text())["cells"]
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), constrained_layout=True)
+    figure, axes = plt.subplots(1, 3, figsize=(18, 5.6), constrained_layout=True)
     for name, cell in cells.items():
         if name.startswith("drift"):
+            _, products, size, kind = name.split(", ")
+            color = f"C{[f'batches of {batch}' for batch in ROWS_OF_BATCHES].index(size)}"
+            style = ("-" if kind == "exchanges" else "--") + ("o" if products == "float64" else "x")
             known = cell["differences"]
             values = [max(point["mean"], point["variance"]) for point in known]
-            axes[0].plot([point["rows"] for point in known], values, ".-", label=name.removeprefix("drift, "))
+            places = [point["rows"] for point in known]
+            axes[0].plot(places, values, style, color=color, lw=1, ms=4, label=name.removeprefix("drift, "))
     axes[0].set(
         xscale="log",
         yscale="log",
@@ -245,10 +249,10 @@ def plot(options: argparse.Namespace) -> None:
             stopped = "" if cell["status"] == "all rows" else f" (to {cell['status']})"
             label = f"{method}{stopped}: {cell['nlpd']:.2f}, {cell['milliseconds per batch']:.0f} ms"
             axis.plot(WINDOW + BATCH * torch.arange(len(smooth)), smooth, lw=1.2, label=label)
-        axis.set(xlabel="rows of the stream", ylabel="NLPD of the next batch", title=data)
-        axis.set_yscale("symlog")
+        axis.set(xlabel="rows of the stream", ylabel="NLPD of the next batch, mean of 5", title=data)
+    axes[1].set_yscale("symlog", linthresh=1.0)
     for axis in axes:
-        axis.legend(fontsize=7)
+        axis.legend(fontsize=7, ncols=2, columnspacing=1.0, loc="upper center", bbox_to_anchor=(0.5, -0.13))
     common.save_figure(figure, options.out)
 
 
