@@ -9,6 +9,8 @@ naive one; GPyTorch's MultitaskKernel and its batch of T independent Gaussian pr
 scikit-learn's exact regressor, which shares one kernel. Second C classes by regression on transformed
 labels: rfgp; a Gram matrix and a Cholesky factor for every class; GPyTorch's batch of C exact Gaussian processes; and
 scikit-learn's logistic regression on the same features. Exact models have fewer rows.
+
+Cells of the JSON are kept when the script is run again: a run that was cut off goes on where it was.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import argparse
 import itertools
 import json
 import math
+import os
 import resource
 import sys
 import time
@@ -27,7 +30,7 @@ from typing import Any
 
 import gpytorch
 import torch
-from common import add_plot, arguments, environment, in_process, markdown, save_figure, write
+from common import add_plot, arguments, environment, in_process, markdown, resumed, save_figure, write
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -217,11 +220,11 @@ def sklearn_classes(outputs: int, rows: int, width: int) -> Steps:
 METHODS: dict[str, dict[str, Callable[[int, int, int], Steps]]] = {
     "outputs": {
         "rfgp": separable,
+        "rfgp, noise of rank 5": correlated,
         "naive: D T weights": dense_outputs,
         "GPyTorch, MultitaskKernel": gpytorch_multitask,
         "GPyTorch, batch": gpytorch_batch,
         "scikit-learn": sklearn_outputs,
-        "rfgp, noise of rank 5": correlated,
     },
     "classes": {
         "rfgp": classes,
@@ -264,17 +267,19 @@ def run(options: argparse.Namespace) -> None:
         sizes, rows = {"outputs": [4, 8], "classes": [32, 64]}, {"outputs": 300, "classes": 600}
         widths = {"outputs": 32, "classes": 32}
     settings = {"sizes": sizes, "rows": rows, "width": widths, "exact_rows": EXACT_ROWS, "memory_gib": options.memory}
-    result: dict[str, Any] = {"environment": environment(), **settings, "cells": {}}
+    settings["seconds"] = options.time_limit
+    result = resumed(options) | {"environment": environment(), **settings}
     for pair in itertools.zip_longest(*METHODS.values()):
         for kind, method in zip(METHODS, pair, strict=True):
-            for size in sizes[kind] if method else []:
+            known = result["cells"].setdefault(kind, {}).setdefault(method, []) if method else []
+            for size in sizes[kind][len(known) :] if method else []:
+                if known and known[-1]["status"] != "ok":
+                    break
                 command = [sys.executable, __file__, "--cell", kind, "--method", method, "--size", str(size)]
                 command += ["--rows", str(rows[kind]), "--width", str(widths[kind]), "--memory", str(options.memory)]
                 found = in_process(command, options.time_limit)
-                result["cells"].setdefault(kind, {}).setdefault(method, []).append({"size": size, **found})
+                known.append({"size": size, "load": os.getloadavg()[0], **found})
                 write(options.out, result)
-                if found["status"] != "ok":
-                    break
 
 
 def _slope(records: list[dict[str, Any]], name: str) -> str:

@@ -9,6 +9,7 @@ import argparse
 import copy
 import json
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -33,6 +34,7 @@ METHODS = (
 )
 MOST_FANTASIES = 2_000
 PARTS = ("forgetting", "following", "drift")
+ROWS_OF_BATCHES = {1_000: 1_000_000, 100: 200_000, 10: 20_000}
 
 
 def model_of(dims: int, lengthscale: float, width: int = WIDTH, **options: Any) -> rfgp.WeightSpaceGP:
@@ -220,14 +222,21 @@ def plot(options: argparse.Namespace) -> None:
     import matplotlib.pyplot as plt
 
     cells = json.loads(options.out.read_text())["cells"]
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), constrained_layout=True)
+    figure, axes = plt.subplots(1, 3, figsize=(18, 5.6), constrained_layout=True)
     for name, cell in cells.items():
         if name.startswith("drift"):
+            _, products, size, kind = name.split(", ")
+            color = f"C{[f'batches of {batch}' for batch in ROWS_OF_BATCHES].index(size)}"
+            style = ("-" if kind == "exchanges" else "--") + ("o" if products == "float64" else "x")
             known = cell["differences"]
             values = [max(point["mean"], point["variance"]) for point in known]
-            axes[0].plot([point["rows"] for point in known], values, ".-", label=name.removeprefix("drift, "))
+            places = [point["rows"] for point in known]
+            axes[0].plot(places, values, style, color=color, lw=1, ms=4, label=name.removeprefix("drift, "))
     axes[0].set(
-        yscale="log", xlabel="rows that went through the window", ylabel="difference of the posterior from a refit"
+        xscale="log",
+        yscale="log",
+        xlabel="rows that went through the window",
+        ylabel="difference of the posterior from a refit",
     )
     axes[0].axhline(1e-6, color="gray", ls=":")
     for axis, data in zip(axes[1:], ("chirp", "powerplant"), strict=True):
@@ -237,12 +246,13 @@ def plot(options: argparse.Namespace) -> None:
                 continue
             losses = torch.tensor(cell["losses"])
             smooth = losses.unfold(0, 5, 1).mean(-1) if len(losses) > 5 else losses
-            label = f"{method}: {cell['nlpd']:.2f}, {cell['milliseconds per batch']:.0f} ms"
+            stopped = "" if cell["status"] == "all rows" else f" (to {cell['status']})"
+            label = f"{method}{stopped}: {cell['nlpd']:.2f}, {cell['milliseconds per batch']:.0f} ms"
             axis.plot(WINDOW + BATCH * torch.arange(len(smooth)), smooth, lw=1.2, label=label)
-        axis.set(xlabel="rows of the stream", ylabel="NLPD of the next batch", title=data)
-        axis.set_yscale("symlog")
+        axis.set(xlabel="rows of the stream", ylabel="NLPD of the next batch, mean of 5", title=data)
+    axes[1].set_yscale("symlog", linthresh=1.0)
     for axis in axes:
-        axis.legend(fontsize=7)
+        axis.legend(fontsize=7, ncols=2, columnspacing=1.0, loc="upper center", bbox_to_anchor=(0.5, -0.13))
     common.save_figure(figure, options.out)
 
 
@@ -256,13 +266,13 @@ def main() -> None:
         plot(options)
         return
     warnings.simplefilter("ignore")
-    total, size = (10_000, 1_000) if options.quick else (1_000_000, 10_000)
+    size = 1_000 if options.quick else 10_000
     result = common.resumed(options) | {"environment": common.environment()}
     cells = result["cells"]
 
     def measure(name: str, function: Callable[[], dict[str, Any]]) -> None:
         if name not in cells:
-            cells[name] = function()
+            cells[name] = function() | {"load": os.getloadavg()[0]}
             common.write(options.out, result)
             shown = {key: value for key, value in cells[name].items() if key not in ("losses", "differences")}
             print(name, json.dumps(shown), flush=True)
@@ -275,12 +285,13 @@ def main() -> None:
     for data, (x, y) in tables.items() if "following" in options.parts else ():
         for method in METHODS:
             measure(f"{data}, {method}", lambda x=x, y=y, method=method: prequential(method, x, y))
-    for batch in (1_000, 100, 10) if "drift" in options.parts else ():
+    for batch, total in ROWS_OF_BATCHES.items() if "drift" in options.parts else ():
+        total = 10_000 if options.quick else total
         for products in PRECISIONS:
             for has_exchange in (True, False):
                 name = f"drift, {products}, batches of {batch}, " + ("exchanges" if has_exchange else "no exchanges")
                 if not options.quick or batch == 100:
-                    measure(name, lambda p=products, e=has_exchange, b=batch: drift(p, e, total, size, b))
+                    measure(name, lambda p=products, e=has_exchange, b=batch, t=total: drift(p, e, t, size, b))
 
 
 if __name__ == "__main__":
