@@ -40,6 +40,10 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     :param path: the file.
     """
     target = Path(path).resolve()
+    if not target.parent.is_dir():
+        raise ValueError(f"expected the folder {target.parent} for {target.name}, got none; make it first")
+    if target.is_dir():
+        raise ValueError(f"expected a file, or none, at {target}, got a folder; choose another name")
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     _remove_left_over(target)
     with _temporary(target, 0o666 if mode is None else 0o600) as (temporary, handle):

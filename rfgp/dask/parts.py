@@ -33,6 +33,10 @@ def parts_of_frame(frame: Any, inputs: Sequence[str], target: Names, noise: Name
 
     :raises ValueError: where it has no such columns.
     """
+    if not hasattr(frame, "to_delayed"):
+        raise ValueError(
+            f"expected a Dask DataFrame, got a {type(frame).__name__}; convert it by dask.dataframe.from_pandas"
+        )
     if isinstance(inputs, str):
         raise ValueError(f"expected a list of columns for inputs, got {inputs!r}; pass [{inputs!r}]")
     single = [names if isinstance(names, str) else list(names) for names in (target, noise) if names is not None]

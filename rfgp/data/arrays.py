@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -120,7 +119,7 @@ def check_array(value: Any, name: str, dims: tuple[int, ...], num_rows: int | No
         _checks.tensor(value, name)
     elif np.dtype(value.dtype).kind not in "fiubc" or np.dtype(value.dtype) in _LONG:
         raise ValueError(f"expected numbers in {name}, got dtype {value.dtype}; convert them, such as to float64")
-    elif scipy.sparse.issparse(value):
+    elif hasattr(value, "toarray"):
         raise ValueError(f"expected a dense {name}, got a {type(value).__name__}; use {name}.toarray()")
     elif isinstance(value, np.ma.MaskedArray):
         raise ValueError(f"expected an array without a mask for {name}, got one; use {name}.filled(numpy.nan)")

@@ -95,7 +95,7 @@ class ArraysOut(Out):
 
     :param arrays: anything with arrays that slices can be assigned to.
     :param layout: the shapes that they have to have.
-    :raises ValueError: where an array is missing, or has another shape.
+    :raises ValueError: where an array is missing, has another shape, or a dtype that values do not fit into.
     """
 
     def __init__(self, arrays: Any, layout: Layout) -> None:
@@ -113,6 +113,9 @@ class ArraysOut(Out):
                     f"expected an array {name!r} of shape {shape} in out, got {tuple(self.arrays[name].shape)}; make "
                     f"it of that shape and {dtype}"
                 )
+            kind = getattr(arrays[name], "dtype", None)
+            if not isinstance(kind, np.dtype) or not np.can_cast(dtype, kind, "same_kind"):
+                raise ValueError(f"expected an array {name!r} of {dtype} in out, got {kind}; make a NumPy array of it")
 
     def write(self, start: int, arrays: Mapping[str, np.ndarray]) -> None:
         for name, values in arrays.items():

@@ -172,6 +172,7 @@ def test_arrays_of_unknown_sizes_are_cut_alike(here):
         (lambda m, f, x, y: rfgp.dask.fit(m, f, y), "expected inputs= and target=, which name columns"),
         (lambda m, f, x, y: rfgp.dask.fit(m, f, inputs="a", target="y"), "expected a list of columns for inputs"),
         (lambda m, f, x, y: rfgp.dask.fit(m, f, inputs=["z"], target="y"), r"expected columns \['z'\]"),
+        (lambda m, f, x, y: rfgp.dask.fit(m, f.compute(), inputs=["a"], target="y"), "a Dask DataFrame, got a"),
         (lambda m, f, x, y: rfgp.dask.fit(m, x), "expected a Dask array of targets y"),
         (lambda m, f, x, y: rfgp.dask.fit(m, x, y, inputs=["a"]), "beside a Dask DataFrame, got them beside an array"),
         (lambda m, f, x, y: rfgp.dask.fit(m, x, y[:60]), "expected 500 rows in y, as many as in x, got 60"),

@@ -179,17 +179,20 @@ def test_arrays_that_take_the_values():
 BAD_OUTS = {
     "an array is missing": (lambda path: {"mean": np.zeros(ROWS)}, "array 'variance' in out, got none"),
     "another shape": (lambda path: {"mean": np.zeros(ROWS), "variance": np.zeros(3)}, r"of shape \(5000,\) in out"),
+    "integers": (lambda path: {"mean": np.zeros(ROWS), "variance": np.zeros(ROWS, int)}, "float64 in out, got int64"),
+    "tensors": (lambda path: dict.fromkeys(["mean", "variance"], torch.zeros(ROWS)), "in out, got torch.float64"),
     "no mapping": (lambda path: 3, "a path or a mapping"),
     "another ending": (lambda path: path / "map.npy", "ends in .zarr or .parquet"),
     "no such folder": (lambda path: path / "none" / "map", "expected the folder"),
     "a folder with other things": (lambda path: path / "home", "older map"),
+    "a folder for a file": (lambda path: path / "home" / "folder.parquet", "got a folder"),
     "a file": (lambda path: path / "file", "older map"),
 }
 
 
 @pytest.mark.parametrize("name", BAD_OUTS)
 def test_bad_outs(name, tmp_path):
-    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "folder.parquet").mkdir(parents=True)
     (tmp_path / "home" / "letter.txt").write_text("dear")
     (tmp_path / "file").write_text("text")
     out, message = BAD_OUTS[name]

@@ -82,6 +82,8 @@ def test_other_files_are_named(path, tmp_path, fitted):
         rfgp.save(fitted, tmp_path)
     with pytest.raises(ValueError, match="a path"):
         rfgp.load(3)
+    with pytest.raises(ValueError, match=r"expected the folder .*none for model\.pt, got none; make it first"):
+        rfgp.save(fitted, tmp_path / "none" / "model.pt")
     with pytest.raises(FileNotFoundError):
         rfgp.load(tmp_path / "nothing.pt")
 
