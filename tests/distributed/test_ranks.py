@@ -83,6 +83,13 @@ def classes():
     return model, x, (3 * x[:, 0]).long(), None
 
 
+def many_classes():
+    x = inputs()
+    model = single(DirichletClassificationLikelihood(num_classes=40, dtype=torch.float64))
+    model.mean_module = gpytorch.means.ConstantMean(batch_shape=torch.Size([40])).double()
+    return model, x, torch.arange(ROWS) % 37, None
+
+
 def complex_targets():
     x = inputs()
     kernel = approximated(ScaleKernel(RBFKernel()), method="fourier:complex")
@@ -106,7 +113,16 @@ def missing_correlated():
     return missing_in_one_shard(1)
 
 
-CASES = (one_output, several_draws, known_noise, classes, complex_targets, missing_independent, missing_correlated)
+CASES = (
+    one_output,
+    several_draws,
+    known_noise,
+    classes,
+    many_classes,
+    complex_targets,
+    missing_independent,
+    missing_correlated,
+)
 
 
 def batches_of(x, y, noise, begin, end):
