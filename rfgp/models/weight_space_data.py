@@ -11,6 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from ..distributed import Shard
 from ..inference import GramStatistics, Rows, TrainingRows, accumulate
 from ..inference.training_residual import RESIDUALS
 from .batches import Batch, Batches, batches

@@ -118,7 +118,6 @@ CASES = (
     several_draws,
     known_noise,
     classes,
-    many_classes,
     complex_targets,
     missing_independent,
     missing_correlated,
@@ -275,6 +274,31 @@ def test_a_shard_needs_a_process_group_and_rows_that_can_be_read_again():
         rfgp.distributed.Shard([])
     with pytest.raises(ValueError, match="again"):
         rfgp.distributed.Shard(iter([]))
+
+
+@pytest.fixture
+def one_rank():
+    """A process group of this process alone."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@torch.no_grad()
+def test_sums_of_many_classes(one_rank):
+    model, x, y, _ = many_classes()
+    model.fit(rfgp.distributed.Shard(batches_of(x, y, None, 0, ROWS)))
+    found = model.posterior(x[:5]).mean
+    torch.testing.assert_close(found, model.fit(x, y).posterior(x[:5]).mean, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"keep_data": True}, {"block_size": 8}])
+def test_models_that_keep_rows_are_refused(one_rank, options):
+    x = inputs()
+    kernel = approximated(ScaleKernel(RBFKernel()), method="landmarks", train_inputs=x)
+    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood().double(), **options)
+    with pytest.raises(ValueError, match="without block_size and keep_data"):
+        model.fit(rfgp.distributed.Shard([(x, x.sum(-1))]))
 
 
 def test_the_example_runs_under_torchrun(tmp_path):
