@@ -301,6 +301,17 @@ def test_models_that_keep_rows_are_refused(one_rank, options):
         model.fit(rfgp.distributed.Shard([(x, x.sum(-1))]))
 
 
+def test_models_of_other_likelihoods_are_refused(one_rank):
+    x = inputs()
+    shard = rfgp.distributed.Shard([(x, (x.sum(-1) > 1.0).double())])
+    kernel = approximated(ScaleKernel(RBFKernel()), input_dim=2)
+    likelihood = gpytorch.likelihoods.BernoulliLikelihood()
+    with pytest.raises(ValueError, match="rows of all ranks for a LaplaceGP"):
+        rfgp.models.LaplaceGP(kernel, likelihood).fit(shard)
+    with pytest.raises(ValueError, match="rows of all ranks for a WeightSpaceVariationalGP"):
+        rfgp.fit(rfgp.models.WeightSpaceVariationalGP(kernel, likelihood), shard)
+
+
 def test_the_example_runs_under_torchrun(tmp_path):
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
