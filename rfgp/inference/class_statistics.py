@@ -11,7 +11,7 @@ from torch import Tensor
 from .. import _checks, linalg
 from ..distributed import Ranks
 from .rows import Rows
-from .statistics import ROUNDING, GramStatistics, check_left, not_a_subset
+from .statistics import COUNTING, GramStatistics, check_left, not_a_subset
 
 _SUMS = ("gram", "dense", "rows", "row_groups", "cross", "target_gram", "count", "log_noise")
 _DIFFERENTIABLE = ("gram", "rows", "cross", "target_gram")
@@ -93,6 +93,10 @@ class ClassStatistics(GramStatistics):
             exact = rows[part].to(total.dtype)
             total = total + exact.mH @ exact
         return total
+
+    @property
+    def trace(self) -> float:
+        return super().trace + sum(float(rows.detach().abs().double().square().sum()) for rows, _ in self._held)
 
     @property
     def is_finite(self) -> bool:
@@ -258,15 +262,17 @@ class ClassStatistics(GramStatistics):
         groups = torch.cat([first.dense, second.dense]).unique()
         before = _grams_of(first, groups)
         sums["gram"], sums["dense"] = before - _grams_of(second, groups), groups
+        is_empty = sums["count"].abs() <= COUNTING * first.count
+        for name in ("cross", "target_gram", "count", "log_noise"):
+            sums[name] = sums[name].masked_fill(is_empty.reshape(-1, *[1] * (sums[name].dim() - 1)), 0.0)
+        sums["gram"] = sums["gram"].masked_fill(is_empty[groups].reshape(-1, 1, 1), 0.0)
         check_left(sums["count"], [(before, sums["gram"]), (first._target_gram, sums["target_gram"])])
-        kept = [(first.rows[:0], first.row_groups[:0])]
-        for group in range(len(first.count)):
-            own, gone = first._rows_of(group), second._rows_of(group)
-            if bool((groups == group).any()) or not len(own) + len(gone):
-                continue
-            left = _without(own, gone, int(sums["count"][group])) if len(gone) else own
-            kept.append((left, groups.new_full((len(left),), group)))
-        sums["rows"], sums["row_groups"] = (torch.cat(parts) for parts in zip(*kept, strict=True))
+        rows, names = first.rows, first.row_groups
+        is_left = ~torch.isin(names, groups)
+        is_held = ~torch.isin(second.row_groups, groups)
+        for row, group in zip(second.rows[is_held].detach(), second.row_groups[is_held], strict=True):
+            is_left[_nearest(rows.detach(), row, is_left & (names == group))] = False
+        sums["rows"], sums["row_groups"] = rows[is_left], names[is_left]
         return self.from_sums(sums, shift)
 
     def scaled(self, factor: float) -> ClassStatistics:
@@ -332,6 +338,9 @@ class ClassStatistics(GramStatistics):
         rows, groups = self._sorted()
         known = self._other_sums(self.dense_grams)
         return {"gram": known.pop("gram"), "dense": self._dense, "rows": rows, "row_groups": groups, **known}
+
+    def _upper(self) -> dict[str, Tensor]:
+        return self.sums()
 
     def differentiable(self) -> tuple[Tensor, ...]:
         known = self.sums()
@@ -441,21 +450,17 @@ def _grams_of(statistics: ClassStatistics, groups: Tensor) -> Tensor:
     return torch.stack(grams) if grams else torch.zeros(0, width, width, dtype=dtype, device=groups.device)
 
 
-def _without(rows: Tensor, removed: Tensor, count: int) -> Tensor:
-    r"""Rows V with :math:`V^H V = U^H U - W^H W`, at most as many as are left.
+def _nearest(rows: Tensor, row: Tensor, is_own: Tensor) -> int:
+    """The number of the row that equals another but for rounding.
 
-    :param rows: U, (n, D).
-    :param removed: W, (m, D).
-    :param count: how many rows are left.
-    :raises ValueError: where the difference is not positive semidefinite.
+    :param rows: rows (n, D).
+    :param row: the other, (D,).
+    :param is_own: which of the rows are looked at, (n,).
+    :raises ValueError: where there is none.
     """
-    both = torch.cat([rows, removed]).to(linalg.accurate_dtype(rows.dtype))
-    signs = both.new_tensor([1.0] * len(rows) + [-1.0] * len(removed)).real
-    basis, triangle = torch.linalg.qr(both.mH)
-    values, vectors = torch.linalg.eigh((triangle * signs) @ triangle.mH)
-    whole = float(torch.linalg.vector_norm(triangle[:, : len(rows)]).square()) if len(rows) else 0.0
-    if float(values[0]) < -ROUNDING * whole:
+    numbers = is_own.nonzero().squeeze(-1)
+    distances = torch.linalg.vector_norm(rows[numbers] - row, dim=-1)
+    allowed = torch.finfo(distances.dtype).eps ** 0.5 * torch.linalg.vector_norm(row)
+    if not len(numbers) or bool(distances.min() > allowed):
         raise not_a_subset()
-    chosen = values > 1e-14 * whole
-    chosen[: max(len(values) - count, 0)] = False
-    return values[chosen].sqrt().unsqueeze(-1) * (basis @ vectors[:, chosen]).mH
+    return int(numbers[distances.argmin()])

@@ -18,7 +18,7 @@ from .rows import Rows
 _FIELDS = ("_gram", "_cross", "_target_gram", "count", "log_noise")
 ROUNDING = 1e-5
 """How far below zero a difference of sums may lie, relative to the sum: products may be in float32."""
-_COUNTING = 1e-9
+COUNTING = 1e-9
 """Sums of weights, relative to those before, that count as none."""
 
 
@@ -167,6 +167,11 @@ class GramStatistics:
         return float(self.count.sum())
 
     @property
+    def trace(self) -> float:
+        """The sum of the traces of all Gram matrices."""
+        return float(self._gram.detach().diagonal(dim1=-2, dim2=-1).real.sum())
+
+    @property
     def is_finite(self) -> bool:
         """Whether all sums are finite, and with them all rows."""
         diagonal = self._gram.detach().diagonal(dim1=-2, dim2=-1)
@@ -286,7 +291,7 @@ class GramStatistics:
             would be left are negative, so that ``other`` has rows which were never here.
         """
         result = self._combine(other, torch.sub)
-        is_empty = result.count.abs() <= _COUNTING * self.count
+        is_empty = result.count.abs() <= COUNTING * self.count
         for name in _FIELDS if bool(is_empty.any()) else ():
             value = getattr(result, name)
             setattr(result, name, value.masked_fill(is_empty.reshape(-1, *[1] * (value.dim() - 1)), 0.0))

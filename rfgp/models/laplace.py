@@ -14,6 +14,7 @@ from gpytorch.means import LinearMean, Mean, MultitaskMean, ZeroMean
 from torch import Tensor
 
 from .. import _checks, _state
+from ..distributed import Shard
 from ..distributions import MultitaskMultivariateNormal, MultivariateNormal
 from ..inference import OutputFactor, WeightPosterior, WeightSpaceCovariance, plus_residual
 from ..inference.function_posterior import FunctionPosterior
@@ -370,6 +371,8 @@ class _Rows:
     """
 
     def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
+        if isinstance(x, Shard):
+            raise ValueError("expected the rows of all ranks for a LaplaceGP, got the Shard of one; pass all rows")
         self.model, self.x, self.y = model, x, y
         self._checked = [self._check(*batch) for batch in batches(x, y, None)] if isinstance(x, Tensor) else None
         if self._checked is None and iter(x) is x:

@@ -37,7 +37,7 @@ def _flat(values: Tensor | None) -> Tensor:
     if values is None:
         return torch.empty(0, 0, dtype=torch.float64)
     real = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
-    return real.detach().cpu().double().reshape(len(values), -1) + 0.0
+    return real.detach().cpu().double().reshape(len(values), real.shape[1:].numel()) + 0.0
 
 
 def _keys(columns: Sequence[Tensor | None], rows: Tensor) -> list[bytes]:

@@ -11,6 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from ..distributed import Shard
 from ..inference import GramStatistics, Rows, TrainingRows, accumulate
 from ..inference.training_residual import RESIDUALS
 from .batches import Batch, Batches, batches
@@ -73,6 +74,11 @@ class TakesData(TakesBlocks):
             )
         if executor is not None:
             return self._fit_by(executor, Partitions(x, y, noise))
+        if isinstance(x, Shard) and (self.keep_data or self.block_size is not None):
+            raise ValueError(
+                "expected a model without block_size and keep_data for the Shard of a rank, got one that keeps the "
+                "rows, of which every rank has its own; leave them out, or fit all rows in one process"
+            )
         is_all = isinstance(x, Tensor)
         parts = batches(x, y, noise)
         file = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)

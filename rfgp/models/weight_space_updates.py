@@ -233,12 +233,27 @@ class Updates(TakesData):
             total = sums if known is None else known.merged(sums, self._noise)
             data = [*self.training_data, added] if is_new or self.training_data else []
             if removed is not None:
-                total = total.without(self._sums_of([removed]), self._noise, is_centered=False)
+                total = self.sums_without(total, removed, added, is_centered=False)
                 data = self._data_without(*removed, data=data)
                 if total.some is not None:
                     total = total._replace(some=total.some.without(*removed[:2]))
             self._take(total, data if factor == 1.0 else [], record)
         return sums
+
+    def sums_without(self, sums: RowSums, removed: Batch, beside: Batch, is_centered: bool = True) -> RowSums:
+        """Sums without those over some of their rows, of which perhaps none has a target.
+
+        :param sums: the sums.
+        :param removed: the rows that are taken away.
+        :param beside: others that stay, of which some have targets.
+        :param is_centered: whether the sums are centered anew, at the targets that are left.
+        :returns: the sums over the rows that are left.
+        """
+        y = removed[1]
+        if not bool(torch.isnan(y).all()):
+            return sums.without(self._sums_of([removed]), self._noise, is_centered)
+        left = sums.without(self._sums_of([joined([removed, beside])]), self._noise, is_centered=False)
+        return left.merged(self._sums_of([beside]), self._noise)
 
     def _slide_blocks(self, added: Batch, removed: Batch | None, factor: float) -> None:
         """:meth:`slide` of rows in blocks."""

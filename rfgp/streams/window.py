@@ -102,6 +102,7 @@ class SlidingWindow:
         :raises ValueError: for bad data, or stale statistics, after which :meth:`refit` helps; the window stays as it
             was.
         """
+        _check_lengths((x, y, noise))
         if not self._batches or len(x) >= self.size:
             return self._begin(collections.deque([_last((x, y, noise), self.size)]))
         left = self._batches.copy()
@@ -113,7 +114,7 @@ class SlidingWindow:
         self._largest = max(self._largest, len(x))
         if sums is not None:
             self._fresh = sums if self._fresh is None else self._fresh.merged(sums, self.model._noise)
-            self._trace = max(self._trace, _trace(self.model.statistics))
+            self._trace = max(self._trace, self.model.statistics.trace)
         if removed is not None and self._num_new >= self.size:
             self._exchange(_last(removed, self._num_new - self.size))
         return self
@@ -133,7 +134,7 @@ class SlidingWindow:
         self._batches, self._fresh = rows, None
         self._num_rows = self._largest = sum(len(x) for x, _, _ in rows)
         self._num_new = self._num_batches = 0
-        self._trace = _trace(self.model.statistics)
+        self._trace = self.model.statistics.trace
         return self
 
     @torch.no_grad()
@@ -149,7 +150,7 @@ class SlidingWindow:
         else:
             fresh = self._fresh
             if len(gone[0]):
-                fresh = fresh.without(model._sums_of([gone]), model._noise)
+                fresh = model.sums_without(fresh, gone, self._batches[-1])
             model.set_sums(fresh)
         measured = max(_drift(a, b, self._trace) for a, b in zip(before.draws, model.draw_statistics, strict=True))
         dtype = model.product_dtype or self._batches[0][0].dtype
@@ -161,7 +162,18 @@ class SlidingWindow:
             model.fit(known)
         self._fresh, self._num_new, self._num_batches = None, 0, 0
         self._largest = max(len(x) for x, _, _ in self._batches)
-        self._trace = _trace(model.statistics)
+        self._trace = model.statistics.trace
+
+
+def _check_lengths(rows: Batch) -> None:
+    """Raise a ValueError where inputs, targets and noise are no tensors of equally many rows."""
+    x, y, noise = rows
+    _checks.inputs(x)
+    for name, values in (("y", y), ("noise", noise)):
+        if values is not None and _checks.tensor(values, name).shape[:1] != x.shape[:1]:
+            raise ValueError(
+                f"expected {name} with {len(x)} rows as x has, got shape {tuple(values.shape)}; pass as many"
+            )
 
 
 def _last(rows: Batch, count: int) -> Batch:
@@ -184,10 +196,6 @@ def _taken(batches: collections.deque[Batch], count: int) -> Batch | None:
             batches.appendleft((x[count:], y[count:], None if noise is None else noise[count:]))
         count -= len(x)
     return joined(taken) if taken else None
-
-
-def _trace(sums: GramStatistics) -> float:
-    return float(sums._gram.detach().diagonal(dim1=-2, dim2=-1).real.sum())
 
 
 def _drift(a: GramStatistics, b: GramStatistics, trace: float) -> float:

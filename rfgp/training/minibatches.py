@@ -66,6 +66,10 @@ def as_batches(x: Any, y: Any) -> Any:
                 f"expected tensors x and y, or batches alone, got {type(x).__name__} and {type(y).__name__}; call "
                 "fit(model, x, y) or fit(model, loader)"
             )
+        if isinstance(x, Shard):
+            raise ValueError(
+                "expected the rows of all ranks for a WeightSpaceVariationalGP, got the Shard of one; pass all rows"
+            )
         return x
     _checks.one_per_row(_checks.tensor(y, "y"), _checks.inputs(x), "y")
     return RowBatches(x, y, min(max(math.ceil(len(x) / _FEWEST_BATCHES), _SMALLEST_BATCH), _LARGEST_BATCH))

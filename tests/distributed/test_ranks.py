@@ -83,6 +83,13 @@ def classes():
     return model, x, (3 * x[:, 0]).long(), None
 
 
+def many_classes():
+    x = inputs()
+    model = single(DirichletClassificationLikelihood(num_classes=40, dtype=torch.float64))
+    model.mean_module = gpytorch.means.ConstantMean(batch_shape=torch.Size([40])).double()
+    return model, x, torch.arange(ROWS) % 37, None
+
+
 def complex_targets():
     x = inputs()
     kernel = approximated(ScaleKernel(RBFKernel()), method="fourier:complex")
@@ -106,7 +113,15 @@ def missing_correlated():
     return missing_in_one_shard(1)
 
 
-CASES = (one_output, several_draws, known_noise, classes, complex_targets, missing_independent, missing_correlated)
+CASES = (
+    one_output,
+    several_draws,
+    known_noise,
+    classes,
+    complex_targets,
+    missing_independent,
+    missing_correlated,
+)
 
 
 def batches_of(x, y, noise, begin, end):
@@ -259,6 +274,42 @@ def test_a_shard_needs_a_process_group_and_rows_that_can_be_read_again():
         rfgp.distributed.Shard([])
     with pytest.raises(ValueError, match="again"):
         rfgp.distributed.Shard(iter([]))
+
+
+@pytest.fixture
+def one_rank():
+    """A process group of this process alone."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@torch.no_grad()
+def test_sums_of_many_classes(one_rank):
+    model, x, y, _ = many_classes()
+    model.fit(rfgp.distributed.Shard(batches_of(x, y, None, 0, ROWS)))
+    found = model.posterior(x[:5]).mean
+    torch.testing.assert_close(found, model.fit(x, y).posterior(x[:5]).mean, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"keep_data": True}, {"block_size": 8}])
+def test_models_that_keep_rows_are_refused(one_rank, options):
+    x = inputs()
+    kernel = approximated(ScaleKernel(RBFKernel()), method="landmarks", train_inputs=x)
+    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood().double(), **options)
+    with pytest.raises(ValueError, match="without block_size and keep_data"):
+        model.fit(rfgp.distributed.Shard([(x, x.sum(-1))]))
+
+
+def test_models_of_other_likelihoods_are_refused(one_rank):
+    x = inputs()
+    shard = rfgp.distributed.Shard([(x, (x.sum(-1) > 1.0).double())])
+    kernel = approximated(ScaleKernel(RBFKernel()), input_dim=2)
+    likelihood = gpytorch.likelihoods.BernoulliLikelihood()
+    with pytest.raises(ValueError, match="rows of all ranks for a LaplaceGP"):
+        rfgp.models.LaplaceGP(kernel, likelihood).fit(shard)
+    with pytest.raises(ValueError, match="rows of all ranks for a WeightSpaceVariationalGP"):
+        rfgp.fit(rfgp.models.WeightSpaceVariationalGP(kernel, likelihood), shard)
 
 
 def test_the_example_runs_under_torchrun(tmp_path):

@@ -146,6 +146,47 @@ def test_updates_batches_merges_and_states_are_one_fit():
             close(latent.variance, expected.variance)
 
 
+def test_models_with_linear_means_merge_and_slide():
+    x, y, new = data()
+    parts = [model_of() for _ in range(3)]
+    for model in parts:
+        model.mean_module = gpytorch.means.LinearMean(3).double()
+        model.mean_module.weights.data.fill_(0.5)
+        model.mean_module.bias.data.fill_(0.1)
+    with torch.no_grad():
+        merged = parts[0].fit(x[:90], y[:90]).merge(parts[1].fit(x[90:], y[90:]))
+        merged.update(x[:20], y[:20]).downdate(x[:20], y[:20])
+        expected = parts[2].fit(x, y).posterior(new)
+        close(merged.posterior(new).mean, expected.mean)
+        close(merged.log_marginal_likelihood(), parts[2].log_marginal_likelihood())
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9])
+def test_rows_that_have_faded_leave_all_others(factor):
+    x, y, new = data()
+    with torch.no_grad():
+        model = model_of().fit(x, y).forget(factor).forget(factor)
+        model.downdate(x[::3], y[::3], weight=factor**2)
+        is_left = torch.arange(ROWS) % 3 > 0
+        expected = model_of().fit(x[is_left], y[is_left]).forget(factor).forget(factor)
+        assert bool((model.statistics.count >= 0).all())
+        close(model.posterior(new).mean, expected.posterior(new).mean)
+        close(model.posterior(new).variance, expected.posterior(new).variance)
+        close(model.statistics.trace, float(model.statistics.gram.diagonal(dim1=-2, dim2=-1).sum()))
+
+
+def test_evidence_has_gradients_after_a_downdate(monkeypatch):
+    x, y, _ = data()
+
+    def make():
+        model = model_of()
+        model.fit(x, y).downdate(x[:90], y[:90]).log_marginal_likelihood().backward()
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    for gradient, expected in zip(make(), dense(monkeypatch, make), strict=True):
+        close(gradient, expected)
+
+
 def test_draws_have_the_moments_of_the_posterior():
     x, y, new = data()
     count = 20_000

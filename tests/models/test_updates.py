@@ -357,6 +357,24 @@ def test_unknown_rows_are_named_where_rows_are_kept(name):
     assert_equal(moments(model, x), before, 0.0)
 
 
+def test_rows_of_which_none_is_near_are_refused_where_rows_are_kept():
+    model, (x, y, noise) = LOCAL["block, fixed"]()
+    model.fit(x, y, noise)
+    with pytest.raises(ValueError, match="others at 0, 1;"):
+        model.downdate(x[:2] + 100.0, y[:2], noise[:2])
+
+
+@torch.no_grad()
+def test_outputs_that_have_faded_to_nothing_leave_the_prior():
+    name, noise, pattern = next(case for case in CASES if case[2] == "one per row")
+    model, rows = SUMS[f"{name}, {noise}, {pattern}"]()
+    model.fit(*rows)
+    for _ in range(200):
+        model.forget(1e-3)
+    x = rows[0][:5]
+    assert_equal(moments(model, x)[1:], (model.covar_module(x).to_dense().diagonal().reshape(5, -1),))
+
+
 def test_stale_and_unfitted_models_are_refused():
     model, rows = SUMS["gaussian, real"]()
     for call in (lambda: model.downdate(*rows), lambda: model.forget(0.5), lambda: model.merge(model)):

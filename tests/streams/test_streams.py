@@ -66,7 +66,16 @@ STREAMS = {
     f"{kind}, {form}": (lambda k=kind, f=form: (model_for(k, f, keep_data=False), rows_for(k, ROWS)))
     for kind, form in SCALAR
 }
-STREAMS |= {"outputs": outputs, "blocks": blocks, "draws": draws, "keeps data": keeps}
+
+
+def many_classes():
+    x = torch.rand(ROWS, 2)
+    kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 24, input_dim=2, seed=0)
+    likelihood = rfgp.likelihoods.DirichletClassificationLikelihood(num_classes=40)
+    return WeightSpaceGP(kernel, likelihood), (x, torch.arange(ROWS) % 37, None)
+
+
+STREAMS |= {"outputs": outputs, "blocks": blocks, "draws": draws, "keeps data": keeps, "many classes": many_classes}
 
 
 @pytest.mark.parametrize("batch", [1, 7, 10])
@@ -99,8 +108,9 @@ def test_the_drift_is_below_its_bound_and_ends_with_an_exchange(products):
     window = SlidingWindow(model, 100)
     for start in range(0, 4000, 10):
         window.update(x[start : start + 10], y[start : start + 10])
-        assert window.drift.exchanges == 0 or 0.0 < window.drift.last <= window.drift.bound
+        assert 0.0 <= window.drift.last <= window.drift.bound
     assert window.drift.exchanges == 39
+    assert products == torch.float32 or window.drift.last > 0.0  # sums of float32 products can be exact
     assert window.drift.last <= window.drift.largest <= 2000 * torch.finfo(products).eps
     limit = TOLERANCE if products == torch.float64 else 1e-2
     assert model.refit_error(x[-100:], y[-100:]).largest <= limit
@@ -150,6 +160,31 @@ def test_a_window_goes_on_with_new_parameters_after_a_refit():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("rank", [0, 1])
+@torch.no_grad()
+def test_rows_without_any_target_leave_a_window_too(rank):
+    exact = gpytorch.kernels.MultitaskKernel(gpytorch.kernels.RBFKernel(), num_tasks=2, rank=1)
+    kernel = rfgp.approximate(exact, 16, input_dim=1, seed=0)
+    window = SlidingWindow(WeightSpaceGP(kernel, gpytorch.likelihoods.MultitaskGaussianLikelihood(2, rank=rank)), 6)
+    x, y = wave(40)
+    targets = torch.stack([y, 2.0 * y], dim=-1)
+    targets[3], targets[8], targets[13] = torch.nan, torch.nan, torch.nan
+    window.update(x[:10], targets[:10])
+    window.update(x[10:15], targets[10:15])
+    for row in range(15, 40):
+        window.update(x[row : row + 1], targets[row : row + 1])
+        assert window.model.refit_error(*window.rows[:2]).largest <= TOLERANCE
+    assert window.drift.largest <= TOLERANCE
+
+
+@pytest.mark.parametrize("new", [(30, 33), (30, 7), ("list", 30)])
+def test_rows_of_other_lengths_are_refused_before_they_are_cut(new):
+    x, y = wave()
+    inputs = x[: new[0]] if isinstance(new[0], int) else x[:30].tolist()
+    with pytest.raises(ValueError, match="expected"):
+        SlidingWindow(gaussian(), 5).update(inputs, y[: new[1]])
+
+
 def test_batches_longer_than_the_window_and_changes_of_the_tensors_do_no_harm():
     model = gaussian()
     x, y = wave()

@@ -121,12 +121,14 @@ class NoiseModel(abc.ABC):
         """The weighted sums of residuals, combinations (K, T) of the columns of the targets."""
         crosses, squares = statistics.of_combination(residual)
         precisions = self.precisions(len(statistics.count))
+        known = [(index, precision) for index, precision in enumerate(precisions) if precision is not None]
+        if len(precisions) > 1:
+            known = [part for part in known if float(statistics.count[part[0]])] or known[:1]
         groups, quadratic = [], []
-        for index, precision in enumerate(precisions):
-            if precision is not None and (len(precisions) == 1 or float(statistics.count[index])):
-                groups.append((Group(precision, statistics.gram[index]), crosses[index]))
-                square = (precision * squares[index]).sum()
-                quadratic.append(square.real if square.is_complex() else square)
+        for index, precision in known:
+            groups.append((Group(precision, statistics.gram[index]), crosses[index]))
+            square = (precision * squares[index]).sum()
+            quadratic.append(square.real if square.is_complex() else square)
         return combined(groups, torch.stack(quadratic).sum(), self.log_noise(statistics))
 
     def parameters(self) -> dict[str, Tensor]:
