@@ -21,6 +21,7 @@ import json
 import math
 import os
 import resource
+import signal
 import sys
 import time
 import warnings
@@ -234,6 +235,7 @@ METHODS: dict[str, dict[str, Callable[[int, int, int], Steps]]] = {
     },
 }
 STEPS = ("fit", "predict", "evidence")
+STOPPED = f"exit status {-signal.SIGXCPU}"
 
 
 def _resident() -> float:
@@ -245,6 +247,8 @@ def one_cell(options: argparse.Namespace) -> None:
     warnings.simplefilter("ignore")
     limit = int(options.memory * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    seconds = math.ceil(options.time_limit)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     torch.set_num_threads(1)
     steps = METHODS[options.cell][options.method](options.size, options.rows, options.width)
     result: dict[str, Any] = {"status": "ok"}
@@ -277,7 +281,10 @@ def run(options: argparse.Namespace) -> None:
                     break
                 command = [sys.executable, __file__, "--cell", kind, "--method", method, "--size", str(size)]
                 command += ["--rows", str(rows[kind]), "--width", str(widths[kind]), "--memory", str(options.memory)]
-                found = in_process(command, options.time_limit)
+                command += ["--time-limit", str(options.time_limit)]
+                found = in_process(command, 20 * options.time_limit)
+                if found["status"] == STOPPED:
+                    found["status"] = f"over {options.time_limit:g} s"
                 known.append({"size": size, "load": os.getloadavg()[0], **found})
                 write(options.out, result)
 
@@ -335,7 +342,7 @@ def main() -> None:
     parser = arguments(__doc__, "scale_outputs")
     add_plot(parser)
     parser.add_argument("--memory", type=float, default=12.0, help="GiB of address space of a process")
-    parser.add_argument("--time-limit", type=float, default=600.0, help="seconds for each process")
+    parser.add_argument("--time-limit", type=float, default=600.0, help="processor seconds for each process")
     parser.add_argument("--cell", choices=METHODS, help=argparse.SUPPRESS)
     for name, kind in (("--method", str), ("--size", int), ("--rows", int), ("--width", int)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)

@@ -23,7 +23,7 @@ from distributed import Client, LocalCluster
 import rfgp
 
 DIMS, PARTITION = 8, 65_536
-CELLS = ((100_000, 512), (1_000_000, 512), (1_000_000, 1024))
+CELLS = ((200_000, 512),)
 REPEATS = 3
 
 
