@@ -104,7 +104,7 @@ def dense_outputs(outputs: int, rows: int, width: int) -> Steps:
     """The normal equations of all D T weights as one matrix."""
     x, y, points = regression_data(rows, outputs)
     kernel = rfgp.approximate(RBFKernel(), width, input_dim=INPUTS, seed=0).double()
-    root = torch.linalg.cholesky(torch.eye(outputs).double() + 0.1)
+    root = torch.linalg.cholesky(torch.eye(outputs).double() + 0.1).contiguous()
     known: dict[str, Tensor] = {}
 
     def fit() -> None:

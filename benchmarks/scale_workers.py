@@ -1,7 +1,8 @@
 """Fits by one and two workers, processes and Dask's: seconds beside a fit in one process, and the same bits.
 
 A pool is warmed up by a fit to few rows first. Every fit has one thread per worker; so has the plain one. Seconds are
-those of the clock: they mean something only where the machine does nothing else; the load is written down beside them.
+those of the clock: they mean something only where the machine does nothing else; the load is written down beside them,
+and processor seconds of all processes, and of that with the most, which bounds the speed-up of a machine at rest.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import common
 import gpytorch
+import psutil
 import torch
 from distributed import Client, LocalCluster
 
@@ -50,6 +52,13 @@ def executors() -> Iterator[dict[str, Executor | None]]:
         yield found
 
 
+def processor_seconds() -> dict[int, float]:
+    """The processor seconds of this process and of all that it has started."""
+    this = psutil.Process()
+    times = {process.pid: process.cpu_times() for process in [this, *this.children(recursive=True)]}
+    return {pid: known.user + known.system for pid, known in times.items()}
+
+
 def measure(found: dict[str, Executor | None], num_rows: int, width: int, repeats: int) -> dict[str, Any]:
     """Median seconds of every way, its ratio to a plain fit, and whether all have the same bits."""
     torch.manual_seed(0)
@@ -59,14 +68,19 @@ def measure(found: dict[str, Executor | None], num_rows: int, width: int, repeat
     parts = list(zip(x.split(size), y.split(size), strict=True))
     grams: dict[str, torch.Tensor] = {}
     seconds: dict[str, list[float]] = {name: [] for name in found}
+    of_all: dict[str, list[float]] = {name: [] for name in found}
+    of_one: dict[str, list[float]] = {name: [] for name in found}
     for repeat in range(repeats + 1):
         for name, executor in found.items():
             rows = parts if repeat else [(x[:1000], y[:1000])] * 4
-            start = time.perf_counter()
+            before, start = processor_seconds(), time.perf_counter()
             with torch.no_grad():
                 fitted = model(width).fit(rows) if executor is None else model(width).fit(rows, executor=executor)
             if repeat:
                 seconds[name].append(time.perf_counter() - start)
+                used = [value - before.get(pid, 0.0) for pid, value in processor_seconds().items()]
+                of_all[name].append(sum(used))
+                of_one[name].append(max(used))
                 grams[name] = fitted.statistics.gram
     first = grams["processes, 1"]
     kinds = "processes", "Dask"
@@ -80,6 +94,8 @@ def measure(found: dict[str, Executor | None], num_rows: int, width: int, repeat
         "least seconds": best,
         "speed-up": {name: best["plain"] / value for name, value in best.items()},
         "speed-up by a second worker": {kind: best[f"{kind}, 1"] / best[f"{kind}, 2"] for kind in kinds},
+        "processor seconds": {name: statistics.median(values) for name, values in of_all.items()},
+        "processor seconds of one process": {name: statistics.median(values) for name, values in of_one.items()},
         "same bits": all(torch.equal(first, gram) for name, gram in grams.items() if name != "plain"),
         "largest relative difference from plain": float((first - grams["plain"]).abs().max() / first.abs().max()),
     }
