@@ -35,7 +35,8 @@ def mixture(
     known: list[Any] = list(parts)
     first, shares = parts[0], [1.0 / len(parts)] * len(parts) if weights is None else list(weights)
     means = torch.stack([part.mean for part in parts], dim=-1)
-    own = torch.tensor(shares, dtype=means.dtype, device=means.device)
+    equal = means.new_full((len(parts),), shares[0])
+    own = equal if weights is None else torch.tensor(shares, dtype=means.dtype, device=means.device)
     mean = means.mean(-1) if weights is None else (means * own).sum(-1)
     spread = (means - mean.unsqueeze(-1)) * own.sqrt()
     if isinstance(first, ComplexNormal):

@@ -87,7 +87,7 @@ class Updates(TakesData):
         >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
         >>> model.downdate(x[:1], y[:1]).statistics.num_rows
         99.0
-        >>> model.refit_error(x[1:], y[1:]).largest < 1e-9
+        >>> model.refit_error(x[1:], y[1:]).largest < 1e-5  # in float32
         True
         """
         weight = _checks.positive("weight", weight)

@@ -116,7 +116,7 @@ class Run:
         value, log_likelihood, *gradient = self.objective.agreed(found)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             raise NoValueError from cause
-        return value / count, np.array(gradient) / count, log_likelihood
+        return float(value) / count, np.array(gradient) / count, float(log_likelihood)
 
     def _starts(self, evaluate: Any) -> tuple[list[np.ndarray], int]:
         """Points to start from, and how many evaluations of all rows it took to find them.

@@ -55,6 +55,9 @@ BY_DESIGN = {
     "training/evidence.py:fit": "some rows",
     "training/starts.py:median_distances": "some rows",
     "training/starts.py:start_from_data": "some rows",
+    "data/reservoir.py:_candidates.<genexpr>": "the numbers of random rows",
+    "data/reservoir.py:_smallest.<genexpr>": "the numbers of random rows",
+    "training/minibatches.py:first_pass.<genexpr>": "the numbers of random rows",
     # NumPy, SciPy and scikit-learn
     "features/fourier.py:_orthogonal_pair": "a special function",
     "features/spectra/gamma_root.py:gamma_root": "a special function",
@@ -62,7 +65,7 @@ BY_DESIGN = {
     "features/spectra/spherical.py:Spherical.of_distance": "a special function",
     "inference/local/draws.py:LocalDraws.__call__": "nearest rows by a k-d tree",
     "inference/local/prediction.py:LocalConditioning._near_rows": "nearest rows by a k-d tree",
-    "inference/local/rows.py:LocalRows.statistics.<listcomp>": "the numbers of the rows of blocks",
+    "inference/local/rows.py:sums_of_blocks.<listcomp>": "the numbers of the rows of blocks",
     "inference/local/rows.py:_points": "inputs for the trees of blocks and of nearest rows",
     "kernels/landmarks.py:_far_apart": "k-means++",
     "kernels/landmarks.py:choose_landmarks": "the numbers of the landmarks that k-means++ chose",

@@ -358,6 +358,15 @@ def big_tables():
             assert model.posterior(inputs).mean.shape == (6,)
 
 
+def many_classes():
+    x, _ = rows()
+    labels = torch.arange(40)
+    likelihood = likelihoods.DirichletClassificationLikelihood(num_classes=40, dtype=torch.float64)
+    model = models.WeightSpaceGP(approximated(), likelihood).fit(x, labels)
+    assert isinstance(model.statistics, rfgp.inference.ClassStatistics)
+    assert isinstance(model.weight_posterior(), rfgp.inference.ClassPosterior)
+
+
 def sums_by_workers():
     x, y = rows()
     total = rfgp.inference.TreeSum(float.__add__)
@@ -428,6 +437,7 @@ PATHS = (
     choices,
     a_table,
     big_tables,
+    many_classes,
     sums_by_workers,
     rows_of_a_rank,
     functions_by_botorch,

@@ -87,7 +87,7 @@ class KnownNoise(NoiseModel):
         return known.double()
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:
-        return [*unit_matrices(self.num_outputs, self.likelihood.noise_covar.noise.device)]
+        return [*unit_matrices(self.num_outputs, torch.as_tensor(self.likelihood.noise_covar.noise).device)]
 
     def log_noise(self, statistics: GramStatistics) -> Tensor:
         return statistics.log_noise.sum()
