@@ -326,7 +326,7 @@ class ClassStatisticsOfRows:
         if float((held - features).abs().max()) > 1e-3 * float(held.abs().max()):
             raise ValueError(
                 "expected the batches of the fit once more in the same order for the gradient of many classes, got "
-                "others; use a loader that does not shuffle"
+                "others; use a loader that does not shuffle, and one process"
             )
 
     def sums(self, total: ClassStatistics) -> tuple[Tensor, ...]:
