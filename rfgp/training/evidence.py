@@ -128,10 +128,9 @@ def fit(
         )
     if executor is not None and not isinstance(model, WeightSpaceGP):
         raise ValueError(f"expected a WeightSpaceGP beside executor, got {type(model).__name__}; leave executor out")
-    if isinstance(x, Shard) and (time_limit is not None or not isinstance(model, WeightSpaceGP)):
+    if isinstance(x, Shard) and time_limit is not None:
         raise ValueError(
-            "expected a WeightSpaceGP and no time_limit beside a Shard, got others; ranks have clocks of their own: "
-            "use max_evaluations"
+            "expected no time_limit beside a Shard, whose ranks have clocks of their own; use max_evaluations"
         )
     limit = _checks.positive_integer("max_evaluations", max_evaluations)
     _checks.flag("initialize", initialize)

@@ -310,6 +310,8 @@ def test_models_of_other_likelihoods_are_refused(one_rank):
         rfgp.models.LaplaceGP(kernel, likelihood).fit(shard)
     with pytest.raises(ValueError, match="rows of all ranks for a WeightSpaceVariationalGP"):
         rfgp.fit(rfgp.models.WeightSpaceVariationalGP(kernel, likelihood), shard)
+    with pytest.raises(ValueError, match="no time_limit beside a Shard"):
+        rfgp.fit(rfgp.WeightSpaceGP(kernel, GaussianLikelihood().double()), shard, time_limit=10)
 
 
 def test_the_example_runs_under_torchrun(tmp_path):
