@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from images import assert_image, assert_readable_in_grey
+
 from rfgp import plots
 from rfgp.plots import Curve
 
@@ -114,7 +116,7 @@ def test_uneven_and_falling_coordinates_are_interpolated(flip):
     x, y = np.array([0.0, 1.0, 4.0, 5.0]), np.array([0.0, 3.0, 4.0])[flip]
     values = 2.0 * x[None] - y[:, None]
     even = np.linspace(0.0, 5.0, 7), np.linspace(0.0, 4.0, 5)
-    np.testing.assert_allclose(plots._resampled(values, x, y, *even), 2.0 * even[0][None] - even[1][:, None])
+    np.testing.assert_allclose(plots.fields._resampled(values, x, y, *even), 2.0 * even[0][None] - even[1][:, None])
     points = grid(x, y)
     assert plots.vector_field(points, np.ones_like(points)).collections
 
@@ -181,3 +183,14 @@ def test_bad_functions():
     points = grid(np.arange(3.0), np.arange(4.0))
     with pytest.raises(ValueError, match=r"got \(4, 3, 2\) and \(3, 4\)"):
         plots.vector_field(points, points, np.zeros((3, 4)))
+
+
+def test_image_of_a_comparison():
+    target, axes = plots.figure(1, 1)
+    ax = plots.comparison(curves(3), exact=0.4, xlabel="number of features", ylabel="KL to exact (nats)", ax=axes[0, 0])
+    plots.legend(target, [ax])
+    assert_image(target, "comparison")
+    assert_readable_in_grey(ax)
+    ax.lines[0].remove()
+    with pytest.raises(AssertionError, match="differs"):
+        assert_image(target, "comparison")

@@ -1,0 +1,104 @@
+"""The styles that figures share, checks of arrays and Axes, and empty figures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _checks, _optional
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F3C8D", "#666666")
+"""Okabe and Ito's colors, which most color-blind readers tell apart; methods take them in order."""
+
+MARKERS = "os^Dv<>p"
+LINES = ("-", (0, (5, 1.5)), (0, (1, 1)))
+EXACT = "#222222"
+
+
+def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> tuple[Figure, np.ndarray]:
+    """An empty figure with constrained layout, and its (rows, columns) Axes.
+
+    :param rows: the number of rows of panels.
+    :param columns: the number of columns of panels.
+    :param width: the width of a panel in inches.
+    :param height: the height of a panel in inches.
+    :raises ImportError: without matplotlib.
+    """
+    rows, columns = _checks.positive_integer("rows", rows), _checks.positive_integer("columns", columns)
+    width, height = _checks.positive("width", width), _checks.positive("height", height)
+    check_installed()
+    from matplotlib.figure import Figure
+
+    result = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    return result, result.subplots(rows, columns, squeeze=False)
+
+
+def check_installed() -> None:
+    """Raise an ImportError that says what to do where matplotlib is missing."""
+    _optional.require("matplotlib", "matplotlib", "figures")
+
+
+def array(values: Any, name: str) -> np.ndarray:
+    """An array of floats, also of a tensor that requires gradients, or a ValueError where there are no such numbers."""
+    if hasattr(values, "detach"):
+        values = _checks.tensor(values, name).detach().cpu().numpy()
+    if not np.iscomplexobj(values):
+        with contextlib.suppress(TypeError, ValueError):
+            return np.asarray(values, dtype=float)
+    raise ValueError(f"expected real numbers for {name}, got {type(values).__name__}; pass an array")
+
+
+def check_limits(limits: Any) -> None:
+    """Raise where limits are neither None nor two numbers in order."""
+    if limits is None:
+        return
+    is_pair = isinstance(limits, list | tuple) and len(limits) == 2
+    if not is_pair or not -np.inf < _checks.number(limits[0]) <= _checks.number(limits[1]) < np.inf:
+        raise ValueError(f"expected two numbers in order for limits, got {limits!r}; such as (0.0, 1.0)")
+
+
+def axes(ax: Any) -> Axes:
+    """The axes, by default new ones."""
+    if ax is None:
+        return figure(1, 1)[1][0, 0]
+    check_installed()
+    from matplotlib.axes import Axes
+
+    _checks.instance("ax", ax, Axes, "matplotlib Axes", "such as rfgp.plots.figure(1, 1)[1][0, 0]")
+    return ax
+
+
+def check_colors(name: Any) -> None:
+    check_installed()
+    import matplotlib
+
+    if name not in list(matplotlib.colormaps):
+        raise ValueError(f'expected the name of a color map of matplotlib, got {name!r}; such as "viridis"')
+
+
+def legend(target: Figure, panels: Sequence[Axes], columns: int = 4) -> None:
+    """One legend for all panels below the figure, every label once.
+
+    :param target: the figure.
+    :param panels: its axes.
+    :param columns: the number of columns of the legend.
+    """
+    handles: dict[str, Any] = {}
+    for ax in panels:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    target.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside lower center",
+        ncols=min(columns, len(handles)),
+        frameon=False,
+        fontsize="small",
+    )

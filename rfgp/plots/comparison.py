@@ -1,0 +1,132 @@
+"""Curves of methods against features or time, with the exact model."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _checks
+from .base import COLORS, EXACT, LINES, MARKERS, array, axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_APART = 0.02  # octaves between neighboring methods
+_STEPS = {
+    4.0: (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0),
+    12.0: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
+    100.0: (1.0, 2.0, 5.0),
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The measurements of one method.
+
+    :param x: abscissae, (K,).
+    :param y: means, (K,).
+    :param error: standard errors of the means, (K,), NaN where there are none; default: no error bars.
+    """
+
+    x: Any
+    y: Any
+    error: Any = None
+
+
+def comparison(
+    curves: Mapping[str, Curve],
+    *,
+    exact: float | None = None,
+    exact_x: float | None = None,
+    exact_name: str = "exact",
+    xlabel: str = "",
+    ylabel: str = "",
+    log_x: int | None = 10,
+    log_y: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """One line per method, with its standard errors, and dashed lines for the exact model.
+
+    Colors and markers follow the order of the methods, so that panels with the same methods agree. Means that are not
+    finite, or not positive on a logarithmic axis, leave a gap. On an abscissa of base 2 the methods stand slightly
+    apart, so that none hides another.
+
+    :param curves: the measurements of every method by its name.
+    :param exact: the ordinate of the exact model.
+    :param exact_x: the abscissa of the exact model, such as its time.
+    :param exact_name: the exact model in the legend.
+    :param xlabel: the label of the abscissa.
+    :param ylabel: the label of the ordinate.
+    :param log_x: the base of a logarithmic abscissa, None for a linear one; base 2 labels every abscissa.
+    :param log_y: whether the ordinate is logarithmic.
+    :param ax: the axes to draw in; default: new ones.
+    :returns: the axes.
+    :raises ValueError: where the arrays of a method have different lengths.
+    """
+    ax = axes(ax)
+    if log_x is not None and not 1.0 < _checks.number(log_x) < np.inf:
+        raise ValueError(f"expected a base above 1 for log_x, got {log_x!r}; None is for a linear abscissa")
+    _checks.instance("curves", curves, Mapping, "curves by name", "pass {name: Curve(x, y)}")
+    for name, value in (("exact", exact), ("exact_x", exact_x)):
+        if value is not None:
+            _checks.instance(name, value, numbers.Real, "a number", "or pass None")
+    for i, (name, curve) in enumerate(curves.items()):
+        _checks.instance(f"{name}", curve, Curve, "a Curve", "pass Curve(x, y)")
+        x, y = array(curve.x, f"x of {name}"), array(curve.y, f"y of {name}")
+        error = np.full(y.shape, np.nan) if curve.error is None else array(curve.error, f"error of {name}")
+        if not x.shape == y.shape == error.shape or x.ndim != 1:
+            raise ValueError(
+                f"expected arrays of one length for {name}, got {x.shape}, {y.shape} and {error.shape}; correct it"
+            )
+        drawn = np.isfinite(x) & np.isfinite(y) & ((y > 0) | (not log_y))
+        ax.errorbar(
+            x * 2.0 ** (_APART * (i - (len(curves) - 1) / 2)) if log_x == 2 else x,
+            np.where(drawn, y, np.nan),
+            yerr=np.where(np.isfinite(error) & drawn, error, 0.0),
+            label=name,
+            color=COLORS[i % len(COLORS)],
+            marker=MARKERS[i % len(MARKERS)],
+            linestyle=LINES[i // len(COLORS) % len(LINES)],
+            linewidth=1.4,
+            markersize=4.5,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            elinewidth=1.0,
+            capsize=2.0,
+        )
+    line: dict[str, Any] = {"color": EXACT, "linestyle": "--", "linewidth": 1.1, "zorder": 1}
+    if exact is not None:
+        ax.axhline(exact, label=exact_name, **line)
+    if exact_x is not None:
+        ax.axvline(exact_x, label=exact_name, **line)
+    _scale(ax, curves, log_x, log_y)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def _scale(ax: Axes, curves: Mapping[str, Curve], log_x: int | None, log_y: bool) -> None:
+    """Logarithmic axes with plain labels: every abscissa for base 2, and more than powers of ten on short axes."""
+    from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+
+    if log_x is not None:
+        ax.set_xscale("log", base=log_x)
+    if log_y:
+        ax.set_yscale("log")
+    for axis, is_log, limits in ((ax.xaxis, log_x is not None, ax.get_xlim()), (ax.yaxis, log_y, ax.get_ylim())):
+        if axis is ax.xaxis and log_x == 2:
+            ticks = sorted({float(v) for curve in curves.values() for v in np.asarray(curve.x, dtype=float)})
+            axis.set_major_locator(FixedLocator(ticks))
+        elif is_log and limits[1] < max(_STEPS) * limits[0]:
+            steps = next(steps for largest, steps in _STEPS.items() if limits[1] < largest * limits[0])
+            axis.set_major_locator(LogLocator(subs=steps))
+        else:
+            continue
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
