@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-
 from images import assert_image, assert_readable_in_grey
 
 from rfgp import plots
@@ -186,7 +185,7 @@ def test_bad_functions():
 
 
 def test_image_of_a_comparison():
-    target, axes = plots.figure(1, 1)
+    target, axes = plots.figure(1, 1, width=5.5)
     ax = plots.comparison(curves(3), exact=0.4, xlabel="number of features", ylabel="KL to exact (nats)", ax=axes[0, 0])
     plots.legend(target, [ax])
     assert_image(target, "comparison")
