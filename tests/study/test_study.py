@@ -335,7 +335,7 @@ def test_an_interrupted_command(monkeypatch, capsys):
 
     monkeypatch.setattr("rfgp.study.run", interrupt)
     assert main(["study", "diabetes", "--out", "."]) == 130
-    assert capsys.readouterr().err == "rfgp: interrupted, nothing written\n"
+    assert capsys.readouterr().err == "rfgp: interrupted\n"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["study", "--help"]])
