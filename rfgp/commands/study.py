@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 
 from .. import _optional, datasets, kernels, plots, study
@@ -14,8 +13,8 @@ from .arguments import integer, integers, names, number
 NAME = "study"
 HELP = "compare random features with the exact Gaussian process on a data set"
 DESCRIPTION = (
-    "Compare random features with the exact Gaussian process: divergence from it, error, and time. Prints a table, and "
-    "writes results.json and study.png."
+    "Compare random features with the exact Gaussian process: divergence from it, error, and time. Prints a table and "
+    "a verdict, and writes report.html, results.json and study.png."
 )
 
 
@@ -31,7 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--task", choices=("classification", "regression"), help="(default: classification for integers and strings)")
     add("--scaling", choices=("standardize", "unit", "none"), help="(default: unit for images, standardize for others)")
     add("--data-dir", help=f"directory of the archives of built-in data sets (default: ${DATA_DIR_VARIABLE})")
-    add("--kernel", default="polynomial:3", help="polynomial:p, linear, rbf, matern:nu or rq (default: %(default)s)")
+    add(
+        "--kernel",
+        default="polynomial:3",
+        help=f"polynomial:p, linear, rbf, matern:nu or rq, a field ({', '.join(study.FIELD_KERNELS)}), or auto for the "
+        "one that predicts left-out rows best (default: %(default)s)",
+    )
     add(
         "--methods",
         type=names,
@@ -54,6 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="concentration of the Dirichlet likelihood outside the class (default: %(default)s)",
     )
     add("--out", default="study-results", help="directory of the results (default: %(default)s)")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with the study in --out, which has kept every run that was measured",
+    )
+    add("--force", action="store_true", help="replace the results in --out, which are not overwritten otherwise")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,7 +76,6 @@ def run(options: argparse.Namespace) -> int:
     plots.check_installed()
     _optional.require("pandas", "pandas", "means over seeds")
     dataset = _dataset(options)
-    out = _directory(options.out)
     print(
         f"{dataset.name}: {dataset.task}, {len(dataset.x_train):,} training rows, {len(dataset.x_test):,} test rows, "
         f"{dataset.x_train.shape[-1]} inputs" + (f", {dataset.num_classes} classes" if dataset.num_classes else ""),
@@ -81,12 +90,15 @@ def run(options: argparse.Namespace) -> int:
         exact_limit=options.exact_limit,
         alpha_epsilon=options.alpha_epsilon,
         scaling=options.scaling,
+        out=options.out,
+        resume=options.resume,
+        force=options.force,
         progress=True,
     )
-    paths = result.save(out)
     print(f"exact model on {result.data['exact_rows']:,} rows: {result.training}\n\n{result.table()}\n")
-    for path in paths:
-        print(f"wrote {path}")
+    print(f"{result.verdict()}\n")
+    for name in study.FILES:
+        print(f"wrote {Path(options.out) / name}")
     return 0
 
 
@@ -103,23 +115,3 @@ def _dataset(options: argparse.Namespace) -> datasets.Dataset:
     if options.inputs is not None and not data.lower().endswith(".npz"):
         raise ValueError(f"expected --inputs for NPZ files, got the file {data}; leave it out")
     return datasets.read_table(data, options.target, options.inputs or "x", options.task)
-
-
-def _directory(name: str) -> Path:
-    """The directory of the results, made where it does not exist, once a file has been written to it."""
-    out = Path(name)
-    if not name or (out.exists() and not out.is_dir()):
-        got = f"the file {name!r}" if name else "an empty name"
-        raise ValueError(f"expected a directory for --out, got {got}; choose another")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out) as probe:
-            probe.write(b"probe")
-    except OSError as error:
-        raise ValueError(
-            f"expected a directory that can be written to for --out, got {name!r} ({error.strerror}); choose another"
-        ) from None
-    for result in study.FILES:
-        if (out / result).is_dir():
-            raise ValueError(f"expected to write {result} to --out, got a directory {str(out / result)!r}; move it")
-    return out
