@@ -6,9 +6,9 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from .. import _optional, datasets, kernels, plots, study
+from .. import _optional, datasets, kernels, plots, study, tables
 from ..datasets.sources import DATA_DIR_VARIABLE
-from ..datasets.table import SUFFIXES
+from ..tables.files import SUFFIXES
 from .arguments import integer, integers, names, number
 
 NAME = "study"
@@ -25,8 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     :param parser: its parser.
     """
     add = parser.add_argument
-    add("data", metavar="DATA", help=f"one of {', '.join(datasets.LOADERS)}, or a CSV or NPZ file")
-    add("--target", help="name or index of the target column of a CSV file, or name of the target array of an NPZ file")
+    add(
+        "data",
+        metavar="DATA",
+        help=f"one of {', '.join(datasets.LOADERS)}, an NPZ file, or a table: CSV, Parquet, xlsx, JSON lines",
+    )
+    add("--target", help="name or index of the target column of a table, or name of the target array of an NPZ file")
     add("--inputs", help="name of the array of inputs of an NPZ file (default: x)")
     add("--task", choices=("classification", "regression"), help="(default: classification for integers and strings)")
     add("--scaling", choices=("standardize", "unit", "none"), help="(default: unit for images, standardize for others)")
@@ -92,17 +96,20 @@ def run(options: argparse.Namespace) -> int:
 
 def _dataset(options: argparse.Namespace) -> datasets.Dataset:
     data = options.data
-    if not data.lower().endswith(SUFFIXES):
+    is_archive = data.lower().endswith(".npz")
+    if not is_archive and not data.lower().removesuffix(".gz").endswith(SUFFIXES):
         if any(option is not None for option in (options.target, options.task, options.inputs)):
             raise ValueError(
-                f"expected --target, --task and --inputs for CSV and NPZ files, got the name {data!r}; leave them out"
+                f"expected --target, --task and --inputs for tables and NPZ files, got {data!r}; leave them out"
             )
         return datasets.load(data, options.data_dir)
     if options.target is None:
         raise ValueError(f"expected the name of the target in {data}, got none; pass --target")
-    if options.inputs is not None and not data.lower().endswith(".npz"):
+    if is_archive:
+        return datasets.read_archive(data, options.target, options.inputs or "x", options.task)
+    if options.inputs is not None:
         raise ValueError(f"expected --inputs for NPZ files, got the file {data}; leave it out")
-    return datasets.read_table(data, options.target, options.inputs or "x", options.task)
+    return tables.read(data, options.target, task=options.task).split()
 
 
 def _directory(name: str) -> Path:
