@@ -25,6 +25,7 @@ from . import (
     selection,
     streams,
     study,
+    tables,
     training,
 )
 from ._version import __version__ as __version__
@@ -66,6 +67,7 @@ __all__ = [
     "streams",
     "study",
     "suggest_num_features",
+    "tables",
     "training",
 ]
 

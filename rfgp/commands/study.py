@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
-from .. import _optional, datasets, kernels, plots, study
+from .. import _optional, datasets, kernels, plots, study, tables
 from ..datasets.sources import DATA_DIR_VARIABLE
-from ..datasets.table import SUFFIXES
+from ..tables.encoding import MISSING
+from ..tables.files import SUFFIXES
 from .arguments import integer, integers, names, number
 
 NAME = "study"
@@ -24,10 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     :param parser: its parser.
     """
     add = parser.add_argument
-    add("data", metavar="DATA", help=f"one of {', '.join(datasets.LOADERS)}, or a CSV or NPZ file")
-    add("--target", help="name or index of the target column of a CSV file, or name of the target array of an NPZ file")
+    add(
+        "data",
+        metavar="DATA",
+        help=f"one of {', '.join(datasets.LOADERS)}, an NPZ file, or a table: CSV, Parquet, xlsx, JSON lines",
+    )
+    add(
+        "--target",
+        help="name or index of the target column of a table, several with commas, or name of the array of an NPZ file",
+    )
     add("--inputs", help="name of the array of inputs of an NPZ file (default: x)")
     add("--task", choices=("classification", "regression"), help="(default: classification for integers and strings)")
+    add("--missing", choices=MISSING, help="what becomes of rows of a table with missing cells (default: raise)")
+    add("--drop", type=names, help="columns of a table that are not looked at, separated by commas")
+    add("--separator", help="what is between two cells of a text file (default: as the file tells)")
+    add("--decimal", help="the decimal point or comma of a text file (default: as the file tells)")
+    add("--output", help="which output of a built-in data set with several, or all (default: the first)")
     add("--scaling", choices=("standardize", "unit", "none"), help="(default: unit for images, standardize for others)")
     add("--data-dir", help=f"directory of the archives of built-in data sets (default: ${DATA_DIR_VARIABLE})")
     add(
@@ -75,14 +89,14 @@ def run(options: argparse.Namespace) -> int:
     """
     plots.check_installed()
     _optional.require("pandas", "pandas", "means over seeds")
-    dataset = _dataset(options)
-    print(
-        f"{dataset.name}: {dataset.task}, {len(dataset.x_train):,} training rows, {len(dataset.x_test):,} test rows, "
-        f"{dataset.x_train.shape[-1]} inputs" + (f", {dataset.num_classes} classes" if dataset.num_classes else ""),
-        flush=True,
-    )
+    data = _data(options)
+    if isinstance(data, tables.Table):
+        print(f"{data.report()}\n")
+    dataset = data.split() if isinstance(data, tables.Table) else data
+    print(_size(dataset), flush=True)
     result = study.run(
-        dataset,
+        data,
+        origin=_origin(options),
         kernel=options.kernel,
         methods=options.methods,
         num_features=options.num_features,
@@ -102,16 +116,61 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _dataset(options: argparse.Namespace) -> datasets.Dataset:
+def _data(options: argparse.Namespace) -> datasets.Dataset | tables.Table:
+    """The data set or the table that is named, or a ValueError where an option does not belong to it."""
     data = options.data
-    if not data.lower().endswith(SUFFIXES):
+    is_archive = data.lower().endswith(".npz")
+    is_table = not is_archive and data.lower().removesuffix(".gz").endswith(SUFFIXES)
+    if not is_archive and not is_table:
         if any(option is not None for option in (options.target, options.task, options.inputs)):
             raise ValueError(
-                f"expected --target, --task and --inputs for CSV and NPZ files, got the name {data!r}; leave them out"
+                f"expected --target, --task and --inputs for tables and NPZ files, got {data!r}; leave them out"
             )
-        return datasets.load(data, options.data_dir)
+        _refuse_table_options(options)
+        return datasets.load(data, options.data_dir, options.output)
+    if options.output is not None:
+        raise ValueError(f"expected --output for built-in data sets, got the file {data}; name outputs by --target")
     if options.target is None:
         raise ValueError(f"expected the name of the target in {data}, got none; pass --target")
-    if options.inputs is not None and not data.lower().endswith(".npz"):
+    if is_archive:
+        _refuse_table_options(options)
+        return datasets.read_archive(data, options.target, options.inputs or "x", options.task)
+    if options.inputs is not None:
         raise ValueError(f"expected --inputs for NPZ files, got the file {data}; leave it out")
-    return datasets.read_table(data, options.target, options.inputs or "x", options.task)
+    return tables.read(
+        data,
+        options.target,
+        task=options.task,
+        missing=options.missing or "raise",
+        drop=options.drop or (),
+        separator=options.separator,
+        decimal=options.decimal,
+    )
+
+
+def _refuse_table_options(options: argparse.Namespace) -> None:
+    for name in ("missing", "drop", "separator", "decimal"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"expected --{name} for tables, got {options.data!r}; leave it out")
+
+
+def _origin(options: argparse.Namespace) -> str:
+    """The words of the command that say where the data come from."""
+    named = ("target", "inputs", "output", "task", "missing", "separator", "decimal", "data_dir")
+    words = [options.data]
+    for name in named:
+        if (value := getattr(options, name)) is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words + (["--drop", ",".join(options.drop)] if options.drop else []))
+
+
+def _size(data: datasets.Dataset) -> str:
+    """The size of a data set in a line."""
+    parts = [
+        f"{len(data.x_train):,} training rows",
+        f"{len(data.x_test):,} test rows",
+        f"{data.x_train.shape[-1]} inputs",
+    ]
+    parts += [f"{data.num_classes} classes"] if data.num_classes else []
+    parts += [f"{data.num_outputs} targets"] if data.num_outputs > 1 else []
+    return f"{data.name}: {data.task}, {', '.join(parts)}"

@@ -18,8 +18,10 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..datasets import Dataset
-from ..datasets.base import Scaling
+from ..datasets.base import Scaling, Task
 from ..kernels import FeatureKernel, LandmarkKernel
+from ..tables import Table, read
+from ..tables.encoding import Missing
 from ..training import FitSummary
 from .bench import DRAWS, Bench
 from .checkpoint import Checkpoint, check_same, fingerprint
@@ -36,8 +38,12 @@ _FOR_ANY_KERNEL = ("auto", "landmarks")
 
 
 def run(
-    dataset: Dataset,
+    data: Any,
+    target: str | int | Sequence[str | int] | None = None,
     *,
+    task: Task | None = None,
+    missing: Missing = "raise",
+    drop: Sequence[str | int] = (),
     kernel: str = "polynomial:3",
     methods: Sequence[str] | None = None,
     num_features: Sequence[int] = NUM_FEATURES,
@@ -48,7 +54,7 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     force: bool = False,
-    columns: str | None = None,
+    origin: str | None = None,
     progress: bool | None = None,
 ) -> StudyResult:
     """Compare methods with the exact Gaussian process, and with a linear and a trivial model.
@@ -58,7 +64,11 @@ def run(
     all training rows, on all test rows. Labels are classified with a Dirichlet likelihood, numbers have a Gaussian one;
     several targets share a covariance that is learned too. Everything is computed in float64.
 
-    :param dataset: the data.
+    :param data: a data set, a table of :func:`rfgp.tables.read`, or what that reads: a data frame, or a path.
+    :param target: the name or the index of the column of the target, or several ones, of a data frame or file.
+    :param task: "regression" or "classification", of a data frame or file; default: as the targets tell.
+    :param missing: what becomes of missing cells of a data frame or file: "raise", "drop" or "impute".
+    :param drop: columns of a data frame or file that are not looked at.
     :param kernel: "polynomial:p", "linear", "rbf", "matern:nu" or "rq", or of a vector field "curl_free",
         "divergence_free" or "helmholtz", see :func:`exact_kernel`; or "auto", the one of :data:`CANDIDATES` whose exact
         model predicts left-out rows best.
@@ -73,13 +83,13 @@ def run(
         nothing is written.
     :param resume: whether to go on with a study of these settings in ``out`` that has stopped.
     :param force: whether results in ``out`` are replaced; a directory with files is refused otherwise.
-    :param columns: what a reader of a table has to say about its columns, for the report.
+    :param origin: the words after ``rfgp study`` by which the command reads the data, for the report.
     :param progress: whether to show progress bars; default: on terminals only.
     :returns: the measurements.
     :raises ValueError: for settings or data that do not fit together, before anything long has begun.
     :raises KeyboardInterrupt: where the user interrupts; the message says what is kept.
     """
-    _checks.instance("dataset", dataset, Dataset, "a Dataset", "such as rfgp.datasets.load(...)")
+    dataset, columns = _read(data, target, task, missing, drop)
     _check_outputs(dataset, kernel)
     widths = [_checks.positive_integer("num_features", width) for width in _unique("num_features", num_features)]
     asked = None if methods is None else _unique("methods", methods)
@@ -108,10 +118,11 @@ def run(
         "alpha_epsilon": alpha_epsilon,
         "scaling": study.scaling,
     }
+    notes = {"columns": columns, "origin": origin}
     if kernel != "auto":
         study.ready = study.check(kernel, asked, widths)
     if out is None:
-        return study.measure(request, seeds, None, columns)
+        return study.measure(request, seeds, None, notes)
     folder = open_directory(out, resume, force)
     request |= {"data": dataset.name, "rows": fingerprint(dataset), "versions": environment()["versions"]}
     if resume and (folder / FILES[0]).is_file():
@@ -120,7 +131,7 @@ def run(
         return known
     checkpoint = Checkpoint(folder, request, resume)
     try:
-        result = study.measure(request, seeds, checkpoint, columns)
+        result = study.measure(request, seeds, checkpoint, notes)
     except KeyboardInterrupt:
         kept = f"{len(checkpoint.runs)} runs are" if checkpoint.runs else "nothing is"
         raise KeyboardInterrupt(f"{kept} kept in {str(out)!r}; --resume goes on with it") from None
@@ -161,7 +172,7 @@ class _Study:
         return found
 
     def measure(
-        self, request: dict[str, Any], seeds: range, checkpoint: Checkpoint | None, columns: str | None
+        self, request: dict[str, Any], seeds: range, checkpoint: Checkpoint | None, notes: dict[str, Any]
     ) -> StudyResult:
         """Everything that is not in the checkpoint yet."""
         bench, kernel, training, candidates = self._learned(request, checkpoint)
@@ -197,7 +208,7 @@ class _Study:
         if "auto" in names:
             widths = request["num_features"]
             settings["auto"] = {width: _methods(bench.approximation("auto", width, seed=0)) for width in widths}
-        description = {**bench.description(), "columns": columns}
+        description = {**bench.description(), **notes}
         runs = tuple(known[job] for job in jobs)
         return StudyResult(
             settings, description, training, environment(), exact, runs, baselines, tuple(candidates), request
@@ -245,6 +256,26 @@ def _methods(kernel: Kernel) -> str:
         return "landmarks"
     recipes = [part.recipe for part in kernel.modules() if isinstance(part, FeatureKernel)]
     return ", ".join(dict.fromkeys(str(recipe.method) for recipe in recipes if recipe is not None))
+
+
+def _read(
+    data: Any, target: Any, task: Task | None, missing: Missing, drop: Sequence[str | int]
+) -> tuple[Dataset, str | None]:
+    """The data set, and what there is to say about its columns."""
+    if isinstance(data, Dataset | Table):
+        if target is not None or task is not None or missing != "raise" or len(drop) > 0:
+            raise ValueError(
+                f"expected target, task, missing and drop for a data frame or file, got a {type(data).__name__}, which "
+                "is read already; leave them out"
+            )
+        return (data, None) if isinstance(data, Dataset) else (data.split(), data.report())
+    if target is None:
+        raise ValueError(
+            f"expected a Dataset or a Table, or the target of a data frame or file, got {type(data).__name__} without "
+            "one; pass target="
+        )
+    table = read(data, target, task=task, missing=missing, drop=drop)
+    return table.split(), table.report()
 
 
 def _check_outputs(dataset: Dataset, kernel: Any) -> None:

@@ -97,7 +97,13 @@ def html(result: Measured) -> str:
         "<h2>What the numbers mean</h2>",
         _pairs(_meanings(result)),
         "<h2>The data</h2>",
-        _pairs({name: value for name, value in data.items() if name != "columns" and value not in (None, [])}),
+        _pairs(
+            {
+                name: value
+                for name, value in data.items()
+                if name not in ("columns", "origin") and value not in (None, [])
+            }
+        ),
         f"<pre>{escape(data['columns'])}</pre>" if data.get("columns") else "",
         "<h2>The exact model</h2>",
         f"<pre>{escape(str(result.training))}</pre>",
@@ -115,7 +121,7 @@ def command(result: Measured) -> str:
     :param result: what was measured.
     """
     settings, data = result.settings, result.data
-    words = ["rfgp", "study", *(data.get("arguments") or [data["provenance"] if data.get("is_file") else data["name"]])]
+    origin = data.get("origin") or shlex.quote(data["name"])
     options = {
         "--kernel": settings.get("kernel_asked", settings["kernel"]),
         "--methods": ",".join(settings["methods"]) if settings.get("kernel_asked") != "auto" else None,
@@ -125,8 +131,8 @@ def command(result: Measured) -> str:
         "--alpha-epsilon": None if settings["alpha_epsilon"] is None else f"{settings['alpha_epsilon']:g}",
         "--scaling": settings["scaling"],
     }
-    words += [word for name, value in options.items() if value is not None for word in (name, value)]
-    return shlex.join(words)
+    words = [word for name, value in options.items() if value is not None for word in (name, value)]
+    return f"rfgp study {origin} {shlex.join(words)}"
 
 
 def _verdict(found: Verdict) -> str:

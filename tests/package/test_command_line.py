@@ -70,20 +70,14 @@ def header(shape, dtype="<f8"):
     [
         (
             f'{GOOD}"{"1" * 140_000}",2,3\n',
-            f"expected finite numbers in column 'a' of table.csv, got '{'1' * 40}...' in data row 31",
+            f"'a': 1 infinite ('{'1' * 40}...' in row 31); correct them",
         ),
-        (GOOD.replace("0,", '"0,', 1) + "1,2,3\n" * 40_000, "check the quotation marks and separators"),
-        (GOOD.encode("utf-16"), "expected a CSV file in UTF-8, got other bytes in 'table.csv'; convert it"),
-        (GOOD.encode("utf-16-le"), "expected a CSV file in UTF-8, got zero bytes in 'table.csv'; convert it"),
-        (bytes(range(256)), "expected a CSV file in UTF-8, got other bytes"),
-        ("a,b,y\n", "expected rows of data, got none in 'table.csv'"),
-        (GOOD.replace("a,b,y", "a,y,y"), "expected the name of one column of table.csv (a, y, y) or its index"),
-        (GOOD + "1,2\n", "expected finite numbers in target 'y' of table.csv, got '' in data row 31"),
-        (
-            table(["1" * 25, "2"] * 15),
-            "expected integers of at most 64 bits in target 'y' of table.csv, got 1.11111e+24",
-        ),
-        (table(["u", "v"] * 15).replace("3,", "x" * 999 + ","), f"got '{'x' * 40}...' in data row 4"),
+        (GOOD.replace("0,", '"0,', 1) + "1,2,3\n" * 40_000, "check the quotation marks and the separator"),
+        (bytes(range(256)), "expected text in table.csv, got other bytes"),
+        ("a,b,y\n", "expected rows of data, got none in table.csv"),
+        (GOOD.replace("a,b,y", "a,y,y"), "expected the name of one column of table.csv (a, y, y (2)) or its index"),
+        (GOOD + "1,2\n", "got 1 cell without one in 1 column: 'y': 1 missing (empty in row 31)"),
+        (table(["u", "v"] * 15).replace("3,", "x" * 999 + ","), f"3 wrong ('{'x' * 40}...' in row 4"),
     ],
 )
 def test_csv_files(refused, tmp_path, content, message):
@@ -95,7 +89,8 @@ def test_csv_files(refused, tmp_path, content, message):
 @pytest.mark.parametrize("cells", [["--1", "--2"], ["²", "³"], ["+-1", "-+1"]])
 def test_labels_that_are_almost_integers(tmp_path, cells):
     (tmp_path / "table.csv").write_text(table(cells * 15), encoding="utf-8")
-    assert rfgp.datasets.read_table(tmp_path / "table.csv", "y", task="classification").num_classes == 2
+    found = rfgp.tables.read(tmp_path / "table.csv", "y", task="classification")
+    assert len(found.class_names) == 2 and len(found.x) == 30
 
 
 @pytest.mark.parametrize("target", ["nope", "", "²", "--1", "1" * 5000, "3", "-4"])
