@@ -15,7 +15,7 @@ class Candidate:
     :param kernel: its name.
     :param nlpd: the mean negative log density of a row that is left out, given all others, at learned parameters.
     :param behind: how much that is above the best kernel's.
-    :param behind_error: the standard error of this difference, over rows.
+    :param behind_error: the standard error of this difference, over rows; 0 where it is infinite.
     """
 
     kernel: str
@@ -31,4 +31,4 @@ class Candidate:
         """
         nlpd, behind, error = record["nlpd"], record["behind"], record["behind_error"]
         nlpd, behind = (math.inf if value is None else value for value in (nlpd, behind))
-        return cls(record["kernel"], nlpd, behind, math.nan if error is None else error)
+        return cls(record["kernel"], nlpd, behind, error)

@@ -42,7 +42,7 @@ def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: b
         Candidate(
             name,
             means[name],
-            *(mean_and_error(losses[name] - best) if math.isfinite(means[name]) else (math.inf, math.nan)),
+            *(mean_and_error(losses[name] - best) if math.isfinite(means[name]) else (math.inf, 0.0)),
         )
         for name in order
     ]
