@@ -26,6 +26,7 @@ from . import (
     streams,
     study,
     training,
+    two_sample,
 )
 from ._version import __version__ as __version__
 from .approximation import approximate
@@ -67,6 +68,7 @@ __all__ = [
     "study",
     "suggest_num_features",
     "training",
+    "two_sample",
 ]
 
 

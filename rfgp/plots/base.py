@@ -76,6 +76,7 @@ def axes(ax: Any) -> Axes:
 
 
 def check_colors(name: Any) -> None:
+    """Raise where matplotlib has no color map of that name."""
     check_installed()
     import matplotlib
 
