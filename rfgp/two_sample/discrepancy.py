@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .sums import PairSums, check_samples, pair_sums
 
-_ROWS = 8192
+_ROWS = 4096
 """How many rows of a sample the variance is estimated from, drawn at random."""
 _BLOCK = 256
 """Rows of a block, all of whose pairs enter the variance."""
@@ -50,7 +50,7 @@ def mmd(x: Tensor, y: Tensor, kernel: Kernel) -> Discrepancy:
         + \frac{2 \mathrm{tr}\, C_y^2}{m (m - 1)} + \frac{4\, \mathrm{tr}\, C_x C_y}{n m}
 
     for the difference :math:`\delta` of the mean embeddings and the covariances :math:`C` of the embeddings. All terms
-    are estimated without bias from up to 8,192 rows of each sample; where the distributions agree the first two vanish.
+    are estimated without bias from up to 4,096 rows of each sample; where the distributions agree the first two vanish.
     A variance below zero, which few rows can give, counts as zero. Neither standard error knows the variance over draws
     of the features: average over seeds for that.
 
@@ -80,32 +80,24 @@ def squared(sums: PairSums) -> float:
 
 def _discrepancy(sums: PairSums) -> Discrepancy:
     n, m = len(sums.x), len(sums.y)
-    generator = torch.Generator().manual_seed(0)
-    chosen_x, chosen_y = (torch.randperm(size, generator=generator)[:_ROWS] for size in (n, m))
-    xx, xy, yy, yx = sums.of_rows(chosen_x.to(sums.x.device), chosen_y.to(sums.y.device))
-    witness_x, witness_y = xx / (n - 1) - xy / m, yy / (m - 1) - yx / n
-    square_x, square_y, product = _traces(sums, chosen_x, chosen_y)
+    blocks = [sums.block(a, b) for a, b in zip(*_chosen(n, m, sums.x.device), strict=True)]
+    witness_x = torch.cat([block.sums_x[0] / (n - 1) - block.sums_x[1] / m for block in blocks])
+    witness_y = torch.cat([block.sums_y[0] / (m - 1) - block.sums_y[1] / n for block in blocks])
+    traces = [(_trace_of_square(block.xx), _trace_of_square(block.yy), _cross(block.xy)) for block in blocks]
+    square_x, square_y, product = torch.tensor(traces, dtype=torch.float64).mean(0).tolist()
     null = 2.0 * square_x / (n * (n - 1)) + 2.0 * square_y / (m * (m - 1)) + 4.0 * product / (n * m)
-    first_x = float(witness_x.var()) - square_x / (n - 1) - product / m
-    first_y = float(witness_y.var()) - square_y / (m - 1) - product / n
+    first_x = witness_x.var().item() - square_x / (n - 1) - product / m
+    first_y = witness_y.var().item() - square_y / (m - 1) - product / n
     variance = null + 4.0 * first_x / n + 4.0 * first_y / m
     return Discrepancy(squared(sums), math.sqrt(max(variance, 0.0)), math.sqrt(max(null, 0.0)))
 
 
-def _traces(sums: PairSums, chosen_x: Tensor, chosen_y: Tensor) -> tuple[float, float, float]:
-    """tr C_x^2, tr C_y^2 and tr C_x C_y without bias, from all pairs inside of blocks of rows."""
-    found = []
-    blocks_x, blocks_y = (_blocks(sums.x, chosen_x), _blocks(sums.y, chosen_y))
-    for a, b in zip(blocks_x, blocks_y, strict=False):
-        found.append((_trace_of_square(sums.gram(a, a)), _trace_of_square(sums.gram(b, b)), _cross(sums.gram(a, b))))
-    means = torch.tensor(found, dtype=torch.float64).mean(0).tolist()
-    return means[0], means[1], means[2]
-
-
-def _blocks(rows: Tensor, chosen: Tensor) -> list[Tensor]:
-    """Blocks of chosen rows, about as long as each other."""
-    count = max(len(chosen) // _BLOCK, 1)
-    return [rows[part.to(rows.device)] for part in chosen.tensor_split(count)]
+def _chosen(n: int, m: int, device: torch.device) -> list[tuple[Tensor, ...]]:
+    """Random rows of both samples in as many blocks of about 256."""
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randperm(size, generator=generator)[:_ROWS].to(device) for size in (n, m)]
+    count = max(min(map(len, rows)) // _BLOCK, 1)
+    return [chosen.tensor_split(count) for chosen in rows]
 
 
 def _trace_of_square(gram: Tensor) -> float:

@@ -45,11 +45,16 @@ def kernel_inception_distance(
     >>> abs(fast.squared / exact.squared - 1) < 0.2
     True
     """
-    dim = _checks.inputs(x).shape[-1]
-    polynomial = PolynomialKernel(power=_checks.positive_integer("degree", degree)).to(x)
-    polynomial.offset = _checks.positive("offset", offset)
-    kernel: Kernel = polynomial
-    check_samples(kernel, x, y, 8)
+    a, b, kernel = scaled_inputs_and_kernel(x, y, degree, offset)
     if num_features is not None:
-        kernel = approximate(kernel, num_features, input_dim=dim, method=method, seed=seed)
-    return mmd(x / math.sqrt(dim), y / math.sqrt(dim), kernel)
+        kernel = approximate(kernel, num_features, input_dim=x.shape[-1], method=method, seed=seed)
+    return mmd(a, b, kernel)
+
+
+def scaled_inputs_and_kernel(x: Tensor, y: Tensor, degree: int, offset: float) -> tuple[Tensor, Tensor, Kernel]:
+    """Both samples over the root of d, and the polynomial kernel of these."""
+    kernel = PolynomialKernel(power=_checks.positive_integer("degree", degree)).to(_checks.inputs(x))
+    kernel.offset = _checks.positive("offset", offset)
+    check_samples(kernel, x, y, 8)
+    root = math.sqrt(x.shape[-1])
+    return x / root, y / root, kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
@@ -17,8 +17,25 @@ from ..linalg import row_chunks
 _TILE = 2048
 
 
+class Block(NamedTuple):
+    """A few rows of x and of y, in float64.
+
+    :param xx: kernel values of the rows of x, (a, a).
+    :param yy: those of the rows of y, (b, b).
+    :param xy: those across, (a, b).
+    :param sums_x: over the other rows of x and over y, of the rows of x, (a,) each.
+    :param sums_y: over the other rows of y and over x, of the rows of y, (b,) each.
+    """
+
+    xx: Tensor
+    yy: Tensor
+    xy: Tensor
+    sums_x: tuple[Tensor, Tensor]
+    sums_y: tuple[Tensor, Tensor]
+
+
 class PairSums(abc.ABC):
-    """Sums of kernel values over the pairs of different rows of a sample that begin at a row."""
+    """Sums of kernel values over pairs of different rows."""
 
     def __init__(self, kernel: Kernel, x: Tensor, y: Tensor) -> None:
         self.kernel, self.x, self.y = kernel, x, y
@@ -28,12 +45,8 @@ class PairSums(abc.ABC):
         """Sums over pairs of different rows of x, over those of y, and over a row of each."""
 
     @abc.abstractmethod
-    def of_rows(self, chosen_x: Tensor, chosen_y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Sums that begin at chosen rows: of x with the rest of x, with y, of y with the rest of y, and with x."""
-
-    def gram(self, x: Tensor, y: Tensor) -> Tensor:
-        """Kernel values of some rows, in float64."""
-        return dense(self.kernel, x, y)
+    def block(self, chosen_x: Tensor, chosen_y: Tensor) -> Block:
+        """The values of some rows of either sample, and their sums with all others."""
 
 
 class FeatureSums(PairSums):
@@ -49,16 +62,12 @@ class FeatureSums(PairSums):
         within_y = self.sum_y @ self.sum_y - self.squares_y
         return within_x.item(), within_y.item(), (self.sum_x @ self.sum_y).item()
 
-    def of_rows(self, chosen_x: Tensor, chosen_y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        both = torch.stack([self.sum_x, self.sum_y], dim=-1)
-        at_x, norms_x = self._products(self.x[chosen_x], both)
-        at_y, norms_y = self._products(self.y[chosen_y], both)
-        return at_x[:, 0] - norms_x, at_x[:, 1], at_y[:, 1] - norms_y, at_y[:, 0]
-
-    def _products(self, rows: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
-        parts = [(phi.double() @ sums, phi.double().square().sum(-1)) for _, phi in features(self.kernel, rows)]
-        products, norms = zip(*parts, strict=True)
-        return torch.cat(products), torch.cat(norms)
+    def block(self, chosen_x: Tensor, chosen_y: Tensor) -> Block:
+        a, b = (features_of(self.kernel, rows).double() for rows in (self.x[chosen_x], self.y[chosen_y]))
+        xx, yy = a @ a.mT, b @ b.mT
+        sums_x = a @ self.sum_x - xx.diagonal(), a @ self.sum_y
+        sums_y = b @ self.sum_y - yy.diagonal(), b @ self.sum_x
+        return Block(xx, yy, a @ b.mT, sums_x, sums_y)
 
 
 class DenseSums(PairSums):
@@ -77,8 +86,11 @@ class DenseSums(PairSums):
     def totals(self) -> tuple[float, float, float]:
         return self.within_x.sum().item(), self.within_y.sum().item(), self.x_to_y.sum().item()
 
-    def of_rows(self, chosen_x: Tensor, chosen_y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.within_x[chosen_x], self.x_to_y[chosen_x], self.within_y[chosen_y], self.y_to_x[chosen_y]
+    def block(self, chosen_x: Tensor, chosen_y: Tensor) -> Block:
+        a, b = self.x[chosen_x], self.y[chosen_y]
+        sums_x = self.within_x[chosen_x], self.x_to_y[chosen_x]
+        sums_y = self.within_y[chosen_y], self.y_to_x[chosen_y]
+        return Block(dense(self.kernel, a, a), dense(self.kernel, b, b), dense(self.kernel, a, b), sums_x, sums_y)
 
 
 def pair_sums(kernel: Kernel, x: Tensor, y: Tensor) -> PairSums:

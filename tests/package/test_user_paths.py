@@ -413,6 +413,14 @@ def bayesian_optimization():
     assert isinstance(samples, rfgp.botorch.ModelSamples) and samples(x[:3]).shape == (4, 3, 1)
 
 
+def two_samples():
+    """Discrepancies of two samples, from features and from kernel values."""
+    x, y = torch.randn(20, 2), torch.randn(20, 2)
+    for kernel in (RBFKernel(), rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0)):
+        assert two_sample.mmd(x, y, kernel).null_standard_error > 0
+        assert two_sample.permutation_test(x, y, kernel, num_permutations=3).p_value >= 0.25
+
+
 PATHS = (
     feature_maps,
     families_of_kernels,
@@ -443,6 +451,7 @@ PATHS = (
     functions_by_botorch,
     bayesian_optimization,
     studies,
+    two_samples,
 )
 
 

@@ -55,7 +55,7 @@ def test_features_and_their_kernel_values_agree():
     linear, dense = (made(kernel, x, y) for made in (sums.FeatureSums, sums.DenseSums))
     torch.testing.assert_close(linear.totals(), dense.totals(), rtol=1e-12, atol=0)
     chosen = torch.tensor([5, 0, 77])
-    for a, b in zip(linear.of_rows(chosen, chosen), dense.of_rows(chosen, chosen), strict=True):
+    for a, b in zip(linear.block(chosen, chosen), dense.block(chosen, chosen), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=0)
 
 
