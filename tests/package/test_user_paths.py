@@ -61,6 +61,7 @@ from rfgp import (
     selection,
     streams,
     study,
+    two_sample,
 )
 
 WIDTH = 16
