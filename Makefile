@@ -41,6 +41,7 @@ tutorials: $(INSTALLED)  ## run every tutorial
 
 benchmarks: $(INSTALLED)  ## show the options of every benchmark
 	@set -e; for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do $(BIN)/python "$$script" --help; done
+	$(BIN)/python -m benchmarks.papers --help
 
 docs: $(INSTALLED)  ## build the documentation where there is any
 	@if [ -d docs ]; then $(BIN)/sphinx-build -q -W docs docs/_build; fi
