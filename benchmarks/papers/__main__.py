@@ -32,9 +32,8 @@ def show(script: str, path: Path) -> None:
     for item in ITEMS:
         if item.script == script:
             found = table.claims(item, result)
-            print(
-                f"\n{item.name}: {verdict(found, '' if result.get('quick') else item.differs, result.get('quick', False))}"
-            )
+            is_quick = result.get("quick", False)
+            print(f"\n{item.name}: {verdict(found, '' if is_quick else item.differs, is_quick)}")
             for claim in found:
                 print(f"  {'?' if claim.holds is None else '+' if claim.holds else '-'} {claim.printed} | {claim.ours}")
 
