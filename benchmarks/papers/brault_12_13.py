@@ -17,25 +17,14 @@ weights. Seconds are those of the processor for one fit with one thread, for the
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
+import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
-from common import (
-    add_plot,
-    arguments,
-    environment,
-    markdown,
-    mean_and_error,
-    plus_minus,
-    resumed,
-    save_figure,
-    write,
-)
 from gpytorch.kernels import Kernel, RBFKernel
 from torch import Tensor
 from tqdm import tqdm
@@ -45,6 +34,9 @@ from rfgp import linalg, plots
 from rfgp.features import RandomFourier
 from rfgp.kernels import ConstantCovariance, CurlFreeKernel, DecomposableKernel
 from rfgp.models import VectorLeastSquares
+
+from ..common import environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
+from .item import Claim, Options
 
 GRID = (1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3)
 NUM_WAVES, FIELD_LENGTHSCALE = 500, 0.4
@@ -173,12 +165,12 @@ def with_exact_kernel(kind: str, setting: str, known: Data, num_rows: int) -> di
     return chosen(known, seconds, fits())
 
 
-def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int, int | None, int]]:
+def jobs(options: Options) -> Iterator[tuple[str, str, int, int | None, int]]:
     """Settings, kinds, rows, frequencies (None: exact) and seeds."""
     frequencies, rows, seeds = FREQUENCIES, ROWS, 3
     fixed_rows, fixed_frequencies = FIXED_ROWS, FIXED_FREQUENCIES
     if options.quick:
-        frequencies, rows, seeds, fixed_rows, fixed_frequencies = (50, 100), (100, 300), 2, 300, 100
+        frequencies, rows, seeds, fixed_rows, fixed_frequencies = (20, 50), (50, 100), 1, 100, 50
     for seed in range(seeds):
         for setting in SETTINGS:
             for kind in KINDS[int(setting.startswith("quadratic")) :]:
@@ -188,10 +180,12 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int, int | Non
                 yield from ((setting, kind, n, d, seed) for n, d in dict.fromkeys(cells))
 
 
-def run(options: argparse.Namespace) -> None:
+@torch.no_grad()
+def measure(options: Options) -> dict[str, Any]:
+    torch.set_default_dtype(torch.float64)
     result = resumed(options) | {"environment": environment(), "grid": GRID, "waves": NUM_WAVES}
     known: dict[tuple[str, int], Data] = {}
-    for setting, kind, rows, frequencies, seed in tqdm(list(jobs(options))):
+    for setting, kind, rows, frequencies, seed in tqdm(list(jobs(options)), disable=options.quick):
         key = f"{setting}/{kind}/{rows}/{'exact' if frequencies is None else frequencies}"
         cell = result["cells"].setdefault(key, {})
         if str(seed) in cell:
@@ -203,6 +197,7 @@ def run(options: argparse.Namespace) -> None:
         else:
             cell[str(seed)] = with_features(kind, setting, known[setting, seed], rows, frequencies, seed)
         write(options.out, result)
+    return result
 
 
 class Line(NamedTuple):
@@ -314,19 +309,92 @@ def draw(result: dict[str, Any], out: Any) -> None:
     save_figure(figure, out)
 
 
-def main() -> None:
-    parser = arguments(__doc__ or "", "curl_free_toy")
-    add_plot(parser)
-    options = parser.parse_args()
-    torch.set_default_dtype(torch.float64)
-    if not options.plot:
-        with torch.no_grad():
-            run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
-    if options.plot or not options.quick:
-        draw(result, options.out)
+def means(line: Line) -> tuple[list[float], list[float]]:
+    """Mean R^2 and seconds along a line."""
+    return [statistics.fmean(v) for v in line.r2], [statistics.fmean(v) for v in line.seconds]
 
 
-if __name__ == "__main__":
-    main()
+def lines(result: dict[str, Any], setting: str, kind: str) -> tuple[Line, Line, Line]:
+    """Against D at the rows, against N at the frequencies that most cells have, and against N for the exact kernel."""
+    keys = [key.split("/") for key in result["cells"]]
+    rows = Counter(int(rows) for *_, rows, width in keys if width != "exact").most_common(1)[0][0]
+    width = Counter(width for *_, width in keys if width != "exact").most_common(1)[0][0]
+    kernel = line(result, setting, kind, None, "exact")
+    return line(result, setting, kind, rows, None), line(result, setting, kind, None, width), kernel
+
+
+def level(widths: Line, by_rows: Line, exact: Line, result: dict[str, Any]) -> float:
+    """Mean R^2 of the exact kernel with as many rows as the line against D has."""
+    keys = [key.split("/") for key in result["cells"]]
+    rows = Counter(int(rows) for *_, rows, width in keys if width != "exact").most_common(1)[0][0]
+    return statistics.fmean(exact.r2[exact.x.index(rows)])
+
+
+def field_claims(result: dict[str, Any]) -> list[Claim]:
+    """B Fig. 12, at the median lengthscale, as in B, and at that of the field."""
+    claims = []
+    for setting in SETTINGS[:2]:
+        curl, curl_rows, curl_exact = lines(result, setting, "curl-free")
+        other_rows = lines(result, setting, "decomposable")[1]
+        ours, theirs = means(curl_rows)[0], means(other_rows)[0]
+        claims.append(
+            Claim(
+                f"curl-free ORFF outperforms independent RFF ({setting})",
+                f"R² {ours[-1]:.3f} against {theirs[-1]:.3f} at N = {curl_rows.x[-1]:,}",
+                ours[-1] > theirs[-1],
+            )
+        )
+        best, exact = max(means(curl)[0]), level(curl, curl_rows, curl_exact, result)
+        claims.append(
+            Claim(
+                f"curl-ORFF can even be better than curl-OVK ({setting})",
+                f"R² {best:.3f} against {exact:.3f} at most, D = {curl.x[-1]:,}",
+                best > exact,
+            )
+        )
+        slow, fast = (_slope(part.x, means(part)[1]) for part in (curl_exact, curl_rows))
+        claims.append(
+            Claim(
+                f"OVK does not scale with N, ORFF does ({setting})",
+                f"seconds grow as N^{slow:.1f} (exact), N^{fast:.1f} (features)",
+                slow > fast,
+            )
+        )
+    return claims
+
+
+def quadratic_claims(result: dict[str, Any]) -> list[Claim]:
+    """B Fig. 13."""
+    setting = SETTINGS[2]
+    by_width, by_rows, exact = lines(result, setting, "decomposable")
+    errors, width = [1.0 - r for r in means(by_width)[0]], by_width.x[-1]
+    known = 1.0 - level(by_width, by_rows, exact, result)
+    most, seconds = means(by_rows)
+    least, exact_seconds = means(exact)
+    return [
+        Claim(
+            "OVK is more accurate than ORFF at equal N",
+            f"1 - R² {known:.3g} against {errors[0]:.3g} at D = {by_width.x[0]}",
+            known < errors[0],
+        ),
+        Claim(
+            "ORFF tends to the accuracy of OVK with D",
+            f"1 - R² {errors[0]:.3g} at D = {by_width.x[0]}, {errors[-1]:.3g} at {width}; exact {known:.3g}",
+            errors[-1] < errors[0] and errors[-1] < 2.0 * known,
+        ),
+        Claim(
+            "ORFF takes more data in the same time and reaches a better accuracy",
+            f"1 - R² {1.0 - most[-1]:.2g} of {by_rows.x[-1]:,} rows in {seconds[-1]:.2g} s; "
+            f"exact {1.0 - least[-1]:.2g} of "
+            f"{exact.x[-1]:,} rows in {exact_seconds[-1]:.2g} s",
+            most[-1] > least[-1] and seconds[-1] < exact_seconds[-1] * (by_rows.x[-1] / exact.x[-1]),
+        ),
+    ]
+
+
+def _slope(x: list[int], seconds: list[float]) -> float:
+    """Of log seconds against log N, between the last two points that are far enough apart."""
+    return math.log(max(seconds[-1], 1e-6) / max(seconds[-2], 1e-6)) / math.log(x[-1] / x[-2])
+
+
+CLAIMS = {"B Fig. 12": field_claims, "B Fig. 13": quadratic_claims}

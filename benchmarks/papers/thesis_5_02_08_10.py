@@ -8,14 +8,13 @@ over test inputs; standard errors over seeds of the weights.
 
 from __future__ import annotations
 
-import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import gpytorch
 import numpy as np
 import torch
-from common import add_data_dir, add_plot, arguments, environment, markdown, save_figure, write
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from tqdm import tqdm
@@ -25,6 +24,9 @@ from rfgp import plots
 from rfgp.diagnostics import exact_posterior, kl_divergence
 from rfgp.diagnostics.exact import independent_normal
 from rfgp.models import LocalizedMaclaurinGP, WeightSpaceGP
+
+from ..common import environment, markdown, mean_and_error, save_figure
+from .item import Claim, Options
 
 TOY_FEATURES = 10
 METHODS = ("fourier", "fourier_hadamard", "optimized_maclaurin")
@@ -69,10 +71,10 @@ def approximation(method, kernel, likelihood, x, y, width, seed, **options):
     return WeightSpaceGP(approximate, likelihood).fit(x, y)
 
 
-def toy():
+def toy(frequencies=(5.0, 2.0, 0.5)):
     """Predictions of every method on a grid, and their KL to the exact model, for three frequencies."""
     result = []
-    for frequency in (5.0, 2.0, 0.5):
+    for frequency in frequencies:
         generator = torch.Generator().manual_seed(0)
         x = torch.linspace(-4.0, 4.0, 100, dtype=torch.float64)[:, None]
         clean = torch.sin(frequency * x[:, 0]) / x[:, 0]
@@ -110,8 +112,12 @@ def toy():
 
 def real_data(name, data_dir, fixed, thresholds, widths, seeds, most_rows):
     """KL and RMSE against the threshold, and against the number of features, on one data set."""
-    with np.load(Path(data_dir) / f"{name}.npz") as archive:
-        x, y = (torch.as_tensor(archive[key]).double() for key in ("x", "y"))
+    if name == "diabetes":
+        found = rfgp.datasets.load(name)
+        x, y = found.x_train, found.y_train
+    else:
+        with np.load(Path(data_dir) / f"{name}.npz") as archive:
+            x, y = (torch.as_tensor(archive[key]).double() for key in ("x", "y"))
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:most_rows]
     x, y = x[order], y[order].reshape(-1)
     cut = int(0.9 * len(x))
@@ -145,14 +151,8 @@ def real_data(name, data_dir, fixed, thresholds, widths, seeds, most_rows):
         "outputscale": float(kernel.outputscale),
         "noise": noise,
         "exact_rmse": float((reference.mean - test[1]).square().mean().sqrt()),
-        "runs": [measure(m, w, s, **options) for m, w, s, options in tqdm(jobs, desc=name)],
+        "runs": [measure(m, w, s, **options) for m, w, s, options in tqdm(jobs, desc=name, disable=seeds == 1)],
     }
-
-
-def mean_and_error(values):
-    """Mean and standard error of a list."""
-    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return statistics.fmean(values), error
 
 
 def grouped(runs, keys):
@@ -208,7 +208,7 @@ def draw(result, out):
                 f"{name.partition(',')[0]}, l = {case['lengthscale']:.2f}, KL = {case['kl'][name]:.2g}",
                 fontsize="small",
             )
-    save_figure(figure, out.with_name("localized_toy.json"))
+    save_figure(figure, out.with_name("thesis_5_08.json"))
     figure, axes = plots.figure(2, len(result["data"]))
     for column, (name, data) in enumerate(result["data"].items()):
         clusters = grouped(data["runs"], ("method", "width"))["localized", max(r["width"] for r in data["runs"])]
@@ -245,29 +245,101 @@ def band(ax, grid, curve, color, label, filled=False):
         ax.plot(grid, mean + deviation, color=color, linewidth=0.8)
 
 
-def main() -> None:
-    parser = arguments(__doc__, "localized_maclaurin")
-    add_data_dir(parser)
-    add_plot(parser)
-    options = parser.parse_args()
-    if options.plot:
-        result = json.loads(options.out.read_text())
-    else:
-        seeds = 1 if options.quick else 5
-        result = {"environment": environment(), "features": TOY_FEATURES, "toy": toy(), "data": {}}
-        rows = 600 if options.quick else 3000
-        cases = {
-            "yacht": ("yacht", None, (8.0, 4.0, 2.0, 1.0), (16, 32, 64, 128), seeds, 308),
-            "yacht, as in the thesis": ("yacht", (0.32, 0.01), (16.0, 8.0, 4.0, 2.0), (16, 32, 64, 128), seeds, 308),
-            "kin8nm": ("kin8nm", None, (8.0, 2.5, 2.0), (32, 64, 128, 256), seeds, rows),
+def measure(options: Options) -> dict[str, Any]:
+    if options.quick:
+        data = {"yacht": real_data("diabetes", None, (0.5, 0.5), (8.0, 4.0), (8, 16), 1, 80)}
+        return {"features": TOY_FEATURES, "toy": toy((5.0, 0.5)), "data": data | {"kin8nm": data["yacht"]}}
+    result = {"environment": environment(), "features": TOY_FEATURES, "toy": toy(), "data": {}}
+    cases = {
+        "yacht": ("yacht", None, (8.0, 4.0, 2.0, 1.0), (16, 32, 64, 128), 5, 308),
+        "yacht, as in the thesis": ("yacht", (0.32, 0.01), (16.0, 8.0, 4.0, 2.0), (16, 32, 64, 128), 5, 308),
+        "kin8nm": ("kin8nm", None, (8.0, 2.5, 2.0), (32, 64, 128, 256), 5, 3000),
+    }
+    for label, (name, fixed, *sizes) in cases.items():
+        result["data"][label] = real_data(name, options.data_dir, fixed, *sizes)
+    return result
+
+
+def reach(case, name):
+    """How far from 0 the mean of a method stays within a tenth of the largest exact one."""
+    grid, exact = np.array(case["grid"]), np.array(case["curves"]["exact"][0])
+    far = np.abs(np.array(case["curves"][name][0]) - exact) > 0.1 * np.abs(exact).max()
+    return float(np.abs(grid[far]).min()) if far.any() else float(np.abs(grid).max())
+
+
+def toy_claims(result: dict[str, Any]) -> list[Claim]:
+    """T Fig. 5.2: accuracy around 0 and the collapse away from it."""
+    cases = result["toy"]
+    maclaurin = [reach(case, "Maclaurin") for case in cases]
+    fourier = [reach(case, "fourier") for case in cases]
+    case = cases[0]
+    last = np.abs(case["curves"]["Maclaurin"][1][-1]) / case["outputscale"] ** 0.5
+    frequencies = ", ".join(f"{case['frequency']:g}" for case in cases)
+    return [
+        Claim(
+            "Maclaurin features approximate the mean around 0 more accurately than Fourier features",
+            f"within 10 % up to |x| = {_list(maclaurin)}; Fourier {_list(fourier)} (frequencies {frequencies})",
+            all(m >= f for m, f in zip(maclaurin, fourier, strict=True)),
+        ),
+        Claim(
+            "the range becomes wider for a lower frequency",
+            f"lengthscales {_list([case['lengthscale'] for case in cases])}, ranges {_list(maclaurin)}",
+            maclaurin == sorted(maclaurin),
+        ),
+        Claim(
+            "the posterior collapses far from 0",
+            f"deviation at x = 6: {last:.2g} of that of the prior",
+            bool(last < 0.1),
+        ),
+    ]
+
+
+def localized_toy_claims(result: dict[str, Any]) -> list[Claim]:
+    """T Fig. 5.8, at the largest frequency."""
+    case, name = result["toy"][0], "localized, a center per input"
+    best = min(case["kl"], key=case["kl"].get)
+    deviation = case["curves"][name][1][-1] / case["outputscale"] ** 0.5
+    shown = ", ".join(f"{key} {value:.3g}" for key, value in case["kl"].items() if "threshold" not in key)
+    return [
+        Claim("a center per test input gives the best approximations", f"KL {shown}", best.startswith("localized")),
+        Claim(
+            "it recovers the prior far from the data",
+            f"deviation at x = 6: {deviation:.2g} of the prior's",
+            deviation > 0.9,
+        ),
+    ]
+
+
+def cluster_claims(result: dict[str, Any]) -> list[Claim]:
+    """T Fig. 5.10: KL and RMSE."""
+    found = []
+    for label, data in result["data"].items():
+        runs, largest = data["runs"], max(run["width"] for run in data["runs"])
+        by_centers = {
+            statistics.fmean(run["centers"] for run in own): statistics.fmean(run["kl"] for run in own)
+            for own in grouped(
+                [r for r in runs if r["method"] == "localized" and r["width"] == largest], ("threshold",)
+            ).values()
         }
-        for label, (name, fixed, *sizes) in cases.items():
-            result["data"][label] = real_data(name, options.data_dir, fixed, *sizes)
-        write(options.out, result)
-    report(result)
-    if options.plot or not options.quick:
-        draw(result, options.out)
+        few, many = by_centers[min(by_centers)], by_centers[max(by_centers)]
+        is_short = label.startswith("yacht")
+        printed = "adding clusters gives large gains" if is_short else "adding clusters increases the KL"
+        shown = f"KL {few:.3g} with {min(by_centers):.0f} centers, {many:.3g} with {max(by_centers):.0f}"
+        lengthscale = f"lengthscale {data['lengthscale']:.2f}, median distance {data['median_distance']:.2f}"
+        found.append(Claim(f"{label}: {printed}", f"{shown}; {lengthscale}", many < few if is_short else many > few))
+        errors = {
+            method: statistics.fmean(run["rmse"] for run in own)
+            for (method, width), own in grouped(runs, ("method", "width")).items()
+            if width == min(run["width"] for run in runs)
+        }
+        own = errors["localized" if is_short else "optimized_maclaurin"]
+        shown = f"{own:.3g} against {errors['fourier']:.3g} with {min(run['width'] for run in runs)} features"
+        found.append(Claim(f"{label}: RMSE below Fourier features for small D", shown, own < errors["fourier"]))
+    return found
 
 
-if __name__ == "__main__":
-    main()
+def _list(numbers: list[float]) -> str:
+    return ", ".join(f"{number:.2g}" for number in numbers)
+
+
+CLAIMS = {"T Fig. 5.2": toy_claims, "T Fig. 5.8": localized_toy_claims, "T Fig. 5.10": cluster_claims}

@@ -19,30 +19,20 @@ Weights are new for every m and seed.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from common import (
-    add_plot,
-    arguments,
-    environment,
-    markdown,
-    mean_and_error,
-    plus_minus,
-    resumed,
-    save_figure,
-    write,
-)
 from torch import Tensor
 from tqdm import tqdm
 
 from rfgp import bounds, plots
 from rfgp.features import RandomFourier
+
+from ..common import environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
+from .item import Claim, Options, spread
 
 STEP = {1: 0.05, 2: 0.1}
 DIAMETERS = {1: (4, 16, 64, 256, 1024, 4096, 16384), 2: (4, 8, 16, 32, 64, 128)}
@@ -165,19 +155,22 @@ def check(dim: int) -> None:
                 raise RuntimeError(f"expected the derivative of autograd for {derivative.name}, got another")
 
 
-def sizes(options: argparse.Namespace, dim: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+def sizes(options: Options, dim: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Numbers of frequencies, diameters and the number of seeds."""
     if options.quick:
-        return (64, 256), DIAMETERS[dim][:3], 2
+        return (64, 128), DIAMETERS[dim][: 4 - dim], 2
     return NUM_FREQUENCIES, DIAMETERS[dim], 40 if dim == 1 else 20
 
 
-def run(options: argparse.Namespace) -> None:
+def measure(options: Options) -> dict[str, Any]:
+    torch.set_default_dtype(torch.float64)
     result: dict[str, Any] = {"refined": {}} | resumed(options) | {"environment": environment(), "step": STEP}
     for dim in DERIVATIVES:
         check(dim)
         counts, diameters, seeds = sizes(options, dim)
-        for m, seed in tqdm([(m, seed) for m in counts for seed in range(seeds)], desc=f"d = {dim}"):
+        for m, seed in tqdm(
+            [(m, seed) for m in counts for seed in range(seeds)], desc=f"d = {dim}", disable=options.quick
+        ):
             cell = result["cells"].setdefault(f"{dim}/{m}", {"diameters": diameters, "seeds": {}})
             if str(seed) not in cell["seeds"]:
                 _, weight = frequencies(dim, m, seed)
@@ -189,6 +182,7 @@ def run(options: argparse.Namespace) -> None:
                 _, weight = frequencies(dim, m, seed)
                 result["refined"][key] = suprema(weight, diameters, 0.5 * STEP[dim])
                 write(options.out, result)
+    return result
 
 
 class Errors(NamedTuple):
@@ -375,18 +369,30 @@ def plain(axis: Any, ticks: Any) -> None:
     axis.set_ticks([], minor=True)
 
 
-def main() -> None:
-    parser = arguments(__doc__ or "", "derivative_uniform_error")
-    add_plot(parser)
-    options = parser.parse_args()
-    torch.set_default_dtype(torch.float64)
-    if not options.plot:
-        run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
-    if options.plot or not options.quick:
-        draw(result, options.out)
+def claims(result: dict[str, Any]) -> list[Claim]:
+    """The two rates and the bound."""
+    in_m, in_size, straight, beyond, trials = [], [], [], 0, 0
+    for errors in collected(result):
+        log_size = np.log(errors.diameters)
+        kept = errors.m >= MANY if (errors.m >= MANY).sum() > 1 else errors.m > 0
+        in_m += [float(np.mean(slopes(np.log(errors.m[kept]), np.log(errors.values[:, kept, -1]))))]
+        squares = (errors.values**2 * errors.m[:, None] / errors.derivative.sigma**2)[:, -1]
+        in_size.append(float(np.mean(slopes(log_size, squares / errors.dim))))
+        straight.append(linearity(log_size, squares.mean(0)))
+        beyond, trials = beyond + int((errors.values > bound(errors)).sum()), trials + errors.values.size
+    return [
+        Claim("error of the order of m^(-1/2)", f"exponents {spread(in_m)}", all(abs(s + 0.5) < 0.06 for s in in_m)),
+        Claim(
+            "error² linear in log|S|",
+            f"R² {spread(straight, 4)}, slopes {spread(in_size)} d σ²/m",
+            min(straight) > 0.95,
+        ),
+        Claim(
+            "a bound that holds with probability 0.95",
+            f"exceeded in {beyond} of {trials} trials, loose by 100 and more",
+            beyond <= 0.05 * trials,
+        ),
+    ]
 
 
-if __name__ == "__main__":
-    main()
+CLAIMS = {"S rates": claims}

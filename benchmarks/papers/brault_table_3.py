@@ -12,12 +12,11 @@ nMSE is the mean squared error over the test variance of a task, averaged over t
 
 from __future__ import annotations
 
-import json
 import warnings
+from typing import Any
 
 import scipy.stats
 import torch
-from common import add_data_dir, add_plot, arguments, environment, markdown, mean_and_error, resumed, save_figure, write
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from tqdm import tqdm
@@ -26,6 +25,9 @@ import rfgp
 from rfgp import plots
 from rfgp.kernels import ConstantCovariance, DecomposableKernel, GraphLaplacianCovariance
 from rfgp.models import WeightSpaceGP
+
+from ..common import environment, markdown, mean_and_error, resumed, save_figure, write
+from .item import Claim, Options
 
 ROWS = (50, 100, 200, 400, 800, 3200)
 NUM_TEST = 900
@@ -88,7 +90,7 @@ def parameters(model):
     return {name: value.detach().tolist() for name, value in model.named_parameters()}
 
 
-def measure(result, method, x, y, count, seed, width, evaluations):
+def errors(result, method, x, y, count, seed, width, evaluations):
     """nMSE per task on one draw of rows; the first draw trains the parameters."""
     data = draw_rows(x, y, count, seed)
     model = model_of(method, data[-1], width, x.shape[-1], seed=0)
@@ -161,31 +163,54 @@ def draw(result, out):
     save_figure(figure, out)
 
 
-def main() -> None:
-    parser = arguments(__doc__, "river_tasks")
-    add_data_dir(parser)
-    add_plot(parser)
-    options = parser.parse_args()
+def drawn():
+    """Three outputs of smooth functions of three inputs, to see that the script runs."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(1500, 3, generator=generator)
+    return x, torch.sin(3.0 * x @ torch.randn(3, 3, generator=generator)) + x[:, :1]
+
+
+def measure(options: Options) -> dict[str, Any]:
     torch.set_default_dtype(torch.float64)
     warnings.filterwarnings("ignore", message=".*exceeds? the .* training rows")
-    if options.plot:
-        result = json.loads(options.out.read_text())
+    draws, width, evaluations = (2, 16, 3) if options.quick else (10, 128, 30)
+    result = {"parameters": {}} | resumed(options)
+    result |= {"environment": environment(), "rows": ROWS[:2] if options.quick else ROWS, "width": width}
+    if options.quick:
+        (x, y), result["outputs"] = drawn(), ["first", "second", "third"]
     else:
-        draws, width, evaluations = (2, 32, 5) if options.quick else (10, 128, 30)
-        result = {"parameters": {}} | resumed(options)
-        result |= {"environment": environment(), "rows": ROWS[:2] if options.quick else ROWS, "width": width}
-        result["outputs"] = rfgp.datasets.load("rf1", options.data_dir, output="all").outputs
         x, y = load(options.data_dir)
-        jobs = [(seed, count, method) for seed in range(draws) for count in result["rows"] for method in METHODS]
-        for seed, count, method in tqdm(jobs):
-            done = result["cells"].setdefault(f"{method}/{count}", [])
-            if len(done) == seed:
-                done.append(measure(result, method, x, y, count, seed, width, evaluations))
-                write(options.out, result)
-    report(result)
-    if options.plot or not options.quick:
-        draw(result, options.out)
+        result["outputs"] = rfgp.datasets.load("rf1", options.data_dir, output="all").outputs
+    jobs = [(seed, count, method) for seed in range(draws) for count in result["rows"] for method in METHODS]
+    for seed, count, method in tqdm(jobs, disable=options.quick):
+        done = result["cells"].setdefault(f"{method}/{count}", [])
+        if len(done) == seed:
+            done.append(errors(result, method, x, y, count, seed, width, evaluations))
+            write(options.out, result)
+    return result
 
 
-if __name__ == "__main__":
-    main()
+def claims(result: dict[str, Any]) -> list[Claim]:
+    """Every row of the table, and what the text says about it."""
+    gains, found = [], []
+    for count in result["rows"]:
+        runs = {m: [sum(v) / len(v) for v in result["cells"][f"{m}/{count}"]] for m in METHODS}
+        shown = ", ".join("{:.2f} ± {:.2f}".format(*mean_and_error(runs[m])) for m in METHODS)
+        p = scipy.stats.ttest_rel(runs["independent"], runs["Laplacian"]).pvalue
+        printed = ", ".join(f"{mean} ± {error}" for mean, error in SARCOS[count][:2])
+        found.append(Claim(f"N = {count}: {printed}, p {SARCOS[count][2]}", f"{shown}, p {100.0 * p:.2g}%", None))
+        gains.append(1.0 - sum(runs["Laplacian"]) / sum(runs["independent"]))
+    return [
+        *found,
+        Claim(
+            "a good prior improves on independent tasks", f"errors lower by {100 * max(gains):.0f} %", max(gains) > 0.0
+        ),
+        Claim(
+            "the advantage is less important with more data",
+            f"{100 * gains[0]:.0f} % with {result['rows'][0]} rows, {100 * gains[-1]:.0f} % with {result['rows'][-1]}",
+            gains[-1] < gains[0],
+        ),
+    ]
+
+
+CLAIMS = {"B Table 3": claims}
