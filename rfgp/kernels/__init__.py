@@ -8,6 +8,7 @@ from .dot_product import DotProductKernel
 from .exponential import ExponentialDotProductKernel
 from .families.index import FeatureIndexKernel
 from .families.multitask import FeatureMultitaskKernel
+from .families.observation import FeatureObservationKernel
 from .families.product import FeatureProductKernel
 from .families.scale import FeatureScaleKernel
 from .families.shared_measure import SharedMeasureKernel
@@ -22,6 +23,7 @@ from .laplace import LaplaceKernel
 from .method import METHODS, Method
 from .noisy_features import NoisyFeaturesLinearOperator
 from .normal_density import use_features
+from .observation import ObservationKernel
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
 from .optical import OpticalKernel
@@ -47,6 +49,7 @@ __all__ = [
     "FeatureKernel",
     "FeatureLinearOperator",
     "FeatureMultitaskKernel",
+    "FeatureObservationKernel",
     "FeaturePredictionStrategy",
     "FeatureProductKernel",
     "FeatureScaleKernel",
@@ -61,6 +64,7 @@ __all__ = [
     "MapRecipe",
     "Method",
     "NoisyFeaturesLinearOperator",
+    "ObservationKernel",
     "OperatorValuedKernel",
     "OpticalKernel",
     "OutputFeatures",
