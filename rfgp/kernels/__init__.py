@@ -1,5 +1,6 @@
 """Kernels with random features, how to get them from exact GPyTorch kernels, and exact kernels that GPyTorch lacks."""
 
+from .advected import AdvectedKernel
 from .approximated import with_features
 from .curl_free import CurlFreeKernel
 from .decomposable import DecomposableKernel
@@ -37,6 +38,7 @@ from .task_covariance import ConstantCovariance, GraphLaplacianCovariance
 
 __all__ = [
     "METHODS",
+    "AdvectedKernel",
     "ConstantCovariance",
     "CurlFreeKernel",
     "DecomposableKernel",

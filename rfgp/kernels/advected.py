@@ -97,10 +97,11 @@ class AdvectedKernel(Kernel):
                 "num_space_dims, or select columns by active_dims"
             )
         left, right = x1 / self.lengthscale, x2 / self.lengthscale
+        drift = self.scaled_drift()
         if not diag:
-            return Advected().kernel(left, right, **self.scaled_drift())
-        pairs = {name: value.unsqueeze(-2) for name, value in self.scaled_drift().items()}
-        return Advected().kernel(left.unsqueeze(-2), right.unsqueeze(-2), **pairs).squeeze((-2, -1))
+            return Advected().kernel(left, right, 1.0, **drift)
+        pairs = {name: value.unsqueeze(-2) for name, value in drift.items()}
+        return Advected().kernel(left.unsqueeze(-2), right.unsqueeze(-2), 1.0, **pairs).squeeze((-2, -1))
 
 
 def _velocity(kernel: AdvectedKernel) -> Tensor:
