@@ -3,6 +3,7 @@
 from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
 from .comparison import Curve, comparison
 from .fields import scalar_field, vector_field
+from .sensitivity import main_effects, sobol_bars
 
 __all__ = [
     "COLORS",
@@ -14,6 +15,8 @@ __all__ = [
     "comparison",
     "figure",
     "legend",
+    "main_effects",
     "scalar_field",
+    "sobol_bars",
     "vector_field",
 ]

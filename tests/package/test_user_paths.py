@@ -59,6 +59,7 @@ from rfgp import (
     models,
     operators,
     selection,
+    sensitivity,
     streams,
     study,
     two_sample,
@@ -119,6 +120,23 @@ def a_map():
     summary = rfgp.predict_map(model, x, dtype=torch.float32, progress=False)
     assert summary.mean.shape == (40,) and max(summary.float32_error) < 1e-3 and summary.rows_per_second > 0.0
     assert models.PosteriorPoints(model)(x).variance.shape == (40, 1)
+
+
+def uncertain_inputs():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    inputs = {"length": sensitivity.Uniform(0.0, 1.0), "load": sensitivity.Normal(0.5, 0.1)}
+    indices = sensitivity.sobol_indices(model, inputs, num_functions=3)
+    assert isinstance(indices.total, sensitivity.Estimate) and "load" in indices.table()
+    assert sensitivity.main_effects(model, inputs, 5, num_functions=3).effect.std.shape == (5, 2)
+    slopes = sensitivity.derivative_sensitivities(model, inputs, num_functions=3)
+    assert isinstance(slopes, sensitivity.DerivativeSensitivities) and (slopes.total_bound().value > 0.0).all()
+    known = sensitivity.propagate(model, inputs, num_points=50, num_functions=3)
+    assert isinstance(known, sensitivity.Propagation) and known.std > 0.0
+    values = sensitivity.Empirical(x[:, 1])
+    other = models.WeightSpaceGP(approximated(PolynomialKernel(power=2)), GaussianLikelihood()).fit(x, y)
+    found = sensitivity.sobol_indices(other, [values, values], num_functions=2, num_points=16)
+    assert isinstance(found, sensitivity.SobolIndices) and found.method == "sampling"
 
 
 def wide_regression():
@@ -427,6 +445,7 @@ PATHS = (
     families_of_kernels,
     regression,
     a_map,
+    uncertain_inputs,
     wide_regression,
     exact_regression,
     landmarks,
