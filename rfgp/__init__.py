@@ -27,6 +27,7 @@ from . import (
     sensitivity,
     streams,
     study,
+    tables,
     training,
     two_sample,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "streams",
     "study",
     "suggest_num_features",
+    "tables",
     "training",
     "two_sample",
 ]

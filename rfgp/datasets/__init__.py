@@ -1,6 +1,7 @@
-"""Data sets for studies, read from files: built-in ones by name, and the user's own CSV and NPZ files.
+"""Data sets for studies, read from files: built-in ones by name, and NPZ files of arrays.
 
-Global wind, which is a vector field on a sphere, has a loader and a type of its own.
+Tables are read by :mod:`rfgp.tables`. Global wind, which is a vector field on a sphere, has a loader and a type
+of its own.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from .. import _checks
+from .archive import read_archive
 from .base import Dataset
 from .catalog import LOADERS
-from .table import read_table
 from .wind import WindField, WindWindow, load_wind
 
 
@@ -35,4 +36,4 @@ def load(name: str, data_dir: str | Path | None = None, output: str | int | None
     return LOADERS[name](data_dir, output)
 
 
-__all__ = ["LOADERS", "Dataset", "WindField", "WindWindow", "load", "load_wind", "read_table"]
+__all__ = ["LOADERS", "Dataset", "WindField", "WindWindow", "load", "load_wind", "read_archive"]

@@ -100,12 +100,14 @@ class Dataset:
         return self.y_train.shape[1] if self.y_train.dim() == 2 else 1
 
 
-def split(name: str, x: Any, y: Any) -> Parts:
-    """Training and test parts: the same random fifth of the rows (seed 0) is kept for testing.
+def split(name: str, x: Any, y: Any, test_share: float = TEST_SHARE, seed: int = 0) -> Parts:
+    """Training and test parts: the same random rows are kept for testing, a fifth by default.
 
     :param name: the name of the data set.
     :param x: inputs (N, d).
     :param y: targets (N,), or (N, T).
+    :param test_share: the share of the rows that is kept for testing.
+    :param seed: the seed of the choice.
     :raises ValueError: for fewer than ten rows, or arrays of different lengths.
     """
     if len(x) != len(y) or len(x) < _MIN_ROWS:
@@ -113,8 +115,8 @@ def split(name: str, x: Any, y: Any) -> Parts:
             f"expected inputs and targets of {name} with one number of rows, at least {_MIN_ROWS}, got {len(x)} and "
             f"{len(y)}; add rows"
         )
-    order = np.random.default_rng(0).permutation(len(x))
-    test, train = np.split(order, [round(TEST_SHARE * len(x))])
+    order = np.random.default_rng(seed).permutation(len(x))
+    test, train = np.split(order, [round(test_share * len(x))])
     return x[train], y[train], x[test], y[test]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rfgp import datasets
-from rfgp.datasets import LOADERS, Dataset, read_table, wind
+from rfgp.datasets import LOADERS, Dataset, read_archive, wind
 from rfgp.datasets.sources import Archive, Bundled
 
 ARCHIVES = [name for name, source in LOADERS.items() if isinstance(source, Archive)]
@@ -36,20 +36,10 @@ def archived(name, directory):
     return x, y
 
 
-def csv(directory, text, name="table.csv"):
-    path = directory / name
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def npz(directory, **arrays):
     path = directory / "table.npz"
     np.savez(path, **arrays)
     return path
-
-
-def table_of(labels, header="a,b,label\n"):
-    return header + "".join(f"{i},{i * i % 7}.5,{label}\n" for i, label in enumerate(labels))
 
 
 @pytest.mark.parametrize("name", LOADERS)
@@ -156,42 +146,6 @@ def test_bad_archives(tmp_path):
         datasets.load("yacht", tmp_path)
 
 
-@pytest.mark.parametrize("target", ["label", "2", "-1", 2])
-def test_columns_of_a_csv_file_by_name_and_index(tmp_path, target):
-    data = read_table(csv(tmp_path, table_of(["no", "yes"] * 10)), target)
-    assert (data.name, data.task, data.num_classes, data.scaling) == ("table", "classification", 2, "standardize")
-    assert data.x_train.shape == (16, 2)
-    assert torch.equal(data.y_train, data.x_train[:, 0].long() % 2)
-
-
-def test_csv_without_header_and_with_other_separators(tmp_path):
-    plain = read_table(csv(tmp_path, table_of(["u", "v"] * 10, header="")), 2)
-    text = table_of(["u", "v"] * 10).replace(",", " ; ") + "\n\n"
-    spaced = read_table(csv(tmp_path, "\ufeff" + text, "other.CSV"), "label")
-    assert torch.equal(plain.x_train, spaced.x_train) and torch.equal(plain.y_train, spaced.y_train)
-
-
-@pytest.mark.parametrize(
-    ("labels", "task", "expected"),
-    [
-        ([3, 7] * 10, None, "classification"),
-        (["True", "False"] * 10, None, "classification"),
-        (["1.0", "2"] * 10, None, "regression"),
-        (range(20), "regression", "regression"),
-        (range(20), "classification", "classification"),
-        (["1.0", "2.0"] * 10, "classification", "classification"),
-    ],
-)
-def test_targets_tell_the_task(tmp_path, labels, task, expected):
-    data = read_table(csv(tmp_path, table_of(labels)), "label", task=task)
-    assert data.task == expected
-    if expected == "classification":
-        assert data.num_classes == len(set(labels))
-        assert data.y_train.dtype == torch.int64 and int(data.y_train.max()) < data.num_classes
-    else:
-        assert data.y_train.dtype == torch.float64 and data.num_classes is None
-
-
 @pytest.mark.parametrize(
     ("y", "task"),
     [
@@ -203,46 +157,9 @@ def test_targets_tell_the_task(tmp_path, labels, task, expected):
 )
 def test_npz_files(tmp_path, y, task):
     x = random_numbers(20, 3).astype(np.float32)
-    data = read_table(npz(tmp_path, features=x, y=y), "y", inputs="features")
+    data = read_archive(npz(tmp_path, features=x, y=y), "y", inputs="features")
     assert data.task == task and data.x_train.shape == (16, 3)
     assert data.num_classes == (len(np.unique(y)) if task == "classification" else None)
-
-
-@pytest.mark.parametrize(
-    ("text", "target", "task", "message"),
-    [
-        ("", "y", None, "expected rows of data, got none"),
-        ("a,b\n", "b", None, "expected rows of data, got none"),
-        ("a\n1\n2\n", "a", None, "expected at least two columns, got 1"),
-        ("a,b\n1,2\n3\n", "b", None, r"expected finite numbers in target 'b' of table\.csv, got '' in data row 2"),
-        ("a,b\n1,2\n3\n", "a", None, r"expected finite numbers in column 'b' of table\.csv, got '' in data row 2"),
-        ("a,b\n1,2\n3,4,5\n", "b", None, r"expected as many cells in every row of table\.csv, got .* line 3, saw 3"),
-        ("a,b\n1,2,3\n4,5,6\n", "b", None, r"expected 2 cells in every row of table\.csv, got 3 in data row 1"),
-        ("a,b\n1,2\n", "c", None, r"expected the name of one column of table\.csv \(a, b\) or its index .* got 'c'"),
-        ("a,b\n1,2\n", "2", None, "got '2'"),
-        ("b,b\n1,2\n", "b", None, "got 'b'"),
-        (
-            "a,b\n1,2\nnan,4\n",
-            "b",
-            None,
-            r"expected finite numbers in column 'a' of table\.csv, got 'nan' in data row 2",
-        ),
-        ("a,b\n1,2\n,4\n", "b", None, "expected finite numbers in column 'a' .* got '' in data row 2"),
-        ("a,b\n1,2\nred,4\n", "b", None, "expected finite numbers in column 'a' .* got 'red' in data row 2"),
-        ("a,b\n1,2.5\n2,nan\n", "b", None, r"expected finite numbers in target 'b' of table\.csv, got 'nan'"),
-        ("a,b\n1,2.5\n2,?\n", "b", None, r"expected finite numbers in target 'b' of table\.csv, got '\?'"),
-        ("a,b\n1,u\n2,\n", "b", None, r"expected a value in every row of target 'b' .* got none in data row 2"),
-        ("a,b\n1,2.5\n2,3.5\n", "b", None, r"expected inputs and targets of table\.csv .* at least 10, got 2"),
-        (table_of(["u", "v"] * 10), "label", "regression", "expected numbers in target .* for regression, got 'u'"),
-        (table_of(["0.5", "1.5"] * 10), "label", "classification", "expected class labels .* got fractions"),
-        (table_of(range(20)), "label", None, "expected class labels .* 5 rows per class, got 20 values in 20 rows"),
-        (table_of(["u"] * 20), "label", None, "expected targets of table that vary .* got 0 in all of them"),
-        (table_of(["1.5"] * 20), "label", None, r"expected targets of table that vary .* got 1\.5 in all of them"),
-    ],
-)
-def test_bad_csv_files(tmp_path, text, target, task, message):
-    with pytest.raises(ValueError, match=message):
-        read_table(csv(tmp_path, text), target, task=task)
 
 
 @pytest.mark.parametrize(
@@ -259,20 +176,19 @@ def test_bad_csv_files(tmp_path, text, target, task, message):
 )
 def test_bad_npz_files(tmp_path, arrays, message):
     with pytest.raises(ValueError, match=message):
-        read_table(npz(tmp_path, **arrays), "y")
+        read_archive(npz(tmp_path, **arrays), "y")
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(ValueError, match=r"expected a file that ends in \.csv or \.npz, got 'table\.xlsx'"):
-        read_table("table.xlsx", "y")
+    with pytest.raises(
+        ValueError, match=r"expected a file that ends in \.npz, got 'table\.xlsx'; .* rfgp\.tables\.read"
+    ):
+        read_archive("table.xlsx", "y")
     with pytest.raises(ValueError, match="expected an existing file, got"):
-        read_table(tmp_path / "none.csv", "y")
-    (tmp_path / "latin.csv").write_bytes(b"a,b\n1,\xe9\n")
-    with pytest.raises(ValueError, match="expected a CSV file in UTF-8, got other bytes"):
-        read_table(tmp_path / "latin.csv", "b")
+        read_archive(tmp_path / "none.npz", "y")
     np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object))
     with pytest.raises(ValueError, match="expected a NumPy archive of plain arrays"):
-        read_table(tmp_path / "objects.npz", "y")
+        read_archive(tmp_path / "objects.npz", "y")
 
 
 def test_a_data_set_is_checked():

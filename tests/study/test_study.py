@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rfgp import _files, selection, study
+from rfgp import _files, datasets, selection, study, tables
 from rfgp.__main__ import main
-from rfgp.datasets import read_table
 from rfgp.selection import best_method
 from rfgp.study import bench, report
 
@@ -44,12 +43,12 @@ def run(dataset, **settings):
 
 @pytest.fixture(scope="module")
 def regression(tmp_path_factory):
-    return read_table(regression_file(tmp_path_factory.mktemp("regression")), "yield")
+    return tables.read(regression_file(tmp_path_factory.mktemp("regression")), "yield").split()
 
 
 @pytest.fixture(scope="module")
 def classification(tmp_path_factory):
-    return read_table(classification_file(tmp_path_factory.mktemp("classification")), "kind")
+    return datasets.read_archive(classification_file(tmp_path_factory.mktemp("classification")), "kind")
 
 
 @pytest.fixture(scope="module")
@@ -335,7 +334,7 @@ def test_an_interrupted_command(monkeypatch, capsys):
 
     monkeypatch.setattr("rfgp.study.run", interrupt)
     assert main(["study", "diabetes", "--out", "."]) == 130
-    assert capsys.readouterr().err == "rfgp: interrupted, nothing written\n"
+    assert capsys.readouterr().err == "rfgp: interrupted\n"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["study", "--help"]])

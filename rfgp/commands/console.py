@@ -1,0 +1,58 @@
+"""Terminals and pipes that commands write to."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+
+class Stream:
+    """A stream whose reader may leave early: what is written afterwards goes nowhere, and the command goes on.
+
+    :param stream: a text stream; signs that its encoding lacks become question marks.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text, or drop it where nobody reads."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._leave()
+            return len(text)
+
+    def flush(self) -> None:
+        """Hand on what is written, or drop it where nobody reads."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Have the file of the stream lead nowhere, so that the end of the process does not fail either."""
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+
+@contextlib.contextmanager
+def lasting_streams() -> Iterator[None]:
+    """Let no closed pipe stop what runs inside."""
+    with contextlib.redirect_stdout(Stream(sys.stdout)), contextlib.redirect_stderr(Stream(sys.stderr)):
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()

@@ -1,0 +1,69 @@
+"""The user's own arrays: NPZ files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from .base import Dataset, Scaling, Task, from_arrays, split
+from .npz import read_arrays
+from .targets import typed_targets
+
+
+def read_archive(
+    path: str | Path,
+    target: str,
+    inputs: str = "x",
+    task: Task | None = None,
+    scaling: Scaling = "standardize",
+) -> Dataset:
+    """Read an NPZ file, and keep a random fifth of its rows for testing.
+
+    Integers, booleans and strings as targets are class labels, numbered in their sorted order; other numbers make a
+    regression. Tables are read by :func:`rfgp.tables.read`.
+
+    :param path: a file that ends in .npz.
+    :param target: the name of the array of targets (N,).
+    :param inputs: the name of the array of inputs (N, d).
+    :param task: "classification" or "regression"; default: as the targets tell.
+    :param scaling: the scaling that suits the inputs.
+    :raises ValueError: where the file, an array or a value is not as it should be, and for integers with more than 20
+        different values, or few rows of each, without a task.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".npz":
+        raise ValueError(f"expected a file that ends in .npz, got {str(path)!r}; read a table by rfgp.tables.read")
+    x, values = _arrays(path, str(target), inputs)
+    y, found, _ = typed_targets(values, task, f"target {target!r} of {path.name}")
+    parts = split(path.name, x, y)
+    return from_arrays(path.stem, parts, found, provenance=str(path), licence="that of the file", scaling=scaling)
+
+
+def _arrays(path: Path, target: str, inputs: str) -> tuple[np.ndarray, np.ndarray]:
+    arrays = read_arrays(path)
+    for key, role in ((inputs, "inputs"), (target, "target")):
+        if key not in arrays:
+            raise ValueError(
+                f"expected one of the arrays of {path.name} ({', '.join(arrays)}) as the {role}, got "
+                f"{key!r}; choose one of them"
+            )
+    x, y = arrays[inputs], arrays[target]
+    if x.ndim != 2 or x.dtype.kind not in "fiub" or 0 in x.shape:
+        raise ValueError(
+            f"expected inputs {inputs!r} of {path.name} as an array (N, d) of numbers, got {x.dtype} of "
+            f"shape {x.shape}; reshape it"
+        )
+    x = x.astype(np.float64)
+    if not np.isfinite(x).all():
+        raise ValueError(
+            f"expected finite numbers in {inputs!r} of {path.name}, got {np.sum(~np.isfinite(x))} others; remove or "
+            "impute such rows"
+        )
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.ndim != 1 or len(y) != len(x):
+        raise ValueError(
+            f"expected a target {target!r} of {path.name} of shape ({len(x)},), one per row of the inputs, "
+            f"got {y.shape}; save one output"
+        )
+    return x, y

@@ -1,0 +1,266 @@
+"""Tables as they come: files of several formats and data frames, as named columns of cells."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import _checks, _optional
+from . import text
+
+if TYPE_CHECKING:
+    import pandas
+
+TEXT = (".csv", ".tsv", ".txt", ".dat")
+SUFFIXES = (*TEXT, ".jsonl", ".ndjson", ".parquet", ".pq", ".xlsx", ".xlsm")
+"""How the names of files end, with or without .gz behind it."""
+ROW_NAMES = "row names"
+_BYTES_PER_BYTE = 10  # of a file whose cells have some eight characters, as strings in columns
+_CHUNK = 2**24
+_NO_NAME = re.compile(
+    r"[^A-Za-z]*[0-9][^A-Za-z]*(?:[eE][+-]?[0-9]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ].*|[+-]?(?i:nan|inf)"
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is to be read; None for what is recognized.
+
+    :param separator: what is between two cells of a text file: a character, or one of the names of SEPARATORS.
+    :param decimal: the decimal point or comma of text.
+    :param header: whether the first row has the names of the columns.
+    :param sheet: the name or the index of the sheet of a workbook; default: the first one.
+    :raises ValueError: for others.
+    """
+
+    separator: str | None = None
+    decimal: str | None = None
+    header: bool | None = None
+    sheet: str | int | None = None
+
+    def __post_init__(self) -> None:
+        known = text.SEPARATORS
+        if self.separator is not None:
+            is_one = isinstance(self.separator, str) and len(self.separator) == 1 and self.separator not in '"\r\n#'
+            if not is_one and self.separator not in known:
+                raise ValueError(
+                    f"expected one character or one of {', '.join(known)} for separator, got {self.separator!r}; "
+                    "choose one of these"
+                )
+        if self.decimal is not None:
+            _checks.choice("decimal", self.decimal, (".", ","))
+        if self.header is not None:
+            _checks.flag("header", self.header)
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """The columns of a table before anything is made of them.
+
+    :param name: a short name of the table.
+    :param frame: the columns, with names that are all different.
+    :param format: what kind of file it is, in words.
+    :param notes: what there is to say about the file.
+    :param repeated: names that several columns had.
+    """
+
+    name: str
+    frame: pandas.DataFrame
+    format: str
+    notes: tuple[str, ...] = ()
+    repeated: frozenset[str] = frozenset()
+
+
+def open_table(source: Any, reading: Reading) -> Raw:
+    """The columns of a file or a data frame.
+
+    :param source: a path, or a pandas DataFrame, whose index becomes a column where it is not 0, 1, 2, ...
+    :param reading: how a file is to be read.
+    :raises ValueError: where it cannot be read.
+    :raises ImportError: without pandas, or what it needs for the format.
+    """
+    pandas = _optional.require("pandas", "pandas", "tables")
+    if isinstance(source, pandas.DataFrame):
+        return _named("the table", _with_index(source), "a data frame")
+    if not isinstance(source, str | os.PathLike):
+        raise ValueError(f"expected a path or a pandas DataFrame, got {type(source).__name__}; pass one of these")
+    path = Path(source)
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    is_packed = suffixes[-1:] == [".gz"]
+    suffix = "".join(suffixes[-2:-1] if is_packed else suffixes[-1:])
+    if suffix not in SUFFIXES:
+        raise ValueError(
+            f"expected a file that ends in {', '.join(SUFFIXES)}, or .gz behind one of these, got {path.name!r}; "
+            "convert it"
+        )
+    content = _content(path, is_packed)
+    if suffix in TEXT:
+        return _text(path.name, content, reading)
+    if reading.separator is not None or reading.decimal is not None:
+        raise ValueError(f"expected separator and decimal for text files, got {path.name}; leave them out")
+    if suffix in (".xlsx", ".xlsm"):
+        return _workbook(path.name, content, reading)
+    return _typed(path.name, content, is_parquet=suffix in (".parquet", ".pq"))
+
+
+def _content(path: Path, is_packed: bool) -> bytes:
+    """The bytes of a file, where its cells fit in memory."""
+    if not path.is_file():
+        raise ValueError(f"expected an existing file, got {str(path)!r}; check the path")
+    if not is_packed:
+        _check_size(path, path.stat().st_size)
+        return path.read_bytes()
+    pieces, size = [], 0
+    try:
+        with gzip.open(path) as stream:
+            while piece := stream.read(_CHUNK):
+                pieces.append(piece)
+                size += len(piece)
+                _check_size(path, size)
+    except (OSError, EOFError) as error:
+        raise ValueError(
+            f"expected a file of gzip, got {path.name}, which is damaged ({error}); copy it again"
+        ) from None
+    return b"".join(pieces)
+
+
+def _check_size(path: Path, size: int) -> None:
+    what = f"the cells of {path.name}, of {size:,} bytes,"
+    _checks.fits_in_memory(_BYTES_PER_BYTE * size, what, "take some of the rows, or rfgp.data for batches")
+
+
+def _text(name: str, content: bytes, reading: Reading) -> Raw:
+    whole, encoding = text.decode(content, name)
+    rows, comment = text.without_comments(whole)
+    separator = text.SEPARATORS.get(reading.separator or "", reading.separator) or text.recognized_separator(rows)
+    cells = text.parsed(rows, separator, name)
+    shown = next((known for known, character in text.SEPARATORS.items() if character == separator), separator)
+    described = f"text in {encoding}, separator {shown}"
+    in_comment = text.rows_of(comment, separator)[:1] or [[]]
+    is_names = len(in_comment[0]) == cells.shape[1] and reading.header is None and _is_data(cells.iloc[0])
+    names = in_comment[0] if is_names else None
+    return _named(name, _under_names(cells, names, reading.header, name), described)
+
+
+def _workbook(name: str, content: bytes, reading: Reading) -> Raw:
+    pandas = _optional.require("pandas", "pandas", "tables")
+    _optional.require("openpyxl", "openpyxl", "workbooks")
+    try:
+        book = pandas.ExcelFile(io.BytesIO(content), engine="openpyxl")
+    except Exception as error:  # a workbook is a zip file of XML files, each of which may be wrong
+        raise ValueError(f"expected a workbook in {name}, got another file ({error}); save it again") from None
+    sheets = book.sheet_names
+    sheet = 0 if reading.sheet is None else reading.sheet
+    if isinstance(sheet, str) and sheet not in sheets and sheet.isdecimal():
+        sheet = int(sheet)
+    if (sheet not in sheets) if isinstance(sheet, str) else not 0 <= sheet < len(sheets):
+        raise ValueError(f"expected one of the sheets {', '.join(sheets)} of {name}, got {sheet!r}; choose one of them")
+    cells = book.parse(sheet, header=None, dtype=object)
+    cells = cells.dropna(how="all").dropna(how="all", axis=1)
+    if not len(cells):
+        raise ValueError(f"expected rows of data, got none in {name}; choose another sheet (--sheet)")
+    cells = cells.astype(object).where(cells.notna(), "").set_axis(range(cells.shape[1]), axis=1)
+    shown = sheet if isinstance(sheet, str) else sheets[sheet]
+    described = f"sheet {shown!r} of {len(sheets)}" if len(sheets) > 1 else "a workbook"
+    return _named(name, _under_names(cells.reset_index(drop=True), None, reading.header, name), described)
+
+
+def _typed(name: str, content: bytes, is_parquet: bool) -> Raw:
+    """Parquet and JSON lines, whose columns have names and types."""
+    pandas = _optional.require("pandas", "pandas", "tables")
+    kind = "Parquet" if is_parquet else "JSON lines"
+    if is_parquet:
+        _optional.require("pyarrow", "PyArrow", "Parquet")
+    try:
+        if is_parquet:
+            frame = _with_index(pandas.read_parquet(io.BytesIO(content), engine="pyarrow"))
+        else:
+            decoded, _ = text.decode(content, name)
+            frame = pandas.read_json(io.StringIO(decoded), lines=True, dtype=False, convert_dates=False)
+    except (ValueError, OSError, KeyError) as error:
+        raise ValueError(f"expected {kind} in {name}, got another file ({error}); save it again") from None
+    return _named(name, frame, kind)
+
+
+def _with_index(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """A frame with its index as the first column, where it says more than the place of a row."""
+    index = frame.index
+    if index.nlevels > 1 or (isinstance(frame.columns, type(index)) and frame.columns.nlevels > 1):
+        raise ValueError("expected a table with one index, got several levels; use reset_index()")
+    plain = frame.reset_index(drop=True)
+    if index.name is None and index.dtype.kind in "iu" and index.tolist() == list(range(len(index))):
+        return plain
+    plain.insert(0, ROW_NAMES if index.name is None else index.name, index, allow_duplicates=True)
+    return plain
+
+
+def _under_names(
+    cells: pandas.DataFrame, names: Sequence[Any] | None, header: bool | None, name: str
+) -> pandas.DataFrame:
+    """The rows of a file with the names of its columns: from a comment, from the first row, or else their places."""
+    first = 0
+    while header is None and names is None and first < len(cells) - 1 and _is_title(cells.iloc[first]):
+        first += 1
+    has_header = (not _is_data(cells.iloc[first]) if header is None else header) and names is None
+    found = [_tidy(cell) for cell in cells.iloc[first]] if has_header else names
+    cells = cells.iloc[first + has_header :].reset_index(drop=True)
+    if found is None:
+        found = [str(place) for place in range(cells.shape[1])]
+    if not len(cells):
+        raise ValueError(f"expected rows of data, got none in {name}; check the file")
+    cells = cells.set_axis(_row_names_first(cells, list(found), name), axis=1)
+    empty = [place for place, column in enumerate(cells) if not column and bool((cells.iloc[:, place] == "").all())]
+    return cells.iloc[:, [place for place in range(cells.shape[1]) if place not in empty]].infer_objects()
+
+
+def _is_title(row: pandas.Series) -> bool:
+    """Whether a row has one cell of text, the first one, of several."""
+    filled = [bool(str(cell).strip()) for cell in row]
+    return len(filled) > 2 and filled[0] and not any(filled[1:]) and not _is_data(row)
+
+
+def _is_data(row: pandas.Series) -> bool:
+    """Whether a row has a number or a date, and so no names."""
+    return any(not isinstance(cell, str) or _NO_NAME.fullmatch(cell.strip()) is not None for cell in row)
+
+
+def _tidy(cell: Any) -> str:
+    return " ".join(str(cell).split())
+
+
+def _row_names_first(cells: pandas.DataFrame, names: list[Any], name: str) -> list[Any]:
+    """Names where the rows have one more cell in front, as R writes them."""
+    if not names or names[-1] or not all(names[:-1]) or bool((cells.iloc[:, -1] == "").all()):
+        return names
+    rows = cells.iloc[:, 0].astype(str)
+    if rows.is_unique and (not rows.str.fullmatch("[0-9.,]+").any() or list(rows[:2]) == ["1", "2"]):
+        return [ROW_NAMES, *names[:-1]]
+    raise ValueError(
+        f"expected {len(names) - 1} cells in every row of {name}, as many as names, got {len(names)}; name the last "
+        "column, or remove it"
+    )
+
+
+def _named(name: str, frame: pandas.DataFrame, described: str) -> Raw:
+    """A table whose columns have names that are all different."""
+    if not frame.shape[0]:
+        raise ValueError(f"expected rows of data, got none in {name}; check the file")
+    used: set[str] = set()
+    names, repeated = [], set()
+    for place, found in enumerate(map(_tidy, frame.columns)):
+        unique, count = found or f"unnamed {place}", 1
+        while unique in used:
+            repeated.add(found)
+            count += 1
+            unique = f"{found} ({count})"
+        used.add(unique)
+        names.append(unique)
+    again = f"names that several columns have: {', '.join(sorted(repeated))}; the others of them got a number"
+    notes = (again,) if repeated else ()
+    return Raw(name, frame.set_axis(names, axis=1), described, notes, frozenset(repeated))

@@ -1,0 +1,63 @@
+"""What is said about cells that are not as they should be: all of them are counted, and some are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .cells import INFINITE, MISSING, WRONG, Cells
+
+_MOST_COLUMNS = 8
+_MOST_PLACES = 3
+_MOST_CHARACTERS = 40
+_WORDS = {MISSING: "missing", INFINITE: "infinite", WRONG: "wrong"}
+
+
+def shown(cell: object) -> str:
+    """A cell for a message, cut where it is long."""
+    text = str(cell)
+    return repr(text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "...")
+
+
+def several(count: int, word: str) -> str:
+    """A number of things in words.
+
+    :param count: the number.
+    :param word: the word for one of them.
+    """
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def counts(cells: Cells) -> str:
+    """How many cells of a column are missing, infinite or wrong, in words; empty where none are.
+
+    :param cells: the cells.
+    """
+    known = ((int((cells.states == state).sum()), word) for state, word in _WORDS.items())
+    return ", ".join(f"{count:,} {word}" for count, word in known if count)
+
+
+def bad_cells(cells: Mapping[str, Cells], name: str) -> ValueError:
+    """What to raise for cells without a value, with those of every column counted.
+
+    :param cells: the cells by the name of the column.
+    :param name: the name of the table.
+    """
+    bad = {column: found for column, found in cells.items() if not found.is_there.all()}
+    total = sum(int((~found.is_there).sum()) for found in bad.values())
+    named = [f"{column!r}: {counts(found)} ({_places(found)})" for column, found in list(bad.items())[:_MOST_COLUMNS]]
+    more = f"; and {len(bad) - _MOST_COLUMNS} columns more" if len(bad) > _MOST_COLUMNS else ""
+    without = f"{several(total, 'cell')} without one in {several(len(bad), 'column')}"
+    return ValueError(
+        f"expected a value in every cell of {name}, got {without}: {'; '.join(named)}{more}; correct them, or pass "
+        'missing="drop" or missing="impute" (--missing)'
+    )
+
+
+def _places(cells: Cells) -> str:
+    """The first bad cells of a column, with the rows that they are in."""
+    rows = np.flatnonzero(~cells.is_there)
+    texts = {row: str(cells.shown.iloc[row]).strip() for row in rows[:_MOST_PLACES].tolist()}
+    places = [f"{shown(text) if text else 'empty'} in row {row + 1}" for row, text in texts.items()]
+    return ", ".join(places) + (", ..." if len(rows) > _MOST_PLACES else "")

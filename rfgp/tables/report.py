@@ -1,0 +1,122 @@
+"""What there is to say about the columns of a table before anything is learned from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .cells import Cells
+from .problems import counts, several
+
+if TYPE_CHECKING:
+    import pandas
+
+_MOST_CHARACTERS = 28
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, as it was read.
+
+    :param name: its name.
+    :param kind: what its cells are: "integer", "number", "boolean", "date", "text" or "empty".
+    :param num_missing: how many cells have no value.
+    :param num_distinct: how many values are different.
+    :param values: the smallest and the largest value, or some of those of text.
+    :param role: "input", "target", or why it is left out: "dropped", "index", "constant" or "empty".
+    :param duplicate_of: the name of an earlier column with the same values; empty for none.
+    :param problems: the missing, infinite and wrong cells, in words.
+    """
+
+    name: str
+    kind: str
+    num_missing: int
+    num_distinct: int
+    values: str
+    role: str
+    duplicate_of: str = ""
+    problems: str = ""
+
+
+def column_of(name: str, cells: Cells, role: str) -> Column:
+    """What there is to say about a column.
+
+    :param name: its name.
+    :param cells: its cells.
+    :param role: what is done with it.
+    """
+    there = cells.values[cells.is_there]
+    if cells.kind == "text":
+        different = np.unique(there.astype(str))
+        shown = ", ".join(different[:4]) + (", ..." if len(different) > 4 else "")
+    else:
+        different = np.unique(there)
+        shown = " to ".join(dict.fromkeys(_value(value, cells) for value in different[[0, -1]])) if len(there) else ""
+    missing = int((~cells.is_there).sum())
+    return Column(name, cells.kind, missing, len(different), shown, role, problems=counts(cells))
+
+
+def _value(value: float, cells: Cells) -> str:
+    if cells.kind == "date":
+        return str(np.datetime64(round(value * 86400.0), "s")).removesuffix("T00:00:00")
+    if cells.kind == "boolean":
+        return "true" if value else "false"
+    return f"{value:.0f}" if cells.kind == "integer" and abs(value) < 1e15 else f"{value:.6g}"
+
+
+def same_columns(cells: Mapping[str, Cells]) -> dict[str, str]:
+    """The columns with the values of an earlier one, by name, with the name of that one.
+
+    :param cells: the cells by the name of the column.
+    """
+    first: dict[Any, str] = {}
+    found = {}
+    for name, column in cells.items():
+        is_text = column.kind == "text"
+        content = "\0".join(column.values) if is_text else column.values.astype(np.float64).tobytes()
+        known = first.setdefault((is_text, content), name)
+        if known != name:
+            found[name] = known
+    return found
+
+
+def same_rows(frame: pandas.DataFrame) -> str:
+    """How many rows come again, in words; empty where none do.
+
+    :param frame: the columns that tell.
+    """
+    again = frame.duplicated().to_numpy()
+    count = int(again.sum())
+    first = f", the first of them row {int(again.argmax()) + 1:,}" if count else ""
+    return f"{several(count, 'row')} with all the values of an earlier one{first}" if count else ""
+
+
+def printed(title: str, columns: Sequence[Column], notes: Sequence[str]) -> str:
+    """The report in plain text.
+
+    :param title: what the table is.
+    :param columns: its columns.
+    :param notes: what else there is to say.
+    """
+    lines = [("column", "type", "missing", "distinct", "values", "use")]
+    for column in columns:
+        use = column.role + (f", same as {column.duplicate_of}" if column.duplicate_of else "")
+        missing, distinct = f"{column.num_missing:,}", f"{column.num_distinct:,}"
+        lines.append((_cut(column.name), column.kind, missing, distinct, _cut(column.values), use))
+    widths = [max(len(line[place]) for line in lines) for place in range(5)]
+    table = [
+        "  ".join(
+            cell.rjust(width) if place in (2, 3) else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, [*widths, 0], strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([title, "", *table, *([""] if notes else []), *(f"note: {note}" for note in notes)])
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
