@@ -1,4 +1,4 @@
-"""Sobol' indices of a model in closed form: error against runs beside Saltelli's estimator, and coverage of intervals."""
+"""Sobol' indices of a model in closed form: error against runs, beside Saltelli's estimator; coverage of intervals."""
 
 from __future__ import annotations
 
