@@ -19,14 +19,17 @@ from . import (
     likelihoods,
     maps,
     models,
+    observations,
     operators,
     plots,
     saving,
     selection,
+    sensitivity,
     streams,
     study,
     tables,
     training,
+    two_sample,
 )
 from ._version import __version__ as __version__
 from .approximation import approximate
@@ -57,6 +60,7 @@ __all__ = [
     "load",
     "maps",
     "models",
+    "observations",
     "operators",
     "plots",
     "predict_map",
@@ -64,11 +68,13 @@ __all__ = [
     "save",
     "saving",
     "selection",
+    "sensitivity",
     "streams",
     "study",
     "suggest_num_features",
     "tables",
     "training",
+    "two_sample",
 ]
 
 

@@ -88,6 +88,13 @@ class FeatureMap(RandomWeights):
         self._check_pair(x, y)
         return None
 
+    def waves(self, **hyperparameters: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Frequencies (..., m, d) and amplitudes (..., m) of the plane waves that the features are; None for others.
+
+        :param hyperparameters: as for ``forward``.
+        """
+        return None
+
     def columnwise(self) -> FeatureMap | None:
         """A map with the same weights whose single columns are unbiased, complex where the columns are pairs.
 

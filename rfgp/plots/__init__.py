@@ -4,6 +4,7 @@ from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
 from .comparison import Curve, comparison
 from .estimates import estimates
 from .fields import scalar_field, vector_field
+from .sensitivity import main_effects, sobol_bars
 
 __all__ = [
     "COLORS",
@@ -16,6 +17,8 @@ __all__ = [
     "estimates",
     "figure",
     "legend",
+    "main_effects",
     "scalar_field",
+    "sobol_bars",
     "vector_field",
 ]

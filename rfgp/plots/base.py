@@ -76,7 +76,7 @@ def axes(ax: Any) -> Axes:
 
 
 def check_colors(name: Any) -> None:
-    """Raise where a name is not that of a color map."""
+    """Raise where matplotlib has no color map of that name."""
     check_installed()
     import matplotlib
 

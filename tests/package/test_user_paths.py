@@ -59,8 +59,10 @@ from rfgp import (
     models,
     operators,
     selection,
+    sensitivity,
     streams,
     study,
+    two_sample,
 )
 
 WIDTH = 16
@@ -118,6 +120,23 @@ def a_map():
     summary = rfgp.predict_map(model, x, dtype=torch.float32, progress=False)
     assert summary.mean.shape == (40,) and max(summary.float32_error) < 1e-3 and summary.rows_per_second > 0.0
     assert models.PosteriorPoints(model)(x).variance.shape == (40, 1)
+
+
+def uncertain_inputs():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    inputs = {"length": sensitivity.Uniform(0.0, 1.0), "load": sensitivity.Normal(0.5, 0.1)}
+    indices = sensitivity.sobol_indices(model, inputs, num_functions=3)
+    assert isinstance(indices.total, sensitivity.Estimate) and "load" in indices.table()
+    assert sensitivity.main_effects(model, inputs, 5, num_functions=3).effect.std.shape == (5, 2)
+    slopes = sensitivity.derivative_sensitivities(model, inputs, num_functions=3)
+    assert isinstance(slopes, sensitivity.DerivativeSensitivities) and (slopes.total_bound().value > 0.0).all()
+    known = sensitivity.propagate(model, inputs, num_points=50, num_functions=3)
+    assert isinstance(known, sensitivity.Propagation) and known.std > 0.0
+    values = sensitivity.Empirical(x[:, 1])
+    other = models.WeightSpaceGP(approximated(PolynomialKernel(power=2)), GaussianLikelihood()).fit(x, y)
+    found = sensitivity.sobol_indices(other, [values, values], num_functions=2, num_points=16)
+    assert isinstance(found, sensitivity.SobolIndices) and found.method == "sampling"
 
 
 def wide_regression():
@@ -415,11 +434,20 @@ def bayesian_optimization():
     assert isinstance(samples, rfgp.botorch.ModelSamples) and samples(x[:3]).shape == (4, 3, 1)
 
 
+def two_samples():
+    """Discrepancies of two samples, from features and from kernel values."""
+    x, y = torch.randn(20, 2), torch.randn(20, 2)
+    for kernel in (RBFKernel(), rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0)):
+        assert two_sample.mmd(x, y, kernel).null_standard_error > 0
+        assert two_sample.permutation_test(x, y, kernel, num_permutations=3).p_value >= 0.25
+
+
 PATHS = (
     feature_maps,
     families_of_kernels,
     regression,
     a_map,
+    uncertain_inputs,
     wide_regression,
     exact_regression,
     landmarks,
@@ -445,6 +473,7 @@ PATHS = (
     functions_by_botorch,
     bayesian_optimization,
     studies,
+    two_samples,
 )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pandas
 import pytest
 import torch
 
+import rfgp
 from rfgp import plots, study, tables
 from rfgp.datasets.base import Dataset
 from rfgp.study.bench import Bench
@@ -15,11 +17,14 @@ from rfgp.study.kernel_choice import leave_one_out, rank_kernels
 from rfgp.study.losses import classification_losses, regression_losses
 
 
-@pytest.fixture(autouse=True)
-def few_figures(monkeypatch):
-    """Reports without their panels, which take seconds."""
-    monkeypatch.setattr("rfgp.study.page._figures", lambda result: "")
-    monkeypatch.setattr(study.StudyResult, "figure", lambda self: plots.figure(1, 1)[0])
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    """Reports without their panels, which take seconds, and short searches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rfgp.study.page._figures", lambda result: "")
+        patch.setattr(study.StudyResult, "figure", lambda self: plots.figure(1, 1)[0])
+        patch.setattr("rfgp.study.bench.fit", functools.partial(rfgp.fit, max_evaluations=25))
+        yield
 
 
 def field(rows=60, factor=1.0):
