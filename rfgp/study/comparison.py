@@ -133,8 +133,9 @@ def run(
     try:
         result = study.measure(request, seeds, checkpoint, notes)
     except KeyboardInterrupt:
-        kept = f"{len(checkpoint.runs)} runs are" if checkpoint.runs else "nothing is"
-        raise KeyboardInterrupt(f"{kept} kept in {str(out)!r}; --resume goes on with it") from None
+        count = len(checkpoint.runs)
+        kept = f"{count} run{'s are' if count > 1 else ' is'} kept" if count else "no run is kept yet"
+        raise KeyboardInterrupt(f"{kept} in {str(out)!r}; --resume goes on with it") from None
     result.save(folder)
     checkpoint.remove()
     return result

@@ -124,7 +124,7 @@ def command(result: Measured) -> str:
     origin = data.get("origin") or shlex.quote(data["name"])
     options = {
         "--kernel": settings.get("kernel_asked", settings["kernel"]),
-        "--methods": ",".join(settings["methods"]) if settings.get("kernel_asked") != "auto" else None,
+        "--methods": ",".join(asked) if (asked := result.request.get("methods")) else None,
         "--num-features": ",".join(map(str, settings["num_features"])),
         "--seeds": str(len(settings["seeds"])),
         "--exact-limit": str(settings["exact_limit"]),

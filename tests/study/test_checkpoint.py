@@ -108,7 +108,7 @@ def test_an_interrupted_command_says_how_to_go_on(stops, tmp_path, capsys):
     command += ["--exact-limit", "30", "--out", str(out)]
     assert main(command) == 130
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "interrupted" in line]
-    assert line.endswith(f"rfgp: interrupted: 1 runs are kept in {str(out)!r}; --resume goes on with it")
+    assert line.endswith(f"rfgp: interrupted: 1 run is kept in {str(out)!r}; --resume goes on with it")
     stops(-1)
     assert main([*command, "--resume"]) == 0 and len(study.load(out).runs) == 2
 
