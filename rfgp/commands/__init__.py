@@ -1,8 +1,5 @@
 """The commands of ``rfgp``, one file each: their names, options, and what they do."""
 
-from . import compare, study
-
-COMMANDS = (study, compare)
-"""Modules with a ``NAME``, a line of ``HELP``, ``add_arguments(parser)`` and ``run(options)``, in the order of help."""
+from .listed import COMMANDS
 
 __all__ = ["COMMANDS"]

@@ -88,6 +88,12 @@ def run(
     :returns: the measurements.
     :raises ValueError: for settings or data that do not fit together, before anything long has begun.
     :raises KeyboardInterrupt: where the user interrupts; the message says what is kept.
+
+    >>> import rfgp
+    >>> data = rfgp.datasets.load("diabetes")
+    >>> result = run(data, methods=["landmarks"], num_features=[8], num_seeds=1, exact_limit=20, progress=False)
+    >>> result.verdict().method
+    'landmarks'
     """
     dataset, columns = _read(data, target, task, missing, drop)
     _check_outputs(dataset, kernel)
@@ -240,7 +246,11 @@ class _Study:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine and number of threads."""
+    """Versions, machine and number of threads.
+
+    >>> sorted(environment())
+    ['cpu_count', 'platform', 'processor', 'threads', 'versions']
+    """
     packages = ("rfgp", "torch", "gpytorch", "linear_operator", "numpy", "scipy")
     return {
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},

@@ -51,6 +51,10 @@ class Run:
     :param against: by the name of another model, how much higher error (the squared one of standardized targets, or the
         error rate) and mnll are, with standard errors over test rows.
     :param outputs: error, mnll and coverage of each of several outputs, in its units, by its name.
+
+    >>> run = Run("landmarks", 64, 0, 0.1, 0.1, 0.1, 2.0, 1.0, 0.01, fit_seconds=0.2, predict_seconds=0.1)
+    >>> round(run.seconds, 2)
+    0.3
     """
 
     method: str
@@ -95,7 +99,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Summary:
-    """Means and standard errors over seeds of every measure; NaN where a measure or its error does not exist."""
+    """Means and standard errors over seeds of every measure; NaN where a measure or its error does not exist.
+
+    :param method: the name of the method.
+    :param num_features: the number of features, None where there are none.
+    :param mean: the means by measure.
+    :param standard_error: their standard errors.
+
+    >>> Summary("landmarks", 64, {"error": 2.0}, {"error": 0.1}).mean["error"]
+    2.0
+    """
 
     method: str
     num_features: int | None
