@@ -1,6 +1,7 @@
 """Figures: arrays in, matplotlib Axes out. Matplotlib is imported where a figure is drawn, and nowhere else."""
 
 from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
+from .calibration import calibration, pit_histogram
 from .comparison import Curve, comparison
 from .fields import scalar_field, vector_field
 from .sensitivity import main_effects, sobol_bars
@@ -11,11 +12,13 @@ __all__ = [
     "LINES",
     "MARKERS",
     "Curve",
+    "calibration",
     "check_installed",
     "comparison",
     "figure",
     "legend",
     "main_effects",
+    "pit_histogram",
     "scalar_field",
     "sobol_bars",
     "vector_field",

@@ -432,6 +432,19 @@ def bayesian_optimization():
     assert isinstance(samples, rfgp.botorch.ModelSamples) and samples(x[:3]).shape == (4, 3, 1)
 
 
+def scores_of_error_bars():
+    """Calibration, recalibration, and the report of how far from exact a model is."""
+    x, y = rows()
+    model = models.WeightSpaceGP(rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0), GaussianLikelihood())
+    predictive = model.likelihood(model.fit(x, y).posterior(x))
+    curve = diagnostics.calibration_curve(predictive, y)
+    assert curve.predicted.shape == curve.observed.shape
+    assert diagnostics.recalibrate_variance(predictive, y)(predictive).mean.shape == y.shape
+    probabilities = torch.full((4, 2), 0.5)
+    assert diagnostics.recalibrate_temperature(probabilities, torch.tensor([0, 1, 1, 0]))(probabilities).sum() == 4.0
+    assert "exact posterior" in str(diagnostics.compare_to_exact(model, x, train_inputs=x, train_targets=y))
+
+
 def two_samples():
     """Discrepancies of two samples, from features and from kernel values."""
     x, y = torch.randn(20, 2), torch.randn(20, 2)
@@ -472,6 +485,7 @@ PATHS = (
     bayesian_optimization,
     studies,
     two_samples,
+    scores_of_error_bars,
 )
 
 
