@@ -41,14 +41,6 @@ def read_table(
     :param scaling: the scaling that suits the inputs.
     :raises ValueError: where the file, the target or a value is not as it should be.
     :raises ImportError: for a CSV file, without pandas.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "sums.npz"
-    ...     np.savez(path, x=np.random.default_rng(0).random((50, 2)), total=np.arange(50) / 7.0)
-    ...     dataset = read_table(path, "total")
-    >>> dataset.task, tuple(dataset.x_train.shape)
-    ('regression', (40, 2))
     """
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
