@@ -523,6 +523,12 @@ class ModelSamples:
     :param functions: the functions.
     :param num_functions: the number S of draws.
     :param model: the model whose transforms of inputs and outcomes are used.
+
+    >>> import rfgp.botorch
+    >>> x = torch.rand(20, 2, dtype=torch.float64)
+    >>> model = rfgp.botorch.WeightSpaceModel(x, x.sum(-1, keepdim=True))
+    >>> model.sample_functions(3)(torch.rand(5, 2, dtype=torch.float64)).shape
+    torch.Size([3, 5, 1])
     """
 
     def __init__(self, functions: Functions, num_functions: int, model: WeightSpaceModel) -> None:

@@ -36,6 +36,14 @@ class LeaveOneOut(NamedTuple):
     :param variance: that of the observation, with its noise, in the shape of the mean.
     :param log_prob: the log density of the observation of a row, (N,), in float64; summed over classes.
     :param latent_variance: that of the function, without noise, in the shape of the mean.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> x, y = torch.randn(30, 2), torch.randn(30)
+    >>> left_out = model.fit(x, y).leave_one_out(x, y)
+    >>> left_out.log_prob.shape, bool((left_out.variance > left_out.latent_variance).all())
+    (torch.Size([30]), True)
     """
 
     mean: Tensor
