@@ -180,7 +180,7 @@ def test_averages_of_the_gaussian_kernel_in_closed_form():
 def test_features_converge_to_the_exact_kernel(name):
     exact, rows = case(name)
     rows = rows[(split(rows, DIM).weights[:, 1:] == 0).all(-1)] if name in SCALAR else rows  # a bounded symbol
-    draws = torch.stack([rfgp.approximate(exact, 256, seed=seed)(rows).to_dense() for seed in range(32)])
+    draws = torch.stack([rfgp.approximate(exact, 256, seed=seed)(rows).to_dense() for seed in range(16)])
     error = (draws.mean(0) - exact(rows).to_dense()).abs()
     assert (error <= 5.0 * draws.std(0) / math.sqrt(len(draws)) + 1e-4).all()
 
