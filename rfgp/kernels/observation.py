@@ -50,7 +50,8 @@ class ObservesRows:
                 f"coordinates, got {x.shape[-1]}; make them by points, boxes, segments or derivatives"
             )
         rows = split(x, self.input_dim)
-        if outputs is None and _is_rough(self.observed_kernel) and has_derivatives(rows):
+        is_rough = outputs is None and _checks.has_values() and _is_rough(self.observed_kernel)
+        if is_rough and has_derivatives(rows):
             raise ValueError(
                 "expected values of a process without derivatives, got rows with derivatives; use an RBFKernel or a "
                 "MaternKernel with nu of at least 1.5"
@@ -188,8 +189,8 @@ def num_outputs(kernel: Kernel, input_dim: int) -> int | None:
 
 
 def has_derivatives(rows: Rows) -> bool:
-    """Whether rows of a scalar function have a derivative among them."""
-    return bool((rows.weights[..., 1:] != 0).any())
+    """Whether rows of a scalar function have a derivative among them, or may have one."""
+    return not _checks.has_values() or bool((rows.weights[..., 1:] != 0).any())
 
 
 def _is_rough(kernel: Kernel) -> bool:

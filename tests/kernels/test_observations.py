@@ -421,6 +421,17 @@ def test_an_advected_field_without_velocity_is_separable_and_follows_the_flow_wi
         AdvectedKernel(2)(x[:, :2]).to_dense()
 
 
+def test_features_can_be_transformed():
+    kernel, rows = approximated("rbf, ARD")
+    with torch.no_grad():
+        expected = kernel.features(rows)
+        close(torch.func.vmap(lambda row: kernel.features(row[None])[0])(rows), expected)
+        slopes = torch.func.vmap(torch.func.jacfwd(lambda row: kernel.features(row[None])[0]))(rows)
+    x = rows.clone().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(kernel.features(x).sum(), x)
+    close(gradient[:, :DIM], slopes.sum(1)[:, :DIM])
+
+
 @torch.no_grad()
 def test_windows_of_time():
     """Averages over a window of time at a place, of a field that drifts: a box that extends in time alone."""
