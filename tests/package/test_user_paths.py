@@ -57,6 +57,7 @@ from rfgp import (
     kernels,
     likelihoods,
     models,
+    observations,
     operators,
     selection,
     sensitivity,
@@ -297,6 +298,18 @@ def functionals_of_a_field():
         assert len(operator.symbol(x, 1)) == len(x)
 
 
+def observations_that_are_integrals():
+    x, y = rows()
+    seen = torch.cat([observations.points(x[:20]), observations.segments(x[20:], x[:20])])
+    exact = kernels.ObservationKernel(RBFKernel(), input_dim=2)
+    model = models.WeightSpaceGP(approximated(exact), GaussianLikelihood()).fit(seen, y)
+    parts = observations.split(observations.boxes(x, x + 0.1, integral=True), 2)
+    assert isinstance(parts, observations.Rows) and parts.weights.shape == (40, observations.num_columns(2) - 6)
+    assert isinstance(model.covar_module, kernels.FeatureObservationKernel)
+    assert model.posterior(observations.derivatives(x, x)).variance.shape == (40,)
+    assert exact(seen[:3]).to_dense().shape == (3, 3)
+
+
 def a_density_of_ones_own():
     def density(w):
         return torch.exp(-0.5 * w.square().sum(-1))[:, None, None] * torch.eye(2)
@@ -473,6 +486,7 @@ PATHS = (
     complex_regression,
     several_outputs,
     functionals_of_a_field,
+    observations_that_are_integrals,
     a_density_of_ones_own,
     a_local_model,
     choices,
