@@ -190,7 +190,7 @@ def main() -> None:
     result = resumed(options) | {"environment": environment(), "truth": {n: t for n, (_, t, _) in FUNCTIONS.items()}}
     result["settings"] = {n: getattr(options, n) for n in ("num_features", "num_draws")}
     few, repetitions = (2, 2) if options.quick else (5, options.repetitions)
-    plan = [("Ishigami", 128, repetitions), ("Ishigami", 64, few), ("Ishigami", 96, few), ("Ishigami", 192, few)]
+    plan = [("Ishigami", 192, repetitions), ("Ishigami", 64, few), ("Ishigami", 96, few), ("Ishigami", 128, few)]
     plan += [("g-function", runs, few) for runs in (64, 128, 256)]
     for name in FUNCTIONS:
         for base in 2 ** np.arange(5, 7 if options.quick else 14):
