@@ -95,8 +95,8 @@ class LeftOutRows:
         is_one = rows.weights is None and rows.num_groups == 1 and not noise.is_batched and self.residual is None
         self.common = regression.noise.precisions(1)[0] if is_one else None
         self.is_separable = isinstance(posterior, KroneckerPosterior) and self.common is not None
-        start = torch.zeros_like(posterior.mean)
-        scale, left = (torch.linalg.vector_norm(self._gradient(weights)) for weights in (start, posterior.mean))
+        gradients = self._gradient(torch.cat([torch.zeros_like(posterior.mean), posterior.mean], dim=-1))
+        scale, left = (torch.linalg.vector_norm(gradient) for gradient in gradients.unbind(-1))
         if not float(left) <= _TOLERANCE * float(scale):
             raise other_rows()
         self.mean = refined_mean(posterior, self._gradient)
@@ -203,6 +203,26 @@ class LeftOutRows:
         outside = sums(is_outside.nonzero().squeeze(-1)) if bool(is_outside.any()) else None
         for statistics in sums_of_others(parts, sums, self.noise.merged, outside):
             yield LargeGroup(self, self.regression.posterior(statistics))
+
+    @torch.no_grad()
+    def means_without(self, x: Tensor, errors: Tensor, numbers: Tensor, num_groups: int) -> Tensor:
+        r"""The means at new inputs without each group of rows, (G, n, T), for real features.
+
+        .. math:: \mu_{-g}(x) = \mu(x) - F(x) B^{-1} \sum_{i \in g} F_i^\top S_i^{-1} (y_i - \mu_{-g}(x_i))
+
+        :param x: inputs, (n, d).
+        :param errors: what is left of the targets without the group of each row, (N, T).
+        :param numbers: the number of the group of every row, (N,).
+        :param num_groups: the number G of groups.
+        """
+        scalar = self.regression.kernel.scalar_features(x)
+        mean = basis(self.regression.mean, x).double() @ self.coefficients + self._fitted(scalar, self.mean).squeeze(-1)
+        weights = self.posterior.solve(self.factor.features(scalar.double()).mT)
+        total = torch.zeros(num_groups, weights.shape[-1], dtype=torch.float64, device=x.device)
+        for part in self.chunks(weights.shape[-1]):
+            white = self._whitened(part, errors[part].unsqueeze(-1))
+            total.index_add_(0, numbers[part], (self._fitted(self._scalar(part), weights) * white).sum(-2))
+        return mean - total.unflatten(-1, mean.shape)
 
     def _scalar(self, chosen: slice | Tensor) -> Tensor:
         features: Tensor = self.regression.kernel.scalar_features(self.x[chosen])

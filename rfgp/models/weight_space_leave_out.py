@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,24 @@ from ..inference.local.left_out_blocks import LeftOutBlocks
 from ..inference.training_residual import RESIDUALS
 from .folds import folds
 from .weight_space_updates import Updates
+
+
+class LeaveOutFunctions:
+    """The means of fits without each row, or each group of rows.
+
+    :param draw: the functions of all rows.
+    :param errors: what they leave of the targets of the group, of their shape, NaN where these are missing.
+    :param numbers: the number of the group of every row, (N,).
+    """
+
+    def __init__(self, draw: Any, errors: Tensor, numbers: Tensor) -> None:
+        self._draw, self.errors, self.numbers = draw, errors, numbers
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The means (G, n, T) at inputs (n, d)."""
+        errors = self.errors.double().nan_to_num(0.0).reshape(len(self.errors), -1)
+        means: Tensor = self._draw.means_without(x, errors, self.numbers, int(self.numbers.max()) + 1)
+        return means
 
 
 class LeavesOut(Updates):
@@ -97,6 +117,50 @@ class LeavesOut(Updates):
         known = group_labels(groups, x, seed)
         x, rows, draws, residual = self._left_out(x, y, noise)
         return leave_group_out(x, rows, self._noise, draws, residual, known)
+
+    @torch.no_grad()
+    def leave_out_functions(
+        self,
+        x: Tensor,
+        y: Tensor,
+        groups: Tensor | int | None = None,
+        noise: Tensor | None = None,
+        *,
+        seed: int = 0,
+    ) -> LeaveOutFunctions:
+        """The means at any inputs by fits to all rows but each row, or each group, without refits.
+
+        :param x: the inputs (N, d) that were fitted.
+        :param y: their targets, as in :meth:`fit`.
+        :param groups: labels of groups, or their number, as in :meth:`leave_group_out`; default: every row alone.
+        :param noise: their noise variances, for a fixed-noise likelihood.
+        :param seed: the seed of random folds; default: 0.
+        :returns: a callable from inputs (n, d) to means (G, n, T), in float64.
+        :raises ValueError: for rows other than those of the fit, for class labels, complex values, models with blocks,
+            and several draws of the weights.
+
+        >>> import gpytorch, rfgp
+        >>> x, y = torch.rand(100, 2), torch.rand(100)
+        >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
+        >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+        >>> model.leave_out_functions(x, y)(x[:3]).shape
+        torch.Size([100, 3, 1])
+        """
+        is_complex = self._noise.is_complex or self._noise.is_of_parts or self._features.is_complex
+        if self._noise.is_batched or is_complex or self.block_size is not None or self.num_draws > 1:
+            raise ValueError(
+                "expected real targets, real features, one draw of the weights and no blocks, got another model; use "
+                "rfgp.conformal.split_conformal with rows that were not fitted"
+            )
+        known = torch.arange(len(x), device=x.device) if groups is None else group_labels(groups, x, seed)
+        _, numbers = known.unique(return_inverse=True)
+        x, rows, draws, residual = self._left_out(x, y, noise)
+        found: LeaveOneOut | LeaveGroupOut
+        if groups is None:
+            found = leave_one_out(x, rows, self._noise, draws, residual)
+        else:
+            found = leave_group_out(x, rows, self._noise, draws, residual, known)
+        return LeaveOutFunctions(draws[0], y - found.mean.reshape(y.shape), numbers)
 
     def _left_out(
         self, x: Tensor, y: Tensor, noise: Tensor | None
