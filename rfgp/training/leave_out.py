@@ -75,7 +75,9 @@ class LeaveOutObjective(WeightSpaceObjective):
             covariance = torch.linalg.inv(inner)
             whole = torch.linalg.cholesky(covariance + torch.diag(residual[own]))
             white = torch.linalg.solve_triangular(whole, (covariance @ weights[own]).unsqueeze(-1), upper=False)
-            total = total + _log_density(white.squeeze(-1), torch.ones_like(weights[own])) - whole.diagonal().log().sum()
+            total = (
+                total + _log_density(white.squeeze(-1), torch.ones_like(weights[own])) - whole.diagonal().log().sum()
+            )
         return total
 
     def finish(self) -> Tensor:
