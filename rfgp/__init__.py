@@ -8,6 +8,7 @@
 from . import (
     allocation,
     bounds,
+    conformal,
     data,
     datasets,
     diagnostics,
@@ -42,6 +43,7 @@ __all__ = [
     "allocation",
     "approximate",
     "bounds",
+    "conformal",
     "data",
     "datasets",
     "diagnostics",

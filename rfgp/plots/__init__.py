@@ -3,6 +3,7 @@
 from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
 from .comparison import Curve, comparison
 from .fields import scalar_field, vector_field
+from .intervals import coverage_by_level, predictions
 
 __all__ = [
     "COLORS",
@@ -12,8 +13,10 @@ __all__ = [
     "Curve",
     "check_installed",
     "comparison",
+    "coverage_by_level",
     "figure",
     "legend",
+    "predictions",
     "scalar_field",
     "vector_field",
 ]
