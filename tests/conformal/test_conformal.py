@@ -195,7 +195,7 @@ def test_bad_input_is_refused():
         split_conformal(model, x, y[1:])
     with pytest.raises(ValueError, match="rows of the fit"):
         jackknife_plus(model, x, y.flip(0), x)
-    with pytest.raises(ValueError, match="2 columns|new_x"):
+    with pytest.raises(ValueError, match="columns"):
         jackknife_plus(model, x, y, x[:, :2])
     with pytest.raises(ValueError, match="WeightSpaceGP"):
         jackknife_plus("model", x, y, x)
