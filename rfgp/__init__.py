@@ -8,6 +8,7 @@
 from . import (
     allocation,
     bounds,
+    conformal,
     data,
     datasets,
     diagnostics,
@@ -46,6 +47,7 @@ __all__ = [
     "allocation",
     "approximate",
     "bounds",
+    "conformal",
     "data",
     "datasets",
     "diagnostics",

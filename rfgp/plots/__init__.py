@@ -4,6 +4,7 @@ from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
 from .calibration import calibration, pit_histogram
 from .comparison import Curve, comparison
 from .fields import scalar_field, vector_field
+from .intervals import coverage_by_level, predictions
 from .sensitivity import main_effects, sobol_bars
 
 __all__ = [
@@ -15,10 +16,12 @@ __all__ = [
     "calibration",
     "check_installed",
     "comparison",
+    "coverage_by_level",
     "figure",
     "legend",
     "main_effects",
     "pit_histogram",
+    "predictions",
     "scalar_field",
     "sobol_bars",
     "vector_field",

@@ -51,6 +51,7 @@ import rfgp.sklearn
 from rfgp import (
     allocation,
     bounds,
+    conformal,
     data,
     datasets,
     diagnostics,
@@ -113,6 +114,19 @@ def regression():
     assert isinstance(samples, models.FunctionSamples) and samples(x).shape == (2, 40) and len(samples) == 2
     assert model.sample_functions(2, prior=True)[0](x).shape == (40,)
     diagnostics.kl_to_exact(model, x, train_inputs=x, train_targets=y)
+
+
+def what_is_left_out():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    left_out = model.leave_group_out(x, y, models.folds(40, 5))
+    assert isinstance(left_out, rfgp.inference.LeaveGroupOut) and left_out.group_log_prob.shape == (5,)
+    assert rfgp.fit(model, x, y, objective="leave_one_out", max_evaluations=3, progress=False).evaluations
+    assert isinstance(conformal.jackknife_plus(model, x, y, x[:3]), conformal.Interval)
+    calibrated = conformal.split_conformal(model.fit(x[:20], y[:20]), x[20:], y[20:])
+    assert isinstance(calibrated, conformal.SplitConformal) and calibrated.interval(x[:3]).upper.shape == (3,)
+    sets = conformal.ClassConditionalSets(torch.full((40, 2), 0.5), torch.arange(40) % 2)
+    assert bool(sets.sets(torch.full((3, 2), 0.5)).all())
 
 
 def a_map():
@@ -470,6 +484,7 @@ PATHS = (
     feature_maps,
     families_of_kernels,
     regression,
+    what_is_left_out,
     a_map,
     uncertain_inputs,
     wide_regression,
