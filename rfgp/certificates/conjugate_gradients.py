@@ -70,21 +70,13 @@ class ConjugateGradients:
         self._energy = energy
         self.steps.append(Step(length, turn))
 
-    def certify(self) -> Tensor:
-        r"""Compute the residuals anew, and bound :math:`\sqrt{r^\top (K + S)^{-1} r}` of true ones.
-
-        :returns: (R,).
-        """
+    def replace_residual(self) -> None:
+        """Compute the residuals anew from the solutions, which takes another product with K."""
         self.residual = self._right - self._times(self.solution)
         self._energy = (self.residual * self._preconditioner.solve(self.residual)).sum(0).clamp_min(0.0)
-        return self._preconditioner.norm_bound(self.residual) + self.rounding_norm()
-
-    def rounding_norm(self) -> Tensor:
-        r"""The part (R,) that rounding has in :meth:`certify`: :math:`\|S^{-1/2} \delta\|` of its bound."""
-        return self._preconditioner.white_norm(self.rounding())
 
     def rounding(self) -> Tensor:
-        """A bound on what rounding may have done to the residuals that were computed anew, (N, R)."""
+        """A bound on what rounding may have done to residuals that were computed anew, (N, R)."""
         sizes = self._right.abs() + self._noise.unsqueeze(-1) * self.solution.abs()
         return self._matrix.rounding(self.solution) + 4.0 * EPS * sizes + self._right_error
 

@@ -16,8 +16,9 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from .conjugate_gradients import ConjugateGradients
-from .kernel_matrix import EPS
-from .problem import Problem, targets_and_noise, with_landmarks
+from .kernel_matrix import EPS, KernelMatrix
+from .preconditioner import LandmarkPreconditioner
+from .problem import exact_matrix, of_landmarks, targets_and_noise
 
 _SHARE = 0.9
 """Of the tolerance, for what the iterations believe, so that the residual that is computed anew is below it."""
@@ -42,20 +43,29 @@ class CertifiedPosterior:
     .. math:: \Big|\mu(x) + k_x^\top \alpha - E[f(x) | y]\Big| = |k_x^\top (K + S)^{-1} r|
         \le \sqrt{k(x, x)} \sqrt{r^\top (K + S)^{-1} r}, \qquad r = y - \mu - (K + S) \alpha
 
-    :param problem: the rows.
+    :param matrix: the exact kernel matrix.
+    :param noise: the noise variances, (N,).
+    :param preconditioner: the landmarks.
     :param mean: the mean function, in float64, or None.
     :param targets: y, in float64.
     :param residuals: y less the mean function, (N,), in float64.
     """
 
-    def __init__(self, problem: Problem, mean: Mean | None, targets: Tensor, residuals: Tensor) -> None:
-        self._problem, self._mean = problem, mean
-        self._solver = ConjugateGradients(*problem, residuals.unsqueeze(-1))
-        deviations = problem.matrix.standard_deviations()
+    def __init__(
+        self,
+        matrix: KernelMatrix,
+        noise: Tensor,
+        preconditioner: LandmarkPreconditioner,
+        mean: Mean | None,
+        targets: Tensor,
+        residuals: Tensor,
+    ) -> None:
+        self._matrix, self._noise, self._preconditioner, self._mean = matrix, noise, preconditioner, mean
+        self._solver = ConjugateGradients(matrix, noise, preconditioner, residuals.unsqueeze(-1))
         spread = float(targets.std(correction=0))
-        self._unit = float(deviations.max()) / (spread if spread > 0.0 else 1.0)
+        self._unit = float(matrix.deviations.max()) / (spread if spread > 0.0 else 1.0)
         self._seconds, self._history = 0.0, [self._unit * float(self._solver.energy.sqrt())]
-        self._residual_norm = float(problem.preconditioner.norm_bound(self._solver.residual))
+        self._residual_norm = self._certified()
 
     @property
     def iterations(self) -> int:
@@ -94,7 +104,7 @@ class CertifiedPosterior:
         :raises ValueError: for bad inputs.
         """
         points = _points(x)
-        values = self._problem.matrix.cross_times(points, self._solver.solution).squeeze(-1)
+        values = self._matrix.cross_times(self._matrix.select(points), self._solver.solution).squeeze(-1)
         return values if self._mean is None else values + self._mean(points)
 
     @torch.no_grad()
@@ -105,11 +115,12 @@ class CertifiedPosterior:
         :returns: (M,), in float64.
         :raises ValueError: for bad inputs.
         """
-        points, matrix = _points(x), self._problem.matrix
-        rounding = matrix.rounding(self._solver.solution, points).squeeze(-1)
+        points = _points(x)
+        selected = self._matrix.select(points)
+        rounding = self._matrix.rounding(self._solver.solution, selected).squeeze(-1)
         if self._mean is not None:
             rounding = rounding + 4.0 * EPS * self._mean(points).abs()
-        return matrix.standard_deviations(points) * self._residual_norm + rounding
+        return self._matrix.deviations_at(selected) * self._residual_norm + rounding
 
     @torch.no_grad()
     def tighten(
@@ -152,7 +163,8 @@ class CertifiedPosterior:
                     bar.update()
                 if self.iterations == done:
                     break
-                self._residual_norm = float(self._solver.certify())
+                self._solver.replace_residual()
+                self._residual_norm = self._certified()
                 self._history[-1] = self._believed()
                 if not self._residual_norm < known[1]:
                     self._solver.solution, self._residual_norm = known
@@ -195,25 +207,29 @@ class CertifiedPosterior:
         return Bounds(*(torch.cat(values) for values in zip(*parts, strict=True)))
 
     def _variance_bounds(self, x: Tensor, tolerance: float, max_iterations: int, bar: Any) -> Bounds:
-        matrix, noise, preconditioner = self._problem
-        columns, errors = matrix.columns(x), matrix.column_rounding(x)
-        prior = matrix.standard_deviations(x).square()
-        solver = ConjugateGradients(matrix, noise, preconditioner, columns, errors)
+        points, preconditioner = self._matrix.select(x), self._preconditioner
+        columns, errors = self._matrix.columns(points), self._matrix.column_rounding(points)
+        prior = self._matrix.deviations_at(points).square()
+        solver = ConjugateGradients(self._matrix, self._noise, preconditioner, columns, errors)
         for _ in range(max_iterations):
             if bool((solver.energy <= _SHARE * tolerance * prior).all()):
                 break
             solver.step()
             bar.update()
-        gap = solver.certify().square()
-        sums = len(noise) * EPS * (columns.abs() + solver.residual.abs())
-        allowance = (solver.solution.abs() * (errors + solver.rounding() + sums)).sum(0)
+        solver.replace_residual()
+        gap = _certified(solver, preconditioner).square()
+        sums = len(columns) * EPS * (columns.abs() + solver.residual.abs())
+        allowance = (solver.solution.abs() * (errors + solver.rounding() + sums)).sum(0) + 8.0 * EPS * prior
         known = (solver.solution * (columns + solver.residual)).sum(0)
         upper = prior - known + allowance
         return Bounds((upper - gap - 2.0 * allowance).clamp_min(0.0), upper)
 
+    def _certified(self) -> float:
+        return float(_certified(self._solver, self._preconditioner))
+
     def _aim(self, tolerance: float) -> float:
         """What the iterations have to believe, so that there is room for rounding, and not far below rounding."""
-        floor = self._unit * float(self._solver.rounding_norm())
+        floor = self._unit * float(self._preconditioner.white_norm(self._solver.rounding()))
         return max(_SHARE * (tolerance - floor), _SHARE_OF_ROUNDING * floor)
 
     def _believed(self) -> float:
@@ -278,12 +294,18 @@ def certified_posterior(
         _checks.instance("mean", mean, Mean, "a GPyTorch mean", "such as ConstantMean()")
     _checks.positive("tolerance", tolerance, "0.001 is a thousandth of the standard deviation of the targets")
     targets, variances = targets_and_noise(likelihood, x, y, noise)
-    problem = Problem.of(with_landmarks(kernel, x, num_landmarks), x, variances)
+    matrix = exact_matrix(kernel, x)
+    preconditioner = of_landmarks(matrix, kernel, x, variances, num_landmarks)
     offset = None if mean is None else copy.deepcopy(mean).double()
     residuals = targets if offset is None else targets - offset(x.double())
-    posterior = CertifiedPosterior(problem, offset, targets, residuals)
+    posterior = CertifiedPosterior(matrix, variances, preconditioner, offset, targets, residuals)
     limits: dict[str, Any] = {"max_iterations": max_iterations, "max_seconds": max_seconds, "progress": progress}
     return posterior.tighten(tolerance, **limits)
+
+
+def _certified(solver: ConjugateGradients, preconditioner: LandmarkPreconditioner) -> Tensor:
+    r"""A bound on :math:`\sqrt{r^\top (K + S)^{-1} r}` (R,) of residuals that were computed anew, without rounding."""
+    return preconditioner.norm_bound(solver.residual) + preconditioner.white_norm(solver.rounding())
 
 
 def _points(x: Tensor) -> Tensor:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from .. import _checks
-from ..linalg import cholesky, log_determinant, row_chunks
-from .kernel_matrix import EPS
+from ..linalg import cholesky, log_determinant
+from .kernel_matrix import EPS, KernelMatrix
 
-_SMALLEST_JITTER = 1e-8
+_JITTER = 1e-8
 
 
 class FeaturePreconditioner:
@@ -20,31 +17,16 @@ class FeaturePreconditioner:
 
     .. math:: M^{-1} r = S^{-1} r - S^{-1} \Phi B^{-1} \Phi^\top S^{-1} r, \qquad B = I + \Phi^\top S^{-1} \Phi
 
-    :param kernel: a kernel of one output with features (a :class:`rfgp.kernels.RandomFeatureKernel`), in float64.
-    :param x: inputs (N, d), in float64.
+    :param features: real ones, (N, D), in float64; they are overwritten.
     :param noise: the diagonal of S, (N,).
-    :param deviations: the roots of k(x, x), (N,).
-    :raises ValueError: where N x D features do not fit in memory.
     """
 
-    def __init__(self, kernel: Any, x: Tensor, noise: Tensor, deviations: Tensor) -> None:
+    def __init__(self, features: Tensor, noise: Tensor) -> None:
         self._root_noise = noise.sqrt().unsqueeze(-1)
-        width = kernel.num_scalar_features * (2 if kernel.is_complex else 1)
-        what = f"a preconditioner of {len(x)} x {width} features"
-        _checks.fits_in_memory(8.0 * width * (len(x) + 3.0 * width), what, "choose fewer features or landmarks")
-        root = kernel.output_factor().reshape(()).detach()
-        self._white = x.new_empty(len(x), width)
-        for rows in row_chunks(len(x), width):
-            features = root * kernel.scalar_features(x[rows]).detach()
-            parts = torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
-            self._white[rows] = parts / self._root_noise[rows]
+        self._white = features.div_(self._root_noise)
         matrix = self._white.mT @ self._white
         matrix.diagonal().add_(1.0)
         self._factor = cholesky(matrix)
-        self.is_below = kernel.has_residual_covariance
-        """Whether :math:`M \\le K + S`, as for landmarks."""
-        size = float(torch.linalg.vector_norm(deviations / noise.sqrt()))
-        self._feature_error = EPS * (width**1.5 + 500.0 * width**0.5) / math.sqrt(_SMALLEST_JITTER) * size
 
     @property
     def log_determinant(self) -> Tensor:
@@ -62,28 +44,64 @@ class FeaturePreconditioner:
         weights, noise = (torch.randn(n, num_columns, generator=generator, dtype=torch.float64) for n in sizes)
         return (self._white @ weights.to(self._white) + noise.to(self._white)).mul_(self._root_noise)
 
+    def _weights(self, white: Tensor) -> Tensor:
+        return torch.cholesky_solve(self._white.mT @ white, self._factor)
+
+
+class LandmarkPreconditioner(FeaturePreconditioner):
+    r"""The features of landmarks Z, whose covariance is below the exact one: :math:`M \le K + S`.
+
+    .. math:: \phi(x) = k(x, Z) L^{-\top}, \qquad K_{ZZ} + \epsilon I = L L^\top
+
+    The jitter is 1e-8 of the mean variance, or as much as rounding could move the eigenvalues of K_ZZ.
+
+    :param matrix: K.
+    :param landmarks: Z, selected inputs (D, d), in float64.
+    :param noise: the diagonal of S, (N,).
+    :raises ValueError: where N x D features do not fit in memory, or the kernel is not positive definite.
+    """
+
+    def __init__(self, matrix: KernelMatrix, landmarks: Tensor, noise: Tensor) -> None:
+        width = len(landmarks)
+        what = f"a preconditioner of {len(matrix)} x {width} features"
+        _checks.fits_in_memory(16.0 * width * (len(matrix) + 2.0 * width), what, "choose fewer landmarks")
+        self._matrix, self._landmarks = matrix, landmarks
+        inner = matrix.block(landmarks, landmarks)
+        errors = matrix.block_rounding(landmarks, landmarks)
+        variance = float(inner.diagonal().mean())
+        rounding = float(errors.sum(0).max()) + EPS * width**2 * variance
+        inner.diagonal().add_(max(_JITTER * variance, 2.0 * rounding))
+        self._root = cholesky(inner)
+        outer = matrix.columns(landmarks)
+        super().__init__(torch.linalg.solve_triangular(self._root.mT, outer, upper=True, left=False), noise)
+
     def norm_bound(self, columns: Tensor) -> Tensor:
         r"""An upper bound of :math:`\sqrt{r^\top (K + S)^{-1} r}` of columns r (N, R): (R,).
 
         .. math:: r^\top (K + S)^{-1} r = \min_{g \in \mathcal H} \sum_i \frac{(r_i - g(x_i))^2}{s_i} + \|g\|^2
             \le \|S^{-1/2} (r - \Phi w)\|^2 + \|w\|^2
 
-        for every w, since :math:`g = \phi^\top w` is a function of the kernel's space with at most the norm of w where
-        the features are those of landmarks. No rounding in :math:`w = B^{-1} \Phi^\top S^{-1} r` can make it wrong;
-        that of the features is added. For other features w is zero.
+        for every w, since :math:`\Phi w` are values of :math:`g = \sum_j k(\cdot, z_j) c_j, c = L^{-\top} w`, a
+        function of the kernel's space whose norm is at most that of w. Equality of the right side and
+        :math:`r^\top M^{-1} r` is at :math:`w = B^{-1} \Phi^\top S^{-1} r`, in which no rounding can make it wrong;
+        that of the values of g is added.
         """
         white = columns / self._root_noise
-        plain = torch.linalg.vector_norm(white, dim=0)
-        if self.is_below:
-            weights = self._weights(white)
-            size = torch.linalg.vector_norm(weights, dim=0)
-            left = torch.linalg.vector_norm(white.addmm_(self._white, weights, alpha=-1.0), dim=0)
-            plain = torch.minimum(plain, torch.hypot(left + self._feature_error * size, size))
-        return (1.0 + len(columns) * EPS) * plain
+        weights = self._weights(white)
+        size = torch.linalg.vector_norm(weights, dim=0)
+        left = torch.linalg.vector_norm(white.addmm(self._white, weights, alpha=-1.0), dim=0)
+        bound = torch.hypot(left + self.white_norm(self._rounding(weights)), size)
+        return (1.0 + len(columns) * EPS) * torch.minimum(bound, torch.linalg.vector_norm(white, dim=0))
 
     def white_norm(self, columns: Tensor) -> Tensor:
         r""":math:`\|S^{-1/2} r\|` of columns r (N, R): (R,)."""
         return torch.linalg.vector_norm(columns / self._root_noise, dim=0)
 
-    def _weights(self, white: Tensor) -> Tensor:
-        return torch.cholesky_solve(self._white.mT @ white, self._factor)
+    def _rounding(self, weights: Tensor) -> Tensor:
+        """A bound on the error of the values of g (N, R), which triangular solves and products make."""
+        coefficients = torch.linalg.solve_triangular(self._root.mT, weights, upper=True)
+        values = self._matrix.rounding_of(self._landmarks, coefficients)
+        width, root = len(weights), torch.linalg.matrix_norm(self._root)
+        sizes = width * EPS * root * torch.linalg.vector_norm(coefficients, dim=0)
+        sizes = sizes + width * EPS * torch.linalg.vector_norm(weights, dim=0)
+        return values + self._matrix.deviations[:, None] * sizes

@@ -3,49 +3,54 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple, Self
+from typing import Any
 
+import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
 from .. import _checks
-from ..approximation import approximate
 from ..inference import noise_model
-from ..kernels import RandomFeatureKernel, with_features
+from ..kernels import LandmarkKernel
+from ..kernels.landmarks import choose_landmarks
+from ..linalg import row_chunks
 from .kernel_matrix import KernelMatrix
-from .preconditioner import FeaturePreconditioner
+from .preconditioner import FeaturePreconditioner, LandmarkPreconditioner
 
 
-class Problem(NamedTuple):
-    """An exact regression with known parameters.
-
-    :param matrix: the exact kernel matrix of the rows.
-    :param noise: their noise variances, (N,).
-    :param preconditioner: the features.
-    """
-
-    matrix: KernelMatrix
-    noise: Tensor
-    preconditioner: FeaturePreconditioner
-
-    @classmethod
-    def of(cls, kernel: RandomFeatureKernel, x: Tensor, noise: Tensor) -> Self:
-        """The problem of a kernel with features, and of the exact one that it approximates."""
-        exact = copy.deepcopy(kernel.exact_kernel).double()
-        matrix = KernelMatrix(exact, x.double())
-        features: Any = copy.deepcopy(kernel).double()
-        return cls(matrix, noise, FeaturePreconditioner(features, x.double(), noise, matrix.standard_deviations()))
-
-
-def with_landmarks(kernel: Kernel, x: Tensor, num_landmarks: int) -> RandomFeatureKernel:
-    """The kernel, where its features are those of landmarks, or its exact kernel with landmarks."""
+def exact_matrix(kernel: Kernel, x: Tensor) -> KernelMatrix:
+    """The matrix of an exact kernel, or of the exact one that a kernel approximates, at inputs (N, d)."""
     _checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as ScaleKernel(RBFKernel())")
-    if isinstance(kernel, RandomFeatureKernel) and kernel.has_residual_covariance and not kernel.has_output_factor:
-        return kernel
-    exact = copy.deepcopy(getattr(kernel, "exact_kernel", kernel)).double()
-    count = min(_checks.positive_integer("num_landmarks", num_landmarks), len(x))
-    return with_features(approximate(exact, count, method="landmarks", train_inputs=x.double(), seed=0))
+    return KernelMatrix(getattr(kernel, "exact_kernel", kernel), x)
+
+
+def of_landmarks(
+    matrix: KernelMatrix, kernel: Any, x: Tensor, noise: Tensor, num_landmarks: int
+) -> LandmarkPreconditioner:
+    """The preconditioner of the landmarks that a kernel has, or else of random rows."""
+    _checks.positive_integer("num_landmarks", num_landmarks)
+    inner = getattr(kernel, "unscaled", kernel)
+    if isinstance(inner, LandmarkKernel):
+        return LandmarkPreconditioner(matrix, inner.landmarks.detach().double(), noise)
+    landmarks = choose_landmarks(kernel, matrix.select(x), num_landmarks, "landmarks", seed=0)
+    return LandmarkPreconditioner(matrix, landmarks, noise)
+
+
+@torch.no_grad()
+def of_features(kernel: Any, x: Tensor, noise: Tensor) -> FeaturePreconditioner:
+    """The preconditioner of the features of a kernel of one output."""
+    known = copy.deepcopy(kernel).double()
+    rows = x.double()
+    known.scalar_features(rows[:1])
+    width = known.num_scalar_features * (2 if known.is_complex else 1)
+    what = f"a preconditioner of {len(x)} x {width} features"
+    _checks.fits_in_memory(8.0 * width * (len(x) + 3.0 * width), what, "choose fewer features")
+    features = rows.new_empty(len(rows), width)
+    for part in row_chunks(len(rows), width):
+        found = known.output_factor().reshape(()) * known.scalar_features(rows[part])
+        features[part] = torch.cat([found.real, found.imag], dim=-1) if found.is_complex() else found
+    return FeaturePreconditioner(features, noise)
 
 
 def targets_and_noise(likelihood: Likelihood, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:

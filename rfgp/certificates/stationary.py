@@ -38,7 +38,7 @@ class Stationary:
         """
         outputscale = 1.0
         while type(kernel) is ScaleKernel:
-            outputscale, kernel = outputscale * float(kernel.outputscale), kernel.base_kernel
+            outputscale, kernel = outputscale * float(kernel.outputscale.detach()), kernel.base_kernel
         if type(kernel) not in (RBFKernel, MaternKernel):
             return None
         smoothness = kernel.nu if isinstance(kernel, MaternKernel) else math.inf
@@ -49,10 +49,11 @@ class Stationary:
         r"""How many :math:`\epsilon` of the variance a value is off: per squared norm of its inputs, and beside.
 
         Squared distances, in which all these kernels have a slope of at most one half, are a product of d + 2 columns.
-        The Matern kernel of nu = 1/2 has none at zero: its distances are sums of squares of differences.
+        The Matern kernel of nu = 1/2 has no such slope at zero: its distances come from differences, and their errors
+        are those of the scaled inputs, whose norm is at most half of one and its square.
         """
         dims = float(self._center.numel())
-        return (0.0, dims + 32.0) if self._smoothness == 0.5 else (1.5 * dims + 8.0, 32.0)
+        return (2.0, dims + 32.0) if self._smoothness == 0.5 else (1.5 * dims + 8.0, 32.0)
 
     def scaled(self, x: Tensor) -> Tensor:
         """The scaled inputs z, (N, d)."""

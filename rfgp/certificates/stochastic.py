@@ -15,7 +15,9 @@ from tqdm.auto import tqdm
 from .. import _checks
 from ..kernels import with_features
 from .conjugate_gradients import ConjugateGradients
-from .problem import Problem, targets_and_noise, with_landmarks
+from .kernel_matrix import KernelMatrix
+from .preconditioner import FeaturePreconditioner
+from .problem import exact_matrix, of_features, of_landmarks, targets_and_noise
 
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
 _SHARE = 0.05
@@ -82,9 +84,10 @@ def log_determinant(
     >>> log_determinant(gpytorch.kernels.RBFKernel(), likelihood, x, num_landmarks=20).num_probes
     16
     """
-    problem = _problem(with_landmarks(kernel, x, num_landmarks), likelihood, x, noise)
-    found = _trace(problem, torch.log, num_probes, max_iterations, seed, progress)
-    return found._replace(value=found.value + float(problem.preconditioner.log_determinant))
+    variances, matrix = _noise(likelihood, x, noise), exact_matrix(kernel, x)
+    preconditioner = of_landmarks(matrix, kernel, x, variances, num_landmarks)
+    found = _trace(matrix, variances, preconditioner, torch.log, num_probes, max_iterations, seed, progress)
+    return found._replace(value=found.value + float(preconditioner.log_determinant))
 
 
 @torch.no_grad()
@@ -130,18 +133,22 @@ def stochastic_kl(
     True
     """
     _checks.choice("direction", direction, tuple(_DIVERGENCES))
-    problem = _problem(with_features(kernel), likelihood, x, noise)
-    found = _trace(problem, _DIVERGENCES[direction], num_probes, max_iterations, seed, progress)
+    known = with_features(kernel)
+    variances, matrix = _noise(likelihood, x, noise), exact_matrix(known, x)
+    preconditioner, function = of_features(known, x, variances), _DIVERGENCES[direction]
+    found = _trace(matrix, variances, preconditioner, function, num_probes, max_iterations, seed, progress)
     return found._replace(value=0.5 * found.value, standard_error=0.5 * found.standard_error)
 
 
-def _problem(kernel: Kernel, likelihood: Likelihood, x: Tensor, noise: Tensor | None) -> Problem:
+def _noise(likelihood: Likelihood, x: Tensor, noise: Tensor | None) -> Tensor:
     _checks.finite(_checks.inputs(x))
-    return Problem.of(with_features(kernel), x, targets_and_noise(likelihood, x, x.new_zeros(len(x)), noise)[1])
+    return targets_and_noise(likelihood, x, x.new_zeros(len(x)), noise)[1]
 
 
 def _trace(
-    problem: Problem,
+    matrix: KernelMatrix,
+    noise: Tensor,
+    preconditioner: FeaturePreconditioner,
     function: Callable[[Tensor], Tensor],
     num_probes: int,
     max_iterations: int,
@@ -157,14 +164,14 @@ def _trace(
         raise ValueError("expected at least 2 for num_probes, got 1, which has no standard error; choose more")
     _checks.positive_integer("max_iterations", max_iterations)
     generator = torch.Generator().manual_seed(_checks.seed(seed))
-    solver = ConjugateGradients(*problem, problem.preconditioner.draw(num_probes, generator))
+    solver = ConjugateGradients(matrix, noise, preconditioner, preconditioner.draw(num_probes, generator))
     start = solver.energy
     last = torch.full_like(start, math.nan)
     with tqdm(desc="quadrature", unit="pass", disable=None if progress is None else not progress, leave=False) as bar:
         for _ in range(max_iterations):
             solver.step()
             bar.update()
-            values = len(problem.noise) * _quadratures(solver, function)
+            values = len(noise) * _quadratures(solver, function)
             error = float(values.std()) / math.sqrt(num_probes)
             is_done = bool((solver.energy <= _NOTHING_LEFT * start).all())
             if is_done or float((values - last).abs().max()) <= _SHARE * error:
