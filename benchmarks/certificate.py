@@ -16,13 +16,13 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
-from common import add_data_dir, add_plot, arguments, environment, resumed, save_figure, write
+from common import add_data_dir, arguments, environment, resumed, write
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from tqdm import tqdm
 
 import rfgp
 from rfgp import plots
-from rfgp.certificates import certified_posterior, stochastic_kl
+from rfgp.certificates import certified_posterior
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from certified import Trial
@@ -94,21 +94,26 @@ def certified(model: rfgp.WeightSpaceGP, rows: tuple[torch.Tensor, ...], factor:
     }
 
 
-def plot(result: dict[str, Any]) -> None:
-    """The bound against the iterations."""
-    figure, (ax,) = plots.figure(1, 1)
-    for name, cell in result["cells"].items():
-        if name.startswith("protein"):
-            ax.plot(cell["history"])
+def plot(result: dict[str, Any], out: Path) -> None:
+    """The bounds against the iterations."""
+    figure, axes = plots.figure(1, 1, width=4.6, height=3.2)
+    bounds = {name: cell["history"] for name, cell in result["cells"].items() if "history" in cell}
+    plots.convergence(bounds, tolerance=TOLERANCE, ylabel="bound (sd of the targets)", ax=axes[0, 0])
+    axes[0, 0].legend(fontsize=7)
+    save_figure(figure, out)
 
 
 def main() -> None:
     parser = arguments(__doc__, "certificate")
     add_data_dir(parser, required=False)
+    add_plot(parser)
     parser.add_argument("--trials", type=int, default=NUM_TRIALS, help="the number of trials")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     result = resumed(options)
+    if options.plot:
+        plot(result, options.out)
+        return
     cells = result["cells"]
     count = 50 if options.quick else options.trials
     for first in range(0, count, PART):

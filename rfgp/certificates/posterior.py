@@ -49,6 +49,7 @@ class CertifiedPosterior:
     :param mean: the mean function, in float64, or None.
     :param targets: y, in float64.
     :param residuals: y less the mean function, (N,), in float64.
+    :param num_columns: d.
     """
 
     def __init__(
@@ -59,11 +60,13 @@ class CertifiedPosterior:
         mean: Mean | None,
         targets: Tensor,
         residuals: Tensor,
+        num_columns: int,
     ) -> None:
         self._matrix, self._noise, self._preconditioner, self._mean = matrix, noise, preconditioner, mean
         self._solver = ConjugateGradients(matrix, noise, preconditioner, residuals.unsqueeze(-1))
         spread = float(targets.std(correction=0))
         self._unit = float(matrix.deviations.max()) / (spread if spread > 0.0 else 1.0)
+        self._num_columns = num_columns
         self._seconds, self._history = 0.0, [self._unit * float(self._solver.energy.sqrt())]
         self._residual_norm = self._certified()
 
@@ -103,7 +106,7 @@ class CertifiedPosterior:
         :returns: (M,), in float64.
         :raises ValueError: for bad inputs.
         """
-        points = _points(x)
+        points = self._points(x)
         values = self._matrix.cross_times(self._matrix.select(points), self._solver.solution).squeeze(-1)
         return values if self._mean is None else values + self._mean(points)
 
@@ -115,7 +118,7 @@ class CertifiedPosterior:
         :returns: (M,), in float64.
         :raises ValueError: for bad inputs.
         """
-        points = _points(x)
+        points = self._points(x)
         selected = self._matrix.select(points)
         rounding = self._matrix.rounding(self._solver.solution, selected).squeeze(-1)
         if self._mean is not None:
@@ -201,9 +204,8 @@ class CertifiedPosterior:
         _checks.positive_integer("max_iterations", max_iterations)
         disable = None if progress is None else not progress
         with tqdm(desc="variances", unit="pass", disable=disable, leave=False) as bar:
-            parts = [
-                self._variance_bounds(points, tolerance, max_iterations, bar) for points in _points(x).split(_POINTS)
-            ]
+            chunks = self._points(x).split(_POINTS)
+            parts = [self._variance_bounds(points, tolerance, max_iterations, bar) for points in chunks]
         return Bounds(*(torch.cat(values) for values in zip(*parts, strict=True)))
 
     def _variance_bounds(self, x: Tensor, tolerance: float, max_iterations: int, bar: Any) -> Bounds:
@@ -223,6 +225,9 @@ class CertifiedPosterior:
         known = (solver.solution * (columns + solver.residual)).sum(0)
         upper = prior - known + allowance
         return Bounds((upper - gap - 2.0 * allowance).clamp_min(0.0), upper)
+
+    def _points(self, x: Tensor) -> Tensor:
+        return _checks.finite(_checks.inputs(x, self._num_columns)).detach().double()
 
     def _certified(self) -> float:
         return float(_certified(self._solver, self._preconditioner))
@@ -298,7 +303,7 @@ def certified_posterior(
     preconditioner = of_landmarks(matrix, kernel, x, variances, num_landmarks)
     offset = None if mean is None else copy.deepcopy(mean).double()
     residuals = targets if offset is None else targets - offset(x.double())
-    posterior = CertifiedPosterior(matrix, variances, preconditioner, offset, targets, residuals)
+    posterior = CertifiedPosterior(matrix, variances, preconditioner, offset, targets, residuals, x.shape[-1])
     limits: dict[str, Any] = {"max_iterations": max_iterations, "max_seconds": max_seconds, "progress": progress}
     return posterior.tighten(tolerance, **limits)
 
@@ -306,7 +311,3 @@ def certified_posterior(
 def _certified(solver: ConjugateGradients, preconditioner: LandmarkPreconditioner) -> Tensor:
     r"""A bound on :math:`\sqrt{r^\top (K + S)^{-1} r}` (R,) of residuals that were computed anew, without rounding."""
     return preconditioner.norm_bound(solver.residual) + preconditioner.white_norm(solver.rounding())
-
-
-def _points(x: Tensor) -> Tensor:
-    return _checks.finite(_checks.inputs(x)).detach().double()

@@ -2,6 +2,7 @@
 
 from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
 from .comparison import Curve, comparison
+from .convergence import convergence
 from .fields import scalar_field, vector_field
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Curve",
     "check_installed",
     "comparison",
+    "convergence",
     "figure",
     "legend",
     "scalar_field",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 
@@ -84,6 +85,7 @@ class Trial:
         root = values.eigenvectors * values.eigenvalues.clamp_min(0.0).sqrt()
         return root @ torch.tensor(self.random.standard_normal(len(self.x)))
 
+    @functools.cached_property
     def posterior(self):
         """The certified posterior where it stopped."""
         with warnings.catch_warnings():
@@ -100,6 +102,7 @@ class Trial:
                 progress=False,
             )
 
+    @functools.cached_property
     def exact(self):
         """The exact posterior mean and variance at the points, in 80-bit arithmetic."""
         noise = self.noise.numpy().astype(np.longdouble)
@@ -113,15 +116,15 @@ class Trial:
 
     def ratios(self):
         """The errors of the mean as shares of their bounds, (4,): none above one."""
-        found = self.posterior()
-        errors = np.abs(found.mean(self.points).numpy() - self.exact()[0])
+        found = self.posterior
+        errors = np.abs(found.mean(self.points).numpy() - self.exact[0])
         return (errors / found.error_bound(self.points).numpy()).astype(float)
 
     def misses(self):
         """How far the exact variances are outside their bounds, in prior variances, (4,): none above zero."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = self.posterior().variance_bounds(self.points, max_iterations=self.num_iterations, progress=False)
-        variance = self.exact()[1]
+            found = self.posterior.variance_bounds(self.points, max_iterations=self.num_iterations, progress=False)
+        variance = self.exact[1]
         outside = np.maximum(found.lower.numpy() - variance, variance - found.upper.numpy())
         return (outside / self.kernel.outputscale.item()).astype(float)
