@@ -16,7 +16,7 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
-from common import add_data_dir, arguments, environment, resumed, write
+from common import add_data_dir, add_plot, arguments, environment, resumed, save_figure, write
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from tqdm import tqdm
 

@@ -8,6 +8,7 @@
 from . import (
     allocation,
     bounds,
+    certificates,
     data,
     datasets,
     diagnostics,
@@ -42,6 +43,7 @@ __all__ = [
     "allocation",
     "approximate",
     "bounds",
+    "certificates",
     "data",
     "datasets",
     "diagnostics",

@@ -53,7 +53,12 @@ def convergence(
                 raise ValueError(
                     f"expected {len(above)} errors of {name}, one for each of its bounds, got {len(below)}; correct it"
                 )
-            marks = {"marker": MARKERS[i % len(MARKERS)], "markersize": 3.5, "linestyle": "none", "color": color}
+            marks: dict[str, Any] = {
+                "marker": MARKERS[i % len(MARKERS)],
+                "markersize": 3.5,
+                "linestyle": "none",
+                "color": color,
+            }
             ax.plot(below, label=f"{name}: true error", **marks)
     if tolerance is not None:
         height = _checks.positive("tolerance", tolerance)

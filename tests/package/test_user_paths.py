@@ -51,6 +51,7 @@ import rfgp.sklearn
 from rfgp import (
     allocation,
     bounds,
+    certificates,
     data,
     datasets,
     diagnostics,
@@ -413,12 +414,23 @@ def bayesian_optimization():
     assert isinstance(samples, rfgp.botorch.ModelSamples) and samples(x[:3]).shape == (4, 3, 1)
 
 
+def certified_means():
+    x, y = (values.double() for values in rows())
+    kernel, likelihood = approximated(ScaleKernel(RBFKernel()).double()), GaussianLikelihood().double()
+    found = certificates.certify(models.WeightSpaceGP(kernel, likelihood).fit(x, y), x, y, x[:3], num_landmarks=10)
+    assert bool((found.largest_error >= found.smallest_error).all())
+    assert isinstance(found, certificates.Certificate) and isinstance(found.posterior, certificates.CertifiedPosterior)
+    assert isinstance(found.posterior.variance_bounds(x[:3]), certificates.Bounds)
+    assert isinstance(certificates.log_determinant(kernel, likelihood, x, num_landmarks=10), certificates.Estimate)
+
+
 PATHS = (
     feature_maps,
     families_of_kernels,
     regression,
     a_map,
     wide_regression,
+    certified_means,
     exact_regression,
     landmarks,
     local_blocks,

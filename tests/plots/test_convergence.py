@@ -18,7 +18,7 @@ def curves():
 
 
 def test_bounds_are_lines_and_errors_markers():
-    ax = plots.figure(1, 1, width=4.0, height=2.8)[1][0, 0]
+    ax = plots.figure(1, 1, width=3.6, height=2.5)[1][0, 0]
     plots.convergence(*curves(), tolerance=1e-3, ylabel="error (sd of the targets)", ax=ax)
     ax.legend(fontsize=6, loc="lower left")
     assert ax.get_yscale() == "log"
