@@ -8,6 +8,7 @@
 from . import (
     allocation,
     bounds,
+    certificates,
     conformal,
     data,
     datasets,
@@ -47,6 +48,7 @@ __all__ = [
     "allocation",
     "approximate",
     "bounds",
+    "certificates",
     "conformal",
     "data",
     "datasets",

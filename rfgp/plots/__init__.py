@@ -3,6 +3,7 @@
 from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
 from .calibration import calibration, pit_histogram
 from .comparison import Curve, comparison
+from .convergence import convergence
 from .fields import scalar_field, vector_field
 from .intervals import coverage_by_level, predictions
 from .sensitivity import main_effects, sobol_bars
@@ -16,6 +17,7 @@ __all__ = [
     "calibration",
     "check_installed",
     "comparison",
+    "convergence",
     "coverage_by_level",
     "figure",
     "legend",

@@ -52,6 +52,7 @@ from rfgp import (
     allocation,
     bounds,
     conformal,
+    certificates,
     data,
     datasets,
     diagnostics,
@@ -478,6 +479,14 @@ def two_samples():
     for kernel in (RBFKernel(), rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0)):
         assert two_sample.mmd(x, y, kernel).null_standard_error > 0
         assert two_sample.permutation_test(x, y, kernel, num_permutations=3).p_value >= 0.25
+def certified_means():
+    x, y = (values.double() for values in rows())
+    kernel, likelihood = approximated(ScaleKernel(RBFKernel()).double()), GaussianLikelihood().double()
+    found = certificates.certify(models.WeightSpaceGP(kernel, likelihood).fit(x, y), x, y, x[:3], num_landmarks=10)
+    assert bool((found.largest_error >= found.smallest_error).all())
+    assert isinstance(found, certificates.Certificate) and isinstance(found.posterior, certificates.CertifiedPosterior)
+    assert isinstance(found.posterior.variance_bounds(x[:3]), certificates.Bounds)
+    assert isinstance(certificates.log_determinant(kernel, likelihood, x, num_landmarks=10), certificates.Estimate)
 
 
 PATHS = (
@@ -488,6 +497,7 @@ PATHS = (
     a_map,
     uncertain_inputs,
     wide_regression,
+    certified_means,
     exact_regression,
     landmarks,
     local_blocks,
