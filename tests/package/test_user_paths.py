@@ -369,6 +369,8 @@ def studies():
         data, kernel="polynomial:2", methods=["rademacher:real"], num_features=[8], num_seeds=1, progress=False
     )
     assert "rademacher" in result.table() and result.runs and result.summaries
+    assert result.verdict().choice in ("exact", "approximate", "linear", "trivial")
+    assert not study.compare(result, result).settings
     result.figure()
     assert len(datasets.load_wind().window((20, 65), (-90, 10), "mercator").shape) == 2
 
