@@ -8,6 +8,8 @@
 from . import (
     allocation,
     bounds,
+    certificates,
+    conformal,
     data,
     datasets,
     diagnostics,
@@ -46,6 +48,8 @@ __all__ = [
     "allocation",
     "approximate",
     "bounds",
+    "certificates",
+    "conformal",
     "data",
     "datasets",
     "diagnostics",

@@ -14,10 +14,11 @@
 # %%
 import os
 import time
+import warnings
 
 import matplotlib.pyplot as plt
 import torch
-from gpytorch.kernels import ConstantKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import ConstantKernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 import rfgp
@@ -27,6 +28,7 @@ from rfgp.observations import boxes, derivatives, points, segments
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)
+warnings.filterwarnings("ignore", message=".* exceed the .* training rows")  # few rows here; many at the end
 plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 10, "savefig.dpi": 160})
 INK, BLUE, ORANGE = "#222222", "#0072B2", "#D55E00"
 generator = torch.Generator().manual_seed(0)
@@ -40,7 +42,7 @@ generator = torch.Generator().manual_seed(0)
 
 # %%
 WIDTH, DEPTH, WINDOW = 4.0, 3.0, -4.0  # m, m, and degrees
-WAVES = {(0, 0): 5.0, (0, 1): 1.4, (1, 0): 1.2, (1, 1): -1.3, (0, 2): 0.6, (2, 1): 0.9, (1, 2): 0.8, (2, 3): -0.4}
+WAVES = {(0, 0): 6.0, (0, 1): 1.0, (1, 0): 0.8, (1, 1): -1.2, (0, 2): -0.7, (2, 1): 0.6, (1, 2): 0.6}
 
 
 def temperature(x):
@@ -124,7 +126,7 @@ truth = temperature(plane)
 
 def learned(names):
     x, y, noise = together(names)
-    function = ScaleKernel(RBFKernel()) + ConstantKernel()
+    function = ScaleKernel(MaternKernel()) + ConstantKernel()
     kernel = rfgp.approximate(ObservationKernel(function, input_dim=2), width, seed=0)
     model = WeightSpaceGP(kernel, FixedNoiseGaussianLikelihood(noise))
     rfgp.fit(model, x, y, noise=noise, max_evaluations=evaluations)
@@ -151,12 +153,16 @@ figure, axes = plt.subplots(2, 4, figsize=(12.5, 5.4), layout="constrained")
 limits = -5.0, 5.0
 ax = rfgp.plots.scalar_field(plane, truth, limits=limits, label="degrees from 20 °C", ax=axes[0, 0])
 ax.set_title("truth")
-largest = float(max(deviation.max() for _, deviation in results.values()))
 for column, (label, (mean, deviation)) in enumerate(results.items(), start=1):
     rfgp.plots.scalar_field(plane, mean, limits=limits, label="posterior mean", ax=axes[0, column])
     axes[0, column].set_title(label)
     rfgp.plots.scalar_field(
-        plane, deviation, limits=(0.0, largest), colors="YlGnBu", label="standard deviation", ax=axes[1, column]
+        plane,
+        deviation,
+        limits=(0.0, float(deviation.max())),
+        colors="YlGnBu",
+        label="standard deviation",
+        ax=axes[1, column],
     )
 ax = axes[1, 0]
 for one, other in zip(speakers, microphones, strict=True):
@@ -166,15 +172,18 @@ ax.plot(*thermometers.T, "o", color=ORANGE, markersize=6, label="thermometers")
 ax.plot(*window.T, "s", color=BLUE, markersize=5, label="window", clip_on=False)
 ax.plot(*insulated.T, "^", color=INK, markersize=4, label="insulation", clip_on=False)
 ax.set(aspect="equal", xlim=(0, WIDTH), ylim=(0, DEPTH))
-ax.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=8)
+ax.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.26), fontsize=8)
 for ax in axes.flat:
-    ax.set(xlabel="x, m", ylabel="y, m")
+    ax.set(xlabel="x, m")
+for ax in axes[:, 0]:
+    ax.set(ylabel="y, m")
 figure.savefig("integrals_room.png")
 
 # %% [markdown]
-# Five thermometers see that it gets warmer to the right, and little else; their error bars say so. Sound makes a map
-# of it, although no single measurement says where along its way the air was warm: lines that cross do. What is left is
-# the border, where few lines pass, and that is what the walls know: with them the error bars are small everywhere.
+# Five thermometers see that it is warmer on the right, and little else: the error is 1.6 degrees, and five numbers are
+# too few to learn how far the temperature reaches. Sound brings it down to 0.17, although no single measurement says
+# where along its way the air was warm: lines that cross do. What is left is the border, where few lines pass (mind the
+# scales below, which differ), and that is what the walls know: 0.06 degrees, with error bars that are rather too wide.
 #
 # ## Asking for integrals
 #
@@ -214,7 +223,7 @@ figure.savefig("integrals_averages.png")
 #
 # An exact model needs the covariance of every two rays, a double integral each, and then a matrix of all of them.
 # Features need one sine, one cosine and one more sine for each ray and wave, however long the ray is. Here are the rays
-# of a scanner: every one starts and ends at the border of the room.
+# of a scanner: every one starts and ends at the border of the room. The kernel is the one that has just been learned.
 
 # %%
 num_rays = 500 if SHORT else 20_000
@@ -239,6 +248,8 @@ print(f"{num_rays:,} rays with errors of 0.5 degrees in {time.perf_counter() - b
 print(f"RMSE {error.square().mean().sqrt():.3f} degrees")
 
 # %% [markdown]
+# The error is 0.04 degrees, from measurements of which each is good to half a degree.
+#
 # What to remember:
 #
 # - A row is a place with an extent: a point, a box or a line, and weights that say whether the value, a derivative or

@@ -21,7 +21,7 @@ ITEMS = (
         "thesis_3_02",
         "Mean absolute error of real and complex Rademacher sketches against the degree",
         "none",
-        "20 draws, not 100",
+        "10 draws, not 100",
     ),
     Item(
         "T Fig. 3.3",

@@ -1,4 +1,4 @@
-"""T Fig. 2.3: isotropic kernels fitted to polynomial ones on the sphere, and homogeneous ones, where none fits."""
+"""T Fig. 2.3: isotropic kernels that are fitted to polynomial ones on the sphere, and homogeneous ones."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from .item import Claim, Options
 
 
 def measure(options: Options) -> dict[str, Any]:
-    dim, width, draws = (50, 200, 10) if options.quick else (1000, 5000, 20)
-    degrees = (1, 2, 4) if options.quick else (1, 2, 4, 6, 8, 10)
+    dim, width, draws = (50, 200, 10) if options.quick else (1000, 5000, 10)
+    degrees = (1, 2, 4) if options.quick else (1, 2, 4, 8)
     x = torch.full((1, dim), dim**-0.5)
     cells: dict[str, Any] = {}
     for degree in degrees:

@@ -51,7 +51,7 @@ class Settings:
     seed: int = 0
 
 
-QUICK = Settings(seconds=0.2, width=64, landmarks=32, inducing=16)
+QUICK = Settings(seconds=0.05, width=64, landmarks=32, inducing=16)
 
 
 def exact_kernel() -> ScaleKernel:

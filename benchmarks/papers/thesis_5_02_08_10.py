@@ -248,7 +248,7 @@ def band(ax, grid, curve, color, label, filled=False):
 def measure(options: Options) -> dict[str, Any]:
     if options.quick:
         data = {"yacht": real_data("diabetes", None, (0.5, 0.5), (8.0, 4.0), (8, 16), 1, 80)}
-        return {"features": TOY_FEATURES, "toy": toy((5.0, 0.5)), "data": data | {"kin8nm": data["yacht"]}}
+        return {"features": TOY_FEATURES, "toy": toy((5.0,)), "data": data | {"kin8nm": data["yacht"]}}
     result = {"environment": environment(), "features": TOY_FEATURES, "toy": toy(), "data": {}}
     cases = {
         "yacht": ("yacht", None, (8.0, 4.0, 2.0, 1.0), (16, 32, 64, 128), 5, 308),

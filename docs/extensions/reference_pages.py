@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sphinx.environment import BuildEnvironment
 
 USED_MOST = ["training", "models", "kernels", "likelihoods", "diagnostics", "selection", "study", "sklearn", "botorch"]
-INTERNAL = ["allocation", "features", "inference", "linalg"]
+INTERNAL = ["allocation", "commands", "features", "inference", "linalg"]
 EXTENDING = {  # what is for those who add to the package, behind what users call
     "rfgp.botorch": ["ModelSamples"],
     "rfgp.kernels": [
@@ -67,7 +67,7 @@ def packages() -> list[str]:
     found = [module.name for module in pkgutil.iter_modules(rfgp.__path__) if module.ispkg]
     public = [name for name in found if hasattr(importlib.import_module(f"rfgp.{name}"), "__all__")]
     others = sorted(set(public) - {*USED_MOST, *INTERNAL})
-    return [f"rfgp.{name}" for name in [*USED_MOST, *others, *INTERNAL]]
+    return [f"rfgp.{name}" for name in [*USED_MOST, *others, *INTERNAL] if name in public]
 
 
 def public_names(package: str) -> list[str]:
@@ -89,8 +89,8 @@ def summary(thing: Any) -> str:
 def constant_summary(package: str, name: str) -> str:
     """The docstring below a constant, in whichever file of the package it is defined."""
     path = importlib.import_module(package).__path__
-    for module in pkgutil.walk_packages(path, f"{package}."):
-        docs = ModuleAnalyzer.for_module(module.name).find_attr_docs()
+    for module in [package, *(found.name for found in pkgutil.walk_packages(path, f"{package}."))]:
+        docs = ModuleAnalyzer.for_module(module).find_attr_docs()
         if ("", name) in docs:
             return " ".join(" ".join(docs["", name]).split())
     return ""
@@ -111,7 +111,8 @@ def _entry(package: str, name: str) -> str:
         return _directive("autoclass", f"{package}.{name}", {"members": "", **OPTIONS.get(package, {})})
     if inspect.isfunction(thing):
         return _directive("autofunction", f"{package}.{name}", {})
-    text = _directive("py:data", name, {"value": textwrap.shorten(str(thing), 300)})
+    value = {} if "<" in str(thing) else {"value": textwrap.shorten(str(thing), 300)}
+    text = _directive("py:data", name, value)
     return text + f"   {constant_summary(package, name)}\n\n"
 
 
@@ -142,7 +143,7 @@ def front_page() -> str:
 
 def index() -> str:
     """The page that lists the others."""
-    internal = [f"rfgp.{name}" for name in INTERNAL]
+    internal = [package for package in packages() if package.removeprefix("rfgp.") in INTERNAL]
     groups = {"For users": ["rfgp", *(p for p in packages() if p not in internal)], "Internals": internal}
     text = _heading("Reference", "=")
     text += "Every public class and function, by subpackage. What most scripts need comes first.\n\n"

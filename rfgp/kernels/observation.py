@@ -17,6 +17,9 @@ from .jets import jets
 from .laplace import LaplaceKernel
 from .operator_valued import OperatorValuedKernel
 
+_ENTRIES = 2**24
+"""Covariances between nodes that are held at a time: 128 MiB in float64."""
+
 
 class ObservesRows:
     """What the exact kernel of observations and the one with features share: how rows are taken apart."""
@@ -47,7 +50,8 @@ class ObservesRows:
                 f"coordinates, got {x.shape[-1]}; make them by points, boxes, segments or derivatives"
             )
         rows = split(x, self.input_dim)
-        if outputs is None and _is_rough(self.observed_kernel) and has_derivatives(rows):
+        is_rough = outputs is None and _checks.has_values() and _is_rough(self.observed_kernel)
+        if is_rough and has_derivatives(rows):
             raise ValueError(
                 "expected values of a process without derivatives, got rows with derivatives; use an RBFKernel or a "
                 "MaternKernel with nu of at least 1.5"
@@ -130,10 +134,22 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
         """The kernel of pairs of rows of one kind."""
         if self.batch_shape:
             return self._block(x1, x2).diagonal(dim1=-2, dim2=-1)
-        return self._block(x1.unsqueeze(-2), x2.unsqueeze(-2)).squeeze((-2, -1))
+        size = self._size(x1, x2, 1)
+        pairs = zip(x1.unsqueeze(-2).split(size, -3), x2.unsqueeze(-2).split(size, -3), strict=True)
+        return torch.cat([self._quadrature(left, right).squeeze((-2, -1)) for left, right in pairs], dim=-1)
 
     def _block(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The kernel matrix of rows of one kind each."""
+        size = self._size(x1, x2, x2.shape[-2])
+        return torch.cat([self._quadrature(rows, x2) for rows in x1.split(size, dim=-2)], dim=-2)
+
+    def _size(self, x1: Tensor, x2: Tensor, columns: int) -> int:
+        """How many rows to take at a time, so that covariances between all nodes fit in memory."""
+        left, right = split(x1, self.input_dim), split(x2, self.input_dim)
+        num_nodes = self.num_nodes ** sum(int(extents(rows)[0].sum()) for rows in (left, right))
+        return max(1, _ENTRIES // (columns * num_nodes * left.weights.shape[-1] ** 2))
+
+    def _quadrature(self, x1: Tensor, x2: Tensor) -> Tensor:
         left, right = split(x1, self.input_dim), split(x2, self.input_dim)
         x, mass1 = nodes(left, self.num_nodes)
         y, mass2 = nodes(right, self.num_nodes)
@@ -173,8 +189,8 @@ def num_outputs(kernel: Kernel, input_dim: int) -> int | None:
 
 
 def has_derivatives(rows: Rows) -> bool:
-    """Whether rows of a scalar function have a derivative among them."""
-    return bool((rows.weights[..., 1:] != 0).any())
+    """Whether rows of a scalar function have a derivative among them, or may have one."""
+    return not _checks.has_values() or bool((rows.weights[..., 1:] != 0).any())
 
 
 def _is_rough(kernel: Kernel) -> bool:

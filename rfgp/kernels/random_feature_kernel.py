@@ -40,6 +40,11 @@ class KernelMoments(NamedTuple):
 
     :param mean: :math:`E \hat K`, (..., N T, M T).
     :param variance: :math:`E \|\hat K - E \hat K\|_F^2` of every block of T outputs, (..., N, M); may be infinite.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2)
+    >>> kernel.moments(torch.randn(5, 2), torch.randn(3, 2)).variance.shape
+    torch.Size([5, 3])
     """
 
     mean: Tensor

@@ -16,6 +16,8 @@ class Estimate:
     :param value: that of the posterior mean, of any shape.
     :param samples: those of functions drawn from the posterior, (S, ...).
 
+    >>> import torch
+    >>> from rfgp.sensitivity import Estimate
     >>> estimate = Estimate(torch.tensor(1.0), torch.tensor([0.0, 1.0, 2.0]))
     >>> estimate.mean, estimate.std
     (tensor(1.), tensor(1.))

@@ -31,6 +31,8 @@ from .names import CANDIDATES, FIELD_KERNELS, default_methods, exact_kernel
 from .result import StudyResult, load, training_summary
 
 NUM_FEATURES = (128, 256, 512, 1024)
+"""The numbers of features that a study tries by default."""
+
 _MOST_SEEDS = 1000
 _CHOICE_ROWS = 500
 """The largest number of rows, times outputs, from which a kernel is chosen."""

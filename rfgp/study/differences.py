@@ -77,7 +77,7 @@ def compare(first: Measured, second: Measured, names: tuple[str, str] = ("A", "B
     'A and B have the same settings, data and versions.'
     """
     settings = dict(_different(first, second))
-    is_same_data = _data(first) == _data(second)
+    is_same_data = all(a == b for a, b in zip(_data(first), _data(second), strict=True) if None not in (a, b))
     rows = tuple(_rows(first, second)) if first.data["task"] == second.data["task"] else ()
     words = [_settings_in_words(settings, names)]
     if not is_same_data:

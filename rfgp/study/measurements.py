@@ -22,6 +22,7 @@ MEASURES = (
     "predict_seconds",
     "seconds",
 )
+"""What a study measures of every run; :class:`Run` says what each is."""
 
 Difference = tuple[float, float]
 """A mean and its standard error over test rows."""

@@ -180,7 +180,7 @@ def test_averages_of_the_gaussian_kernel_in_closed_form():
 def test_features_converge_to_the_exact_kernel(name):
     exact, rows = case(name)
     rows = rows[(split(rows, DIM).weights[:, 1:] == 0).all(-1)] if name in SCALAR else rows  # a bounded symbol
-    draws = torch.stack([rfgp.approximate(exact, 256, seed=seed)(rows).to_dense() for seed in range(32)])
+    draws = torch.stack([rfgp.approximate(exact, 256, seed=seed)(rows).to_dense() for seed in range(16)])
     error = (draws.mean(0) - exact(rows).to_dense()).abs()
     assert (error <= 5.0 * draws.std(0) / math.sqrt(len(draws)) + 1e-4).all()
 
@@ -419,6 +419,17 @@ def test_an_advected_field_without_velocity_is_separable_and_follows_the_flow_wi
     close(kernel(moved).to_dense()[0, 1], torch.tensor(math.exp(-0.5 * (0.1 / 1.5) ** 2)))
     with pytest.raises(ValueError, match="expected 2 columns of space and one of time, got 2"):
         AdvectedKernel(2)(x[:, :2]).to_dense()
+
+
+def test_features_can_be_transformed():
+    kernel, rows = approximated("rbf, ARD")
+    with torch.no_grad():
+        expected = kernel.features(rows)
+        close(torch.func.vmap(lambda row: kernel.features(row[None])[0])(rows), expected)
+        slopes = torch.func.vmap(torch.func.jacfwd(lambda row: kernel.features(row[None])[0]))(rows)
+    x = rows.clone().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(kernel.features(x).sum(), x)
+    close(gradient[:, :DIM], slopes.sum(1)[:, :DIM])
 
 
 @torch.no_grad()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -23,6 +25,23 @@ NAMES = {page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES} | 
     *(f"reference/{package}" for package in ("rfgp", *reference_pages.packages())),
     *(f"tutorials/{script.stem}" for script in tutorial_pages.scripts()),
 }
+
+
+def has_example(thing):
+    texts = [thing.__doc__, *(getattr(member, "__doc__", None) for member in vars(thing).values())]
+    return any(">>>" in text for text in texts if isinstance(text, str))
+
+
+@pytest.mark.parametrize("package", reference_pages.packages())
+def test_every_public_name_is_documented_with_an_example(package):
+    module = importlib.import_module(package)
+    for name in reference_pages.public_names(package):
+        thing = getattr(module, name)
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            assert thing.__doc__, f"{package}.{name} has no docstring"
+            assert has_example(thing), f"{package}.{name} has no example"
+        else:
+            assert reference_pages.constant_summary(package, name), f"{package}.{name} has no line below it"
 
 
 def test_every_public_name_has_a_place_in_the_reference():

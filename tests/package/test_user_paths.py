@@ -51,12 +51,15 @@ import rfgp.sklearn
 from rfgp import (
     allocation,
     bounds,
+    conformal,
+    certificates,
     data,
     datasets,
     diagnostics,
     kernels,
     likelihoods,
     models,
+    observations,
     operators,
     selection,
     sensitivity,
@@ -112,6 +115,19 @@ def regression():
     assert isinstance(samples, models.FunctionSamples) and samples(x).shape == (2, 40) and len(samples) == 2
     assert model.sample_functions(2, prior=True)[0](x).shape == (40,)
     diagnostics.kl_to_exact(model, x, train_inputs=x, train_targets=y)
+
+
+def what_is_left_out():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    left_out = model.leave_group_out(x, y, models.folds(40, 5))
+    assert isinstance(left_out, rfgp.inference.LeaveGroupOut) and left_out.group_log_prob.shape == (5,)
+    assert rfgp.fit(model, x, y, objective="leave_one_out", max_evaluations=3, progress=False).evaluations
+    assert isinstance(conformal.jackknife_plus(model, x, y, x[:3]), conformal.Interval)
+    calibrated = conformal.split_conformal(model.fit(x[:20], y[:20]), x[20:], y[20:])
+    assert isinstance(calibrated, conformal.SplitConformal) and calibrated.interval(x[:3]).upper.shape == (3,)
+    sets = conformal.ClassConditionalSets(torch.full((40, 2), 0.5), torch.arange(40) % 2)
+    assert bool(sets.sets(torch.full((3, 2), 0.5)).all())
 
 
 def a_map():
@@ -297,6 +313,18 @@ def functionals_of_a_field():
         assert len(operator.symbol(x, 1)) == len(x)
 
 
+def observations_that_are_integrals():
+    x, y = rows()
+    seen = torch.cat([observations.points(x[:20]), observations.segments(x[20:], x[:20])])
+    exact = kernels.ObservationKernel(RBFKernel(), input_dim=2)
+    model = models.WeightSpaceGP(approximated(exact), GaussianLikelihood()).fit(seen, y)
+    parts = observations.split(observations.boxes(x, x + 0.1, integral=True), 2)
+    assert isinstance(parts, observations.Rows) and parts.weights.shape == (40, observations.num_columns(2) - 6)
+    assert isinstance(model.covar_module, kernels.FeatureObservationKernel)
+    assert model.posterior(observations.derivatives(x, x)).variance.shape == (40,)
+    assert exact(seen[:3]).to_dense().shape == (3, 3)
+
+
 def a_density_of_ones_own():
     def density(w):
         return torch.exp(-0.5 * w.square().sum(-1))[:, None, None] * torch.eye(2)
@@ -434,6 +462,19 @@ def bayesian_optimization():
     assert isinstance(samples, rfgp.botorch.ModelSamples) and samples(x[:3]).shape == (4, 3, 1)
 
 
+def scores_of_error_bars():
+    """Calibration, recalibration, and the report of how far from exact a model is."""
+    x, y = rows()
+    model = models.WeightSpaceGP(rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0), GaussianLikelihood())
+    predictive = model.likelihood(model.fit(x, y).posterior(x))
+    curve = diagnostics.calibration_curve(predictive, y)
+    assert curve.predicted.shape == curve.observed.shape
+    assert diagnostics.recalibrate_variance(predictive, y)(predictive).mean.shape == y.shape
+    probabilities = torch.full((4, 2), 0.5)
+    assert diagnostics.recalibrate_temperature(probabilities, torch.tensor([0, 1, 1, 0]))(probabilities).sum() == 4.0
+    assert "exact posterior" in str(diagnostics.compare_to_exact(model, x, train_inputs=x, train_targets=y))
+
+
 def two_samples():
     """Discrepancies of two samples, from features and from kernel values."""
     x, y = torch.randn(20, 2), torch.randn(20, 2)
@@ -442,13 +483,25 @@ def two_samples():
         assert two_sample.permutation_test(x, y, kernel, num_permutations=3).p_value >= 0.25
 
 
+def certified_means():
+    x, y = (values.double() for values in rows())
+    kernel, likelihood = approximated(ScaleKernel(RBFKernel()).double()), GaussianLikelihood().double()
+    found = certificates.certify(models.WeightSpaceGP(kernel, likelihood).fit(x, y), x, y, x[:3], num_landmarks=10)
+    assert bool((found.largest_error >= found.smallest_error).all())
+    assert isinstance(found, certificates.Certificate) and isinstance(found.posterior, certificates.CertifiedPosterior)
+    assert isinstance(found.posterior.variance_bounds(x[:3]), certificates.Bounds)
+    assert isinstance(certificates.log_determinant(kernel, likelihood, x, num_landmarks=10), certificates.Estimate)
+
+
 PATHS = (
     feature_maps,
     families_of_kernels,
     regression,
+    what_is_left_out,
     a_map,
     uncertain_inputs,
     wide_regression,
+    certified_means,
     exact_regression,
     landmarks,
     local_blocks,
@@ -462,6 +515,7 @@ PATHS = (
     complex_regression,
     several_outputs,
     functionals_of_a_field,
+    observations_that_are_integrals,
     a_density_of_ones_own,
     a_local_model,
     choices,
@@ -474,6 +528,7 @@ PATHS = (
     bayesian_optimization,
     studies,
     two_samples,
+    scores_of_error_bars,
 )
 
 

@@ -103,7 +103,7 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
 
 def _sinc(extent: Tensor, w: Tensor) -> Tensor:
     """The averages of exp(i w x) over [-extent, extent], (..., N, k) and (..., m, k) to (..., N, m)."""
-    if not bool((extent != 0).any()):
+    if _checks.has_values() and not bool((extent != 0).any()):
         return extent.new_ones(*extent.shape[:-1], w.shape[-2])
     return torch.sinc(extent @ w.mT / math.pi)
 
