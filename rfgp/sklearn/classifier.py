@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from ..likelihoods import DirichletClassificationLikelihood
+from ..likelihoods.mean_softmax import mean_softmax
 from .arrays import Floats, drawn_seed
 from .base import Parts, RandomFeatureGP
 from .kernels import scaled_kernel
@@ -83,11 +84,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         with torch.no_grad():
             latent = self.model_.posterior(x)
-            mean, deviation = latent.mean.mT, latent.variance.sqrt().mT
-            total = torch.zeros_like(mean)
-            for draw in _normal_points(len(self.classes_)):
-                total += torch.softmax(mean + deviation * draw, dim=-1)
-        probabilities: Floats = (total / total.sum(-1, keepdim=True)).numpy()
+            probabilities: Floats = mean_softmax(latent.mean.mT, latent.variance.sqrt().mT).numpy()
         return probabilities
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -153,9 +150,3 @@ def _split(codes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     splits = StratifiedShuffleSplit(1, test_size=_HELD_OUT, random_state=seed % 2**32)
     train, held_out = next(splits.split(np.zeros(len(codes)), codes.numpy()))
     return torch.from_numpy(train), torch.from_numpy(held_out)
-
-
-def _normal_points(num_classes: int) -> Tensor:
-    """Points (S, C) that stand for draws of standard normals, the same ones for all rows."""
-    uniform = torch.quasirandom.SobolEngine(num_classes, scramble=True, seed=0).draw(_NUM_DRAWS, dtype=torch.float64)
-    return torch.special.ndtri(uniform.clamp(1e-9, 1.0 - 1e-9))
