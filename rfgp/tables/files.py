@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _checks, _optional
 from . import text
+from .cells import MISSING_WORDS
 
 if TYPE_CHECKING:
     import pandas
@@ -211,7 +212,7 @@ def _under_names(
     first = 0
     while header is None and names is None and first < len(cells) - 1 and _is_title(cells.iloc[first]):
         first += 1
-    has_header = (not _is_data(cells.iloc[first]) if header is None else header) and names is None
+    has_header = (_has_names(cells.iloc[first : first + 2]) if header is None else header) and names is None
     found = [_tidy(cell) for cell in cells.iloc[first]] if has_header else names
     cells = cells.iloc[first + has_header :].reset_index(drop=True)
     if found is None:
@@ -221,6 +222,21 @@ def _under_names(
     cells = cells.set_axis(_row_names_first(cells, list(found), name), axis=1)
     empty = [place for place, column in enumerate(cells) if not column and bool((cells.iloc[:, place] == "").all())]
     return cells.iloc[:, [place for place in range(cells.shape[1]) if place not in empty]].infer_objects()
+
+
+def _has_names(rows: pandas.DataFrame) -> bool:
+    """Whether the first of two rows has names: no numbers, or also text where the second one has a number.
+
+    Numbers alone are names where they are 0, 1, 2, ...
+    """
+    names = [str(cell).strip() for cell in rows.iloc[0]]
+    if not _is_data(rows.iloc[0]) or (len(names) > 1 and names == [str(place) for place in range(len(names))]):
+        return True
+    below = [_is_data(rows.iloc[1, [place]]) for place in range(len(names))] if len(rows) > 1 else [False] * len(names)
+    return any(
+        is_number and not _is_data(rows.iloc[0, [place]]) and name.lower() not in MISSING_WORDS
+        for place, (name, is_number) in enumerate(zip(names, below, strict=True))
+    )
 
 
 def _is_title(row: pandas.Series) -> bool:

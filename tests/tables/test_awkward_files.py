@@ -263,3 +263,9 @@ def test_separators_that_are_given(file):
     check(read(file(lines("a,b,y", A, B, Y)), "y", separator="comma"))
     check(read(file(lines("a~b~y", A, B, Y, separator="~")), "y", separator="~"))
     check(read(file(lines("1,2,3", A, B, Y)), "3", header=True), ("1", "2"))
+
+
+@pytest.mark.parametrize(("header", "names"), [("2019,2020,y", ("2019", "2020")), ("0,1,2", ("0", "1"))])
+def test_names_that_are_numbers(file, header, names):
+    check(read(file(lines(header, A, B, Y)), -1), names)
+    check(read(file(lines("", A, ["?", *B[1:]], Y)), -1, missing="drop"), ("0", "1"), x=X[1:, :2], y=Y[1:])
