@@ -8,9 +8,9 @@ from pathlib import Path
 
 from .. import _optional, datasets, kernels, plots, study, tables
 from ..datasets.sources import DATA_DIR_VARIABLE
-from ..tables.encoding import MISSING
 from ..tables.files import SUFFIXES
 from .arguments import integer, integers, names, number
+from .table_options import add_reading, reading
 
 NAME = "study"
 HELP = "compare random features with the exact Gaussian process on a data set"
@@ -18,6 +18,8 @@ DESCRIPTION = (
     "Compare random features with the exact Gaussian process: divergence from it, error, and time. Prints a table and "
     "a verdict, and writes report.html, results.json and study.png."
 )
+
+_TABLE_OPTIONS = ("missing", "separator", "decimal", "header", "sheet", "drop")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,10 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--inputs", help="name of the array of inputs of an NPZ file (default: x)")
     add("--task", choices=("classification", "regression"), help="(default: classification for integers and strings)")
-    add("--missing", choices=MISSING, help="what becomes of rows of a table with missing cells (default: raise)")
+    add_reading(parser, "stop")
     add("--drop", type=names, help="columns of a table that are not looked at, separated by commas")
-    add("--separator", help="what is between two cells of a text file (default: as the file tells)")
-    add("--decimal", help="the decimal point or comma of a text file (default: as the file tells)")
     add("--output", help="which output of a built-in data set with several, or all (default: the first)")
     add("--scaling", choices=("standardize", "unit", "none"), help="(default: unit for images, standardize for others)")
     add("--data-dir", help=f"directory of the archives of built-in data sets (default: ${DATA_DIR_VARIABLE})")
@@ -141,22 +141,20 @@ def _data(options: argparse.Namespace) -> datasets.Dataset | tables.Table:
         data,
         options.target,
         task=options.task,
-        missing=options.missing or "raise",
         drop=options.drop or (),
-        separator=options.separator,
-        decimal=options.decimal,
+        **reading(options),
     )
 
 
 def _refuse_table_options(options: argparse.Namespace) -> None:
-    for name in ("missing", "drop", "separator", "decimal"):
+    for name in _TABLE_OPTIONS:
         if getattr(options, name) is not None:
             raise ValueError(f"expected --{name} for tables, got {options.data!r}; leave it out")
 
 
 def _origin(options: argparse.Namespace) -> str:
     """The words of the command that say where the data come from."""
-    named = ("target", "inputs", "output", "task", "missing", "separator", "decimal", "data_dir")
+    named = ("target", "inputs", "output", "task", *_TABLE_OPTIONS[:-1], "data_dir")
     words = [options.data]
     for name in named:
         if (value := getattr(options, name)) is not None:

@@ -12,7 +12,16 @@ import torch
 _CLASSES = (
     *(
         f"rfgp.{name}"
-        for name in ("distributions", "features", "inference", "kernels", "likelihoods", "models", "operators")
+        for name in (
+            "distributions",
+            "features",
+            "inference",
+            "kernels",
+            "likelihoods",
+            "models",
+            "operators",
+            "tables",
+        )
     ),
     "gpytorch",
     "torch.nn",

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..likelihoods import DirichletClassificationLikelihood
+from ..likelihoods.mean_softmax import mean_softmax
 from .arrays import Floats, drawn_seed
 from .base import Parts, RandomFeatureGP
 from .folds import by_fold, fold_labels
@@ -85,7 +86,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         with torch.no_grad():
             latent = self.model_.posterior(x)
-            return _probabilities(latent.mean.mT, latent.variance.mT)
+            probabilities: Floats = mean_softmax(latent.mean.mT, latent.variance.sqrt().mT).numpy()
+        return probabilities
 
     def cross_val_predict(
         self, X: ArrayLike, y: ArrayLike, cv: Any = None, groups: ArrayLike | None = None, method: str = "predict"
@@ -109,7 +111,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         folds = fold_labels(cv, inputs, labels, groups, is_classifier=True)
         x, codes = torch.from_numpy(self.x_scaler_.transform(inputs)), _codes(labels, self.classes_)
         found = self.model_.leave_one_out(x, codes) if cv is None else self.model_.leave_group_out(x, codes, folds)
-        probabilities = _probabilities(found.mean.mT, found.latent_variance.mT)
+        probabilities: Floats = mean_softmax(found.mean.mT, found.latent_variance.sqrt().mT).numpy()
         chosen: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
         return probabilities if method == "predict_proba" else chosen
 
@@ -170,15 +172,6 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         return inputs, labels
 
 
-def _probabilities(mean: Tensor, variance: Tensor) -> Floats:
-    """The probabilities of classes from the latent functions, (N, C)."""
-    deviation, total = variance.sqrt(), torch.zeros_like(mean)
-    for draw in _normal_points(mean.shape[-1]):
-        total += torch.softmax(mean + deviation * draw, dim=-1)
-    probabilities: Floats = (total / total.sum(-1, keepdim=True)).numpy()
-    return probabilities
-
-
 def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> Tensor:
     """Labels as positions in the sorted classes.
 
@@ -201,9 +194,3 @@ def _split(codes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     splits = StratifiedShuffleSplit(1, test_size=_HELD_OUT, random_state=seed % 2**32)
     train, held_out = next(splits.split(np.zeros(len(codes)), codes.numpy()))
     return torch.from_numpy(train), torch.from_numpy(held_out)
-
-
-def _normal_points(num_classes: int) -> Tensor:
-    """Points (S, C) that stand for draws of standard normals, the same ones for all rows."""
-    uniform = torch.quasirandom.SobolEngine(num_classes, scramble=True, seed=0).draw(_NUM_DRAWS, dtype=torch.float64)
-    return torch.special.ndtri(uniform.clamp(1e-9, 1.0 - 1e-9))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import _checks
 from .cells import Cells, Kind, decimal_of, read_as
+from .files import Reading, open_table
 from .problems import bad_cells, shown
 
 if TYPE_CHECKING:
@@ -130,13 +131,14 @@ class Encoding:
         :raises ValueError: where columns are not there, and for cells that are not as they were.
         """
         how = self.missing if missing is None else _checks.choice("missing", missing, MISSING)
-        there = set(map(str, frame.columns))
+        frame = open_table(frame, Reading()).frame
+        there = set(frame.columns)
         absent = [column.name for column in self.columns if column.name not in there]
         if absent:
             names = ", ".join(map(repr, absent))
             raise ValueError(
                 f"expected the columns of the table that was learned from, got none for {names}; add "
-                f" {'it' if len(absent) == 1 else 'them'}"
+                f"{'it' if len(absent) == 1 else 'them'}"
             )
         if not self.columns:
             raise ValueError("expected columns of inputs, got none; learn from a table that has some")

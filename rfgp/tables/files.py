@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _checks, _optional
 from . import text
+from .cells import MISSING_WORDS
 
 if TYPE_CHECKING:
     import pandas
@@ -68,6 +70,7 @@ class Raw:
     :param format: what kind of file it is, in words.
     :param notes: what there is to say about the file.
     :param repeated: names that several columns had.
+    :param index: the name of the column that was the index of a data frame; empty for none.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Raw:
     format: str
     notes: tuple[str, ...] = ()
     repeated: frozenset[str] = frozenset()
+    index: str = ""
 
 
 def open_table(source: Any, reading: Reading) -> Raw:
@@ -87,7 +91,7 @@ def open_table(source: Any, reading: Reading) -> Raw:
     """
     pandas = _optional.require("pandas", "pandas", "tables")
     if isinstance(source, pandas.DataFrame):
-        return _named("the table", _with_index(source), "a data frame")
+        return _indexed("the table", source, "a data frame")
     if not isinstance(source, str | os.PathLike):
         raise ValueError(f"expected a path or a pandas DataFrame, got {type(source).__name__}; pass one of these")
     path = Path(source)
@@ -161,7 +165,7 @@ def _workbook(name: str, content: bytes, reading: Reading) -> Raw:
         sheet = int(sheet)
     if (sheet not in sheets) if isinstance(sheet, str) else not 0 <= sheet < len(sheets):
         raise ValueError(f"expected one of the sheets {', '.join(sheets)} of {name}, got {sheet!r}; choose one of them")
-    cells = book.parse(sheet, header=None, dtype=object)
+    cells = pandas.read_excel(book, sheet_name=sheet, header=None, dtype=object)
     cells = cells.dropna(how="all").dropna(how="all", axis=1)
     if not len(cells):
         raise ValueError(f"expected rows of data, got none in {name}; choose another sheet (--sheet)")
@@ -179,25 +183,26 @@ def _typed(name: str, content: bytes, is_parquet: bool) -> Raw:
         _optional.require("pyarrow", "PyArrow", "Parquet")
     try:
         if is_parquet:
-            frame = _with_index(pandas.read_parquet(io.BytesIO(content), engine="pyarrow"))
+            frame = pandas.read_parquet(io.BytesIO(content), engine="pyarrow")
         else:
             decoded, _ = text.decode(content, name)
-            frame = pandas.read_json(io.StringIO(decoded), lines=True, dtype=False, convert_dates=False)
-    except (ValueError, OSError, KeyError) as error:
+            frame = pandas.DataFrame([dict(json.loads(line)) for line in decoded.splitlines() if line.strip()])
+    except (ValueError, OSError, KeyError, TypeError) as error:
         raise ValueError(f"expected {kind} in {name}, got another file ({error}); save it again") from None
-    return _named(name, frame, kind)
+    return _indexed(name, frame, kind)
 
 
-def _with_index(frame: pandas.DataFrame) -> pandas.DataFrame:
+def _indexed(name: str, frame: pandas.DataFrame, described: str) -> Raw:
     """A frame with its index as the first column, where it says more than the place of a row."""
     index = frame.index
-    if index.nlevels > 1 or (isinstance(frame.columns, type(index)) and frame.columns.nlevels > 1):
+    if index.nlevels > 1 or frame.columns.nlevels > 1:
         raise ValueError("expected a table with one index, got several levels; use reset_index()")
     plain = frame.reset_index(drop=True)
     if index.name is None and index.dtype.kind in "iu" and index.tolist() == list(range(len(index))):
-        return plain
+        return _named(name, plain, described)
     plain.insert(0, ROW_NAMES if index.name is None else index.name, index, allow_duplicates=True)
-    return plain
+    found = _named(name, plain, described)
+    return replace(found, index=str(found.frame.columns[0]))
 
 
 def _under_names(
@@ -207,7 +212,7 @@ def _under_names(
     first = 0
     while header is None and names is None and first < len(cells) - 1 and _is_title(cells.iloc[first]):
         first += 1
-    has_header = (not _is_data(cells.iloc[first]) if header is None else header) and names is None
+    has_header = (_has_names(cells.iloc[first : first + 2]) if header is None else header) and names is None
     found = [_tidy(cell) for cell in cells.iloc[first]] if has_header else names
     cells = cells.iloc[first + has_header :].reset_index(drop=True)
     if found is None:
@@ -217,6 +222,21 @@ def _under_names(
     cells = cells.set_axis(_row_names_first(cells, list(found), name), axis=1)
     empty = [place for place, column in enumerate(cells) if not column and bool((cells.iloc[:, place] == "").all())]
     return cells.iloc[:, [place for place in range(cells.shape[1]) if place not in empty]].infer_objects()
+
+
+def _has_names(rows: pandas.DataFrame) -> bool:
+    """Whether the first of two rows has names: no numbers, or also text where the second one has a number.
+
+    Numbers alone are names where they are 0, 1, 2, ...
+    """
+    names = [str(cell).strip() for cell in rows.iloc[0]]
+    if not _is_data(rows.iloc[0]) or (len(names) > 1 and names == [str(place) for place in range(len(names))]):
+        return True
+    below = [_is_data(rows.iloc[1, [place]]) for place in range(len(names))] if len(rows) > 1 else [False] * len(names)
+    return any(
+        is_number and not _is_data(rows.iloc[0, [place]]) and name.lower() not in MISSING_WORDS
+        for place, (name, is_number) in enumerate(zip(names, below, strict=True))
+    )
 
 
 def _is_title(row: pandas.Series) -> bool:

@@ -176,7 +176,7 @@ def read(
     cells = {name: recognized(looked_at[name], mark) for name in looked_at.columns}
     if task == "classification":
         cells |= {name: _labels(looked_at[name], cells[name], mark) for name in targets}
-    roles = _roles(cells, targets, kept)
+    roles = _roles(cells, targets, kept, raw.index)
     inputs = [name for name in cells if name not in roles]
     if (error := too_many_categories({name: cells[name] for name in inputs})) is not None:
         raise error
@@ -245,14 +245,14 @@ def _column(raw: Raw, names: list[str], wanted: Any, what: str) -> str:
     )
 
 
-def _roles(cells: Mapping[str, Cells], targets: list[str], kept: list[str]) -> dict[str, str]:
+def _roles(cells: Mapping[str, Cells], targets: list[str], kept: list[str], known: str) -> dict[str, str]:
     """What is done with the columns that are no inputs."""
     roles = {name: "target" for name in targets}
     for name, found in cells.items():
         if name not in roles and (found.kind == "empty" or _is_constant(found)):
             roles[name] = "empty" if found.kind == "empty" else "constant"
     others = [name for name in cells if name not in roles]
-    index = _index(cells, [name for name in others if name not in kept])
+    index = _index(cells, [name for name in others if name not in kept], known)
     return roles | {index: "index"} if index and len(others) > 1 else roles
 
 
@@ -267,7 +267,7 @@ def _is_constant(cells: Cells) -> bool:
     return len(values) > 0 and bool((values == values[0]).all())
 
 
-def _index(cells: Mapping[str, Cells], names: list[str]) -> str:
+def _index(cells: Mapping[str, Cells], names: list[str], known: str) -> str:
     """The first column that tells rows apart; empty for none."""
     for name in names:
         found = cells[name]
@@ -277,7 +277,7 @@ def _index(cells: Mapping[str, Cells], names: list[str]) -> str:
             steps = found.values - np.arange(len(found.values))
             if steps[0] in (0.0, 1.0) and bool((steps == steps[0]).all()) and len(steps) > 2:
                 return name
-        if _INDEX.fullmatch(name) and len(set(found.values.tolist())) == len(found.values):
+        if (name == known or _INDEX.fullmatch(name)) and len(set(found.values.tolist())) == len(found.values):
             return name
     return ""
 

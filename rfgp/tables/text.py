@@ -24,6 +24,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_CONTROL = re.compile("[\\x00-\\x08\\x0e-\\x1f]")
 _SAMPLE_CHARACTERS = 100_000
 _SAMPLE_ROWS = 200
 _CONSISTENT = 0.95
@@ -43,7 +44,7 @@ def decode(content: bytes, name: str) -> tuple[str, str]:
             text = content.decode(encoding)
         except UnicodeDecodeError:
             continue
-        if "\0" not in text:
+        if _CONTROL.search(text) is None:
             return text, "utf-8" if encoding == "utf-8-sig" else encoding
     raise ValueError(f"expected text in {name}, got other bytes; save it as text in UTF-8")
 

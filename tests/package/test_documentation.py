@@ -46,7 +46,9 @@ def commands():
     return [shlex.split(line, comments=True) for line in lines]
 
 
-STUDIES = [command[1:] for command in commands() if command[0] == "rfgp"]
+RFGP = [command[1:] for command in commands() if command[0] == "rfgp"]
+STUDIES = [arguments for arguments in RFGP if arguments[0] == "study"]
+TABLES = [arguments for arguments in RFGP if arguments[0] in ("fit", "predict")]
 WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
 
 
@@ -98,6 +100,22 @@ def test_studies_run(arguments, tmp_path, monkeypatch):
     np.savetxt("houses.csv", np.column_stack([x, x.sum(-1)]), delimiter=",", header="rooms,area,age,price", comments="")
     np.savez("images.npz", pixels=x, labels=np.arange(60) % 2)
     assert main([*arguments, *SMALL]) == 0
+
+
+def test_commands_of_tables_run_in_the_order_of_the_pages(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).uniform(size=(30, 3))
+    table = np.column_stack([x, x.sum(-1)])
+    np.savetxt("houses.csv", table, delimiter=",", header="rooms,area,age,price", comments="")
+    np.savetxt("new-houses.csv", table[:5, 2::-1], delimiter=",", header="age,area,rooms", comments="")
+    assert len(TABLES) > 3
+    for arguments in TABLES:
+        if "--help" in arguments:
+            with pytest.raises(SystemExit, match="0"):
+                main(arguments)
+        else:
+            assert main([*arguments, "--force"]) == 0
+    assert np.loadtxt("predictions.csv", delimiter=",", skiprows=1).shape == (5, 3)
 
 
 def test_commands_name_what_exists():

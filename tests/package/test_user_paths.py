@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import dask.array
 import gpytorch
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -51,8 +52,8 @@ import rfgp.sklearn
 from rfgp import (
     allocation,
     bounds,
-    conformal,
     certificates,
+    conformal,
     data,
     datasets,
     diagnostics,
@@ -384,6 +385,24 @@ def a_table():
     assert rfgp.sklearn.RandomFeatures(num_features=WIDTH, random_state=0).fit_transform(x).shape == (40, WIDTH)
 
 
+def a_model_of_a_file():
+    x, y = rows()
+    frame = pandas.DataFrame({"east": x[:, 0], "kind": ["a", "b"] * 20, "height": y})
+    with tempfile.TemporaryDirectory() as folder:
+        frame.to_csv(f"{folder}/table.csv", index=False)
+        table = rfgp.tables.read(f"{folder}/table.csv", "height")
+        assert isinstance(table, rfgp.tables.Table) and isinstance(table.columns[0], rfgp.tables.Column)
+        assert isinstance(table.encoding.columns[0], rfgp.tables.InputColumn)
+        assert rfgp.tables.Encoding.from_json(table.encoding.to_json()) == table.encoding
+        model = rfgp.tables.TableModel.fit(table, num_features=WIDTH)
+        assert isinstance(model.scores, rfgp.tables.Scores) and "RMSE" in model.report()
+        model.save(f"{folder}/model.pt")
+        assert rfgp.tables.TableModel.load(f"{folder}/model.pt").predict(frame).shape == (40, 3)
+        archive = f"{folder}/table.npz"
+        np.savez(archive, x=x, y=y)
+        assert datasets.read_archive(archive, "y").x_train.shape == (32, 2)
+
+
 def big_tables():
     x, y = rows()
     with tempfile.TemporaryDirectory() as folder:
@@ -520,6 +539,7 @@ PATHS = (
     a_local_model,
     choices,
     a_table,
+    a_model_of_a_file,
     big_tables,
     many_classes,
     sums_by_workers,

@@ -1,0 +1,60 @@
+"""``rfgp predict``: predictions with intervals for the rows of a table, by a model that ``rfgp fit`` wrote."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .. import _files
+from ..tables import TableModel
+from ..tables.files import TEXT
+from .arguments import number
+from .table_options import FORMATS, add_reading, check_new_file, reading
+
+NAME = "predict"
+HELP = "predict the rows of a table by a model of rfgp fit"
+DESCRIPTION = (
+    "Predict the target for every row of a table, with an interval of new observations in its units, or with the "
+    "probabilities of classes, as CSV."
+)
+_STANDARD = "-"
+_DIGITS = "%.9g"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command.
+
+    :param parser: its parser.
+    """
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a file that rfgp fit wrote")
+    add("data", metavar="NEW", help=f"the table, with the columns of inputs: {FORMATS}")
+    add("--out", default=_STANDARD, help="the CSV file to write (default: %(default)s, the standard output)")
+    add("--force", action="store_true", help="write over a file that is there")
+    add("--level", type=number, default=0.95, help="probability of the intervals (default: %(default)s)")
+    add_reading(parser, "as in rfgp fit")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, predict and write.
+
+    :param options: what the parser made of the arguments.
+    :returns: 0.
+    :raises ValueError: for a model or a table that are not as they should be.
+    """
+    is_file = options.out != _STANDARD
+    if is_file:
+        if not options.out.lower().endswith(TEXT):
+            raise ValueError(f"expected a file of text for --out, got {options.out!r}; use a name that ends in .csv")
+        check_new_file(options.out, options.force)
+    model = TableModel.load(options.model)
+    found = model.predict(options.data, level=options.level, **reading(options))
+    empty = int(found.iloc[:, -1].isna().sum())
+    if empty:
+        print(f"rfgp: {empty:,} of {len(found):,} rows have missing cells, and no prediction", file=sys.stderr)
+    if not is_file:
+        print(found.to_csv(index=False, float_format=_DIGITS), end="")
+        return 0
+    _files.write_whole(options.out, lambda path: found.to_csv(path, index=False, float_format=_DIGITS))
+    print(f"wrote {len(found):,} rows to {options.out}")
+    return 0

@@ -1,0 +1,58 @@
+"""Options of the commands that read a table."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..tables.encoding import MISSING
+from ..tables.files import SUFFIXES
+from ..tables.text import SEPARATORS
+
+FORMATS = f"a file that ends in {', '.join(SUFFIXES)}, with or without .gz"
+
+
+def add_reading(parser: argparse.ArgumentParser, default_of_missing: str) -> None:
+    """The options that say how a table is read.
+
+    :param parser: the parser of the command.
+    :param default_of_missing: what is done about missing cells by default, in words.
+    """
+    add = parser.add_argument
+    add(
+        "--missing",
+        choices=MISSING,
+        help=f"cells without a value: stop, leave out the row, or fill in (default: {default_of_missing})",
+    )
+    add("--separator", help=f"a character, or {', '.join(SEPARATORS)} (default: recognized)")
+    add("--decimal", choices=(".", ","), help="decimal point or comma of text (default: recognized)")
+    add("--header", choices=("yes", "no"), help="whether the first row has the names (default: recognized)")
+    add("--sheet", help="name or index of the sheet of a workbook (default: the first one)")
+
+
+def reading(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of :func:`rfgp.tables.read` that these options give.
+
+    :param options: what the parser made of the arguments.
+    """
+    header = None if options.header is None else options.header == "yes"
+    known = {"separator": options.separator, "decimal": options.decimal, "header": header, "sheet": options.sheet}
+    return known if options.missing is None else known | {"missing": options.missing}
+
+
+def check_new_file(name: str, force: bool) -> None:
+    """Raise where a file cannot be written, or is there already.
+
+    :param name: the name of the file.
+    :param force: whether one that is there is written over.
+    :raises ValueError: for such a file.
+    """
+    path = Path(name)
+    if not name or path.is_dir():
+        got = f"the folder {name!r}" if name else "an empty name"
+        raise ValueError(f"expected a file for --out, got {got}; name a file in it")
+    if not path.parent.is_dir():
+        raise ValueError(f"expected a folder for --out, got none at {str(path.parent)!r}; make it first")
+    if path.exists() and not force:
+        raise ValueError(f"expected a new file for --out, got {name!r}, which is there; pass --force to write over it")

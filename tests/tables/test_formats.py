@@ -1,0 +1,115 @@
+"""Tables of other formats than plain text: what is read is what was written."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import numpy as np
+import pandas
+import pytest
+import torch
+
+from rfgp.tables import read
+
+ROWS = 30
+
+
+def frame():
+    rng = np.random.default_rng(0)
+    return pandas.DataFrame(
+        {
+            "size": rng.normal(size=ROWS).round(3),
+            "rooms": pandas.array([2, None, 4] * 10, dtype="Int64"),
+            "color": pandas.Categorical(["red", "blue", None] * 10),
+            "heated": [True, False] * 15,
+            "built": pandas.date_range("2020-01-01", periods=ROWS, freq="12h"),
+            "price": rng.normal(size=ROWS).round(3),
+        }
+    )
+
+
+WRITERS = {
+    "table.csv": lambda table, path: table.to_csv(path, index=False),
+    "table.csv.gz": lambda table, path: table.to_csv(path, index=False),
+    "table.tsv": lambda table, path: table.to_csv(path, index=False, sep="\t"),
+    "table.xlsx": lambda table, path: table.to_excel(path, index=False),
+    "table.parquet": lambda table, path: table.to_parquet(path),
+    "table.jsonl": lambda table, path: table.to_json(path, orient="records", lines=True, date_format="iso"),
+    "table.ndjson.gz": lambda table, path: table.to_json(path, orient="records", lines=True, date_format="iso"),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_is_read_as_its_data_frame(tmp_path, name):
+    WRITERS[name](frame(), tmp_path / name)
+    found, known = read(tmp_path / name, "price", missing="impute"), read(frame(), "price", missing="impute")
+    assert found.input_names == known.input_names == ("size", "rooms", "color=red", "heated", "built")
+    assert torch.equal(found.x, known.x) and torch.equal(found.y, known.y)
+    assert known.x[1].tolist() == [frame()["size"][1], 3.0, 0.0, 0.0, 18262.5]
+    assert known.x[2, 2] == 0.0  # as many are red as blue, and blue comes first
+    assert [column.kind for column in known.columns] == ["number", "integer", "text", "boolean", "date", "number"]
+    assert [column.num_missing for column in found.columns] == [0, 10, 10, 0, 0, 0]
+
+
+def test_sheets(tmp_path):
+    path = tmp_path / "book.xlsx"
+    with pandas.ExcelWriter(path) as book:
+        pandas.DataFrame({"note": ["nothing here"]}).to_excel(book, sheet_name="about", index=False)
+        frame()[["size", "price"]].to_excel(book, sheet_name="houses", index=False, startrow=3)
+    for sheet in ("houses", 1, "1"):
+        assert len(read(path, "price", sheet=sheet).x) == ROWS
+    with pytest.raises(
+        ValueError, match=re.escape("expected one of the sheets about, houses of book.xlsx, got 'none'")
+    ):
+        read(path, "price", sheet="none")
+
+
+def test_an_index_of_a_frame_tells_rows_apart():
+    named = frame()[["size", "price"]].set_axis([f"h{i}" for i in range(ROWS)])
+    table = read(named, "price")
+    assert table.input_names == ("size",) and table.encoding.index == "row names"
+    assert read(named.rename_axis("house"), "price").encoding.index == "house"
+
+
+def test_frames_that_are_refused():
+    with pytest.raises(ValueError, match="expected single values in column 'size', got 30 cells such as"):
+        read(frame().assign(size=[[1.0, 2.0]] * ROWS), "price")
+    with pytest.raises(ValueError, match="expected numbers, booleans, dates or text in column 'size', got complex128"):
+        read(frame().assign(size=1j * np.ones(ROWS)), "price")
+    with pytest.raises(ValueError, match="expected rows of data, got none"):
+        read(frame()[:0], "price")
+    with pytest.raises(ValueError, match="expected a table with one index, got several levels"):
+        read(frame().set_index(["color", "rooms"]), "price")
+    with pytest.raises(ValueError, match="expected a path or a pandas DataFrame, got ndarray"):
+        read(np.zeros((3, 2)), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "message"),
+    [
+        ("table.npz", b"", {}, "expected a file that ends in .csv, .tsv, .txt, .dat, .jsonl, .ndjson, .parquet"),
+        ("table.xlsx", b"nothing", {}, "expected a workbook in table.xlsx, got another file"),
+        ("table.parquet", b"nothing", {}, "expected Parquet in table.parquet, got another file"),
+        ("table.jsonl", b"nothing", {}, "expected JSON lines in table.jsonl, got another file"),
+        ("table.csv.gz", b"nothing", {}, "expected a file of gzip, got table.csv.gz, which is damaged"),
+        ("table.csv.gz", gzip.compress(b"a,b\n1,2\n")[:-9], {}, "expected a file of gzip, got table.csv.gz"),
+        ("table.parquet", b"", {"decimal": ","}, "expected separator and decimal for text files, got table.parquet"),
+    ],
+)
+def test_files_that_are_refused(tmp_path, name, content, options, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(tmp_path / name, "b", **options)
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(ValueError, match=r"expected an existing file, got '.*none\.csv'"):
+        read(tmp_path / "none.csv", "b")
+
+
+def test_packed_files_beyond_memory(tmp_path, monkeypatch):
+    (tmp_path / "table.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 100_000))
+    monkeypatch.setattr("os.sysconf", lambda name: 2**8)
+    with pytest.raises(ValueError, match=r"expected the cells of table\.csv\.gz, of 400,000 bytes, to fit in"):
+        read(tmp_path / "table.csv.gz", 1)
