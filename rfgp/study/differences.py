@@ -22,6 +22,13 @@ class Comparison:
     :param rows: models that both have, with what they measured: a name, and by measure both estimates.
     :param words: what it says in plain words.
     :param names: how the studies are called.
+
+    >>> print(Comparison({"kernel": ("rbf", "rq")}, (), ("They differ in kernel.",), ("A", "B")))
+    They differ in kernel.
+    <BLANKLINE>
+    setting    A   B
+    ----------------
+    kernel   rbf  rq
     """
 
     settings: dict[str, tuple[Any, Any]]
@@ -61,9 +68,16 @@ def compare(first: Measured, second: Measured, names: tuple[str, str] = ("A", "B
     :param first: a study.
     :param second: another one.
     :param names: how to call them.
+
+    >>> import rfgp
+    >>> data = rfgp.datasets.load("diabetes")
+    >>> settings = {"methods": ["landmarks"], "num_features": [8], "num_seeds": 1, "exact_limit": 20}
+    >>> result = rfgp.study.run(data, progress=False, **settings)
+    >>> compare(result, result).words[0]
+    'A and B have the same settings, data and versions.'
     """
     settings = dict(_different(first, second))
-    is_same_data = _data(first) == _data(second)
+    is_same_data = all(a == b for a, b in zip(_data(first), _data(second), strict=True) if None not in (a, b))
     rows = tuple(_rows(first, second)) if first.data["task"] == second.data["task"] else ()
     words = [_settings_in_words(settings, names)]
     if not is_same_data:

@@ -18,6 +18,10 @@ class Estimate(NamedTuple):
 
     :param mean: the number.
     :param error: its standard error; 0 where none is known.
+
+    >>> difference = Estimate(0.3, 0.1)
+    >>> str(difference), difference.is_above
+    ('0.30 ± 0.10', True)
     """
 
     mean: float

@@ -53,12 +53,9 @@ class Run:
         error rate) and mnll are, with standard errors over test rows.
     :param outputs: error, mnll and coverage of each of several outputs, in its units, by its name.
 
-    >>> import rfgp
-    >>> result = rfgp.study.run(
-    ...     rfgp.datasets.load("diabetes"), methods=["rademacher:real"], num_features=[8], num_seeds=1, exact_limit=50
-    ... )
-    >>> result.runs[0].method, result.runs[0].num_features
-    ('rademacher:real', 8)
+    >>> run = Run("landmarks", 64, 0, 0.1, 0.1, 0.1, 2.0, 1.0, 0.01, fit_seconds=0.2, predict_seconds=0.1)
+    >>> round(run.seconds, 2)
+    0.3
     """
 
     method: str
@@ -105,12 +102,13 @@ class Run:
 class Summary:
     """Means and standard errors over seeds of every measure; NaN where a measure or its error does not exist.
 
-    >>> import rfgp
-    >>> result = rfgp.study.run(
-    ...     rfgp.datasets.load("diabetes"), methods=["rademacher:real"], num_features=[8], num_seeds=1, exact_limit=50
-    ... )
-    >>> result.summaries()[0].num_features
-    8
+    :param method: the name of the method.
+    :param num_features: the number of features, None where there are none.
+    :param mean: the means by measure.
+    :param standard_error: their standard errors.
+
+    >>> Summary("landmarks", 64, {"error": 2.0}, {"error": 0.1}).mean["error"]
+    2.0
     """
 
     method: str

@@ -99,7 +99,7 @@ def default_methods(kernel: str) -> tuple[str, ...]:
     :raises ValueError: for another name.
 
     >>> default_methods("matern:1.5")
-    ('fourier', 'fourier_orthogonal', 'fourier_hadamard')
+    ('fourier', 'fourier_orthogonal', 'fourier_hadamard', 'landmarks')
     """
     if kernel in FIELD_KERNELS:
         return FOURIER_METHODS[:2]

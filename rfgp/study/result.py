@@ -20,11 +20,11 @@ class StudyResult(Measured):
     """All that a study measured, and under which circumstances; the fields are those of its base.
 
     >>> import rfgp
-    >>> result = rfgp.study.run(
-    ...     rfgp.datasets.load("diabetes"), methods=["rademacher:real"], num_features=[8], num_seeds=1, exact_limit=50
-    ... )
-    >>> "rademacher:real" in result.table()
-    True
+    >>> data = rfgp.datasets.load("diabetes")
+    >>> settings = {"methods": ["landmarks"], "num_features": [8], "num_seeds": 1, "exact_limit": 20}
+    >>> result = rfgp.study.run(data, progress=False, **settings)
+    >>> result.exact_name, [run.method for run in result.runs]
+    ('exact, 20 rows', ['landmarks'])
     """
 
     def save(self, directory: str | Path) -> list[Path]:
@@ -50,6 +50,11 @@ def load(path: str | Path) -> StudyResult:
 
     :param path: either of them.
     :raises ValueError: where there are no results of a study.
+
+    >>> load("nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: expected a directory with results.json of a study, got 'nowhere' without; check the path
     """
     file = Path(path)
     file = file / FILES[0] if file.is_dir() else file

@@ -20,9 +20,10 @@ def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor,
         "unit": rows of unit norm; "none".
     :raises ValueError: for another scaling.
 
-    >>> train, test, description = scale_inputs(torch.randn(20, 3), torch.randn(5, 3), "unit")
-    >>> torch.allclose(test.norm(dim=-1), torch.ones(5))
-    True
+    >>> x = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
+    >>> scale_inputs(x, x, "unit")[0]
+    tensor([[0.6000, 0.8000],
+            [0.0000, 1.0000]])
     """
     _checks.choice("scaling", scaling, get_args(Scaling))
     _checks.finite(_checks.inputs(train, name="train"), "train")

@@ -36,6 +36,10 @@ class Model:
     :param mnll: the mean negative log likelihood of the test targets.
     :param trust: the coverage of its intervals, or confidence less accuracy; None where it is not known.
     :param against: how much higher its error and mnll are than those of another model, by the name of that.
+
+    >>> numbers = {"divergence": Estimate(0.005), "error": Estimate(2.0), "mnll": Estimate(1.0), "trust": None}
+    >>> print(Model("landmarks", 64, 0.1, **numbers, against={}))
+    landmarks with 64 features
     """
 
     name: str
@@ -74,6 +78,11 @@ class Facts:
     :param approximations: the approximations.
     :param baselines: "linear" and "trivial", where they were measured.
     :param kernels: the kernels that were tried, the best first.
+
+    >>> numbers = {"divergence": Estimate(0.0), "error": Estimate(2.0), "mnll": Estimate(1.0), "trust": None}
+    >>> exact = Model("exact", None, 1.0, **numbers, against={})
+    >>> Facts(True, "RMSE", "rbf", 900, 100, 500, 1, exact, (), {}).is_full
+    False
     """
 
     is_regression: bool
@@ -108,6 +117,10 @@ class Verdict:
     :param num_features: its number of features.
     :param headline: the choice in one sentence.
     :param reasons: what it rests on, a sentence or two each.
+
+    >>> print(Verdict("exact", "landmarks", 64, "Use the exact model.", ("It is affordable.",)))
+    Use the exact model.
+    - It is affordable.
     """
 
     choice: Choice
@@ -131,6 +144,13 @@ def verdict(facts: Facts) -> Verdict:
     probabilities.
 
     :param facts: what was measured.
+
+    >>> numbers = {"error": Estimate(2.0), "mnll": Estimate(1.0), "trust": None, "against": {}}
+    >>> exact = Model("exact", None, 1.0, Estimate(0.0), **numbers)
+    >>> landmarks = Model("landmarks", 64, 0.1, Estimate(0.005), **numbers)
+    >>> facts = Facts(True, "RMSE", "rbf", 900, 100, 900, 1, exact, (landmarks,), {})
+    >>> verdict(facts).headline
+    'Approximate: landmarks with 64 features is close to exact, and 10 times as fast.'
     """
     best = best_approximation(facts)
     choice, headline = _exact_or_approximate(facts, best)

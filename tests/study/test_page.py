@@ -104,6 +104,7 @@ def test_small_differences_do_not_count(result):
 
 
 def test_other_data_are_told(result):
+    assert "say nothing" not in " ".join(study.compare(result, result).words)
     other = study.StudyResult(**{**vars(result), "data": {**result.data, "num_test": 21}})
     assert "differences of scores say nothing about methods" in " ".join(study.compare(result, other).words)
 

@@ -1,0 +1,8 @@
+"""Which commands there are."""
+
+from types import ModuleType
+
+from . import compare, study
+
+COMMANDS: tuple[ModuleType, ...] = (study, compare)
+"""Modules with a ``NAME``, a line of ``HELP``, a ``DESCRIPTION``, ``add_arguments(parser)`` and ``run(options)``."""
