@@ -41,9 +41,11 @@ tutorials: $(INSTALLED)  ## run every tutorial
 
 benchmarks: $(INSTALLED)  ## show the options of every benchmark
 	@set -e; for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do $(BIN)/python "$$script" --help; done
+	$(BIN)/python -m benchmarks.papers --help
 
-docs: $(INSTALLED)  ## build the documentation where there is any
-	@if [ -d docs ]; then $(BIN)/sphinx-build -q -W docs docs/_build; fi
+docs: $(INSTALLED)  ## build the documentation; DOCS_FULL=1 runs the tutorials in full, as the published pages have them
+	OMP_NUM_THREADS=1 RFGP_SHORT=$(if $(DOCS_FULL),0,1) $(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 clean:  ## remove the environment and everything generated
 	rm -rf .venv build dist docs/_build demo-results .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -87,8 +87,8 @@ def resumed(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def save_figure(figure: Figure, out: Path) -> None:
-    """Write the figure that belongs to the JSON ``out``, under the same name in ``figures``."""
-    path = HERE / "figures" / f"{out.stem}.png"
+    """Write the figure that belongs to the JSON ``out``, under the same name in ``figures`` beside ``results``."""
+    path = (out.parents[1] if out.parent.name == "results" else HERE) / "figures" / f"{out.stem}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     print(f"figure: {path}")

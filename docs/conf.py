@@ -1,23 +1,56 @@
 """Configuration of the Sphinx documentation."""
 
-import rfgp
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "extensions"), str(HERE.parent)]
+os.environ["PYTHONPATH"] = str(HERE.parent)  # tutorials run with the package of this checkout
+os.environ.pop("MPLBACKEND", None)
+
+import rfgp  # noqa: E402
 
 project = "rfgp"
 author = "the rfgp developers"
 copyright = f"2026, {author}"
 version = release = rfgp.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
-exclude_patterns = ["_build"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "myst_nb",
+    "mathml",
+    "reference_pages",
+    "tutorial_pages",
+    "performance_page",
+    "llms_index",
+]
+exclude_patterns = ["api.rst", "_build", "conf.py", "extensions", "figures"]
+math_renderer = html_math_renderer = "mathml"
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True}
+autodoc_typehints_format = "short"
 autodoc_inherit_docstrings = False
+python_maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
+nitpicky = True
+nitpick_ignore_regex = [("py:.*", r"(?!rfgp\.).*")]
 
-html_theme = "alabaster"
-html_theme_options = {
-    "description": "Random features for Gaussian processes on GPyTorch",
-    "fixed_sidebar": True,
-    "page_width": "1080px",
-}
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+nb_custom_formats = {".py": "tutorial_pages.read"}
+nb_execution_mode = "cache"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 1800
+nb_output_stderr = "remove"
+nb_merge_streams = True
+
+html_theme = "furo"
+html_title = "rfgp"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_theme_options = {"navigation_with_keys": True}

@@ -8,6 +8,8 @@
 from . import (
     allocation,
     bounds,
+    certificates,
+    conformal,
     data,
     datasets,
     diagnostics,
@@ -19,14 +21,17 @@ from . import (
     likelihoods,
     maps,
     models,
+    observations,
     operators,
     plots,
     saving,
     selection,
+    sensitivity,
     streams,
     study,
     tables,
     training,
+    two_sample,
 )
 from ._version import __version__ as __version__
 from .approximation import approximate
@@ -43,6 +48,8 @@ __all__ = [
     "allocation",
     "approximate",
     "bounds",
+    "certificates",
+    "conformal",
     "data",
     "datasets",
     "diagnostics",
@@ -57,6 +64,7 @@ __all__ = [
     "load",
     "maps",
     "models",
+    "observations",
     "operators",
     "plots",
     "predict_map",
@@ -64,11 +72,13 @@ __all__ = [
     "save",
     "saving",
     "selection",
+    "sensitivity",
     "streams",
     "study",
     "suggest_num_features",
     "tables",
     "training",
+    "two_sample",
 ]
 
 

@@ -90,14 +90,15 @@ with torch.no_grad():
         posterior, line = model(grid), grid[:, 0]
         ax.plot(x[:, 0], y, ".", color="#888888", markersize=4.5, markeredgewidth=0, label="data", zorder=1)
         band = posterior.mean - 2 * posterior.stddev, posterior.mean + 2 * posterior.stddev
-        ax.fill_between(line, *band, color=BLUE, alpha=0.22, linewidth=0)
-        ax.plot(line, posterior.mean, color=BLUE, linewidth=2.2, label="random features, mean ± 2 sd")
-        ax.plot(line, reference.mean, color=INK, linewidth=1.0, label="exact, mean ± 2 sd")
-        for sign in (-2, 2):
-            ax.plot(line, reference.mean + sign * reference.stddev, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
+        ax.fill_between(line, *band, color=BLUE, alpha=0.22, linewidth=0, label="random features, ± 2 sd")
+        ax.plot(line, posterior.mean, color=BLUE, linewidth=2.2, label="random features, mean")
+        ax.plot(line, reference.mean, color=INK, linewidth=1.0, label="exact, mean")
+        for sign, label in ((-2, "exact, ± 2 sd"), (2, None)):
+            edge = reference.mean + sign * reference.stddev
+            ax.plot(line, edge, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), label=label)
         ax.set(title=f"{width} features", xlabel="x", ylim=(-2.4, 2.4))
-axes[0].set_ylabel("f(x)")
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+axes[0].set_ylabel("y, and the function f(x)")
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
 figure.savefig("drop_in_regression.png")
 
 # %% [markdown]
@@ -160,21 +161,23 @@ problems = [  # title, exact model, test points, numbers of features, number of 
 ]
 warnings.filterwarnings("ignore", message="Negative variance")  # of poor draws, some variances of which vanish
 methods = {"tensor_srht:ctr": ("complex-to-real (default)", BLUE, "o"), "tensor_srht:real": ("real", ORANGE, "s")}
-figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.5), layout="constrained")
+figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.9), layout="constrained")
 with torch.no_grad():
     for ax, (title, model, points, widths, num_seeds) in zip(axes, problems, strict=True):
         for shift, (method, (label, color, marker)) in zip((0.96, 1.04), methods.items(), strict=True):
             kl = [[divergence(model, points, method, width, seed) for width in widths] for seed in range(num_seeds)]
             place = shift * torch.tensor(widths)
             for row in kl:
-                ax.plot(place, row, marker, color=color, alpha=0.4, markersize=4, markeredgewidth=0)
-            ax.plot(place, torch.tensor(kl).median(0).values, color=color, marker=marker, linewidth=1.8, label=label)
-        ax.set(title=title, xlabel="number of features", xscale="log", yscale="log")
+                [dots] = ax.plot(place, row, marker, color=color, alpha=0.4, markersize=4, markeredgewidth=0)
+            dots.set_label(f"{label}, single seeds")
+            median = torch.tensor(kl).median(0).values
+            ax.plot(place, median, color=color, marker=marker, linewidth=1.8, label=f"{label}, median")
+        ax.set(title=title, xlabel="number of features D", xscale="log", yscale="log")
         ax.set_xticks(widths, widths, minor=False)
         ax.set_xticks([], minor=True)
         ax.grid(True, color="#E5E5E5", linewidth=0.6)
-axes[0].set_ylabel("KL to the exact posterior\n(nats per test point)")
-axes[1].legend(frameon=False, loc="lower left", title="median and single seeds", title_fontsize="small")
+axes[0].set_ylabel("measured KL to the exact posterior\n(nats per test point)")
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
 figure.savefig("drop_in_kl.png")
 
 # %% [markdown]
@@ -233,23 +236,23 @@ with torch.no_grad():
 print(f"largest difference between five batches and one fit: {difference:.1e}")
 
 # %%
-figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.7), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 4.0), layout="constrained")
 for (width, (_, errors, seconds)), color, marker in zip(streams.items(), (GREEN, BLUE), "s^", strict=True):
-    left.plot(batch_ends, errors, color=color, marker=marker, linewidth=1.8, label=f"{width} features, streamed")
+    left.plot(batch_ends, errors, color=color, marker=marker, linewidth=1.8, label=f"{width} features, measured")
     right.plot(batch_ends, seconds, color=color, marker=marker, linewidth=1.8)
-left.plot(exact_rows, exact_errors, color=INK, marker="o", linewidth=1.8, label="exact")
+left.plot(exact_rows, exact_errors, color=INK, marker="o", linewidth=1.8, label="exact, measured")
 right.plot(exact_rows, exact_seconds, color=INK, marker="o", linewidth=1.8)
 rest = torch.tensor([exact_rows[-1], num_rows])
-left.plot([], [], color=INK, linestyle=":", label="exact, continued as N³")
+left.plot([], [], color=INK, linestyle=":", label="exact, predicted by N³")
 right.plot(rest, exact_seconds[-1] * (rest / exact_rows[-1]) ** 3, color=INK, linestyle=":")
-left.set(ylabel="RMSE of the mean from the true function", ylim=(0, None))
+left.set(ylabel="RMSE of the mean from the true function\n(units of y)", ylim=(0, None))
 right.set(ylabel="seconds until the posterior", yscale="log")
 for ax in (left, right):
     ax.set(xlabel="training rows", xscale="log")
     ax.set_xticks(ticks := [num_rows * k // 160 for k in (4, 10, 40, 160)], [f"{tick:,}" for tick in ticks])
     ax.set_xticks([], minor=True)
     ax.grid(True, color="#E5E5E5", linewidth=0.6)
-figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
 figure.savefig("drop_in_streaming.png")
 
 # %% [markdown]

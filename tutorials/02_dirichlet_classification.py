@@ -100,15 +100,27 @@ figure, axes = plt.subplots(1, 3, figsize=(10.2, 4.3), layout="compressed", shar
 mixture = 1.0 - 0.75 * (1.0 - probabilities @ palette)
 axes[0].imshow(on_grid(mixture).clamp(0, 1), origin="lower", extent=(-1.5, 1.5, -1.5, 1.5), interpolation="bilinear")
 filled = axes[1].contourf(side, side, on_grid(entropy), levels=torch.linspace(0, 1.6, 9), cmap="Greys", extend="max")
-figure.colorbar(filled, ax=axes[1], location="bottom", shrink=0.8, ticks=[0, 0.5, 1, 1.5], label="bits")
+figure.colorbar(filled, ax=axes[1], location="bottom", shrink=0.8, ticks=[0, 0.5, 1, 1.5], label="entropy (bits)")
 levels = torch.logspace(-0.5, 2.5, 13)
 filled = axes[2].contourf(side, side, on_grid(deviation), levels=levels, norm=LogNorm(), cmap="Purples", extend="both")
-figure.colorbar(filled, ax=axes[2], location="bottom", shrink=0.8, ticks=[1, 10, 100], format="%g", label="log odds")
-for ax, title in zip(axes, ("class probabilities", "entropy of the class", "sd of the latent functions"), strict=True):
+figure.colorbar(
+    filled,
+    ax=axes[2],
+    location="bottom",
+    shrink=0.8,
+    ticks=[1, 10, 100],
+    format="%g",
+    label="standard deviation (log odds)",
+)
+for ax, title in zip(
+    axes, ("class probabilities, as colors", "entropy of the class", "sd of the latent functions"), strict=True
+):
     for c in range(3):
         style = {"color": tuple(palette[c].tolist()), "markersize": 3.5, "markeredgecolor": "white"}
         ax.plot(*x[labels == c].T, "o", markeredgewidth=0.4, label=f"class {c}", **style)
     ax.set(title=title, aspect="equal", xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+    ax.set_xlabel("first input")
+axes[0].set_ylabel("second input")
 axes[0].legend(loc="lower left", handletextpad=0, framealpha=0.9, edgecolor="none")
 figure.savefig("dirichlet_toy.png")
 
@@ -161,14 +173,13 @@ print(f"error rate {error:.3f}, mean negative log likelihood {mnll:.3f}")
 
 # %% [markdown]
 # The six digits that the model is most certain of, and the twelve that it is least certain of, with the probabilities
-# of the ten classes below each. The title is what the model says. A blue bar is the true class; where the model says
-# another, that bar is orange.
+# of the ten classes below each. The title is what the model says, and how sure it is.
 
 # %%
 confidence, predicted = probabilities.max(-1)
 ranked = confidence.argsort()
 rows = [("most certain", ranked[-6:].flip(0)), ("least certain", ranked[:6]), ("", ranked[6:12])][: 2 if SHORT else 3]
-figure = plt.figure(figsize=(9.0, 8.2), layout="constrained")
+figure = plt.figure(figsize=(9.0, 8.6), layout="constrained")
 for panel, (title, members) in zip(figure.subfigures(len(rows), 1, hspace=0.04), rows, strict=True):
     panel.suptitle(title, x=0.01, ha="left", weight="bold")
     axes = panel.subplots(2, 6, height_ratios=(2.2, 1))
@@ -183,9 +194,13 @@ for panel, (title, members) in zip(figure.subfigures(len(rows), 1, hspace=0.04),
         colors[int(predicted[i])] = ORANGE
         colors[truth] = BLUE
         bottom.bar(range(10), probabilities[i], color=colors, width=0.8)
-        bottom.set(ylim=(0, 1), yticks=[], xticks=range(10))
+        bottom.set(ylim=(0, 1), yticks=[0, 1] if bottom is axes[1, 0] else [], xticks=range(10))
         bottom.tick_params(axis="x", length=0, labelsize=8)
         bottom.spines["left"].set_visible(False)
+    axes[1, 0].set_ylabel("probability", fontsize=8)
+names = {BLUE: "the true class", ORANGE: "what the model says, where it is wrong", "#C4C4C4": "the other classes"}
+handles = [plt.Rectangle((0, 0), 1, 1, color=color, label=name) for color, name in names.items()]
+figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
 figure.savefig("dirichlet_digits.png")
 
 # %% [markdown]
@@ -213,7 +228,8 @@ for low, high in itertools.pairwise(edges):
         left.plot([place, place], [lower, upper], color=BLUE, linewidth=1.5)
         left.plot(place, share, "o", color=BLUE)
         left.annotate(f"{int(chosen.sum())}", (place, lower), (0, -12), textcoords="offset points", ha="center")
-left.set(xlabel="confidence", ylabel="share that is correct", ylim=(0, 1.04))
+left.plot([], [], "-o", color=BLUE, label="measured, 95 % interval, number of digits")
+left.set(xlabel="confidence of the model", ylabel="share that is correct", ylim=(0, 1.04))
 left.legend(frameon=False, loc="lower right")
 
 wrong = 1.0 - correct[ranked]

@@ -81,13 +81,13 @@ for ax, share in zip(axes, (1.0, 0.5, 0.2), strict=True):
             approximate = rfgp.approximate(shorter, width, method=method, train_inputs=x[:500], seed=1)
             predicted.append(predicted_error(approximate, x[:500]).relative_error)
             measured.append(float(relative_frobenius_error(approximate, x[-500:])))
-        ax.plot(widths, predicted, color=color, label=method)
-        ax.plot(widths, measured, "o", color=color, markersize=4)
-    ax.set(xscale="log", yscale="log", xlabel="features D", title=f"lengthscale = {share:g} x median")
+        ax.plot(widths, predicted, color=color, label=f"{method}, predicted")
+        ax.plot(widths, measured, "o", color=color, markersize=4, label=f"{method}, measured")
+    ax.set(xscale="log", yscale="log", xlabel="number of features D", title=f"lengthscale = {share:g} x median")
     ax.set_xticks(widths, [str(width) for width in widths], minor=False)
     ax.xaxis.minorticks_off()
 axes[0].set_ylabel("relative Frobenius error")
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)
 figure.savefig("which_features.png")
 
 # %% [markdown]
@@ -147,10 +147,11 @@ with torch.no_grad():
 figure, ax = plt.subplots(figsize=(7.5, 3.0), layout="constrained")
 ax.plot(time_of[:, 0], y, ".", color="#999999", markersize=2, label="data")
 band = mean - 2.0 * deviation, mean + 2.0 * deviation
-ax.fill_between(later[:, 0], *band, color=COLORS[0], alpha=0.25, linewidth=0)
-ax.plot(later[:, 0], mean, color=COLORS[0], label="posterior, mean ± 2 sd")
-ax.set(xlabel="time", ylabel="y")
-ax.legend(frameon=False, ncols=2)
+ax.fill_between(later[:, 0], *band, color=COLORS[0], alpha=0.25, linewidth=0, label="posterior, ± 2 sd")
+ax.plot(later[:, 0], mean, color=COLORS[0], label="posterior, mean")
+ax.axvline(12.0, color=INK, linewidth=0.8, linestyle=":", label="the last observation")
+ax.set(xlabel="time (seasons)", ylabel="y")
+ax.legend(frameon=False, ncols=2, fontsize=8)
 figure.savefig("which_features_season.png")
 
 # %% [markdown]
@@ -184,18 +185,22 @@ for ax, (name, model), color in zip(axes, models.items(), COLORS, strict=False):
         posterior = model.posterior(grid)
         curve = posterior.mean, posterior.variance.clamp_min(0.0).sqrt()
         divergence = float(kl_to_exact(model, grid, noisy=True, train_inputs=x_toy, train_targets=y_toy))
-    for mean, deviation, ink in ((reference.mean, reference.stddev, INK), (*curve, color)):
-        ax.plot(grid[:, 0], mean, color=ink, linewidth=1.2)
-        ax.fill_between(grid[:, 0], mean - 2 * deviation, mean + 2 * deviation, color=ink, alpha=0.15, linewidth=0)
-    ax.plot(x_toy[:, 0], y_toy, ".", color="#888888", markersize=3)
-    ax.set(title=f"{name}: KL to the exact model {divergence:.0f}", xlabel="x", ylim=(-6, 8))
+    for what, mean, deviation, ink in (("exact", reference.mean, reference.stddev, INK), (name, *curve, color)):
+        band = mean - 2 * deviation, mean + 2 * deviation
+        ax.fill_between(grid[:, 0], *band, color=ink, alpha=0.15, linewidth=0, label=f"{what}, ± 2 sd")
+        ax.plot(grid[:, 0], mean, color=ink, linewidth=1.2, label=f"{what}, mean")
+    ax.plot(x_toy[:, 0], y_toy, ".", color="#888888", markersize=3, label="data")
+    ax.set(title=f"{name}: KL to the exact model {divergence:,.0f} nats", xlabel="x", ylim=(-6, 8))
+    ax.legend(frameon=False, fontsize=7, loc="upper right")
+axes[0].set_ylabel("y, and the function f(x)")
 figure.savefig("which_features_localized.png")
 
 # %% [markdown]
-# Grey and black are the data and the exact model. With ten features the plain model collapses to zero with full
-# confidence where |x| is large; the localized one follows the exact model and returns to the prior. We gave it a center
-# per test input here; by default it clusters the training inputs, which is cheaper and as good near the data. It is a
-# method for short lengthscales and noise that is not tiny: with long lengthscales a single center is better.
+# With ten features the mean of the plain model falls to zero where |x| is large, in the midst of data. Its band is
+# that of the prior there, since predictions add the variance that features lack: it has learned nothing, and says so.
+# The localized one follows the exact model and returns to the prior. We gave it a center per test input here; by
+# default it clusters the training inputs, which is cheaper and as good near the data. It is a method for short
+# lengthscales and noise that is not tiny: with long lengthscales a single center is better.
 #
 # **What to remember.** Ask `rank_methods` before you compare by hand. Pass `train_inputs` to `approximate`, and it
 # asks for you, for the method whose posterior loses least, among those that last off the data. If the

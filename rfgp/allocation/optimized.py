@@ -29,6 +29,11 @@ class Allocation:
     :param squared_bias: the mean square of the terms that are left out.
     :param standard_error: the standard error of ``error`` as an estimate for the distribution of the inputs.
     :param num_pairs: the number of pairs that the means are taken over.
+
+    >>> x = torch.randn(100, 4)
+    >>> found = allocate(x, 64, torch.tensor([1.0, 1.0, 0.5]))
+    >>> sum(found.num_columns.values()) <= 64, found.degree
+    (True, 2)
     """
 
     num_columns: dict[int, int]
@@ -125,7 +130,12 @@ def allocate(
     num_pairs: int | None = None,
     generator: Generator | None = None,
 ) -> Allocation:
-    """The numbers of columns of :func:`optimized_maclaurin`, whose arguments it takes, without the map."""
+    """The numbers of columns of :func:`optimized_maclaurin`, whose arguments it takes, without the map.
+
+    >>> x = torch.randn(100, 4)
+    >>> allocate(x, 64, torch.tensor([1.0, 1.0, 0.5])).degree
+    2
+    """
     values = series_coefficients(coefficients)
     budget = _checks.positive_integer("num_features", num_features)
     _checks.choice("sketch", sketch, CONVEX_SKETCHES)

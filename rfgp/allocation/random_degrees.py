@@ -45,6 +45,10 @@ def random_maclaurin(
     :raises ValueError: for a ratio of 1 or less, or coefficients that are no kernel's.
 
     Source: T 5.2, Eq. 5.6 to 5.9 (Kar and Karnick, 2012).
+
+    >>> features = random_maclaurin(4, 64, torch.tensor([1.0, 1.0, 0.5]), generator=torch.Generator().manual_seed(0))
+    >>> features(torch.randn(10, 4)).shape[0]
+    10
     """
     values = series_coefficients(coefficients)
     if not 1.0 < _checks.number(ratio) < math.inf:

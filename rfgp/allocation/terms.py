@@ -9,6 +9,7 @@ from .. import _checks
 from ..features import FeatureMap, LinearFeatures, polynomial_sketch
 
 MAX_DEGREE = 20
+"""The largest degree of a Maclaurin series: later terms are left out."""
 
 
 def series_coefficients(coefficients: Tensor) -> Tensor:

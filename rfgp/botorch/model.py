@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from botorch.acquisition.objective import PosteriorTransform
+from botorch.cross_validation import CVResults
 from botorch.models.gpytorch import GPyTorchModel
 from botorch.models.model import FantasizeMixin
 from botorch.models.transforms.input import InputTransform
@@ -25,9 +26,11 @@ from gpytorch.likelihoods import DirichletClassificationLikelihood, Likelihood
 from gpytorch.means import Mean, MultitaskMean
 from gpytorch.mlls import MarginalLogLikelihood
 from gpytorch.models import GP
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from .. import _checks
+from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
 from ..models.record import Record
 from ..training import FitSummary, fit
@@ -310,6 +313,46 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
             noise = known.to(y.dtype).expand(*known.shape[:-2], *y.shape[-2:])
         return self._with(functions.conditioned(x, y, covariance), Observations(X, y, noise))
 
+    @torch.no_grad()
+    def leave_out(self, groups: Tensor | int | None = None, observation_noise: bool = True) -> CVResults:
+        """The predictions of all observations, each without its own, as BoTorch's ``loo_cv`` gives them.
+
+        :param groups: labels of groups that are left out together, (N,), or their number, as in
+            :meth:`rfgp.WeightSpaceGP.leave_group_out`; default: every observation alone.
+        :param observation_noise: whether variances are those of observations; default: True.
+        :returns: BoTorch's ``CVResults``: the model, a posterior of batch shape (N,) and event shape (1, m), and the
+            observations (N, 1, m) with their noise variances where these are known, in the units of the observations.
+        :raises ValueError: where no rows are kept, where the model is conditioned or of some of the outputs, and for an
+            outcome transform other than Standardize.
+        """
+        outcome = getattr(self, "outcome_transform", None)
+        if self._is_conditioned:
+            raise ValueError("expected a model of all outputs that is not conditioned, got another; leave out before")
+        if outcome is not None and type(outcome) is not Standardize:
+            raise ValueError(
+                f"expected Standardize or no outcome transform, got {type(outcome).__name__}; leave it out"
+            )
+        self._present()
+        y, known = self._joined(1), self._joined(2) if has_known_noise(self.likelihood) else None
+        x, targets, noise = self._rows()
+        if groups is None:
+            left: LeaveOneOut | LeaveGroupOut = self.gp.leave_one_out(x, targets, noise)
+        else:
+            left = self.gp.leave_group_out(x, targets, groups, noise)
+        variance = left.variance if observation_noise else left.latent_variance
+        mean, variance = (v.reshape(len(x), 1, -1) for v in (left.mean, variance))
+        observed = y.unsqueeze(-2)
+        if known is not None:
+            known = known.unsqueeze(-2)
+        if outcome is not None:
+            mean, variance = outcome.means + outcome.stdvs * mean, outcome.stdvs.square() * variance
+            observed = outcome.means + outcome.stdvs * observed
+            known = None if known is None else outcome.stdvs.square() * known
+        normal = MultivariateNormal if mean.shape[-1] == 1 else MultitaskMultivariateNormal
+        values = mean.squeeze(-1) if mean.shape[-1] == 1 else mean
+        posterior = GPyTorchPosterior(normal(values, DiagLinearOperator(variance.flatten(1))))
+        return CVResults(self, posterior, observed, known)
+
     def subset_output(self, idcs: list[int]) -> WeightSpaceModel:
         """The model of some of the outputs, with the parameters that it has now.
 
@@ -523,6 +566,12 @@ class ModelSamples:
     :param functions: the functions.
     :param num_functions: the number S of draws.
     :param model: the model whose transforms of inputs and outcomes are used.
+
+    >>> import rfgp.botorch
+    >>> x = torch.rand(20, 2, dtype=torch.float64)
+    >>> model = rfgp.botorch.WeightSpaceModel(x, x.sum(-1, keepdim=True))
+    >>> model.sample_functions(3)(torch.rand(5, 2, dtype=torch.float64)).shape
+    torch.Size([3, 5, 1])
     """
 
     def __init__(self, functions: Functions, num_functions: int, model: WeightSpaceModel) -> None:

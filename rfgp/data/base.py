@@ -19,6 +19,11 @@ class Source(ABC):
 
     A source is what :meth:`rfgp.WeightSpaceGP.fit` and :func:`rfgp.fit` take in place of tensors, and keeps no more
     than a few batches in memory. It can be pickled, and opens its files anew in another process.
+
+    >>> import rfgp, torch
+    >>> source = rfgp.data.ArraySource(torch.randn(10, 2), torch.randn(10), batch_size=4)
+    >>> source.num_rows, [len(x) for x, y in source]
+    (10, [4, 4, 2])
     """
 
     @property

@@ -24,6 +24,10 @@ class ColumnMoments:
     :param squares: the sum of their squared distances from it.
     :param minimum: the smallest value; of complex columns NaN.
     :param maximum: the largest value; of complex columns NaN.
+
+    >>> left, right = (ColumnMoments.of(torch.randn(rows, 3)) for rows in (50, 80))
+    >>> left.merge(right).count
+    tensor([130., 130., 130.], dtype=torch.float64)
     """
 
     count: Tensor

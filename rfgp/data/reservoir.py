@@ -32,6 +32,12 @@ class Sample:
     :param num_rows: how many rows there are in all.
     :param inputs: moments of the inputs of all rows.
     :param targets: those of the targets; None where there are none.
+
+    >>> import rfgp
+    >>> source = rfgp.data.ArraySource(torch.randn(100, 2), torch.randn(100))
+    >>> drawn = rfgp.data.sample(source, 20, seed=0)
+    >>> drawn.x.shape, drawn.num_rows, drawn.inputs.mean.shape
+    (torch.Size([20, 2]), 100, torch.Size([2]))
     """
 
     tensors: Batch

@@ -39,6 +39,11 @@ class Dataset:
         unit norm) for pixels and counts, "none".
     :param outputs: the names of the outputs that are in the targets, where they have names.
     :raises ValueError: where values are not finite, shapes disagree, or the training targets are all the same.
+
+    >>> import rfgp
+    >>> diabetes = rfgp.datasets.load("diabetes")
+    >>> diabetes.task, tuple(diabetes.x_train.shape), diabetes.scaling
+    ('regression', (354, 10), 'standardize')
     """
 
     name: str

@@ -62,6 +62,10 @@ class WindField:
     :param provenance: where the data come from.
     :param licence: the terms of use.
     :raises ValueError: where shapes disagree or values are not finite.
+
+    >>> field = load_wind()
+    >>> field.u.shape == (len(field.lat), len(field.lon))
+    True
     """
 
     lat: Tensor
@@ -183,6 +187,10 @@ class WindWindow:
     :param vorticity: (N,), in 10^-6/s.
     :param shape: rows and columns of the grid: ``velocity.unflatten(0, shape)`` is the grid.
     :param projection: "tangent" or "mercator".
+
+    >>> window = load_wind().window((30.0, 50.0), (0.0, 30.0))
+    >>> window.x.shape == window.velocity.shape
+    True
     """
 
     x: Tensor

@@ -145,16 +145,11 @@ def kl_to_exact(
     """
     _checks.choice("direction", direction, ("approximate_from_exact", "exact_from_approximate"))
     _checks.flag("noisy", noisy)
-    if not hasattr(model, "covar_module") or not hasattr(model, "likelihood") or isinstance(model, type):
-        got = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise ValueError(f"expected a WeightSpaceGP or an ExactGP for model, got {got}; pass a fitted model")
-    train_inputs, train_targets, noise = _training_data(model, train_inputs, train_targets, train_noise)
-    likelihood, mean = model.likelihood, getattr(model, "mean_module", None)
     with torch.no_grad():
-        exact = exact_posterior(model.covar_module, likelihood, train_inputs, train_targets, x, mean, noise)
+        train = training_data(model, train_inputs, train_targets, train_noise)
+        approximate, exact = latent_marginals(model, x, *train)
+        likelihood = model.likelihood
         has_classes = isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood)
-        latent = unclamped(model.posterior(x) if hasattr(model, "posterior") else model.eval()(x))
-        approximate = independent_normal(_exact(latent.mean), latent.variance.double(), _pseudo_variance(latent))
         if noisy and isinstance(likelihood, gpytorch.likelihoods.MultitaskGaussianLikelihood):
             variances = noise_covariance(likelihood, 1, likelihood.num_tasks).diagonal()
             approximate, exact = (_plus_noise(d, variances) for d in (approximate, exact))
@@ -171,6 +166,17 @@ def kl_to_exact(
         return divergences.mean() if has_classes else divergences.sum()
 
 
+def latent_marginals(
+    model: Any, x: Tensor, train_inputs: Tensor, train_targets: Tensor, noise: Tensor | None
+) -> tuple[Normal | ComplexNormal, Normal | ComplexNormal]:
+    """The marginals of the latent function given the same rows, approximate and exact, in float64."""
+    mean = getattr(model, "mean_module", None)
+    exact = exact_posterior(model.covar_module, model.likelihood, train_inputs, train_targets, x, mean, noise)
+    latent = unclamped(model.posterior(x) if hasattr(model, "posterior") else model.eval()(x))
+    approximate = independent_normal(_exact(latent.mean), latent.variance.double(), _pseudo_variance(latent))
+    return approximate, exact
+
+
 def _plus_noise(
     distribution: Normal | ComplexNormal, noise: Tensor, pseudo_noise: Tensor | None = None
 ) -> Normal | ComplexNormal:
@@ -185,15 +191,19 @@ def _pseudo_variance(distribution: Any) -> Tensor | None:
     return None if is_proper else _exact(distribution.pseudo_variance)
 
 
-def _training_data(
+def training_data(
     model: Any, x: Tensor | None, y: Tensor | None, noise: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The training rows of a model: those that are given, or those that it keeps; raise where there are none."""
+    if not hasattr(model, "covar_module") or not hasattr(model, "likelihood") or isinstance(model, type):
+        got = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise ValueError(f"expected a WeightSpaceGP or an ExactGP for model, got {got}; pass a fitted model")
     if (x is None) != (y is None):
         given, missing = ("train_inputs", "train_targets") if y is None else ("train_targets", "train_inputs")
         raise ValueError(f"expected both train_inputs and train_targets, got {given} alone; pass {missing} too")
     if x is not None and y is not None:
         _checks.tensor(y, "train_targets")
-        if noise is None and _is_fixed(model.likelihood) and not _knows_noise(model, y):
+        if noise is None and has_fixed_noise(model.likelihood) and not _knows_noise(model, y):
             raise ValueError(f"expected the noise of the {len(y)} training rows, got none; pass train_noise=")
         return x, y, noise
     if hasattr(model, "train_targets") and model.train_targets is not None:
@@ -207,7 +217,7 @@ def _training_data(
         )
     inputs, targets, noises = zip(*parts, strict=True)
     if any(n is not None for n in noises):
-        known = model.likelihood.noise_covar.noise if _is_fixed(model.likelihood) else None
+        known = model.likelihood.noise_covar.noise if has_fixed_noise(model.likelihood) else None
         noises = tuple(known if n is None else n for n in noises)
     joined = None if noises[0] is None else torch.cat(noises)
     return torch.cat(inputs), torch.cat(targets), joined
@@ -227,7 +237,8 @@ def _knows_noise(model: Any, y: Tensor) -> bool:
     return bool(torch.isclose(own, statistics.log_noise.sum(), rtol=1e-6, atol=1e-6 * y.numel()))
 
 
-def _is_fixed(likelihood: Any) -> bool:
+def has_fixed_noise(likelihood: Any) -> bool:
+    """Whether a likelihood knows the noise of every row."""
     fixed = gpytorch.likelihoods.FixedNoiseGaussianLikelihood | MultitaskFixedNoiseGaussianLikelihood
     return isinstance(likelihood, fixed)
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..kernels import RandomFeatureKernel
 from ..selection import PosteriorLoss, posterior_loss
-from .coverage import kl_reading
 from .exact import noise_covariance
+from .readings import kl_reading
 
 _LARGE = 0.5
 

@@ -40,12 +40,7 @@ def classification_mnll(probabilities: Tensor, labels: Tensor) -> Tensor:
     >>> classification_mnll(torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([0, 1]))
     tensor(0.6931, dtype=torch.float64)
     """
-    known = _checked_labels(probabilities, labels)
-    if bool(((probabilities < 0) | (probabilities > 1 + _ROUNDING)).any()):
-        raise ValueError(
-            f"expected probabilities from 0 to 1, got {float(probabilities.min()):g} to {float(probabilities.max()):g}"
-            "; use likelihood.class_probabilities"
-        )
+    known = checked_probabilities(probabilities, labels)
     chosen = probabilities.gather(-1, known.unsqueeze(-1)).double()
     return -chosen.clamp_min(torch.finfo(probabilities.dtype).tiny).log().mean()
 
@@ -88,6 +83,17 @@ def regression_mnll(predictive: Any, y: Tensor) -> Tensor:
         )
     mean, std = predictive.mean.double(), variance.sqrt()
     return -torch.distributions.Normal(mean, std).log_prob(y.double()).mean()
+
+
+def checked_probabilities(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Labels as int64, or raise where they are none, or probabilities (N, C) are out of range."""
+    known = _checked_labels(probabilities, labels)
+    if bool(((probabilities < 0) | (probabilities > 1 + _ROUNDING)).any()):
+        raise ValueError(
+            f"expected probabilities from 0 to 1, got {float(probabilities.min()):g} to {float(probabilities.max()):g}"
+            "; use likelihood.class_probabilities"
+        )
+    return known
 
 
 def _checked_labels(probabilities: Tensor, labels: Tensor) -> Tensor:

@@ -20,6 +20,13 @@ def broadcast(model: _Model, group: Any = None) -> _Model:
     :param group: a process group; default: all ranks.
     :returns: the model.
     :raises ValueError: where there is no process group, or the state does not fit the model of a rank.
+
+    >>> import torch
+    >>> import torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> broadcast(torch.nn.Linear(2, 1))
+    Linear(in_features=2, out_features=1, bias=True)
+    >>> dist.destroy_process_group()
     """
     ranks = Ranks(group)
     state: Any = ranks.every(model.state_dict() if ranks.rank == 0 else None)[0]

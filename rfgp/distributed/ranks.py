@@ -20,6 +20,11 @@ class Ranks:
 
     :param group: the process group; default: all ranks.
     :raises ValueError: where there is no process group.
+
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> Ranks().every("here")
+    ['here']
+    >>> dist.destroy_process_group()
     """
 
     def __init__(self, group: Any = None) -> None:

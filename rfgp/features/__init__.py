@@ -12,6 +12,7 @@ from .product import ProductSketch
 from .series import FourierSeries
 from .sketch_registry import register_sketch
 from .spectra import (
+    Advected,
     Gaussian,
     HyperbolicSecant,
     Laplace,
@@ -29,6 +30,7 @@ from .srht import TensorSRHT
 from .tensor_sketch import TensorSketch
 
 __all__ = [
+    "Advected",
     "ComplexToReal",
     "FeatureMap",
     "FourierSeries",

@@ -18,6 +18,11 @@ class Moments(NamedTuple):
 
     ``variance`` is :math:`E|\hat k - E \hat k|^2` and ``pseudo_variance`` is :math:`E(\hat k - E \hat k)^2`; for real
     maps the two agree.
+
+    >>> from rfgp.features import ProductSketch
+    >>> moments = ProductSketch(3, 50, degree=2).moments(torch.randn(4, 3), torch.randn(6, 3))
+    >>> moments.variance.shape
+    torch.Size([4, 6])
     """
 
     variance: Tensor
@@ -35,6 +40,12 @@ class FeatureMap(RandomWeights):
     Weights are drawn in float64 on the CPU, so that one seed gives the same map on every device. They are rounded once,
     to the dtype that a map is made with (default: PyTorch's default dtype), and follow ``.to()``: a map for float64
     inputs is made with ``dtype=torch.float64``, since ``.double()`` does not bring back what was rounded.
+
+    >>> from rfgp.features import ProductSketch
+    >>> features = ProductSketch(3, 4000, degree=2, generator=torch.Generator().manual_seed(0))
+    >>> x = torch.eye(3)
+    >>> bool((features(x) @ features(x).mT - features.target(x, x)).abs().max() < 0.2)
+    True
     """
 
     is_unbiased: bool = True
@@ -86,6 +97,13 @@ class FeatureMap(RandomWeights):
         :raises ValueError: for bad inputs.
         """
         self._check_pair(x, y)
+        return None
+
+    def waves(self, **hyperparameters: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Frequencies (..., m, d) and amplitudes (..., m) of the plane waves that the features are; None for others.
+
+        :param hyperparameters: as for ``forward``.
+        """
         return None
 
     def columnwise(self) -> FeatureMap | None:

@@ -50,6 +50,9 @@ class ComplexToReal(FeatureMap):
         variance = 0.5 * (moments.variance + (pseudo.real if pseudo.is_complex() else pseudo))
         return Moments(variance, variance)
 
+    def waves(self, **hyperparameters: Tensor) -> tuple[Tensor, Tensor] | None:
+        return self.feature_map.waves(**hyperparameters)
+
     def columnwise(self) -> FeatureMap | None:
         """The complex map, where its single columns are unbiased."""
         return self.feature_map.columnwise()

@@ -134,6 +134,12 @@ class RandomFourier(FeatureMap):
         identity = torch.eye(self.input_dim, dtype=frequencies.dtype, device=frequencies.device)
         return self._phases(identity, frequencies).mT
 
+    def waves(self, **hyperparameters: Tensor) -> tuple[Tensor, Tensor]:
+        frequencies = self.frequencies(**hyperparameters)
+        _, amplitude = self.spectrum.frequencies(self._base_draws, **hyperparameters)
+        ones = frequencies.new_ones(self.num_frequencies) if amplitude is None else amplitude
+        return frequencies, ones / math.sqrt(self.num_frequencies)
+
     def _phases(self, x: Tensor, frequencies: Tensor) -> Tensor:
         """Inner products of inputs (..., N, d) with all frequencies, (..., N, D)."""
         if self.structure != "hadamard":

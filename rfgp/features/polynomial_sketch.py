@@ -23,6 +23,10 @@ class PolynomialSketch(FeatureMap):
 
     Concrete sketches say how one factor :math:`W_i x` is computed. Inhomogeneous kernels come from appending the square
     root of the offset to the inputs as one more column.
+
+    >>> from rfgp.features import TensorSketch
+    >>> isinstance(TensorSketch(3, 64, degree=2), PolynomialSketch)
+    True
     """
 
     has_unbiased_columns = True

@@ -60,6 +60,9 @@ class FourierSeries(FeatureMap):
         sines = (phases.sin() * root)[..., self.get_buffer("is_wave")]
         return torch.cat([phases.cos() * root, sines], dim=-1)
 
+    def waves(self, **hyperparameters: Tensor) -> tuple[Tensor, Tensor]:
+        return self.orders, self._coefficients(hyperparameters).sqrt()
+
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The truncated series, (..., N, M)."""
         left, right = self._check(x) @ self.orders.mT, self._check(y, "y") @ self.orders.mT

@@ -32,6 +32,11 @@ def register_sketch(name: str, default_form: str = "ctr", **options: Any) -> Cal
     :param options: arguments of the constructor beside ``input_dim``, ``num_features``, ``degree``, ``is_complex``,
         ``generator`` and ``dtype``.
     :raises ValueError: for a name that is taken, or an unknown form.
+
+    >>> from rfgp.features import ProductSketch
+    >>> named = register_sketch("signs", default_form="real")(ProductSketch)
+    >>> SKETCHES.pop("signs").default_form
+    'real'
     """
     _checks.choice("default_form", default_form, FORMS)
     if name in SKETCHES:

@@ -9,7 +9,7 @@ from .draws import FunctionDraws, MixtureDraws, WeightPrior, drawn_weights
 from .expected_log_likelihood import ExpectedLogLikelihood, expected_log_likelihood
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
-from .leave_one_out import LeaveOneOut
+from .leave_out import LeaveGroupOut, LeaveOneOut
 from .mixture import mixture
 from .noise import NoiseModel, noise_model
 from .point_predictor import PointMixture, PointMoments, PointPredictor, has_point_predictor
@@ -37,6 +37,7 @@ __all__ = [
     "GramStatistics",
     "Group",
     "KroneckerPosterior",
+    "LeaveGroupOut",
     "LeaveOneOut",
     "MixtureDraws",
     "NoiseModel",

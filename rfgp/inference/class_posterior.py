@@ -23,6 +23,14 @@ class ClassPosterior(WeightPosterior):
     :param cross: :math:`\Phi^H S_c^{-1} y_c`, (C, D).
 
     Source: errata, identity 1.
+
+    >>> import gpytorch, rfgp
+    >>> labels = torch.arange(60) % 40
+    >>> likelihood = rfgp.likelihoods.DirichletClassificationLikelihood(labels, learn_additional_noise=False)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, likelihood).fit(torch.randn(60, 2), labels)
+    >>> model.posterior(torch.randn(5, 2)).variance.shape
+    torch.Size([40, 5])
     """
 
     @torch.no_grad()

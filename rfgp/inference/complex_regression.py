@@ -30,6 +30,11 @@ class PlaneFeatures:
         \mathrm{Im} f = \mathrm{Im}\, \phi\, u + \mathrm{Re}\, \phi\, v, \qquad w = u + i v
 
     :param kernel: a kernel with features.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> PlaneFeatures(kernel).output_factor().num_outputs
+    2
     """
 
     is_complex = False
@@ -87,6 +92,13 @@ class ComplexRegression(Regression):
     :param kernel: a kernel with features, of one output or of two.
     :param mean: the mean function, of the real part alone; a MultitaskMean is that of both parts.
     :param noise: the noise of the parts.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> noisy = rfgp.likelihoods.ComplexGaussianLikelihood(has_pseudo_noise=True)
+    >>> model = rfgp.WeightSpaceGP(kernel, noisy).fit(torch.randn(30, 2), torch.randn(30, dtype=torch.complex64))
+    >>> type(model.posterior(torch.randn(5, 2))).__name__
+    'ComplexNormal'
     """
 
     def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:

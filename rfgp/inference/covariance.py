@@ -31,6 +31,10 @@ class CholeskyRoot(LinearOperator):
     """A covariance whose root decomposition is its Cholesky factor, whatever its size and the settings.
 
     So base samples have the shape of the mean, and give the draws and gradients of a dense covariance.
+
+    >>> covariance = RootCovariance(torch.eye(3))
+    >>> isinstance(covariance, CholeskyRoot), covariance.root_decomposition().to_dense().shape
+    (True, torch.Size([3, 3]))
     """
 
     @cached(name="root_decomposition")
@@ -56,6 +60,10 @@ class RootCovariance(FunctionCovariance):
     """A covariance whose root R is known.
 
     :param root: (..., N, K).
+
+    >>> root = torch.randn(4, 2)
+    >>> torch.allclose(RootCovariance(root).to_dense(), root @ root.mT)
+    True
     """
 
     def __init__(self, root: Tensor) -> None:
@@ -112,6 +120,13 @@ class WeightSpaceCovariance(FunctionCovariance):
     :param posterior: the posterior of the weights, or a batch of them.
     :param factor: the factor of the outputs, in float64.
     :param features: takes (..., n, d) inputs and returns their real scalar features.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> posterior = model.fit(torch.randn(30, 2), torch.randn(30)).posterior(torch.randn(5, 2))
+    >>> isinstance(posterior.lazy_covariance_matrix, WeightSpaceCovariance)
+    True
     """
 
     def __init__(
@@ -197,6 +212,10 @@ class CovariancePlusResidual(CholeskyRoot, AddedDiagLinearOperator):
 
     :param covariance: the posterior covariance of the features.
     :param residual: a DiagLinearOperator of the variances that the features lack.
+
+    >>> covariance = plus_residual(RootCovariance(torch.eye(3)), torch.ones(3))
+    >>> isinstance(covariance, CovariancePlusResidual)
+    True
     """
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
@@ -210,6 +229,11 @@ def plus_residual(covariance: LinearOperator, residual: Tensor | None) -> Linear
 
     :param covariance: (..., N, N).
     :param residual: broadcasts to (..., N), not negative; default: nothing is added.
+
+    >>> plus_residual(RootCovariance(torch.eye(3)), torch.ones(3)).to_dense()
+    tensor([[2., 0., 0.],
+            [0., 2., 0.],
+            [0., 0., 2.]])
     """
     if residual is None:
         return covariance

@@ -13,7 +13,15 @@ from .._gpytorch import forget_priors
 
 
 class FunctionDraws(abc.ABC):
-    """S functions that were drawn together. Their values never change, so that a copy of them is the object itself."""
+    """S functions that were drawn together. Their values never change, so that a copy of them is the object itself.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> functions = model.fit(torch.randn(30, 2), torch.randn(30)).sample_functions(3)
+    >>> functions(torch.randn(5, 2)).shape
+    torch.Size([3, 5])
+    """
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -56,6 +64,12 @@ class MixtureDraws(FunctionDraws):
 
     :param parts: the draws from the sources that have some.
     :param places: which of all functions those of each part are, (S_i,).
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood(), num_draws=2)
+    >>> model.fit(torch.randn(30, 2), torch.randn(30)).sample_functions(3)(torch.randn(5, 2)).shape
+    torch.Size([3, 5])
     """
 
     def __init__(self, parts: list[FunctionDraws], places: list[Tensor]) -> None:
@@ -79,6 +93,9 @@ class WeightPrior:
     """The prior N(0, I) of the weights, with the mean and the deviations that a posterior has.
 
     :param mean: zeros, (..., K, 1), real or complex.
+
+    >>> WeightPrior.of((4,), False, torch.device("cpu")).deviations(3).shape
+    torch.Size([4, 3])
     """
 
     def __init__(self, mean: Tensor) -> None:
@@ -108,6 +125,10 @@ def drawn_weights(weights: Any, num_samples: int, has_complex_targets: bool) -> 
     :param weights: the distribution of the weights: a posterior, or the prior.
     :param num_samples: the number S of draws.
     :param has_complex_targets: whether the functions are complex.
+
+    >>> prior = WeightPrior.of((4,), False, torch.device("cpu"))
+    >>> drawn_weights(prior, 3, has_complex_targets=False).shape[0]
+    4
     """
     deviations: Tensor = weights.deviations(num_samples)
     if has_complex_targets and not deviations.is_complex():

@@ -20,6 +20,11 @@ class ExpectedLogLikelihood(NamedTuple):
     :param value: the sum; differentiable in the parameters of the likelihood.
     :param d_mean: the gradient in the means, of their shape.
     :param d_variance: the gradient in the variances.
+
+    >>> likelihood = gpytorch.likelihoods.BernoulliLikelihood()
+    >>> found = expected_log_likelihood(likelihood, torch.ones(3), torch.zeros(3), torch.ones(3))
+    >>> found.value.shape, bool((found.d_mean > 0).all())
+    (torch.Size([]), True)
     """
 
     value: Tensor

@@ -121,6 +121,17 @@ class KroneckerPosterior:
         """
         return (scalar.double() @ self._u).square() @ self._shrink
 
+    def direction_covariances(self, scalar: Tensor, size: int) -> Tensor:
+        """The covariances (g, R, m, m) along M between the rows of groups, as :meth:`direction_variances` has them.
+
+        :param scalar: the scalar features of rows, group after group, (g m, n).
+        :param size: the number m of rows of a group.
+        """
+        if size == 1:
+            return self.direction_variances(scalar)[..., None, None]
+        turned = (scalar.double() @ self._u).unflatten(0, (-1, 1, size))
+        return (turned * self._shrink.mT.unsqueeze(-2)) @ turned.mT
+
     @torch.no_grad()
     def point_variance(self, outputs: OutputFactor) -> PointVariance:
         """The variances of :meth:`function_variance` as one product for all outputs and many points.

@@ -22,7 +22,11 @@ _LARGEST_ROOTS = 2**31
 
 
 class PointMoments(NamedTuple):
-    """Means and variances of T functions at N points, (N, T); the variance is None where it was not asked for."""
+    """Means and variances of T functions at N points, (N, T); the variance is None where it was not asked for.
+
+    >>> PointMoments(torch.zeros(3), torch.ones(3)).variance
+    tensor([1., 1., 1.])
+    """
 
     mean: Tensor
     variance: Tensor | None
@@ -124,6 +128,9 @@ def has_point_predictor(regression: Regression, posterior: Any) -> bool:
 
     :param regression: any regression.
     :param posterior: the posterior of its weights.
+
+    >>> has_point_predictor(None, None)
+    False
     """
     if type(regression) is not Regression or not isinstance(posterior, WeightPosterior | KroneckerPosterior):
         return False
@@ -140,6 +147,13 @@ class PointMixture:
     :param parts: predictors of one dtype.
 
     Source: errata, identity 9.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood(), num_draws=2)
+    >>> fitted = model.fit(torch.randn(30, 2), torch.randn(30))
+    >>> rfgp.predict_map(fitted, torch.randn(5, 2)).mean.shape
+    torch.Size([5])
     """
 
     def __init__(self, parts: Sequence[PointPredictor]) -> None:

@@ -38,6 +38,16 @@ class Regression:
     :param mean: the mean function.
     :param noise: the noise model.
     :param has_trace: whether the last column of the targets is that of the trace of the variational bound.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> noise = rfgp.inference.noise_model(gpytorch.likelihoods.GaussianLikelihood())
+    >>> regression = Regression(kernel, gpytorch.means.ZeroMean(), noise)
+    >>> x, y = torch.randn(50, 2), torch.randn(50)
+    >>> rows = noise.rows(x, y, None, torch.empty(50, 0), is_all=True)
+    >>> sums = rfgp.inference.accumulate(kernel, noise, x, rows, torch.float64)
+    >>> regression.distribution(x[:3], regression.posterior(sums)).mean.shape
+    torch.Size([3])
     """
 
     def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False) -> None:

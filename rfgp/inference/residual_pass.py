@@ -21,7 +21,12 @@ from .system import WeightSystem
 
 
 class TrainingRows(NamedTuple):
-    """The rows behind some statistics: inputs, targets (N, T) in columns, and their weights and groups."""
+    """The rows behind some statistics: inputs, targets (N, T) in columns, and their weights and groups.
+
+    >>> rows = Rows(torch.randn(5, 1), weights=torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0])[:, None])
+    >>> TrainingRows.of(torch.randn(5, 2), rows, num_outputs=1).observed().x.shape
+    torch.Size([4, 2])
+    """
 
     x: Tensor
     y: Tensor

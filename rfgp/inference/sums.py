@@ -12,6 +12,10 @@ class Group(NamedTuple):
 
     :param precision: :math:`S_g^{-1}`, (..., T, T).
     :param gram: :math:`\Psi_g^H \Psi_g`, (..., n, n), of scalar features.
+
+    >>> import torch
+    >>> Group(precision=torch.ones(1, 1), gram=torch.eye(4)).gram.shape
+    torch.Size([4, 4])
     """
 
     precision: Tensor
@@ -25,6 +29,11 @@ class WeightedSums(NamedTuple):
     :param cross: :math:`\sum_g \Psi_g^H R_g S_g^{-1}`, (..., n, T, S), for S right-hand sides.
     :param quadratic: :math:`r^H S^{-1} r`, for one right-hand side.
     :param log_noise: :math:`\log|S|`.
+
+    >>> import torch
+    >>> group = Group(torch.ones(1, 1), torch.eye(4))
+    >>> WeightedSums([group], torch.zeros(4, 1), torch.tensor(3.0), torch.tensor(0.0)).quadratic
+    tensor(3.)
     """
 
     groups: list[Group]

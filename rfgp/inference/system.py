@@ -28,6 +28,17 @@ class WeightSystem:
     :param factor: how scalar features become those of the outputs, in float64.
 
     Source: T Eq. B.18 to B.20; errata, identities 2 and 3.
+
+    >>> import gpytorch, rfgp
+    >>> from rfgp.inference import Regression, accumulate, noise_model
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> noise = noise_model(gpytorch.likelihoods.GaussianLikelihood())
+    >>> x, y = torch.randn(50, 2), torch.randn(50)
+    >>> rows = noise.rows(x, y, None, torch.empty(50, 0), is_all=True)
+    >>> sums = accumulate(kernel, noise, x, rows, torch.float64)
+    >>> [system] = Regression(kernel, gpytorch.means.ZeroMean(), noise).systems(sums)
+    >>> system.matrix.shape, system.posterior().mean.shape
+    (torch.Size([16, 16]), torch.Size([16, 1]))
     """
 
     def __init__(self, sums: WeightedSums, factor: OutputFactor) -> None:

@@ -185,6 +185,10 @@ class WeightDistribution:
 
     :param mean: m, (..., D).
     :param root: L, (..., D, D); or its diagonal, (..., D).
+
+    >>> normal = gpytorch.distributions.MultivariateNormal(torch.zeros(4), torch.eye(4))
+    >>> WeightDistribution.of(normal).deviations(3).shape
+    torch.Size([4, 3])
     """
 
     def __init__(self, mean: Tensor, root: Tensor) -> None:

@@ -1,5 +1,6 @@
 """Kernels with random features, how to get them from exact GPyTorch kernels, and exact kernels that GPyTorch lacks."""
 
+from .advected import AdvectedKernel
 from .approximated import with_features
 from .curl_free import CurlFreeKernel
 from .decomposable import DecomposableKernel
@@ -8,6 +9,7 @@ from .dot_product import DotProductKernel
 from .exponential import ExponentialDotProductKernel
 from .families.index import FeatureIndexKernel
 from .families.multitask import FeatureMultitaskKernel
+from .families.observation import FeatureObservationKernel
 from .families.product import FeatureProductKernel
 from .families.scale import FeatureScaleKernel
 from .families.shared_measure import SharedMeasureKernel
@@ -22,6 +24,7 @@ from .laplace import LaplaceKernel
 from .method import METHODS, Method
 from .noisy_features import NoisyFeaturesLinearOperator
 from .normal_density import use_features
+from .observation import ObservationKernel
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
 from .optical import OpticalKernel
@@ -35,6 +38,7 @@ from .task_covariance import ConstantCovariance, GraphLaplacianCovariance
 
 __all__ = [
     "METHODS",
+    "AdvectedKernel",
     "ConstantCovariance",
     "CurlFreeKernel",
     "DecomposableKernel",
@@ -47,6 +51,7 @@ __all__ = [
     "FeatureKernel",
     "FeatureLinearOperator",
     "FeatureMultitaskKernel",
+    "FeatureObservationKernel",
     "FeaturePredictionStrategy",
     "FeatureProductKernel",
     "FeatureScaleKernel",
@@ -61,6 +66,7 @@ __all__ = [
     "MapRecipe",
     "Method",
     "NoisyFeaturesLinearOperator",
+    "ObservationKernel",
     "OperatorValuedKernel",
     "OpticalKernel",
     "OutputFeatures",

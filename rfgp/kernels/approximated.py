@@ -64,5 +64,11 @@ def with_features(kernel: Kernel) -> Any:
         or an IndexKernel, need no approximation.
     :returns: a :class:`RandomFeatureKernel` with the same parameters.
     :raises ValueError: where a part has no features, or two factors of a product have the same random weights.
+
+    >>> import gpytorch, rfgp
+    >>> exact = (gpytorch.kernels.RBFKernel(), gpytorch.kernels.MaternKernel())
+    >>> smooth, rough = (rfgp.approximate(kernel, 64, input_dim=2) for kernel in exact)
+    >>> with_features(gpytorch.kernels.AdditiveKernel(smooth, rough)).num_scalar_features
+    128
     """
     return family(kernel).with_features()

@@ -22,6 +22,10 @@ class Family(abc.ABC):
     """How one class of exact kernels is approximated: the base class of what :func:`approximates` registers.
 
     :param kernel: the exact kernel.
+
+    >>> import gpytorch
+    >>> type(family(gpytorch.kernels.RBFKernel())).__name__, family(gpytorch.kernels.RBFKernel()).methods[0]
+    ('GaussianFamily', 'fourier')
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
@@ -214,6 +218,10 @@ def family(kernel: Any) -> Family:
     :param kernel: an exact kernel, or an approximated one.
     :returns: a family; where none is registered one that has landmarks alone, and else raises a ValueError that lists
         the kernels with random features.
+
+    >>> import gpytorch
+    >>> isinstance(family(gpytorch.kernels.RBFKernel() + gpytorch.kernels.LinearKernel()), Family)
+    True
     """
     for base in type(kernel).__mro__:
         if base in FAMILIES:

@@ -23,6 +23,7 @@ from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .recipe import MapRecipe
 from .reference_tensor import reference_tensor
 from .registry import described
+from .waves import Waves
 
 
 class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
@@ -131,6 +132,19 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         """The map, made for inputs like x where there is none yet, and the kernel parameters that it takes."""
         feature_map = self._map(x)
         return feature_map, self.family.hyperparameters(feature_map)
+
+    def active_waves(self, input_dim: int) -> Waves:
+        identity = torch.eye(input_dim, dtype=reference_tensor(self).dtype, device=reference_tensor(self).device)
+        feature_map = self._map(identity)
+        known = feature_map.waves(**self.family.hyperparameters(feature_map))
+        if known is None or not self.family.is_shift_invariant:
+            return super().active_waves(input_dim)
+        frequencies = known[0] @ self.family.batched_inputs(feature_map, identity).mT  # inputs are linear
+        amplitudes = known[1].expand(frequencies.shape[:-1]).unsqueeze(-1)
+        if not self.has_output_factor:
+            return Waves(frequencies, amplitudes)
+        factor = amplitudes.unsqueeze(-1) * self.base_kernel.factor(frequencies)
+        return Waves(frequencies.repeat_interleave(factor.shape[-1], dim=-2), factor.mT.flatten(-3, -2))
 
     @property
     def num_scalar_features(self) -> int:

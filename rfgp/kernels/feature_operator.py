@@ -86,6 +86,10 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
     :param root: the features, (..., N, D).
     :param residual: returns the prior variance (..., N) that truncated features lack, for predictions; default: none.
         Scaling keeps it; parts of the matrix do not have it.
+
+    >>> features = torch.randn(5, 2)
+    >>> torch.allclose(FeatureLinearOperator(features).to_dense(), features @ features.mT)
+    True
     """
 
     def __init__(self, root: Tensor | LinearOperator, residual: Callable[[], Tensor | None] | None = None) -> None:
@@ -175,6 +179,10 @@ class FeatureCrossLinearOperator(MatmulLinearOperator):
 
     :param left_linear_op: the features of the first inputs, (..., N, D).
     :param right_linear_op: the transposed features of the second inputs, (..., D, M).
+
+    >>> left, right = torch.randn(5, 2), torch.randn(3, 2)
+    >>> FeatureCrossLinearOperator(left, right.mT).shape
+    torch.Size([5, 3])
     """
 
     def mul(self, other: Any) -> LinearOperator:
@@ -194,6 +202,11 @@ class LazyFeatureCrossLinearOperator(LinearOperator):
     :param x2: the second inputs, (..., M, d).
     :param evaluate: takes both, and returns the matrix.
     :param size: the size of the matrix.
+
+    >>> x, y = torch.randn(5, 2), torch.randn(3, 2)
+    >>> evaluate = lambda a, b: FeatureCrossLinearOperator(a, b.mT)
+    >>> LazyFeatureCrossLinearOperator(x, y, evaluate, torch.Size([5, 3])).to_dense().shape
+    torch.Size([5, 3])
     """
 
     def __init__(

@@ -29,6 +29,13 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
 
     :param linear_op: the covariance of the functions, a FeatureLinearOperator.
     :param noise: an operator that :func:`operator_noise` knows.
+
+    >>> from linear_operator.operators import ConstantDiagLinearOperator
+    >>> from rfgp.kernels import FeatureLinearOperator
+    >>> noise = ConstantDiagLinearOperator(torch.tensor([0.1]), 5)
+    >>> matrix = NoisyFeaturesLinearOperator(FeatureLinearOperator(torch.randn(5, 2)), noise)
+    >>> matrix.solve(torch.ones(5, 1)).shape
+    torch.Size([5, 1])
     """
 
     @property

@@ -28,6 +28,11 @@ class OperatorValuedKernel(CheckedKernel, Kernel, abc.ABC):
 
     :param base_kernel: the scalar kernel k, an RBFKernel or a MaternKernel; its ``active_dims`` select inputs.
     :raises ValueError: where the process of the base kernel has too few derivatives.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.kernels.CurlFreeKernel(gpytorch.kernels.RBFKernel())
+    >>> isinstance(kernel, OperatorValuedKernel), kernel(torch.randn(4, 2)).shape
+    (True, torch.Size([8, 8]))
     """
 
     def __init__(self, base_kernel: Kernel, **kwargs: Any) -> None:

@@ -29,6 +29,13 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
     landmarks or of a truncated series are completed by the variance that they lack. Where the covariance has lost its
     features it falls back on GPyTorch's dense prediction, whose variances count missing observations as seen and are
     not completed; so are those under ``lazily_evaluate_kernels(False)``, where GPyTorch does not ask for this strategy.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> x, likelihood = torch.randn(30, 2), gpytorch.likelihoods.GaussianLikelihood()
+    >>> prior = gpytorch.distributions.MultivariateNormal(torch.zeros(30), kernel(x))
+    >>> type(kernel.prediction_strategy([x], prior, torch.randn(30), likelihood)).__name__
+    'FeaturePredictionStrategy'
     """
 
     def __init__(

@@ -32,6 +32,7 @@ from .randomized import randomized
 from .reference_tensor import reference_tensor
 from .registry import FAMILIES
 from .shared_tensors import SharedTensors
+from .waves import Waves
 
 
 class KernelMoments(NamedTuple):
@@ -39,6 +40,11 @@ class KernelMoments(NamedTuple):
 
     :param mean: :math:`E \hat K`, (..., N T, M T).
     :param variance: :math:`E \|\hat K - E \hat K\|_F^2` of every block of T outputs, (..., N, M); may be infinite.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2)
+    >>> kernel.moments(torch.randn(5, 2), torch.randn(3, 2)).variance.shape
+    torch.Size([5, 3])
     """
 
     mean: Tensor
@@ -238,6 +244,23 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         _checks.same_kind(_checks.inputs(x), reference_tensor(self, x), "x", "the kernel")
         with maps_kept_on_error(self):
             return self.active_features(self._select(x))
+
+    def waves(self, input_dim: int) -> Waves:
+        """The plane waves that Fourier features consist of, with frequencies per unit of the full inputs.
+
+        :param input_dim: the number of columns of the full inputs.
+        :raises ValueError: for features that are no plane waves.
+        """
+        if self.active_dims is None:
+            return self.active_waves(input_dim)
+        return self.active_waves(self.active_dims.numel()).embedded(self.active_dims, input_dim)
+
+    def active_waves(self, input_dim: int) -> Waves:
+        """The waves as functions of the inputs that ``active_dims`` select, of so many columns."""
+        raise ValueError(
+            f"expected Fourier features of a shift-invariant kernel, got others of {type(self.exact_kernel).__name__}; "
+            'use a Fourier method, or method="landmarks" for the whole kernel'
+        )
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """The parameters that ``scalar_features`` depends on."""

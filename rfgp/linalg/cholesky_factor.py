@@ -20,6 +20,10 @@ def cholesky(matrix: Tensor) -> Tensor:
     :param matrix: (..., D, D), real or complex.
     :returns: the (..., D, D) lower triangular factor.
     :raises ValueError: where a matrix is not positive definite to working precision.
+
+    >>> cholesky(4.0 * torch.eye(2))
+    tensor([[2., 0.],
+            [0., 2.]])
     """
     factor, info = torch.linalg.cholesky_ex(check_square(matrix))
     return check_factor(factor, info)
@@ -31,6 +35,10 @@ def cholesky_(matrix: Tensor, out: Tensor) -> Tensor:
     :param matrix: (D, D), Hermitian positive definite.
     :param out: (D, D), in column-major order where no copy is to be made.
     :raises ValueError: where the matrix is not positive definite to working precision.
+
+    >>> cholesky_(4.0 * torch.eye(2), out=torch.empty(2, 2).mT)
+    tensor([[2., 0.],
+            [0., 2.]])
     """
     info = torch.empty((), dtype=torch.int32, device=matrix.device)
     torch.linalg.cholesky_ex(matrix, out=(out, info))
@@ -38,7 +46,12 @@ def cholesky_(matrix: Tensor, out: Tensor) -> Tensor:
 
 
 def check_factor(factor: Tensor, info: Tensor) -> Tensor:
-    """Return a Cholesky factor, or raise a ValueError where LAPACK says that there is none."""
+    """Return a Cholesky factor, or raise a ValueError where LAPACK says that there is none.
+
+    >>> factor, info = torch.linalg.cholesky_ex(4.0 * torch.eye(2))
+    >>> check_factor(factor, info) is factor
+    True
+    """
     is_factor = (info == 0).all() & torch.isfinite(real_part(factor.diagonal(dim1=-2, dim2=-1))).all()
     if torch.compiler.is_compiling():
         assert_in_graph(is_factor, _NO_FACTOR)
@@ -48,5 +61,9 @@ def check_factor(factor: Tensor, info: Tensor) -> Tensor:
 
 
 def log_determinant(factor: Tensor) -> Tensor:
-    """Logarithm of the determinant of L L^H from the Cholesky factor L, shape (...)."""
+    """Logarithm of the determinant of L L^H from the Cholesky factor L, shape (...).
+
+    >>> log_determinant(torch.eye(3))
+    tensor(0.)
+    """
     return 2.0 * real_part(check_square(factor, "factor").diagonal(dim1=-2, dim2=-1)).log().sum(-1)

@@ -17,6 +17,9 @@ def row_chunks(num_rows: int, num_columns: int, itemsize: int = 8) -> list[slice
     :param num_rows: the number of rows N.
     :param num_columns: the number of columns.
     :param itemsize: bytes per number.
+
+    >>> row_chunks(10_000, 1024)
+    [slice(0, 3072, None), slice(3072, 6144, None), slice(6144, 9216, None), slice(9216, 10000, None)]
     """
     rows = min(max(_CHUNK_BYTES // (num_columns * itemsize), 512), 8192)
     if 0 < num_rows <= rows:
@@ -33,6 +36,10 @@ def joined(parts: Iterable[Tensor], num_rows: int, dim: int = -2) -> Tensor:
     :param parts: at least one, in order.
     :param num_rows: the length of all parts together along ``dim``.
     :param dim: the dimension of the rows.
+
+    >>> import torch
+    >>> joined((torch.ones(rows, 3) for rows in (2, 4)), num_rows=6).shape
+    torch.Size([6, 3])
     """
     rest = iter(parts)
     first = next(rest)

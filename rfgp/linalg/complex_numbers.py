@@ -35,5 +35,9 @@ def squared_modulus(x: Tensor) -> Tensor:
 
 
 def accurate_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The double-precision dtype of the same kind: complex128 for complex dtypes, else float64."""
+    """The double-precision dtype of the same kind: complex128 for complex dtypes, else float64.
+
+    >>> accurate_dtype(torch.complex64)
+    torch.complex128
+    """
     return torch.complex128 if dtype.is_complex else torch.float64

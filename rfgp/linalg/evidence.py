@@ -22,6 +22,11 @@ def dense_evidence(features: Tensor, noise: Tensor, values: Tensor) -> tuple[Ten
     :param noise: the diagonal of S, (..., N).
     :param values: y, (..., N, K).
     :returns: (..., K) and (...); differentiable.
+
+    >>> features, y = torch.randn(3, 5, dtype=torch.float64), torch.ones(3, 1, dtype=torch.float64)
+    >>> quadratic, log_determinant = dense_evidence(features, torch.ones(3, dtype=torch.float64), y)
+    >>> torch.allclose(log_determinant, torch.logdet(features @ features.mT + torch.eye(3)))
+    True
     """
     factor = cholesky(features @ features.mH + torch.diag_embed(noise).to(features.dtype))
     dtype, precision = torch.promote_types(features.dtype, values.dtype), 1.0 / noise.unsqueeze(-1)

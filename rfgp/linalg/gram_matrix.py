@@ -32,6 +32,12 @@ def add_gram_(
     :param targets: (N, K), real or complex.
     :param weights: (N,), real; default: ones.
     :param product_dtype: the dtype of the products inside a chunk of rows, float32 or float64.
+
+    >>> total, cross = torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64)
+    >>> features = torch.randn(10, 2, dtype=torch.float64)
+    >>> add_gram_(total, cross, features, torch.ones(10, 1))
+    >>> torch.allclose(mirror_(total), features.mT @ features)
+    True
     """
     width = gram.shape[-1]
     product = torch.promote_types(product_dtype, features.dtype) if features.is_complex() else product_dtype
@@ -49,7 +55,12 @@ def add_gram_(
 
 
 def mirror_(gram: Tensor) -> Tensor:
-    """Copy the upper triangle of (D, D) Hermitian matrix onto the lower one, in place and block by block."""
+    """Copy the upper triangle of (D, D) Hermitian matrix onto the lower one, in place and block by block.
+
+    >>> mirror_(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))
+    tensor([[1., 2.],
+            [2., 3.]])
+    """
     width = gram.shape[-1]
     for start in range(0, width, _GRAM_COLUMNS):
         stop = min(start + _GRAM_COLUMNS, width)
@@ -68,6 +79,11 @@ class GramGradients:
     :param cross: that of H, (D, K).
     :param target_gram: that of T, (K, K); default: zero.
     :param product_dtype: the dtype of the products with rows, float32 or float64.
+
+    >>> features, y = torch.randn(5, 2, dtype=torch.float64), torch.ones(5, 1, dtype=torch.float64)
+    >>> of_trace = GramGradients(torch.eye(2, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64))
+    >>> torch.allclose(of_trace.of_rows(features, y, None)[0], 2.0 * features)
+    True
     """
 
     def __init__(

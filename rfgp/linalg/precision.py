@@ -16,12 +16,20 @@ _SAMPLE = 64
 
 
 def sample_rows(rows: Tensor) -> Tensor:
-    """At most some hundred evenly spaced rows of (..., N, D), which stand for all of them."""
+    """At most some hundred evenly spaced rows of (..., N, D), which stand for all of them.
+
+    >>> sample_rows(torch.randn(10_000, 2)).shape[0] < 1_000
+    True
+    """
     return rows.detach()[..., :: max(1, rows.shape[-2] // _SAMPLE), :]
 
 
 def largest_square(features: Tensor) -> float:
-    """The largest squared norm of the rows of features (..., N, D)."""
+    """The largest squared norm of the rows of features (..., N, D).
+
+    >>> largest_square(torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+    25.0
+    """
     return float(torch.linalg.vector_norm(features.detach(), dim=-1).max()) ** 2
 
 
@@ -50,5 +58,8 @@ def is_ill_conditioned(diagonal: Tensor) -> bool:
     r"""Whether half of the digits of float64 are lost to a matrix whose smallest eigenvalue is one or more.
 
     :param diagonal: its diagonal, (..., D), whose largest entry is a lower bound of the condition number.
+
+    >>> is_ill_conditioned(torch.tensor([1.0, 1e12]))
+    True
     """
     return float(real_part(diagonal.detach()).max()) > torch.finfo(torch.float64).eps ** -0.5

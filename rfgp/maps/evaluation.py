@@ -23,6 +23,9 @@ class Float32Error(NamedTuple):
 
     :param mean: the error of the mean.
     :param stddev: that of the standard deviation; zero for maps without variances.
+
+    >>> Float32Error(mean=1e-6, stddev=2e-6).stddev
+    2e-06
     """
 
     mean: float

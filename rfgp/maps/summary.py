@@ -25,6 +25,13 @@ class MapSummary:
     :param path: where the map is; None where it is in memory.
     :param mean: the means, (N,) or (N, T), where the map went nowhere else.
     :param variance: the variances, likewise.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 32, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> summary = rfgp.predict_map(model.fit(torch.rand(50, 2), torch.rand(50)), torch.rand(100, 2))
+    >>> summary.num_rows, summary.mean.shape
+    (100, torch.Size([100]))
     """
 
     num_rows: int

@@ -2,6 +2,7 @@
 
 from .conjugate_gradients import Convergence
 from .exact_samples import sample_functions
+from .folds import folds
 from .function_samples import FunctionSamples
 from .heteroscedastic import HeteroscedasticGP
 from .laplace import LaplaceGP
@@ -29,6 +30,7 @@ __all__ = [
     "WeightSpaceVariationalGP",
     "WeightSpaceVariationalStrategy",
     "WideWeightSpaceGP",
+    "folds",
     "knn_laplacian",
     "sample_functions",
     "task_columns",

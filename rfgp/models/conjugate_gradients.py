@@ -33,6 +33,9 @@ class Convergence(NamedTuple):
     :param residual: :math:`\|\rho\|`, computed anew at the end.
     :param relative_residual: :math:`\|\rho\| / \|h\|`.
     :param tolerance: the residual that was asked for.
+
+    >>> Convergence(num_iterations=9, residual=0.004, relative_residual=2e-7, tolerance=0.01).residual < 0.01
+    True
     """
 
     num_iterations: int

@@ -25,6 +25,12 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
 
     :param model: the model, with a ``mean_module`` and a ``covar_module`` whose map is made.
     :param variational_distribution: GPyTorch's distribution of the weights: (D,), or (C, D) for C functions.
+
+    >>> import rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=1)
+    >>> model = rfgp.models.WeightSpaceVariationalGP(kernel, gpytorch.likelihoods.BernoulliLikelihood())
+    >>> model.variational_strategy.prior_distribution.event_shape
+    torch.Size([16])
     """
 
     model: Any

@@ -24,8 +24,6 @@ from ..inference import (
     has_point_predictor,
     mixture,
 )
-from ..inference.leave_one_out import LeaveOneOut, LeftOutRows, check_rows, leave_one_out
-from ..inference.training_residual import RESIDUALS
 from ..kernels.random_feature_kernel import check_no_operator
 from ..kernels.reference_tensor import reference_tensor
 from ..operators import Operator
@@ -34,11 +32,11 @@ from .impropriety import SomeRows, warn_of_impropriety
 from .mixture import functions_of_random_draws
 from .posterior_points import PosteriorPoints
 from .record import Record
+from .weight_space_leave_out import LeavesOut
 from .weight_space_saving import Saves
-from .weight_space_updates import Updates
 
 
-class WeightSpaceGP(Updates, Saves):
+class WeightSpaceGP(LeavesOut, Saves):
     r"""A Gaussian process with random features, trained and evaluated from sums over the data at O(N D^2).
 
     .. math:: B = I + \Phi^H S^{-1} \Phi, \qquad E f_* = \Phi_* B^{-1} \Phi^H S^{-1} y, \qquad
@@ -208,51 +206,6 @@ class WeightSpaceGP(Updates, Saves):
     def forward(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """The posterior at inputs, as :meth:`posterior` gives it, and as GPyTorch's models do in evaluation mode."""
         return self.posterior(x)
-
-    @torch.no_grad()
-    def leave_one_out(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> LeaveOneOut:
-        r"""The prediction of every row by a fit to all others with the same parameters, at O(N D^2) in all.
-
-        .. math:: y_i - \mu_{-i} = \frac{y_i - \phi_i^\top m}{1 - H_{ii}}, \qquad
-            \sigma^2_{-i} = \frac{s_i}{1 - H_{ii}}, \qquad H_{ii} = \phi_i^\top B^{-1} \bar\phi_i / s_i
-
-        It equals ``likelihood(posterior(x_i))`` of the other rows: ``mean`` and ``variance`` are those of the
-        observation, with noise, and ``latent_variance`` is that of the function. All T outputs of a row are left out
-        together. Of several draws of the weights they are the moments of the mixture, as in :meth:`posterior`. Where
-        the noise is tiny, it keeps its digits by further passes over the rows. Without gradients.
-
-        :param x: the inputs (N, d) that were fitted, in any order.
-        :param y: their targets, as in :meth:`fit`.
-        :param noise: their noise variances, for a fixed-noise likelihood.
-        :returns: ``(mean, variance, log_prob, latent_variance)``: (N,), or (N, T) with NaN for missing targets, or
-            (C, N) for a Dirichlet likelihood; ``log_prob`` is (N,), and summed over classes. Of complex targets, proper
-            or not, means are complex and variances :math:`E |z|^2`, (N,).
-        :raises ValueError: for rows other than those of the fit, and for a model with blocks, whose neighbors change.
-
-        Source: errata, identity 4 of the last section.
-
-        >>> import gpytorch, rfgp
-        >>> x, y = torch.rand(100, 2), torch.rand(100)
-        >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-        >>> model = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
-        >>> model.leave_one_out(x, y).log_prob.shape
-        torch.Size([100])
-        """
-        if self.block_size is not None:
-            raise ValueError(
-                "expected a model without blocks to leave rows out of, got one whose blocks and neighbors change with "
-                "the rows; use a model without block_size, or fit to parts of the rows"
-            )
-        statistics = self.statistics
-        with self._nothing_lost_on_error():
-            rows = self._checked_rows(x, y, noise, is_all=True)
-            check_rows(statistics, rows)
-            residual = RESIDUALS[self.residual]
-            draws = [
-                LeftOutRows(model._regression(), self._noise, x, rows, residual, model.weight_posterior())
-                for model in (self, *self.further_draws.of(self))
-            ]
-            return leave_one_out(x, rows, self._noise, draws, self.covar_module.residual_variance(x))
 
     def log_marginal_likelihood(self) -> Tensor:
         r"""The log evidence of the training data, summed over classes; differentiable in all parameters.

@@ -22,6 +22,12 @@ class Operator(abc.ABC):
     """A linear operator that takes fields with T components on R^d to fields with T' components.
 
     Operators can be added, multiplied by numbers, and composed: ``Divergence() @ Gradient()`` is the Laplacian.
+
+    >>> import torch
+    >>> from rfgp.operators import Divergence, Gradient, Laplacian
+    >>> composed = Divergence() @ Gradient() + 2.0 * Laplacian()
+    >>> composed.symbol(torch.tensor([[1.0, 2.0]]), components=1).real
+    tensor([[[-15.]]])
     """
 
     @abc.abstractmethod

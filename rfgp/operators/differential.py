@@ -22,7 +22,11 @@ from .polynomials import (
 
 
 class DifferentialOperator(Operator):
-    """An operator that is a matrix of polynomials in the partial derivatives."""
+    """An operator that is a matrix of polynomials in the partial derivatives.
+
+    >>> Laplacian().matrix(input_dim=2, components=1)
+    [[{(2, 0): 1.0, (0, 2): 1.0}]]
+    """
 
     @abc.abstractmethod
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix: ...
@@ -34,7 +38,11 @@ class DifferentialOperator(Operator):
 
 @dataclass(frozen=True)
 class Value(DifferentialOperator):
-    """The function or field itself."""
+    """The function or field itself.
+
+    >>> Value().matrix(input_dim=2, components=1)
+    [[{(0, 0): 1.0}]]
+    """
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         return on_every_component(partial(input_dim), components)
@@ -45,6 +53,9 @@ class Component(DifferentialOperator):
     """One component of a field.
 
     :param index: which one, from 0.
+
+    >>> Component(1).matrix(input_dim=1, components=2)
+    [[{}, {(0,): 1.0}]]
     """
 
     index: int
@@ -85,7 +96,11 @@ class Partial(DifferentialOperator):
 
 @dataclass(frozen=True)
 class Gradient(DifferentialOperator):
-    """All first derivatives, d for each component: those of the first component first."""
+    """All first derivatives, d for each component: those of the first component first.
+
+    >>> Gradient().matrix(input_dim=2, components=1)
+    [[{(1, 0): 1.0}], [{(0, 1): 1.0}]]
+    """
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         components = _checks.positive_integer("components", components)
@@ -99,7 +114,11 @@ class Gradient(DifferentialOperator):
 
 @dataclass(frozen=True)
 class Laplacian(DifferentialOperator):
-    """The sum of the second derivatives, of every component."""
+    """The sum of the second derivatives, of every component.
+
+    >>> Laplacian().matrix(input_dim=2, components=1)
+    [[{(2, 0): 1.0, (0, 2): 1.0}]]
+    """
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         total: Polynomial = {}
@@ -110,7 +129,11 @@ class Laplacian(DifferentialOperator):
 
 @dataclass(frozen=True)
 class Divergence(DifferentialOperator):
-    """The divergence of a vector field."""
+    """The divergence of a vector field.
+
+    >>> Divergence().matrix(input_dim=2, components=2)
+    [[{(1, 0): 1.0}, {(0, 1): 1.0}]]
+    """
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         check_vector_field("the divergence", input_dim, components)
@@ -119,7 +142,11 @@ class Divergence(DifferentialOperator):
 
 @dataclass(frozen=True)
 class Vorticity(DifferentialOperator):
-    r"""The vorticity :math:`\partial_1 f_2 - \partial_2 f_1` of a vector field in the plane."""
+    r"""The vorticity :math:`\partial_1 f_2 - \partial_2 f_1` of a vector field in the plane.
+
+    >>> Vorticity().matrix(input_dim=2, components=2)
+    [[{(0, 1): -1.0}, {(1, 0): 1.0}]]
+    """
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         check_vector_field("the vorticity", input_dim, components, (2,))
@@ -128,7 +155,11 @@ class Vorticity(DifferentialOperator):
 
 @dataclass(frozen=True)
 class Curl(DifferentialOperator):
-    """The curl of a vector field in three dimensions."""
+    """The curl of a vector field in three dimensions.
+
+    >>> len(Curl().matrix(input_dim=3, components=3))
+    3
+    """
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         check_vector_field("the curl", input_dim, components, (3,))
@@ -138,7 +169,11 @@ class Curl(DifferentialOperator):
 
 @dataclass(frozen=True)
 class RotatedGradient(DifferentialOperator):
-    r"""The field :math:`(\partial_2 s, -\partial_1 s)` of a streamfunction s in the plane, which has no divergence."""
+    r"""The field :math:`(\partial_2 s, -\partial_1 s)` of a streamfunction s in the plane, which has no divergence.
+
+    >>> RotatedGradient().matrix(input_dim=2, components=1)
+    [[{(0, 1): 1.0}], [{(1, 0): -1.0}]]
+    """
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
         if (input_dim, components) != (2, 1):

@@ -30,6 +30,9 @@ class Potential(_UpToConstant):
     r"""The function g with :math:`\nabla g` the curl-free part of a field, up to a constant.
 
     .. math:: S(w) = \overline{(i w)}^\top / \|w\|^2
+
+    >>> Potential().symbol(torch.tensor([[1.0, 0.0]]), components=2)
+    tensor([[[0.-1.j, 0.-0.j]]])
     """
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
@@ -42,6 +45,9 @@ class Streamfunction(_UpToConstant):
     r"""The function s with :math:`(\partial_2 s, -\partial_1 s)` the divergence-free part of a field in the plane.
 
     It is determined up to a constant.
+
+    >>> Streamfunction().symbol(torch.tensor([[0.0, 1.0]]), components=2)
+    tensor([[[0.-1.j, 0.+0.j]]])
     """
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
@@ -52,7 +58,12 @@ class Streamfunction(_UpToConstant):
 
 @dataclass(frozen=True)
 class CurlFreePart(_UpToConstant):
-    r"""The part of a field that is a gradient: :math:`S(w) = w w^\top / \|w\|^2`."""
+    r"""The part of a field that is a gradient: :math:`S(w) = w w^\top / \|w\|^2`.
+
+    >>> CurlFreePart().symbol(torch.tensor([[1.0, 0.0]]), components=2).real
+    tensor([[[1., 0.],
+             [0., 0.]]])
+    """
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
         check_vector_field("the curl-free part", num_coordinates(w), components)
@@ -62,7 +73,12 @@ class CurlFreePart(_UpToConstant):
 
 @dataclass(frozen=True)
 class DivergenceFreePart(_UpToConstant):
-    r"""The part of a field without divergence: :math:`S(w) = I - w w^\top / \|w\|^2`."""
+    r"""The part of a field without divergence: :math:`S(w) = I - w w^\top / \|w\|^2`.
+
+    >>> DivergenceFreePart().symbol(torch.tensor([[1.0, 0.0]]), components=2).real
+    tensor([[[0., 0.],
+             [0., 1.]]])
+    """
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
         check_vector_field("the divergence-free part", num_coordinates(w), components)

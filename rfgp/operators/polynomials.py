@@ -11,10 +11,15 @@ Polynomial = dict[tuple[int, ...], float]
 """Coefficients by multi-index: a polynomial in the partial derivatives of d coordinates."""
 
 PolynomialMatrix = list[list[Polynomial]]
+"""Rows of polynomials: what every output is made of, one entry for each component."""
 
 
 def add(left: Polynomial, right: Polynomial, factor: float = 1.0) -> Polynomial:
-    """The polynomial ``left + factor * right``."""
+    """The polynomial ``left + factor * right``.
+
+    >>> add({(1, 0): 2.0}, {(0, 1): 1.0}, factor=-1.0)
+    {(1, 0): 2.0, (0, 1): -1.0}
+    """
     result = dict(left)
     for powers, coefficient in right.items():
         result[powers] = result.get(powers, 0.0) + factor * coefficient
@@ -22,7 +27,11 @@ def add(left: Polynomial, right: Polynomial, factor: float = 1.0) -> Polynomial:
 
 
 def multiply(left: Polynomial, right: Polynomial) -> Polynomial:
-    """The product of two polynomials."""
+    """The product of two polynomials.
+
+    >>> multiply({(1, 0): 2.0}, {(1, 1): 3.0})
+    {(2, 1): 6.0}
+    """
     result: Polynomial = {}
     for p, a in left.items():
         result = add(result, {tuple(i + j for i, j in zip(p, q, strict=True)): a * b for q, b in right.items()})
@@ -30,12 +39,20 @@ def multiply(left: Polynomial, right: Polynomial) -> Polynomial:
 
 
 def adjoint(polynomial: Polynomial) -> Polynomial:
-    """The polynomial of minus the derivatives: what acts on the second argument of a kernel k(x - y)."""
+    """The polynomial of minus the derivatives: what acts on the second argument of a kernel k(x - y).
+
+    >>> adjoint({(1, 0): 2.0, (2, 0): 1.0})
+    {(1, 0): -2.0, (2, 0): 1.0}
+    """
     return {powers: coefficient * (-1.0) ** sum(powers) for powers, coefficient in polynomial.items()}
 
 
 def degree(polynomial: Polynomial) -> int:
-    """The largest order of a derivative."""
+    """The largest order of a derivative.
+
+    >>> degree({(1, 0): 2.0, (2, 1): 1.0})
+    3
+    """
     return max((sum(powers) for powers in polynomial), default=0)
 
 
@@ -48,7 +65,11 @@ def partial(input_dim: int, *coordinates: int) -> Polynomial:
 
 
 def evaluate(polynomial: Polynomial, w: Tensor) -> Tensor:
-    """The polynomial at i w, (..., d) to (...), complex."""
+    """The polynomial at i w, (..., d) to (...), complex.
+
+    >>> evaluate({(2, 0): 1.0}, torch.tensor([[3.0, 0.0]])).real
+    tensor([-9.])
+    """
     total = torch.zeros(w.shape[:-1], dtype=w.dtype.to_complex(), device=w.device)
     for powers, coefficient in polynomial.items():
         factor = w.new_ones(w.shape[:-1])
@@ -59,7 +80,11 @@ def evaluate(polynomial: Polynomial, w: Tensor) -> Tensor:
 
 
 def matrix_product(left: PolynomialMatrix, right: PolynomialMatrix) -> PolynomialMatrix:
-    """The product of two matrices of polynomials."""
+    """The product of two matrices of polynomials.
+
+    >>> matrix_product([[{(1, 0): 1.0}, {(0, 1): 1.0}]], [[{(1, 0): 1.0}], [{(0, 1): 1.0}]])
+    [[{(2, 0): 1.0, (0, 2): 1.0}]]
+    """
     columns = list(zip(*right, strict=True))
     result = []
     for row in left:
@@ -75,7 +100,11 @@ def matrix_product(left: PolynomialMatrix, right: PolynomialMatrix) -> Polynomia
 
 
 def adjoint_matrix(matrix: PolynomialMatrix) -> PolynomialMatrix:
-    """The transposed matrix of adjoint polynomials."""
+    """The transposed matrix of adjoint polynomials.
+
+    >>> adjoint_matrix([[{(1, 0): 1.0}, {(0, 2): 1.0}]])
+    [[{(1, 0): -1.0}], [{(0, 2): 1.0}]]
+    """
     return [[adjoint(entry) for entry in column] for column in zip(*matrix, strict=True)]
 
 

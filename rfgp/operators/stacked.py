@@ -15,6 +15,10 @@ class Stacked(Operator):
     """Several operators, whose components come one after the other.
 
     :param operators: what they are.
+
+    >>> from rfgp.operators import Gradient, Value
+    >>> Stacked(Value(), Gradient()).symbol(torch.ones(5, 2), components=1).shape
+    torch.Size([5, 3, 1])
     """
 
     def __init__(self, *operators: Operator) -> None:

@@ -1,8 +1,12 @@
 """Figures: arrays in, matplotlib Axes out. Matplotlib is imported where a figure is drawn, and nowhere else."""
 
 from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
+from .calibration import calibration, pit_histogram
 from .comparison import Curve, comparison
+from .convergence import convergence
 from .fields import scalar_field, vector_field
+from .intervals import coverage_by_level, predictions
+from .sensitivity import main_effects, sobol_bars
 
 __all__ = [
     "COLORS",
@@ -10,10 +14,17 @@ __all__ = [
     "LINES",
     "MARKERS",
     "Curve",
+    "calibration",
     "check_installed",
     "comparison",
+    "convergence",
+    "coverage_by_level",
     "figure",
     "legend",
+    "main_effects",
+    "pit_histogram",
+    "predictions",
     "scalar_field",
+    "sobol_bars",
     "vector_field",
 ]

@@ -18,8 +18,13 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F
 """Okabe and Ito's colors, which most color-blind readers tell apart; methods take them in order."""
 
 MARKERS = "os^Dv<>p"
+"""The markers of methods, in the same order."""
+
 LINES = ("-", (0, (5, 1.5)), (0, (1, 1)))
+"""Solid, dashed and dotted lines."""
+
 EXACT = "#222222"
+"""The color of the exact model, and of what is known."""
 
 
 def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> tuple[Figure, np.ndarray]:
@@ -30,6 +35,10 @@ def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> 
     :param width: the width of a panel in inches.
     :param height: the height of a panel in inches.
     :raises ImportError: without matplotlib.
+
+    >>> result, panels = figure(1, 2)
+    >>> panels.shape
+    (1, 2)
     """
     rows, columns = _checks.positive_integer("rows", rows), _checks.positive_integer("columns", columns)
     width, height = _checks.positive("width", width), _checks.positive("height", height)
@@ -41,7 +50,10 @@ def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> 
 
 
 def check_installed() -> None:
-    """Raise an ImportError that says what to do where matplotlib is missing."""
+    """Raise an ImportError that says what to do where matplotlib is missing.
+
+    >>> check_installed()
+    """
     _optional.require("matplotlib", "matplotlib", "figures")
 
 
@@ -76,7 +88,7 @@ def axes(ax: Any) -> Axes:
 
 
 def check_colors(name: Any) -> None:
-    """Raise where a name is not that of a color map."""
+    """Raise where matplotlib has no color map of that name."""
     check_installed()
     import matplotlib
 
@@ -90,6 +102,12 @@ def legend(target: Figure, panels: Sequence[Axes], columns: int = 4) -> None:
     :param target: the figure.
     :param panels: its axes.
     :param columns: the number of columns of the legend.
+
+    >>> result, panels = figure(1, 1)
+    >>> line = panels[0, 0].plot([0.0, 1.0], [1.0, 2.0], label="mean")
+    >>> legend(result, [panels[0, 0]])
+    >>> result.legends[0].get_texts()[0].get_text()
+    'mean'
     """
     handles: dict[str, Any] = {}
     for ax in panels:

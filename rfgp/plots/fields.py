@@ -43,6 +43,9 @@ def vector_field(
     :param ax: the axes to draw in; default: new ones.
     :returns: the axes.
     :raises ValueError: where shapes disagree, or the points are not those of a grid.
+
+    >>> points = np.random.default_rng(0).random((20, 2))
+    >>> ax = vector_field(points, points - 0.5)
     """
     place, arrows = array(points, "points"), array(velocity, "velocity")
     _checks.positive("density", density)
@@ -93,6 +96,9 @@ def scalar_field(
     :param ax: the axes to draw in; default: new ones.
     :returns: the axes.
     :raises ValueError: where shapes disagree, or the points are not those of a grid.
+
+    >>> points = np.random.default_rng(0).random((20, 2))
+    >>> ax = scalar_field(points, points[:, 0], label="height in m")
     """
     place, z = array(points, "points"), array(values, "values")
     check_colors(colors)

@@ -116,6 +116,15 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     :returns: the model; ``into`` where it is given.
     :raises ValueError: for another file, one that is damaged or of a newer format, a class that is not known, or
         another model in ``into``.
+
+    >>> import tempfile, gpytorch, rfgp, torch
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rfgp.save(model.fit(torch.rand(30, 2), torch.rand(30)), f"{folder}/model")
+    ...     loaded = rfgp.load(f"{folder}/model")
+    >>> torch.equal(loaded.posterior(torch.ones(1, 2)).mean, model.posterior(torch.ones(1, 2)).mean)
+    True
     """
     _checks.file("path", path, "rfgp.save wrote")
     for kind in classes:

@@ -39,6 +39,12 @@ class Candidate:
         evidence; predictions add what is missing. :func:`best_method` passes over it.
     :param kl_per_point: what the posterior loses, see :func:`posterior_loss`, the mean over draws of the weights.
     :param coverage: the coverage to be expected of 95% intervals, likewise.
+
+    >>> import gpytorch
+    >>> names = ["fourier", "fourier_orthogonal"]
+    >>> best = rank_methods(gpytorch.kernels.RBFKernel(), 64, torch.randn(50, 2), methods=names)[0]
+    >>> best.method in names, best.num_features
+    (True, 64)
     """
 
     method: str

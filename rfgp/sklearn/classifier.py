@@ -15,10 +15,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from .. import _checks
 from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.mean_softmax import mean_softmax
 from .arrays import Floats, drawn_seed
 from .base import Parts, RandomFeatureGP
+from .folds import by_fold, fold_labels
 from .kernels import scaled_kernel
 
 _HELD_OUT = 0.1
@@ -84,8 +86,49 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         with torch.no_grad():
             latent = self.model_.posterior(x)
-            probabilities: Floats = mean_softmax(latent.mean.mT, latent.variance.sqrt().mT).numpy()
-        return probabilities
+            return _probabilities(latent.mean.mT, latent.variance.mT)
+
+    def cross_val_predict(
+        self, X: ArrayLike, y: ArrayLike, cv: Any = None, groups: ArrayLike | None = None, method: str = "predict"
+    ) -> NDArray[Any]:
+        """The prediction of every row of the fit by the rows of other folds, without a refit.
+
+        Parameters, landmarks and scales stay those of the fit, in which scikit-learn's function of this name fits them
+        again for every fold.
+
+        :param X: the inputs (N, d) that were fitted.
+        :param y: their labels.
+        :param cv: None for every row alone, a number of stratified folds, or a splitter of scikit-learn that has every
+            row once.
+        :param groups: labels of groups, for splitters that take them.
+        :param method: "predict" for labels (N,), or "predict_proba" for probabilities (N, C).
+        :raises ValueError: for rows other than those of the fit, other folds, or another method.
+        """
+        check_is_fitted(self)
+        _checks.choice("method", method, ("predict", "predict_proba"))
+        inputs, labels = self._rows(X, y, is_first=False)
+        folds = fold_labels(cv, inputs, labels, groups, is_classifier=True)
+        x, codes = torch.from_numpy(self.x_scaler_.transform(inputs)), _codes(labels, self.classes_)
+        found = self.model_.leave_one_out(x, codes) if cv is None else self.model_.leave_group_out(x, codes, folds)
+        probabilities = _probabilities(found.mean.mT, found.latent_variance.mT)
+        chosen: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
+        return probabilities if method == "predict_proba" else chosen
+
+    def cross_validate(
+        self, X: ArrayLike, y: ArrayLike, cv: Any = 5, groups: ArrayLike | None = None
+    ) -> dict[str, Floats]:
+        """The accuracies of folds, each predicted by the others without a refit, as ``cross_validate`` has them.
+
+        :param X: the inputs (N, d) that were fitted.
+        :param y: their labels.
+        :param cv: a number of stratified folds, or a splitter of scikit-learn that has every row once.
+        :param groups: labels of groups, for splitters that take them.
+        :returns: ``{"test_score": (K,)}``.
+        :raises ValueError: as for :meth:`cross_val_predict`.
+        """
+        found, labels = self.cross_val_predict(X, y, cv, groups), np.asarray(y)
+        folds = fold_labels(cv, np.asarray(X), labels, groups, is_classifier=True)
+        return by_fold(folds, lambda rows: np.mean(found[rows] == labels[rows]))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class.
@@ -126,6 +169,12 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         inputs, labels = validate_data(self, X, y, dtype=np.float64, order="C", reset=is_first)
         check_classification_targets(labels)
         return inputs, labels
+
+
+def _probabilities(mean: Tensor, variance: Tensor) -> Floats:
+    """The probabilities of classes from the latent functions, (N, C)."""
+    probabilities: Floats = mean_softmax(mean, variance.sqrt()).numpy()
+    return probabilities
 
 
 def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> Tensor:

@@ -13,13 +13,15 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import assert_all_finite, check_consistent_length, validate_data
+from sklearn.utils.validation import assert_all_finite, check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
 from .arrays import Floats, drawn_seed
 from .base import Parts, RandomFeatureGP
+from .folds import by_fold, fold_labels
 from .kernels import multitask_kernel, scaled_kernel
 
 _SMALLEST_NOISE = 1e-6
@@ -138,6 +140,48 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             if return_cov:
                 return mean, self._covariances(self.model_.likelihood(latent), len(x))
         return mean
+
+    def cross_val_predict(
+        self, X: ArrayLike, y: ArrayLike, cv: Any = None, groups: ArrayLike | None = None, return_std: bool = False
+    ) -> Any:
+        """The prediction of every row of the fit by the rows of other folds, without a refit.
+
+        Parameters, landmarks and scales stay those of the fit, in which scikit-learn's function of this name fits them
+        again for every fold.
+
+        :param X: the inputs (N, d) that were fitted.
+        :param y: their targets.
+        :param cv: None for every row alone, a number of folds, or a splitter of scikit-learn that has every row once.
+        :param groups: labels of groups, for splitters that take them.
+        :param return_std: whether to return standard deviations of observations too, as in :meth:`predict`.
+        :returns: means (N,) or (N, T), or a pair.
+        :raises ValueError: for rows other than those of the fit, and other folds.
+        """
+        check_is_fitted(self)
+        inputs, targets = self._rows(X, y, is_first=False)
+        labels = fold_labels(cv, inputs, targets, groups, is_classifier=False)
+        x, z = torch.from_numpy(self.x_scaler_.transform(inputs)), self._scaled_targets(_columns(targets))
+        found = self.model_.leave_one_out(x, z) if cv is None else self.model_.leave_group_out(x, z, labels)
+        mean = self._shaped(self.y_scaler_.inverse_transform(_columns(found.mean.numpy())))
+        if not return_std:
+            return mean
+        return mean, self._shaped(_columns(found.variance.sqrt().numpy()) * self.y_scaler_.scale_)
+
+    def cross_validate(
+        self, X: ArrayLike, y: ArrayLike, cv: Any = 5, groups: ArrayLike | None = None
+    ) -> dict[str, Floats]:
+        """The R2 scores of folds, each predicted by the others without a refit, as ``cross_validate`` has them.
+
+        :param X: the inputs (N, d) that were fitted.
+        :param y: their targets, without NaN.
+        :param cv: a number of folds, or a splitter of scikit-learn that has every row once.
+        :param groups: labels of groups, for splitters that take them.
+        :returns: ``{"test_score": (K,)}``.
+        :raises ValueError: as for :meth:`cross_val_predict`.
+        """
+        mean, targets = self.cross_val_predict(X, y, cv, groups), np.asarray(y)
+        labels = fold_labels(cv, np.asarray(X), targets, groups, is_classifier=False)
+        return by_fold(labels, lambda rows: r2_score(targets[rows], mean[rows]))
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:
         """Draws of new observations at inputs, which are correlated between rows and targets.

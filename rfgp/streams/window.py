@@ -25,6 +25,9 @@ class Drift(NamedTuple):
     :param largest: the largest of all exchanges.
     :param bound: the bound for the last exchange; NaN with blocks, whose products are of whitened rows.
     :param exchanges: how many exchanges there were.
+
+    >>> Drift().exchanges
+    0
     """
 
     last: float = 0.0

@@ -23,6 +23,8 @@ from .names import default_methods, exact_kernel
 from .result import StudyResult
 
 NUM_FEATURES = (128, 256, 512, 1024)
+"""The numbers of features that a study tries by default."""
+
 _MOST_SEEDS = 1000
 
 
@@ -57,6 +59,12 @@ def run(
     :param progress: whether to show progress bars; default: on terminals only.
     :returns: the measurements.
     :raises ValueError: for settings or data that do not fit together, before anything long has begun.
+
+    >>> import rfgp
+    >>> diabetes = rfgp.datasets.load("diabetes")
+    >>> result = run(diabetes, methods=["rademacher:real"], num_features=[8], num_seeds=1, exact_limit=50)
+    >>> len(result.runs)
+    1
     """
     _checks.instance("dataset", dataset, Dataset, "a Dataset", "such as rfgp.datasets.load(...)")
     if dataset.num_outputs > 1:
@@ -101,7 +109,11 @@ def run(
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine and number of threads."""
+    """Versions, machine and number of threads.
+
+    >>> sorted(environment()["versions"])[:3]
+    ['gpytorch', 'linear_operator', 'numpy']
+    """
     packages = ("rfgp", "torch", "gpytorch", "linear_operator", "numpy", "scipy")
     return {
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},

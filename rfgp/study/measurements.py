@@ -19,6 +19,7 @@ MEASURES = (
     "predict_seconds",
     "seconds",
 )
+"""What a study measures of every run; :class:`Run` says what each is."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,13 @@ class Run:
     :param kernel_error: the relative Frobenius error of the kernel matrix of test points.
     :param fit_seconds: the time for weights, features, statistics and factorization.
     :param predict_seconds: the time for latent means and variances of all test rows.
+
+    >>> import rfgp
+    >>> result = rfgp.study.run(
+    ...     rfgp.datasets.load("diabetes"), methods=["rademacher:real"], num_features=[8], num_seeds=1, exact_limit=50
+    ... )
+    >>> result.runs[0].method, result.runs[0].num_features
+    ('rademacher:real', 8)
     """
 
     method: str
@@ -58,7 +66,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Summary:
-    """Means and standard errors over seeds of every measure; NaN where a measure or its error does not exist."""
+    """Means and standard errors over seeds of every measure; NaN where a measure or its error does not exist.
+
+    >>> import rfgp
+    >>> result = rfgp.study.run(
+    ...     rfgp.datasets.load("diabetes"), methods=["rademacher:real"], num_features=[8], num_seeds=1, exact_limit=50
+    ... )
+    >>> result.summaries()[0].num_features
+    8
+    """
 
     method: str
     num_features: int | None

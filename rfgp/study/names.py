@@ -53,6 +53,9 @@ def default_methods(kernel: str) -> tuple[str, ...]:
 
     :param kernel: the name of a kernel, see :func:`exact_kernel`.
     :raises ValueError: for another name.
+
+    >>> default_methods("matern:1.5")
+    ('fourier', 'fourier_orthogonal', 'fourier_hadamard')
     """
     exact_kernel(kernel)
     if kernel.startswith(("polynomial", "linear")):

@@ -31,6 +31,13 @@ class StudyResult:
     :param environment: versions and machine.
     :param exact: the measurements of the exact model.
     :param runs: those of every approximation.
+
+    >>> import rfgp
+    >>> result = rfgp.study.run(
+    ...     rfgp.datasets.load("diabetes"), methods=["rademacher:real"], num_features=[8], num_seeds=1, exact_limit=50
+    ... )
+    >>> "rademacher:real" in result.table()
+    True
     """
 
     settings: dict[str, Any]

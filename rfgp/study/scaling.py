@@ -19,6 +19,10 @@ def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor,
     :param scaling: "standardize": columns of zero mean and variance 1/d, so that rows have a mean squared norm of one;
         "unit": rows of unit norm; "none".
     :raises ValueError: for another scaling.
+
+    >>> train, test, description = scale_inputs(torch.randn(20, 3), torch.randn(5, 3), "unit")
+    >>> torch.allclose(test.norm(dim=-1), torch.ones(5))
+    True
     """
     _checks.choice("scaling", scaling, get_args(Scaling))
     _checks.finite(_checks.inputs(train, name="train"), "train")

@@ -24,6 +24,7 @@ from .bound import BoundObjective, check_variational, fit_weights, has_parameter
 from .coordinates import Coordinates
 from .heteroscedastic import noise_objective
 from .laplace import LaplaceObjective
+from .leave_out import OBJECTIVES, leave_out_objective
 from .loader import loader_objective
 from .minibatches import as_batches, fit_minibatches
 from .narrow import exact_form
@@ -49,6 +50,8 @@ def fit(
     epochs: int | None = None,
     num_data: int | None = None,
     executor: Executor | None = None,
+    objective: str = "evidence",
+    groups: Tensor | int | None = None,
 ) -> FitSummary:
     r"""Maximize a log marginal likelihood (plus log priors) over all parameters that require gradients, by L-BFGS.
 
@@ -106,6 +109,11 @@ def fit(
     :param executor: any executor of ``concurrent.futures``, whose workers sum the rows of a WeightSpaceGP for every
         evaluation; x is then a source, a list of partitions, or tensors, as in :meth:`rfgp.WeightSpaceGP.fit`. Default:
         none, all in this process.
+    :param objective: "evidence"; or "leave_one_out", the sum of the log densities of all rows, each given all others;
+        or "leave_group_out", that of groups of rows. These ask how well the model predicts rather than how probable
+        the data are, and hold up better where the model is wrong. For one output with Gaussian or fixed noise, and
+        tensors; the summary has their values in place of the evidence. Default: "evidence".
+    :param groups: the label of the group of every row, (N,), or the number of random folds, for "leave_group_out".
     :returns: a summary that prints well.
     :raises ValueError: for bad data, where nothing is to be trained, or where the model has no likelihood for the
         strategy; the model stays as it was.
@@ -137,12 +145,19 @@ def fit(
     if progress is not None:
         _checks.flag("progress", progress)
     _checks.choice("strategy", strategy, STRATEGIES)
+    name = _checks.choice("objective", objective, OBJECTIVES)
+    if name != "evidence" and (strategy not in ("auto", "evidence") or executor is not None):
+        raise ValueError(
+            f'expected strategy="evidence" and no executor beside objective={name!r}, got others; leave them out'
+        )
+    if name == "evidence" and groups is not None:
+        raise ValueError('expected no groups beside objective="evidence", got some; choose "leave_group_out"')
     if time_limit is not None:
         _checks.positive("time_limit", time_limit, "seconds, such as 30")
     passes = _EPOCHS if epochs is None else _checks.positive_integer("epochs", epochs)
     count = None if num_data is None else _checks.positive_integer("num_data", num_data)
     is_silent = None if progress is None else not progress
-    if isinstance(model, WeightSpaceVariationalGP):
+    if isinstance(model, WeightSpaceVariationalGP) and name == "evidence":
         check_variational(strategy, noise)
         if epochs is not None or not takes_all_rows(model, x, strategy):
             with tqdm(total=passes, desc="fit", unit="epoch", disable=is_silent, leave=False) as bar:
@@ -152,10 +167,13 @@ def fit(
             return fit_weights(model, x, y)
     began, before, training = time.perf_counter(), Rollback(model), None
     try:
-        objective, chosen = _objective(model, x, y, noise, strategy, executor)
+        if name == "evidence":
+            target, chosen = _objective(model, x, y, noise, strategy, executor)
+        else:
+            target, chosen = leave_out_objective(name, model, x, y, noise, groups), "evidence"
         bar = tqdm(total=limit, desc="fit", unit="eval", disable=is_silent, leave=False)
         with bar:
-            training = Training(objective, initialize, limit, time_limit, functools.partial(_report, bar))
+            training = Training(target, initialize, limit, time_limit, functools.partial(_report, bar))
             value = training.run(chosen)
     except BaseException as error:
         if training is None or not training.keep_best():
@@ -163,11 +181,11 @@ def fit(
         if isinstance(error, NoValueError):
             raise (error.__cause__ or ValueError(_NOT_FINITE)) from None
         raise
-    for warning in _remarks(model, objective):
+    for warning in _remarks(model, target):
         warnings.warn(warning, stacklevel=2)
     if training.found_by:
-        some = sample_rows(objective.num_rows, _COMPARED_ROWS).to(objective.x.device)
-        warn_of_lost_posterior(model, objective.x[some], objective.num_rows)
+        some = sample_rows(target.num_rows, _COMPARED_ROWS).to(target.x.device)
+        warn_of_lost_posterior(model, target.x[some], target.num_rows)
     return training.summary(value, time.perf_counter() - began)
 
 

@@ -258,6 +258,11 @@ class ExactObjective(Objective):
 
 @contextmanager
 def cholesky_forced() -> Iterator[None]:
-    """GPyTorch settings under which exact models use Cholesky factors whatever their size."""
+    """GPyTorch settings under which exact models use Cholesky factors whatever their size.
+
+    >>> with cholesky_forced():
+    ...     gpytorch.settings.max_cholesky_size.value() > 10**6
+    True
+    """
     with gpytorch.settings.max_cholesky_size(_ANY_SIZE), gpytorch.settings.cholesky_max_tries(6):
         yield

@@ -13,6 +13,7 @@ from torch import Tensor
 from .._gpytorch import with_priors
 from ..inference.products import feature_product
 from ..kernels.noisy_features import NoisyFeaturesLinearOperator, num_outputs
+from ..linalg import cholesky
 
 
 class LeaveOneOutPseudoLikelihood(gpytorch.mlls.LeaveOneOutPseudoLikelihood):
@@ -52,14 +53,30 @@ class LeaveOneOutPseudoLikelihood(gpytorch.mlls.LeaveOneOutPseudoLikelihood):
         :param target: y, (..., N).
         """
         output = self.likelihood(function_dist, *params)
-        covariance = output.lazy_covariance_matrix.evaluate_kernel()
-        if not _has_fewer_features(covariance):
+        if not _has_fewer_features(output.lazy_covariance_matrix.evaluate_kernel()):
             result: Tensor = super().forward(function_dist, target, *params)
             return result
-        precision, weights = _precision_and_weights(covariance, target - output.mean.reshape(target.shape))
-        densities = 0.5 * (precision.log() - weights.square() / precision)
-        total = with_priors(self, densities.sum(-1).to(target.dtype), params)
-        return total / target.size(-1) - 0.5 * math.log(2.0 * math.pi)
+        densities = self.log_densities(function_dist, target, *params)
+        constant = 0.5 * math.log(2.0 * math.pi)
+        total = with_priors(self, (densities + constant).sum(-1).to(target.dtype), params)
+        return total / target.size(-1) - constant
+
+    def log_densities(self, function_dist: MultivariateNormal, target: Tensor, *params: Any) -> Tensor:
+        """The log density of every target given all others, (..., N), without priors.
+
+        :param function_dist: what the model in training mode returns.
+        :param target: y, (..., N).
+        """
+        output = self.likelihood(function_dist, *params)
+        covariance, residual = output.lazy_covariance_matrix.evaluate_kernel(), target - output.mean
+        residual = residual.reshape(target.shape)
+        if _has_fewer_features(covariance):
+            precision, weights = _precision_and_weights(covariance, residual)
+        else:
+            inverse = torch.cholesky_inverse(cholesky(covariance.to_dense()))
+            precision = inverse.diagonal(dim1=-2, dim2=-1)
+            weights = (inverse @ residual.unsqueeze(-1)).squeeze(-1)
+        return 0.5 * (precision.log() - weights.square() / precision - math.log(2.0 * math.pi))
 
 
 def _has_fewer_features(covariance: Any) -> bool:

@@ -17,6 +17,10 @@ class FitStage:
     :param seconds: wall-clock time.
     :param value: the value reached.
     :param unit: what the value is.
+
+    >>> stage = FitStage("evidence", "1,500 random rows", 23, 1.4, -310.0, "nats")
+    >>> stage.evaluations
+    23
     """
 
     name: str
@@ -47,6 +51,13 @@ class FitSummary:
     :param parameters: the constrained values of every trained parameter by name.
     :param stages: what was done in which order.
     :param trace: the bound after every epoch of training from minibatches, as the batches estimate it.
+
+    >>> import gpytorch, rfgp, torch
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=1)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> summary = rfgp.fit(model, torch.rand(40, 1), torch.rand(40), max_evaluations=5)
+    >>> summary.evaluations <= 5, sorted(summary.parameters)[0]
+    (True, 'covar_module.base_kernel.lengthscale')
     """
 
     log_marginal_likelihood: float

@@ -659,3 +659,34 @@ def test_pickles_with_several_outputs_and_priors_that_are_registered_by_name():
     functions = WeightSpaceModel(x, y[:, :1], kernel=kernel).sample_functions(2)
     assert torch.equal(pickle.loads(pickle.dumps(functions))(at), functions(at))
     assert len(list(kernel.named_priors())) == 1
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_leaving_out_has_the_format_and_values_of_botorch(noise):
+    model, reference = pair(noise, outcome_transform=Standardize(m=1))
+    for observation_noise in (True, False):
+        expected = efficient_loo_cv(reference, observation_noise=observation_noise)
+        found = model.leave_out(observation_noise=observation_noise)
+        for actual, wanted in (
+            (found.posterior.mean, expected.posterior.mean),
+            (found.posterior.variance, expected.posterior.variance),
+            (found.observed_Y, expected.observed_Y),
+        ):
+            torch.testing.assert_close(actual, wanted, rtol=1e-6, atol=1e-8)
+        assert (found.observed_Yvar is None) == (expected.observed_Yvar is None) == (not noise)
+        if noise:
+            torch.testing.assert_close(found.observed_Yvar, expected.observed_Yvar)
+    grouped = model.leave_out(5)
+    assert grouped.posterior.mean.shape == (30, 1, 1) and grouped.model is model
+
+
+def test_leaving_out_several_outputs_and_what_cannot_be_left_out():
+    x, y = problem(2)
+    model = WeightSpaceModel(x, y, num_features=32, seed=0)
+    found = model.leave_out()
+    assert found.posterior.mean.shape == found.posterior.variance.shape == found.observed_Y.shape == (30, 1, 2)
+    torch.testing.assert_close(found.observed_Y, y.unsqueeze(1))
+    assert float((found.posterior.mean - found.observed_Y).abs().mean()) < 0.5
+    model.posterior(x[:1])
+    with pytest.raises(ValueError, match="not conditioned"):
+        model.condition_on_observations(x[:1], y[:1]).leave_out()

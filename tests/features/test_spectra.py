@@ -16,6 +16,7 @@ import torch
 
 import rfgp.features.spectra
 from rfgp.features import (
+    Advected,
     Gaussian,
     HyperbolicSecant,
     Laplace,
@@ -30,7 +31,7 @@ from rfgp.features import (
     WidenedGaussian,
 )
 from rfgp.features.spectra import Spherical
-from rfgp.kernels import LaplaceKernel, SkewedChiSquaredKernel, SpectralDensityKernel
+from rfgp.kernels import AdvectedKernel, LaplaceKernel, SkewedChiSquaredKernel, SpectralDensityKernel
 
 STANDARD_ERRORS = 5.0
 DIM = 3
@@ -69,6 +70,14 @@ def spectral_mixture():
     exact.mixture_weights, exact.mixture_means, exact.mixture_scales = weights[:, 0], means[:, None], scales[:, None]
     parameters = {"weights": weights[:, 0], "means": means, "scales": scales}
     return Case(SpectralMixture(3), exact, lambda x: x, parameters)
+
+
+def advected():
+    exact = AdvectedKernel(DIM - 1, ard_num_dims=DIM).double()
+    exact.lengthscale = torch.tensor([[0.6, 0.9, 1.4]])
+    exact.velocity, exact.spread = torch.tensor([0.7, -0.3]), torch.tensor([0.5, 0.8])
+    drift = {name: value.detach() for name, value in exact.scaled_drift().items()}
+    return Case(Advected(), exact, lambda x: x / exact.lengthscale.detach(), drift)
 
 
 def periodic():
@@ -119,6 +128,7 @@ CASES = {
     "HyperbolicSecant": hyperbolic_secant,
     "SpectralMixture": spectral_mixture,
     "Periodic": periodic,
+    "Advected": advected,
     "Spherical": spherical,
     "PowerWeighted": lambda: Case(PowerWeighted(), rbf()),
     "PowerWeighted, Matern": lambda: Case(PowerWeighted(Matern(2.5), (0, 1)), matern(2.5)),

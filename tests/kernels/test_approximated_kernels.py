@@ -89,6 +89,8 @@ def make_in_suite(case, columns, active_dims=None, **options):
         active_dims = (active_dims or [0])[:1]
     if case is KERNELS["spectral mixture"]:
         options["ard_num_dims"] = columns
+    if case is KERNELS["advected"]:
+        options["num_space_dims"] = columns - 1
     return case.create(active_dims=active_dims, **options)
 
 

@@ -227,14 +227,6 @@ def test_rows_that_were_not_fitted_are_refused():
     assert torch.equal(model.posterior(x[:2]).mean, before)
 
 
-def test_blocks_are_refused():
-    x, y, _ = rows_for("gaussian", 40)
-    kernel = rfgp.approximate(RBFKernel(), 6, method="landmarks", train_inputs=x, seed=0)
-    model = WeightSpaceGP(kernel, GaussianLikelihood(), block_size=10).fit(x, y)
-    with pytest.raises(ValueError, match="without blocks"):
-        model.leave_one_out(x, y)
-
-
 def test_a_call_is_the_posterior():
     x, y, _ = rows_for("gaussian", 40)
     model = model_for("gaussian")

@@ -52,16 +52,21 @@ import rfgp.sklearn
 from rfgp import (
     allocation,
     bounds,
+    conformal,
+    certificates,
     data,
     datasets,
     diagnostics,
     kernels,
     likelihoods,
     models,
+    observations,
     operators,
     selection,
+    sensitivity,
     streams,
     study,
+    two_sample,
 )
 
 WIDTH = 16
@@ -113,12 +118,42 @@ def regression():
     diagnostics.kl_to_exact(model, x, train_inputs=x, train_targets=y)
 
 
+def what_is_left_out():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    left_out = model.leave_group_out(x, y, models.folds(40, 5))
+    assert isinstance(left_out, rfgp.inference.LeaveGroupOut) and left_out.group_log_prob.shape == (5,)
+    assert rfgp.fit(model, x, y, objective="leave_one_out", max_evaluations=3, progress=False).evaluations
+    assert isinstance(conformal.jackknife_plus(model, x, y, x[:3]), conformal.Interval)
+    calibrated = conformal.split_conformal(model.fit(x[:20], y[:20]), x[20:], y[20:])
+    assert isinstance(calibrated, conformal.SplitConformal) and calibrated.interval(x[:3]).upper.shape == (3,)
+    sets = conformal.ClassConditionalSets(torch.full((40, 2), 0.5), torch.arange(40) % 2)
+    assert bool(sets.sets(torch.full((3, 2), 0.5)).all())
+
+
 def a_map():
     x, y = rows()
     model = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=2).fit(x, y)
     summary = rfgp.predict_map(model, x, dtype=torch.float32, progress=False)
     assert summary.mean.shape == (40,) and max(summary.float32_error) < 1e-3 and summary.rows_per_second > 0.0
     assert models.PosteriorPoints(model)(x).variance.shape == (40, 1)
+
+
+def uncertain_inputs():
+    x, y = rows()
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    inputs = {"length": sensitivity.Uniform(0.0, 1.0), "load": sensitivity.Normal(0.5, 0.1)}
+    indices = sensitivity.sobol_indices(model, inputs, num_functions=3)
+    assert isinstance(indices.total, sensitivity.Estimate) and "load" in indices.table()
+    assert sensitivity.main_effects(model, inputs, 5, num_functions=3).effect.std.shape == (5, 2)
+    slopes = sensitivity.derivative_sensitivities(model, inputs, num_functions=3)
+    assert isinstance(slopes, sensitivity.DerivativeSensitivities) and (slopes.total_bound().value > 0.0).all()
+    known = sensitivity.propagate(model, inputs, num_points=50, num_functions=3)
+    assert isinstance(known, sensitivity.Propagation) and known.std > 0.0
+    values = sensitivity.Empirical(x[:, 1])
+    other = models.WeightSpaceGP(approximated(PolynomialKernel(power=2)), GaussianLikelihood()).fit(x, y)
+    found = sensitivity.sobol_indices(other, [values, values], num_functions=2, num_points=16)
+    assert isinstance(found, sensitivity.SobolIndices) and found.method == "sampling"
 
 
 def wide_regression():
@@ -279,6 +314,18 @@ def functionals_of_a_field():
         assert len(operator.symbol(x, 1)) == len(x)
 
 
+def observations_that_are_integrals():
+    x, y = rows()
+    seen = torch.cat([observations.points(x[:20]), observations.segments(x[20:], x[:20])])
+    exact = kernels.ObservationKernel(RBFKernel(), input_dim=2)
+    model = models.WeightSpaceGP(approximated(exact), GaussianLikelihood()).fit(seen, y)
+    parts = observations.split(observations.boxes(x, x + 0.1, integral=True), 2)
+    assert isinstance(parts, observations.Rows) and parts.weights.shape == (40, observations.num_columns(2) - 6)
+    assert isinstance(model.covar_module, kernels.FeatureObservationKernel)
+    assert model.posterior(observations.derivatives(x, x)).variance.shape == (40,)
+    assert exact(seen[:3]).to_dense().shape == (3, 3)
+
+
 def a_density_of_ones_own():
     def density(w):
         return torch.exp(-0.5 * w.square().sum(-1))[:, None, None] * torch.eye(2)
@@ -432,12 +479,44 @@ def bayesian_optimization():
     assert isinstance(samples, rfgp.botorch.ModelSamples) and samples(x[:3]).shape == (4, 3, 1)
 
 
+def scores_of_error_bars():
+    """Calibration, recalibration, and the report of how far from exact a model is."""
+    x, y = rows()
+    model = models.WeightSpaceGP(rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0), GaussianLikelihood())
+    predictive = model.likelihood(model.fit(x, y).posterior(x))
+    curve = diagnostics.calibration_curve(predictive, y)
+    assert curve.predicted.shape == curve.observed.shape
+    assert diagnostics.recalibrate_variance(predictive, y)(predictive).mean.shape == y.shape
+    probabilities = torch.full((4, 2), 0.5)
+    assert diagnostics.recalibrate_temperature(probabilities, torch.tensor([0, 1, 1, 0]))(probabilities).sum() == 4.0
+    assert "exact posterior" in str(diagnostics.compare_to_exact(model, x, train_inputs=x, train_targets=y))
+
+
+def two_samples():
+    """Discrepancies of two samples, from features and from kernel values."""
+    x, y = torch.randn(20, 2), torch.randn(20, 2)
+    for kernel in (RBFKernel(), rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0)):
+        assert two_sample.mmd(x, y, kernel).null_standard_error > 0
+        assert two_sample.permutation_test(x, y, kernel, num_permutations=3).p_value >= 0.25
+def certified_means():
+    x, y = (values.double() for values in rows())
+    kernel, likelihood = approximated(ScaleKernel(RBFKernel()).double()), GaussianLikelihood().double()
+    found = certificates.certify(models.WeightSpaceGP(kernel, likelihood).fit(x, y), x, y, x[:3], num_landmarks=10)
+    assert bool((found.largest_error >= found.smallest_error).all())
+    assert isinstance(found, certificates.Certificate) and isinstance(found.posterior, certificates.CertifiedPosterior)
+    assert isinstance(found.posterior.variance_bounds(x[:3]), certificates.Bounds)
+    assert isinstance(certificates.log_determinant(kernel, likelihood, x, num_landmarks=10), certificates.Estimate)
+
+
 PATHS = (
     feature_maps,
     families_of_kernels,
     regression,
+    what_is_left_out,
     a_map,
+    uncertain_inputs,
     wide_regression,
+    certified_means,
     exact_regression,
     landmarks,
     local_blocks,
@@ -451,6 +530,7 @@ PATHS = (
     complex_regression,
     several_outputs,
     functionals_of_a_field,
+    observations_that_are_integrals,
     a_density_of_ones_own,
     a_local_model,
     choices,
@@ -463,6 +543,8 @@ PATHS = (
     functions_by_botorch,
     bayesian_optimization,
     studies,
+    two_samples,
+    scores_of_error_bars,
 )
 
 

@@ -15,7 +15,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_friedman1
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -353,3 +353,38 @@ def test_bad_parameters_are_refused_at_fit(changes, match):
     with pytest.raises(ValueError, match=match):
         model.fit(x, y)
     assert not hasattr(model, "model_")
+
+
+def test_leaving_out_in_the_formats_of_scikit_learn():
+    x, y = regression(80)
+    folds = KFold(4, shuffle=True, random_state=0)
+    model = regressor().fit(x, y)
+    mean, std = model.cross_val_predict(x, y, folds, return_std=True)
+    scores = model.cross_validate(x, y, folds)["test_score"]
+    for number, (train, test) in enumerate(folds.split(x)):
+        left = copy.deepcopy(model)
+        with torch.no_grad():
+            scaled = torch.from_numpy(model.x_scaler_.transform(x))
+            left.model_.fit(scaled[train], model._scaled_targets(y[:, None])[train])
+        wanted, deviation = left.predict(x[test], return_std=True)
+        np.testing.assert_allclose(mean[test], wanted, rtol=1e-8)
+        np.testing.assert_allclose(std[test], deviation, rtol=1e-8)
+        assert scores[number] == pytest.approx(left.score(x[test], y[test]))
+    assert model.cross_val_predict(x, y).shape == (80,)
+    several, targets = several_targets(60)
+    assert regressor().fit(several, targets).cross_val_predict(several, targets, 3).shape == targets.shape
+    with pytest.raises(ValueError, match="every row once"):
+        model.cross_val_predict(x, y, ShuffleSplit(2, test_size=0.5, random_state=0))
+
+
+def test_leaving_out_labels_in_the_formats_of_scikit_learn():
+    x, y = load_wine(return_X_y=True)
+    names = np.array(["a", "b", "c"])[y]
+    model = RandomFeatureGPClassifier(**SMALL).fit(x, names)
+    probabilities = model.cross_val_predict(x, names, 5, method="predict_proba")
+    np.testing.assert_allclose(probabilities.sum(-1), 1.0)
+    found = model.cross_val_predict(x, names, 5)
+    assert (found == model.classes_[probabilities.argmax(-1)]).all()
+    scores = model.cross_validate(x, names, 5)["test_score"]
+    assert scores.shape == (5,) and scores.mean() > 0.9
+    assert scores.mean() == pytest.approx(np.mean(found == names), abs=0.01)

@@ -18,6 +18,8 @@ _TOLERANCE = 0.02  # root mean square of the difference in shades of grey, from 
 def grey(figure) -> np.ndarray:
     """The luminance of a figure, (height, width), from 0 for black to 1 for white."""
     figure.set_dpi(_SIZE)
+    for _ in range(2):
+        figure.draw_without_rendering()  # constrained layouts with equal scales settle at the second time
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=_SIZE, format="png", facecolor="white")
     buffer.seek(0)

@@ -23,6 +23,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 import rfgp
 from rfgp.features.by_name import SKETCHES
 from rfgp.kernels import (
+    AdvectedKernel,
     DotProductKernel,
     ExponentialDotProductKernel,
     LaplaceKernel,
@@ -154,6 +155,11 @@ def mixture(ard_num_dims=4, **options):
     return SpectralMixtureKernel(num_mixtures=2, ard_num_dims=ard_num_dims, **options)
 
 
+def advected(num_space_dims=3, **options):
+    """A kernel of a field that drifts, which has to know the number of columns."""
+    return AdvectedKernel(num_space_dims, **options)
+
+
 def dot_product(**options):
     """A dot-product kernel without a quadratic term."""
     return DotProductKernel(torch.tensor([0.5, 1.0, 0.0, 0.3]), **options)
@@ -177,6 +183,7 @@ KERNELS = {
     "periodic, 3 columns": KernelCase(PeriodicKernel, ("fourier",), columns=3, has_ard=True),
     "cosine": KernelCase(CosineKernel, ("series",), columns=1),
     "constant": KernelCase(ConstantKernel, ("series",)),
+    "advected": KernelCase(advected, ("fourier",), has_ard=True),
     "skewed chi-squared": KernelCase(SkewedChiSquaredKernel, ("fourier",), domain="positive"),
     "dot product": KernelCase(dot_product, MACLAURIN),
     "exponential": KernelCase(ExponentialDotProductKernel, MACLAURIN, has_ard=True),

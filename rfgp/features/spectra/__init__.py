@@ -1,5 +1,6 @@
 """Spectral densities of shift-invariant kernels: one distribution per file, each with the kernel that it belongs to."""
 
+from .advected import Advected
 from .base import IsotropicSpectrum, Spectrum
 from .gaussian import Gaussian
 from .hyperbolic_secant import HyperbolicSecant
@@ -15,6 +16,7 @@ from .trace_measure import TraceMeasure
 from .widened_gaussian import WidenedGaussian
 
 __all__ = [
+    "Advected",
     "Gaussian",
     "HyperbolicSecant",
     "IsotropicSpectrum",

@@ -38,6 +38,11 @@ class TraceMeasure(Spectrum):
         proposals of this scale hardly meet.
 
     Source: M Theorem 9, Corollary 10.
+
+    >>> identity = torch.eye(2, dtype=torch.float64)
+    >>> spectrum = TraceMeasure(lambda w: torch.exp(-w.square().sum(-1))[:, None, None] * identity, dim=2)
+    >>> sorted(spectrum.draw(8, 2, torch.Generator().manual_seed(0)))
+    ['amplitude', 'weight']
     """
 
     exact_kernel = "rfgp.kernels.SpectralDensityKernel"

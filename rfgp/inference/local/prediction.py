@@ -91,8 +91,16 @@ class LocalConditioning:
                 yield points.to(device), self.rows.partition.blocks[block].to(device)
             return
         for points in places.argsort(stable=True).split(_SHARED):
-            _, found = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
-            yield points.to(device), torch.from_numpy(found).reshape(len(points), -1).to(device)
+            yield points.to(device), self._nearest(near, points).to(device)
+
+    def _nearest(self, near: Tensor, points: Tensor) -> Tensor:
+        """The numbers of the rows nearest to some of the points, (n, m).
+
+        :param near: all points in the units of the rows.
+        :param points: the numbers of those that are looked at, (n,).
+        """
+        _, found = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
+        return torch.from_numpy(found).reshape(len(points), -1)
 
 
 def _rows_of(values: Tensor, index: Tensor) -> Tensor:

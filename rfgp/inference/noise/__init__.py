@@ -28,6 +28,10 @@ def noise_model(likelihood: Likelihood, num_outputs: int | None = None) -> Noise
     :param likelihood: the GPyTorch likelihood.
     :param num_outputs: the number T of outputs of an operator-valued or multitask kernel; default: a scalar kernel.
     :raises ValueError: for a likelihood that has no closed form in weight space, or of another number of outputs.
+
+    >>> import gpytorch
+    >>> type(noise_model(gpytorch.likelihoods.GaussianLikelihood())).__name__
+    'IndependentNoise'
     """
     has_tasks = num_outputs is not None and hasattr(likelihood, "num_tasks")
     targets = Targets() if num_outputs is None else Targets(num_outputs, has_columns=True, has_tasks=has_tasks)

@@ -29,6 +29,12 @@ class NoiseModel(abc.ABC):
     A new kind of noise says how it weighs rows (``rows``), and which precision each group has (``precisions``).
 
     :param targets: what targets have to be.
+
+    >>> import gpytorch
+    >>> from rfgp.inference import noise_model
+    >>> noise = noise_model(gpytorch.likelihoods.GaussianLikelihood())
+    >>> isinstance(noise, NoiseModel), noise.num_outputs
+    (True, 1)
     """
 
     num_systems: int = 1

@@ -120,6 +120,7 @@ class ConstantFamily(LeafFamily):
 
     kernel: ConstantKernel
     num_exact_features = 1
+    is_shift_invariant: ClassVar[bool] = True
     methods = ("series",)
     default = "series"
 

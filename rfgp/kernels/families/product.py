@@ -20,6 +20,7 @@ from ..random_feature_kernel import RandomFeatureKernel, check_parts
 from ..request import Request
 from ..shared_priors import count_priors_once
 from ..shared_weights import have_common_weights
+from ..waves import Waves
 from .composite import CompositeFamily, CompositeKernel
 from .sum import FeatureSumKernel, approximated_terms
 
@@ -91,6 +92,19 @@ class FeatureProductKernel(CompositeKernel, ProductKernel):
         if product.is_complex() and not self._is_complex:
             return torch.cat([product.real, product.imag], dim=-1)
         return product
+
+    def active_waves(self, input_dim: int) -> Waves:
+        groups: dict[int, list[Waves]] = {}
+        others: list[Waves] = []
+        real: list[Waves] = []
+        for kernel in self.parts:
+            waves = kernel.waves(input_dim)
+            if kernel.has_unbiased_columns:
+                groups.setdefault(kernel.num_scalar_features, []).append(waves)
+            else:
+                (others if kernel.is_complex else real).append(waves)
+        factors = [*(reduce(Waves.elementwise, group) for group in groups.values()), *others] or [real.pop()]
+        return reduce(Waves.kronecker, [*factors, *(waves.symmetric() for waves in real)])
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
         r"""The difference :math:`\prod_i (v_i + r_i) - \prod_i v_i` for variances v and residuals r of the parts."""

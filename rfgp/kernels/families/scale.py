@@ -17,6 +17,7 @@ from ..method import Method
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_parts
 from ..request import Request
 from ..scale import SharedScaleKernel, scale_alone, with_scale_of
+from ..waves import Waves
 from .wrapper import WrapperFamily
 
 
@@ -98,6 +99,9 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
         """That of the base kernel times the output scale."""
         residual = self.base_kernel.active_residual_variance(x)
         return None if residual is None else self.outputscale.unsqueeze(-1) * residual
+
+    def active_waves(self, input_dim: int) -> Waves:
+        return self.base_kernel.active_waves(input_dim).scaled(self.outputscale.sqrt())
 
     @property
     def num_scalar_features(self) -> int:

@@ -9,6 +9,7 @@ from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, SpectralMixtureK
 from torch import Tensor
 
 from ...features import (
+    Advected,
     FeatureMap,
     Gaussian,
     HyperbolicSecant,
@@ -20,6 +21,7 @@ from ...features import (
     SpectralMixture,
     Spectrum,
 )
+from ..advected import AdvectedKernel
 from ..family import approximates
 from ..laplace import LaplaceKernel
 from ..power_series import exponential_series, maclaurin
@@ -143,6 +145,21 @@ class LaplaceFamily(FourierFamily):
     @property
     def spectrum(self) -> Spectrum:
         return Laplace()
+
+
+@approximates(AdvectedKernel)
+class AdvectedFamily(FourierFamily):
+    """AdvectedKernel, whose velocity belongs to the spectral density."""
+
+    kernel: AdvectedKernel
+    settings = ("num_space_dims",)
+
+    @property
+    def spectrum(self) -> Spectrum:
+        return Advected()
+
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+        return self.kernel.scaled_drift()
 
 
 @approximates(SkewedChiSquaredKernel)

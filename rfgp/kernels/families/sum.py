@@ -18,6 +18,7 @@ from ..family import family
 from ..random_feature_kernel import KernelMoments, check_parts
 from ..request import Request
 from ..shared_weights import have_common_weights
+from ..waves import Waves
 from .composite import CompositeFamily, CompositeKernel
 
 
@@ -68,6 +69,11 @@ class FeatureSumKernel(CompositeKernel, AdditiveKernel):
         if self.has_output_factor:
             return _concatenated([kernel.scalar_features(x) for kernel in self.parts])
         return _concatenated([kernel.all_features(x) for kernel in self.parts])
+
+    def active_waves(self, input_dim: int) -> Waves:
+        known = [(kernel, kernel.waves(input_dim)) for kernel in self.parts]
+        is_alike = not self.is_complex
+        return Waves.concatenated([w if is_alike or kernel.is_complex else w.symmetric() for kernel, w in known])
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
         """The moments of the parts added up; None where some have none, or weights in common."""

@@ -1,0 +1,209 @@
+"""Sobol' indices of a model: error against runs beside Saltelli's estimator, and coverage of intervals."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from common import add_plot, arguments, environment, markdown, resumed, save_figure, write
+from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from torch.quasirandom import SobolEngine
+
+import rfgp
+from rfgp.sensitivity import Uniform, sobol_indices
+
+A = torch.tensor([0.0, 1.0, 4.5, 9.0], dtype=torch.float64)
+
+
+def ishigami(x: torch.Tensor) -> torch.Tensor:
+    """The function of Ishigami and Homma (1990) on [-pi, pi]^3."""
+    return x[:, 0].sin() + 7.0 * x[:, 1].sin().square() + 0.1 * x[:, 2] ** 4 * x[:, 0].sin()
+
+
+def g_function(x: torch.Tensor) -> torch.Tensor:
+    """The g-function of Sobol' on [0, 1]^4, with a = 0, 1, 4.5 and 9; it has kinks."""
+    return (((4.0 * x - 2.0).abs() + A) / (1.0 + A)).prod(-1)
+
+
+def ishigami_indices() -> list[float]:
+    """First-order, then total indices."""
+    b4, b8 = 0.1 * math.pi**4, 0.01 * math.pi**8
+    v1, v2, v13 = 0.5 * (1.0 + b4 / 5.0) ** 2, 49.0 / 8.0, b8 * (1.0 / 18.0 - 1.0 / 50.0)
+    whole = v1 + v2 + v13
+    return [v1 / whole, v2 / whole, 0.0, (v1 + v13) / whole, v2 / whole, v13 / whole]
+
+
+def g_indices() -> list[float]:
+    """First-order, then total indices."""
+    own = 1.0 / (3.0 * (1.0 + A).square())
+    whole = (1.0 + own).prod() - 1.0
+    total = own * (1.0 + own).prod() / (1.0 + own)
+    return [*(own / whole).tolist(), *(total / whole).tolist()]
+
+
+FUNCTIONS: dict[str, Any] = {
+    "Ishigami": (ishigami, ishigami_indices(), [(-math.pi, math.pi)] * 3),
+    "g-function": (g_function, g_indices(), [(0.0, 1.0)] * 4),
+}
+SMOOTHNESS = {"Ishigami": None, "g-function": 1.5}
+NOISE = 1e-6  # of the variance: a simulator has none
+
+
+def interactions(dim: int, smoothness: float | None) -> Kernel:
+    """A sum of a kernel for every input and for every pair: each of its terms has few dimensions."""
+
+    def part(*columns: int) -> Kernel:
+        if smoothness is None:
+            return RBFKernel(active_dims=list(columns), ard_num_dims=len(columns))
+        return MaternKernel(nu=smoothness, active_dims=list(columns), ard_num_dims=len(columns))
+
+    sets = [(k,) for k in range(dim)] + [(k, other) for k in range(dim) for other in range(k + 1, dim)]
+    kernel, *others = [ScaleKernel(part(*columns)) for columns in sets]
+    for other in others:
+        kernel = kernel + other
+    return kernel
+
+
+class Exact(gpytorch.models.ExactGP):
+    """The exact model, whose parameters are learned: with few runs it costs less than features."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor, likelihood: GaussianLikelihood, kernel: Kernel) -> None:
+        super().__init__(x, y, likelihood)
+        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
+
+    def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def by_model(name: str, runs: int, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Indices of a model of a fresh design, with intervals."""
+    function, _, limits = FUNCTIONS[name]
+    torch.manual_seed(seed)
+    low, high = (torch.tensor([pair[i] for pair in limits], dtype=torch.float64) for i in (0, 1))
+    x = low + (high - low) * SobolEngine(len(limits), scramble=True, seed=seed).draw(runs, dtype=torch.float64)
+    y = function(x)
+    y = (y - y.mean()) / y.std()
+    start = time.process_time()
+    likelihood = GaussianLikelihood(noise_constraint=gpytorch.constraints.GreaterThan(0.1 * NOISE))
+    likelihood.noise = NOISE
+    likelihood.raw_noise.requires_grad_(False)
+    exact = interactions(len(limits), SMOOTHNESS[name])
+    trained = Exact(x, y, likelihood, exact)
+    rfgp.fit(trained, max_evaluations=40, progress=False)
+    width = options.num_features * len(exact.kernels)
+    kernel = rfgp.approximate(exact, width, input_dim=len(limits), seed=seed)
+    model = rfgp.WeightSpaceGP(kernel, likelihood, trained.mean_module, num_draws=options.num_draws).fit(x, y)
+    fitted = time.process_time()
+    inputs = [Uniform(*pair) for pair in limits]
+    found = sobol_indices(model, inputs, second_order=False, num_functions=400)
+    low, high = (torch.cat(ends) for ends in zip(found.first.interval(), found.total.interval(), strict=True))
+    value = torch.cat([found.first.value, found.total.value])
+    return {
+        "value": value.tolist(),
+        "low": low.tolist(),
+        "high": high.tolist(),
+        "fit_seconds": fitted - start,
+        "index_seconds": time.process_time() - fitted,
+    }
+
+
+def by_saltelli(name: str, base: int, seed: int) -> dict[str, Any]:
+    """SALib's estimates from base (d + 2) runs."""
+    from SALib.analyze import sobol as analyze
+    from SALib.sample import sobol as sample
+
+    function, _, limits = FUNCTIONS[name]
+    problem = {"num_vars": len(limits), "names": [f"x{k}" for k in range(len(limits))], "bounds": limits}
+    x = sample.sample(problem, base, calc_second_order=False, seed=seed)
+    y = function(torch.from_numpy(x)).numpy()
+    found = analyze.analyze(problem, y, calc_second_order=False, num_resamples=2)
+    return {"value": [*found["S1"].tolist(), *found["ST"].tolist()], "runs": len(x)}
+
+
+def root_mean_square(values: list[list[float]], truth: list[float]) -> float:
+    return float(np.sqrt(np.mean((np.array(values) - np.array(truth)) ** 2)))
+
+
+def report(result: dict[str, Any]) -> None:
+    """Print errors against runs, and the coverage of intervals."""
+    for name, (_, truth, _) in FUNCTIONS.items():
+        rows = []
+        for key, cell in result["cells"].items():
+            method, function, runs = key.split("/")
+            if function == name:
+                error = root_mean_square([entry["value"] for entry in cell], truth)
+                rows.append([method, runs, str(len(cell)), f"{error:.4f}", coverage_text(cell, truth)])
+        print(f"\n{name}")
+        print(
+            markdown(["method", "runs", "repetitions", "root mean squared error", "coverage of 95 % intervals"], rows)
+        )
+
+
+def coverage(cell: list[dict[str, Any]], truth: list[float]) -> tuple[float, float]:
+    """The fraction of intervals that contain an index that is not zero, and its standard error over repetitions."""
+    known = [k for k, value in enumerate(truth) if value > 0.0]
+    inside = [np.mean([entry["low"][k] <= truth[k] <= entry["high"][k] for k in known]) for entry in cell]
+    return float(np.mean(inside)), float(np.std(inside, ddof=1) / math.sqrt(len(inside)))
+
+
+def coverage_text(cell: list[dict[str, Any]], truth: list[float]) -> str:
+    return "" if "low" not in cell[0] else "{:.3f} ± {:.3f}".format(*coverage(cell, truth))
+
+
+def draw(options: argparse.Namespace) -> None:
+    """Error against runs for both functions."""
+    cells = json.loads(options.out.read_text())["cells"]
+    figure, axes = rfgp.plots.figure(1, 2)
+    for ax, (name, (_, truth, _)) in zip(axes[0], FUNCTIONS.items(), strict=True):
+        curves: dict[str, tuple[list[int], list[float]]] = {}
+        for key, cell in cells.items():
+            method, function, runs = key.split("/")
+            if function == name:
+                x, y = curves.setdefault({"model": "model, closed form", "saltelli": "Saltelli"}[method], ([], []))
+                x.append(int(runs))
+                y.append(root_mean_square([entry["value"] for entry in cell], truth))
+        drawn = {label: rfgp.plots.Curve(*values) for label, values in curves.items()}
+        rfgp.plots.comparison(drawn, xlabel="runs of the function", ylabel="error of the indices", ax=ax)
+        ax.set_title(name, fontsize="medium")
+    rfgp.plots.legend(figure, list(axes[0]))
+    save_figure(figure, options.out)
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "", "sensitivity")
+    add_plot(parser)
+    parser.add_argument("--repetitions", type=int, default=100, help="designs for the coverage on Ishigami")
+    parser.add_argument("--num-features", type=int, default=40, help="for each of the terms of the kernel")
+    parser.add_argument("--num-draws", type=int, default=8)
+    options = parser.parse_args()
+    if options.plot:
+        draw(options)
+        return
+    torch.set_default_dtype(torch.float64)
+    result = resumed(options) | {"environment": environment(), "truth": {n: t for n, (_, t, _) in FUNCTIONS.items()}}
+    result["settings"] = {n: getattr(options, n) for n in ("num_features", "num_draws")}
+    few, repetitions = (2, 2) if options.quick else (5, options.repetitions)
+    plan = [("Ishigami", 192, repetitions), ("Ishigami", 64, few), ("Ishigami", 96, few), ("Ishigami", 128, few)]
+    plan += [("g-function", runs, few) for runs in (64, 128, 256)]
+    for name in FUNCTIONS:
+        for base in 2 ** np.arange(5, 7 if options.quick else 14):
+            cell = [by_saltelli(name, int(base), seed) for seed in range(2 if options.quick else 20)]
+            result["cells"][f"saltelli/{name}/{cell[0]['runs']}"] = cell
+    for name, runs, count in plan[:1] if options.quick else plan:
+        cell = result["cells"].setdefault(f"model/{name}/{runs}", [])
+        for seed in range(len(cell), count):
+            cell.append(by_model(name, runs, seed, options))
+            write(options.out, result)
+            print(name, runs, seed, f"{root_mean_square([cell[-1]['value']], FUNCTIONS[name][1]):.4f}", flush=True)
+    report(result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Products with an exact kernel matrix that is never stored, in float64, and a bound on their rounding errors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..kernels.values import accurate_values
+from .stationary import Stationary
+
+EPS = torch.finfo(torch.float64).eps
+_BLOCK = 512
+_ROWS = 8192
+_ROUNDINGS_OF_A_VALUE = 500.0
+"""Of kernels without a formula here: their values are taken to have an error of at most 1e-13 of the variances."""
+
+
+class KernelMatrix:
+    r"""The matrix :math:`K = k(x, x)` as what it does to columns; one block of it exists at a time.
+
+    Blocks on one side of the diagonal are used twice. Gaussian and Matern kernels, scaled or not, are evaluated in
+    place; all others by their ``forward``. Points are selected inputs: :meth:`select` applies ``active_dims``.
+
+    :param kernel: an exact kernel of one output.
+    :param x: its inputs (N, d).
+    :raises ValueError: for a kernel of several outputs or a batch of kernels.
+
+    >>> import gpytorch
+    >>> matrix = KernelMatrix(gpytorch.kernels.RBFKernel(), torch.zeros(3, 2))
+    >>> matrix.times(torch.ones(3, 1, dtype=torch.float64)).squeeze(-1)
+    tensor([3., 3., 3.], dtype=torch.float64)
+    """
+
+    def __init__(self, kernel: Kernel, x: Tensor) -> None:
+        self._kernel = copy.deepcopy(kernel).double()
+        if self._kernel.batch_shape or self._kernel.num_outputs_per_input(x, x) != 1:
+            raise ValueError(
+                f"expected one kernel of one output, got a {type(kernel).__name__} of several; take outputs one by one"
+            )
+        self._dims = kernel.active_dims
+        selected = self.select(x)
+        self._form = Stationary.of(self._kernel, selected)
+        self._rows = self._prepared(selected)
+        self.deviations = self.deviations_at(selected)
+        """The roots of k(x, x), (N,)."""
+        self._squares = self._rows.square().sum(-1)
+
+    def __len__(self) -> int:
+        """The number N of rows."""
+        return len(self._rows)
+
+    def select(self, x: Tensor) -> Tensor:
+        """The columns of inputs that ``active_dims`` name, in float64."""
+        return x.double() if self._dims is None else x.double().index_select(-1, self._dims)
+
+    @torch.no_grad()
+    def deviations_at(self, points: Tensor) -> Tensor:
+        """The roots of k(x, x) at points (M, d), (M,)."""
+        parts = [accurate_values(self._kernel, part, part, diag=True) for part in points.split(_ROWS)]
+        return torch.cat(parts).clamp_min(0.0).sqrt()
+
+    def times(self, columns: Tensor) -> Tensor:
+        """K times columns (N, R)."""
+        total = torch.zeros_like(columns)
+        for left in _blocks(len(self)):
+            for right in _blocks(len(self), left.start):
+                values = self._values(self._rows[left], self._rows[right])
+                total[left] += values @ columns[right]
+                if right.start > left.start:
+                    total[right] += values.mT @ columns[left]
+        return total
+
+    def cross_times(self, points: Tensor, columns: Tensor) -> Tensor:
+        """The values between points (M, d) and the rows times columns (N, R): (M, R)."""
+        prepared = self._prepared(points)
+        total = columns.new_zeros(len(prepared), columns.shape[-1])
+        for left in _blocks(len(prepared)):
+            for right in _blocks(len(self)):
+                total[left] += self._values(prepared[left], self._rows[right]) @ columns[right]
+        return total
+
+    def columns(self, points: Tensor) -> Tensor:
+        """The values (N, M) between the rows and points (M, d)."""
+        return self._dense(self._rows, self._prepared(points))
+
+    def block(self, left: Tensor, right: Tensor) -> Tensor:
+        """The values (L, M) between points (L, d) and (M, d)."""
+        return self._dense(self._prepared(left), self._prepared(right))
+
+    def rounding(self, columns: Tensor, points: Tensor | None = None) -> Tensor:
+        r"""A bound on the errors of the products of K, or of values between points and the rows, with columns (N, R).
+
+        .. math:: |\hat K v - K v|_i \le \epsilon\, \sigma_i \Big[(c_1 q_i + c_2 + m) \sum_j \sigma_j |v_j|
+            + c_1 \sum_j q_j \sigma_j |v_j|\Big], \qquad \sigma_i^2 = k(x_i, x_i)
+
+        with m sums one after the other, and :math:`q_i` the squared norm of an input in lengthscales, since distances
+        are differences of these.
+        """
+        known = self.deviations, self._squares
+        return self._rounding(known if points is None else self._sizes(points), known, columns)
+
+    def rounding_of(self, points: Tensor, columns: Tensor) -> Tensor:
+        """A bound on the errors (N, R) of values between the rows and points times columns (M, R)."""
+        return self._rounding((self.deviations, self._squares), self._sizes(points), columns)
+
+    def block_rounding(self, left: Tensor, right: Tensor) -> Tensor:
+        """A bound on the errors of :meth:`block`, (L, M)."""
+        return self._value_rounding(self._sizes(left), self._sizes(right))
+
+    def column_rounding(self, points: Tensor) -> Tensor:
+        """A bound on the errors of :meth:`columns`, (N, M)."""
+        return self._value_rounding((self.deviations, self._squares), self._sizes(points))
+
+    def _rounding(self, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], columns: Tensor) -> Tensor:
+        of_squares, of_values = self._roundings
+        sums = _BLOCK + len(columns) / _BLOCK + 4.0
+        sizes = right[0][:, None] * columns.abs()
+        inner = (of_squares * left[1][:, None] + of_values + sums) * sizes.sum(0)
+        return EPS * left[0][:, None] * (inner + of_squares * (right[1][:, None] * sizes).sum(0))
+
+    def _value_rounding(self, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> Tensor:
+        of_squares, of_values = self._roundings
+        roundings = of_squares * (left[1][:, None] + right[1]) + of_values
+        return EPS * left[0][:, None] * right[0] * roundings
+
+    @property
+    def _roundings(self) -> tuple[float, float]:
+        return (0.0, _ROUNDINGS_OF_A_VALUE) if self._form is None else self._form.roundings
+
+    def _sizes(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        return self.deviations_at(points), self._prepared(points).square().sum(-1)
+
+    def _prepared(self, points: Tensor) -> Tensor:
+        return points if self._form is None else self._form.scaled(points)
+
+    def _dense(self, left: Tensor, right: Tensor) -> Tensor:
+        dense = left.new_empty(len(left), len(right))
+        for rows in _blocks(len(left)):
+            dense[rows] = self._values(left[rows], right)
+        return dense
+
+    @torch.no_grad()
+    def _values(self, left: Tensor, right: Tensor) -> Tensor:
+        """A block of values, which the next one may overwrite."""
+        if self._form is None:
+            return accurate_values(self._kernel, left, right)
+        return self._form.values(left, right)
+
+
+def _blocks(count: int, start: int = 0) -> Iterator[slice]:
+    for first in range(start, count, _BLOCK):
+        yield slice(first, min(first + _BLOCK, count))

@@ -1,0 +1,66 @@
+"""An exact Gaussian-process regression in float64, with features that precondition it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from torch import Tensor
+
+from .. import _checks
+from ..inference import noise_model
+from ..kernels import LandmarkKernel
+from ..kernels.landmarks import choose_landmarks
+from ..linalg import row_chunks
+from .kernel_matrix import KernelMatrix
+from .preconditioner import FeaturePreconditioner, LandmarkPreconditioner
+
+
+def exact_matrix(kernel: Kernel, x: Tensor) -> KernelMatrix:
+    """The matrix of an exact kernel, or of the exact one that a kernel approximates, at inputs (N, d)."""
+    _checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as ScaleKernel(RBFKernel())")
+    return KernelMatrix(getattr(kernel, "exact_kernel", kernel), x)
+
+
+def of_landmarks(
+    matrix: KernelMatrix, kernel: Any, x: Tensor, noise: Tensor, num_landmarks: int
+) -> LandmarkPreconditioner:
+    """The preconditioner of the landmarks that a kernel has, or else of random rows."""
+    _checks.positive_integer("num_landmarks", num_landmarks)
+    inner = getattr(kernel, "unscaled", kernel)
+    if isinstance(inner, LandmarkKernel):
+        return LandmarkPreconditioner(matrix, inner.landmarks.detach().double(), noise)
+    landmarks = choose_landmarks(kernel, matrix.select(x), num_landmarks, "landmarks", seed=0)
+    return LandmarkPreconditioner(matrix, landmarks, noise)
+
+
+@torch.no_grad()
+def of_features(kernel: Any, x: Tensor, noise: Tensor) -> FeaturePreconditioner:
+    """The preconditioner of the features of a kernel of one output."""
+    known = copy.deepcopy(kernel).double()
+    rows = x.double()
+    known.scalar_features(rows[:1])
+    width = known.num_scalar_features * (2 if known.is_complex else 1)
+    what = f"a preconditioner of {len(x)} x {width} features"
+    _checks.fits_in_memory(8.0 * width * (len(x) + 3.0 * width), what, "choose fewer features")
+    features = rows.new_empty(len(rows), width)
+    for part in row_chunks(len(rows), width):
+        found = known.output_factor().reshape(()) * known.scalar_features(rows[part])
+        features[part] = torch.cat([found.real, found.imag], dim=-1) if found.is_complex() else found
+    return FeaturePreconditioner(features, noise)
+
+
+def targets_and_noise(likelihood: Likelihood, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Checked targets and noise variances (N,), in float64."""
+    _checks.instance("likelihood", likelihood, Likelihood, "a GPyTorch likelihood", "such as GaussianLikelihood()")
+    known = noise_model(likelihood)
+    if known.num_systems * known.num_outputs > 1 or known.is_batched or known.is_complex:
+        raise ValueError(
+            f"expected a Gaussian or fixed-noise likelihood of one output, got {type(likelihood).__name__}; certify "
+            "outputs one by one"
+        )
+    rows = known.rows(x, y, noise, x.new_zeros(len(x), 0), is_all=True)
+    return rows.targets[:, 0].detach().double(), known.variances(rows).detach()

@@ -1,0 +1,195 @@
+"""Log determinants and divergences of covariances that are never stored, by stochastic Lanczos quadrature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from .. import _checks
+from ..kernels import with_features
+from .conjugate_gradients import ConjugateGradients
+from .kernel_matrix import KernelMatrix
+from .preconditioner import FeaturePreconditioner
+from .problem import exact_matrix, of_features, of_landmarks, targets_and_noise
+
+Direction = Literal["approximate_from_exact", "exact_from_approximate"]
+_SHARE = 0.05
+"""Of the standard error: how much an iteration may still change an estimate at the end."""
+_NOTHING_LEFT = 1e-20
+_DIVERGENCES: dict[str, Callable[[Tensor], Tensor]] = {
+    "exact_from_approximate": lambda v: v - 1.0 - v.log(),
+    "approximate_from_exact": lambda v: 1.0 / v - 1.0 + v.log(),
+}
+
+
+class Estimate(NamedTuple):
+    """A number that was estimated from random vectors.
+
+    :param value: the estimate, without bias but for quadrature errors far below the standard error.
+    :param standard_error: its standard error, over the random vectors.
+    :param num_probes: the number of random vectors.
+    :param iterations: the products with the kernel matrix.
+    """
+
+    value: float
+    standard_error: float
+    num_probes: int
+    iterations: int
+
+
+@torch.no_grad()
+def log_determinant(
+    kernel: Kernel,
+    likelihood: Likelihood,
+    x: Tensor,
+    noise: Tensor | None = None,
+    *,
+    num_landmarks: int = 1024,
+    num_probes: int = 16,
+    max_iterations: int = 100,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Estimate:
+    r"""The log determinant of the exact covariance K + S of N observations, without an N x N matrix.
+
+    .. math:: \log|K + S| = \log|M| + N E\, v^\top \log(M^{-1/2} (K + S) M^{-1/2}) v, \qquad
+        M = \Phi \Phi^\top + S
+
+    for v uniform on the unit sphere. The better the landmarks, the smaller is the second term, and its standard error.
+
+    :param kernel: an exact kernel of one output, or an approximated one, as for :func:`certified_posterior`.
+    :param likelihood: a Gaussian or fixed-noise likelihood.
+    :param x: inputs (N, d).
+    :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
+    :param num_landmarks: the number of landmarks where the kernel has none.
+    :param num_probes: the number of random vectors, at least 2; all of them share the kernel values of an iteration.
+    :param max_iterations: the largest number of iterations.
+    :param seed: the seed of the random vectors.
+    :param progress: whether a bar counts the iterations; default: on a terminal.
+    :returns: the estimate with its standard error.
+    :raises ValueError: for bad inputs or settings.
+
+    Source: S. Ubaru, J. Chen and Y. Saad, Fast estimation of tr(f(A)) via stochastic Lanczos quadrature, 2017; J.
+    Wenger et al., Preconditioning for scalable Gaussian process hyperparameter optimization, 2022.
+
+    >>> import gpytorch
+    >>> x, likelihood = torch.rand(100, 2), gpytorch.likelihoods.GaussianLikelihood()
+    >>> log_determinant(gpytorch.kernels.RBFKernel(), likelihood, x, num_landmarks=20).num_probes
+    16
+    """
+    variances, matrix = _noise(likelihood, x, noise), exact_matrix(kernel, x)
+    preconditioner = of_landmarks(matrix, kernel, x, variances, num_landmarks)
+    found = _trace(matrix, variances, preconditioner, torch.log, num_probes, max_iterations, seed, progress)
+    return found._replace(value=found.value + float(preconditioner.log_determinant))
+
+
+@torch.no_grad()
+def stochastic_kl(
+    kernel: Kernel,
+    likelihood: Likelihood,
+    x: Tensor,
+    noise: Tensor | None = None,
+    *,
+    direction: Direction = "approximate_from_exact",
+    num_probes: int = 16,
+    max_iterations: int = 100,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Estimate:
+    r"""The divergence between what features and the exact kernel say of N observations together, before they are seen.
+
+    .. math:: KL(N(\mu, K + S), N(\mu, M)) = \tfrac12 \mathrm{tr}\, (A - I - \log A), \qquad
+        A = M^{-1/2} (K + S) M^{-1/2}, \quad M = \Phi \Phi^\top + S
+
+    for "exact_from_approximate", and with the inverse of A for "approximate_from_exact". Both are those of the prior
+    predictive distributions of the training observations, whose densities at y are the two evidences;
+    :func:`rfgp.kl_to_exact` compares posteriors at points.
+
+    :param kernel: an approximated kernel of one output.
+    :param likelihood: a Gaussian or fixed-noise likelihood.
+    :param x: inputs (N, d).
+    :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
+    :param direction: which of the two divergences.
+    :param num_probes: the number of random vectors, at least 2; all of them share the kernel values of an iteration.
+    :param max_iterations: the largest number of iterations.
+    :param seed: the seed of the random vectors.
+    :param progress: whether a bar counts the iterations; default: on a terminal.
+    :returns: the estimate with its standard error.
+    :raises ValueError: for a kernel without features, bad inputs or settings.
+
+    Source: S. Ubaru, J. Chen and Y. Saad, Fast estimation of tr(f(A)) via stochastic Lanczos quadrature, 2017.
+
+    >>> import gpytorch, rfgp
+    >>> x, likelihood = torch.rand(100, 2), gpytorch.likelihoods.GaussianLikelihood()
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2, seed=0)
+    >>> stochastic_kl(kernel, likelihood, x).value > 0
+    True
+    """
+    _checks.choice("direction", direction, tuple(_DIVERGENCES))
+    known = with_features(kernel)
+    variances, matrix = _noise(likelihood, x, noise), exact_matrix(known, x)
+    preconditioner, function = of_features(known, x, variances), _DIVERGENCES[direction]
+    found = _trace(matrix, variances, preconditioner, function, num_probes, max_iterations, seed, progress)
+    return found._replace(value=0.5 * found.value, standard_error=0.5 * found.standard_error)
+
+
+def _noise(likelihood: Likelihood, x: Tensor, noise: Tensor | None) -> Tensor:
+    _checks.finite(_checks.inputs(x))
+    return targets_and_noise(likelihood, x, x.new_zeros(len(x)), noise)[1]
+
+
+def _trace(
+    matrix: KernelMatrix,
+    noise: Tensor,
+    preconditioner: FeaturePreconditioner,
+    function: Callable[[Tensor], Tensor],
+    num_probes: int,
+    max_iterations: int,
+    seed: int,
+    progress: bool | None,
+) -> Estimate:
+    r"""The trace of a function of :math:`M^{-1/2} (K + S) M^{-1/2}`.
+
+    Conjugate gradients for draws z of N(0, M) are Lanczos iterations that start from :math:`M^{-1/2} z`, whose
+    direction is uniform on the sphere.
+    """
+    if _checks.positive_integer("num_probes", num_probes) < 2:
+        raise ValueError("expected at least 2 for num_probes, got 1, which has no standard error; choose more")
+    _checks.positive_integer("max_iterations", max_iterations)
+    generator = torch.Generator().manual_seed(_checks.seed(seed))
+    solver = ConjugateGradients(matrix, noise, preconditioner, preconditioner.draw(num_probes, generator))
+    start = solver.energy
+    last = torch.full_like(start, math.nan)
+    with tqdm(desc="quadrature", unit="pass", disable=None if progress is None else not progress, leave=False) as bar:
+        for _ in range(max_iterations):
+            solver.step()
+            bar.update()
+            values = len(noise) * _quadratures(solver, function)
+            error = float(values.std()) / math.sqrt(num_probes)
+            is_done = bool((solver.energy <= _NOTHING_LEFT * start).all())
+            if is_done or float((values - last).abs().max()) <= _SHARE * error:
+                break
+            last = values
+    return Estimate(float(values.mean()), error, num_probes, len(solver.steps))
+
+
+def _quadratures(solver: ConjugateGradients, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """The quadratic form of a function of the matrix in every first direction of unit norm, (R,)."""
+    lengths, turns = (torch.stack(parts, dim=-1) for parts in zip(*solver.steps, strict=True))
+    values = []
+    for length, turn in zip(lengths, turns, strict=True):
+        count = max(int((length > 0.0).long().cumprod(0).sum()), 1)
+        inverse = 1.0 / length[:count]
+        diagonal = inverse.clone()
+        diagonal[1:] += turn[: count - 1] * inverse[:-1]
+        beside = turn[: count - 1].sqrt() * inverse[:-1]
+        nodes, vectors = torch.linalg.eigh(torch.diag(diagonal) + torch.diag(beside, 1) + torch.diag(beside, -1))
+        values.append((vectors[0].square() * function(nodes.clamp_min(torch.finfo(nodes.dtype).tiny))).sum())
+    return torch.stack(values)

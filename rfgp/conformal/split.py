@@ -1,0 +1,100 @@
+"""Split conformal intervals: the errors of a model at rows that it has not seen give its intervals their width."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from .quantiles import Interval, checked_level, columns, quantile
+
+
+class SplitConformal:
+    r"""Intervals around the predictions of a model, as wide as calibration rows ask for.
+
+    .. math:: C(x) = \mu(x) \pm q\, \sigma(x), \qquad
+        q = \text{the } \lceil (n + 1)(1 - \alpha) \rceil\text{-th smallest of } |y_i - \mu(x_i)| / \sigma(x_i)
+
+    They cover a new observation with a probability of at least :math:`1 - \alpha`, and of less than
+    :math:`1 - \alpha + 1 / (n + 1)` for scores without ties, where it is exchangeable with the n calibration rows, and
+    whatever the model is.
+
+    :param model: the model, which :func:`split_conformal` has checked.
+    :param quantiles: q for every output, (T,).
+    :param normalize: whether errors count in standard deviations of the prediction.
+    """
+
+    def __init__(self, model: Any, quantiles: Tensor, normalize: bool) -> None:
+        self.model, self.quantiles, self.normalize = model, quantiles, normalize
+
+    @torch.no_grad()
+    def interval(self, x: Tensor, noise: Tensor | None = None) -> Interval:
+        """Intervals of new observations.
+
+        :param x: inputs, (n, d).
+        :param noise: their noise variances, for a fixed-noise likelihood.
+        :returns: ``(lower, upper)``, each (n,) or (n, T).
+        """
+        mean, deviation = predicted(self.model, x, noise)
+        width = self.quantiles.to(mean) * (columns(deviation) if self.normalize else 1.0)
+        half = width.expand(columns(mean).shape).reshape(mean.shape)
+        return Interval(mean - half, mean + half)
+
+
+@torch.no_grad()
+def split_conformal(
+    model: Any,
+    x: Tensor,
+    y: Tensor,
+    level: float = 0.9,
+    *,
+    noise: Tensor | None = None,
+    normalize: bool = True,
+) -> SplitConformal:
+    r"""Calibrate the intervals of a fitted model with rows that it was not fitted to.
+
+    :param model: a fitted regression model of :mod:`rfgp.models`, or a GPyTorch ExactGP in evaluation mode, with real
+        targets.
+    :param x: inputs of the calibration rows, (n, d).
+    :param y: their targets, (n,) or (n, T), with NaN for missing ones; every output has its own width.
+    :param level: the coverage :math:`1 - \alpha`; default: 0.9.
+    :param noise: the noise variances of these rows, for a fixed-noise likelihood.
+    :param normalize: whether errors count in standard deviations of the prediction: intervals are then wider where the
+        model is less sure; default: True.
+    :returns: an object whose ``interval(x)`` gives intervals, infinite where there are too few rows for the level.
+    :raises ValueError: for targets of another shape, or another level.
+
+    Source: V. Vovk, A. Gammerman and G. Shafer, Algorithmic Learning in a Random World, 2005; J. Lei et al.,
+    Distribution-free predictive inference for regression, 2018, Theorem 2.2 and Section 5.2.
+
+    >>> import gpytorch, rfgp
+    >>> x = torch.rand(150, 2)
+    >>> y = torch.sin(6.0 * x[:, 0])
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2, seed=0)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x[:100], y[:100])
+    >>> calibrated = split_conformal(model, x[100:], y[100:], level=0.9)
+    >>> calibrated.interval(x[:3]).upper.shape
+    torch.Size([3])
+    """
+    known = checked_level(level)
+    if isinstance(model, ExactGP) and model.training:
+        raise ValueError("expected a model in evaluation mode, got one in training mode; call model.eval() first")
+    mean, deviation = predicted(model, x, noise)
+    if not isinstance(y, Tensor) or y.shape != mean.shape or y.is_complex():
+        got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+        raise ValueError(f"expected real targets y of shape {tuple(mean.shape)}, got {got}; give a target per row")
+    errors = columns((y - mean).abs() / deviation if normalize else (y - mean).abs())
+    return SplitConformal(model, torch.stack([quantile(e[~e.isnan()], known) for e in errors.unbind(-1)]), normalize)
+
+
+def predicted(model: Any, x: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The means and standard deviations of new observations."""
+    observed = model.likelihood(model(x), **({} if noise is None else {"noise": noise}))
+    if observed.mean.is_complex() or observed.mean.shape[0] != len(x):
+        raise ValueError(
+            "expected a regression model of real targets, got another; take class labels to "
+            "rfgp.conformal.ClassConditionalSets"
+        )
+    return observed.mean, observed.variance.sqrt()

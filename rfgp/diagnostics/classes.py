@@ -1,0 +1,76 @@
+"""Scores of class probabilities: the Brier score, and how far probabilities are from shares."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .. import _checks
+from .predictive import checked_probabilities
+from .scores import CalibrationCurve, shares
+
+
+def brier_score(probabilities: Tensor, labels: Tensor) -> Tensor:
+    r"""The mean squared distance of class probabilities from what happened, :math:`\sum_c (p_c - [y = c])^2`.
+
+    :param probabilities: (N, C), from 0 to 1.
+    :param labels: (N,), integers from 0 to C - 1.
+    :returns: a float64 scalar from 0 to 2; low is good.
+    :raises ValueError: where shapes disagree, or values are out of range.
+
+    Source: Brier (1950).
+
+    >>> brier_score(torch.tensor([[0.5, 0.5], [0.0, 1.0]]), torch.tensor([0, 1]))
+    tensor(0.2500, dtype=torch.float64)
+    """
+    known = checked_probabilities(probabilities, labels)
+    happened = torch.nn.functional.one_hot(known, probabilities.shape[-1])
+    return (probabilities.double() - happened).square().sum(-1).mean()
+
+
+def reliability_curve(probabilities: Tensor, labels: Tensor, num_bins: int = 10) -> CalibrationCurve:
+    """How often the most probable class is right, by the probability that it was given.
+
+    Bins hold as many rows as each other, which wide bins of equal width do not.
+
+    :param probabilities: (N, C), from 0 to 1.
+    :param labels: (N,), integers from 0 to C - 1.
+    :param num_bins: the number of bins K, at most N.
+    :returns: mean probabilities of the bins, shares of right rows, standard errors and counts, (K,) each.
+    :raises ValueError: where shapes disagree, or values are out of range.
+
+    >>> probabilities = torch.tensor([[0.6, 0.4]] * 5 + [[0.1, 0.9]] * 5)
+    >>> reliability_curve(probabilities, torch.tensor([0, 0, 0, 1, 1, 1, 1, 1, 1, 1]), num_bins=2).observed
+    tensor([0.6000, 1.0000], dtype=torch.float64)
+    """
+    known = checked_probabilities(probabilities, labels)
+    bins = _checks.positive_integer("num_bins", num_bins, largest=len(known))
+    confidence, chosen = probabilities.double().max(-1)
+    order = confidence.argsort(stable=True)
+    right = (chosen == known).double()
+    parts = order.tensor_split(bins)
+    predicted, observed = (torch.stack([values[rows].mean() for rows in parts]) for values in (confidence, right))
+    count = predicted.new_tensor([float(len(rows)) for rows in parts])
+    return shares(predicted.clamp_max(1.0), observed, count)
+
+
+def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: int = 10) -> Tensor:
+    r"""The mean distance of probability and share over the bins of :func:`reliability_curve`.
+
+    .. math:: \sum_k \frac{N_k}{N} |\bar p_k - \bar a_k|
+
+    It is not zero for a calibrated model either: shares of N/K rows scatter.
+
+    :param probabilities: (N, C), from 0 to 1.
+    :param labels: (N,), integers from 0 to C - 1.
+    :param num_bins: the number of bins K, at most N.
+    :returns: a float64 scalar.
+    :raises ValueError: where shapes disagree, or values are out of range.
+
+    Source: Naeini et al. (2015), with bins of equal counts.
+
+    >>> expected_calibration_error(torch.tensor([[0.9, 0.1]] * 10), torch.tensor([0] * 8 + [1] * 2), num_bins=1)
+    tensor(0.1000, dtype=torch.float64)
+    """
+    curve = reliability_curve(probabilities, labels, num_bins)
+    return (curve.count * (curve.predicted - curve.observed).abs()).sum() / curve.count.sum()

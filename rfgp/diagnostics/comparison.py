@@ -1,0 +1,174 @@
+"""A report of how far a model is from the exact one."""
+
+from __future__ import annotations
+
+import copy
+import math
+import statistics
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gpytorch
+import torch
+from gpytorch.likelihoods import DirichletClassificationLikelihood
+from torch import Tensor
+from torch.distributions import Normal
+
+from .. import _checks
+from .kl import has_fixed_noise, kl_divergence, latent_marginals, training_data
+from .readings import kl_reading
+
+
+class Measured(NamedTuple):
+    """A mean, and its standard error over subsets of the rows: NaN where all rows were compared.
+
+    :param mean: the mean.
+    :param error: its standard error.
+    """
+
+    mean: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g}" + ("" if math.isnan(self.error) else f" ± {self.error:.2g}")
+
+
+@dataclass(frozen=True)
+class ExactComparison:
+    """How far the posterior of a model is from the exact one, of the latent function at some points.
+
+    :param kl_per_point: KL(exact, approximate), which grows where error bars are too narrow.
+    :param reverse_kl_per_point: KL(approximate, exact).
+    :param mean_shift: the root mean square of the difference of the means in exact standard deviations.
+    :param std_ratio: the geometric mean of approximate over exact standard deviations; below 1 is too sure.
+    :param coverage: the share of the exact posterior inside of the 95 % intervals of the model, 0.95 at best.
+    :param num_rows: the training rows of a comparison.
+    :param num_training_rows: all training rows.
+    :param num_subsets: the number of random subsets of the rows, 1 where all were taken.
+    :param num_points: the number of points.
+    """
+
+    kl_per_point: Measured
+    reverse_kl_per_point: Measured
+    mean_shift: Measured
+    std_ratio: Measured
+    coverage: Measured
+    num_rows: int
+    num_training_rows: int
+    num_subsets: int
+    num_points: int
+
+    def __str__(self) -> str:
+        rows = f"all {self.num_rows:,} training rows"
+        if self.num_subsets > 1:
+            rows = f"{self.num_subsets} subsets of {self.num_rows:,} of {self.num_training_rows:,} training rows"
+        lines = [
+            f"compared with the exact posterior at {self.num_points:,} points, given {rows}",
+            kl_reading(max(self.kl_per_point.mean, 0.0)),
+            f"KL(exact, model) per point      {self.kl_per_point}",
+            f"KL(model, exact) per point      {self.reverse_kl_per_point}",
+            f"means apart, in exact std       {self.mean_shift}",
+            f"std over exact std              {self.std_ratio}",
+            f"coverage of 95% intervals       {self.coverage}",
+        ]
+        if self.num_subsets > 1:
+            lines.append("more rows make an exact posterior sharper: given all of them the model is further from it")
+        return "\n".join(lines)
+
+
+@torch.no_grad()
+def compare_to_exact(
+    model: Any,
+    x: Tensor,
+    *,
+    train_inputs: Tensor | None = None,
+    train_targets: Tensor | None = None,
+    train_noise: Tensor | None = None,
+    max_rows: int = 2000,
+    num_subsets: int = 4,
+    seed: int = 0,
+) -> ExactComparison:
+    """How far the posterior of a model is from the exact one with the same parameters: print the result.
+
+    Where the training rows are more than an exact model can take, both models are given the same random subsets of
+    them, and what is found has a standard error over these. A posterior of few rows is wide, and forgives much: see
+    :func:`rfgp.certificates.certify` for the mean given all rows.
+
+    :param model: a fitted :class:`rfgp.models.WeightSpaceGP`, or an ExactGP with an approximated kernel.
+    :param x: the points at which posteriors are compared, (M, d).
+    :param train_inputs: the training inputs, where the model does not keep them (``keep_data=True`` does).
+    :param train_targets: the training targets, likewise.
+    :param train_noise: their noise variances, for a fixed-noise likelihood that does not know these rows.
+    :param max_rows: the most rows of an exact model.
+    :param num_subsets: the number of random subsets where there are more, at least 2.
+    :param seed: that of the subsets.
+    :raises ValueError: for models without training data, complex targets, or arguments out of range.
+
+    >>> import rfgp
+    >>> x, likelihood = torch.rand(50, 2), gpytorch.likelihoods.GaussianLikelihood()
+    >>> kernel = rfgp.approximate(gpytorch.kernels.LinearKernel(), num_features=2, input_dim=2)
+    >>> model = rfgp.models.WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, x.sum(-1))
+    >>> compare_to_exact(model, x).std_ratio.mean  # linear features are exact
+    1.0...
+    """
+    most = _checks.positive_integer("max_rows", max_rows)
+    if _checks.positive_integer("num_subsets", num_subsets) < 2:
+        raise ValueError("expected num_subsets of at least 2, got 1; a single subset has no standard error")
+    inputs, targets, noise = training_data(model, train_inputs, train_targets, train_noise)
+    if targets.is_complex():
+        raise ValueError("expected real targets, got complex ones; kl_to_exact compares complex posteriors")
+    num_rows = len(inputs)
+    has_classes = isinstance(model.likelihood, DirichletClassificationLikelihood)
+    if noise is None and not has_classes and has_fixed_noise(model.likelihood):
+        noise = model.likelihood.noise_covar.noise
+    if num_rows <= most:
+        found = [_measures(*latent_marginals(model, x, inputs, targets, noise))]
+    else:
+        generator = torch.Generator().manual_seed(_checks.seed(seed))
+        found = []
+        for _ in range(num_subsets):
+            rows = torch.randperm(num_rows, generator=generator)[:most].sort().values.to(inputs.device)
+            some = inputs[rows], targets[rows], None if noise is None else noise[rows]
+            refitted = _refitted(model, rows, *some)
+            found.append(_measures(*latent_marginals(refitted, x, *some)))
+    divergence, reverse, shift, ratio, inside = (_measured(list(values)) for values in zip(*found, strict=True))
+    return ExactComparison(divergence, reverse, shift, ratio, inside, min(num_rows, most), num_rows, len(found), len(x))
+
+
+def _measures(approximate: Any, exact: Any) -> tuple[float, float, float, float, float]:
+    std, exact_std = approximate.stddev, exact.stddev
+    shift, ratio = (approximate.mean - exact.mean) / exact_std, std / exact_std
+    half = ratio * torch.special.ndtri(torch.tensor(0.975, dtype=torch.float64))
+    inside = torch.special.ndtr(shift + half) - torch.special.ndtr(shift - half)
+    points = approximate.mean.numel()
+    forward, reverse = float(_divergence(exact, approximate)) / points, float(_divergence(approximate, exact)) / points
+    apart, ratio_of_std = float(shift.square().mean().sqrt()), float(ratio.log().mean().exp())
+    return forward, reverse, apart, ratio_of_std, float(inside.mean())
+
+
+def _divergence(p: Normal, q: Normal) -> Tensor:
+    """KL(p, q) over all points and classes, infinite where a variance has vanished."""
+    if not bool((p.stddev > 0).all() and (q.stddev > 0).all()):
+        return torch.tensor(math.inf)
+    return kl_divergence(p, q).sum()
+
+
+def _measured(values: list[float]) -> Measured:
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Measured(statistics.fmean(values), error)
+
+
+def _refitted(model: Any, rows: Tensor, x: Tensor, y: Tensor, noise: Tensor | None) -> Any:
+    """The model given other rows, with the same parameters and features."""
+    if not isinstance(model, gpytorch.models.ExactGP):
+        return copy.deepcopy(model, {id(model.training_data): []}).fit(x, y, *(() if noise is None else (noise,)))
+    if isinstance(model.likelihood, DirichletClassificationLikelihood):
+        raise ValueError(
+            f"expected at most max_rows training rows of an ExactGP of classes, got {len(model.train_inputs[0])}; "
+            "raise max_rows, or compare a WeightSpaceGP with the same kernel and likelihood"
+        )
+    other = copy.deepcopy(model)
+    if has_fixed_noise(other.likelihood):
+        other.likelihood.noise_covar.noise = other.likelihood.noise_covar.noise[rows]
+    other.set_train_data(x, y, strict=False)
+    return other.eval()

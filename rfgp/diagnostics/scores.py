@@ -1,0 +1,257 @@
+"""Scores of predictive distributions of numbers: proper scores, coverage, sharpness and calibration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from .. import _checks
+from ..distributions import unclamped
+
+
+def crps(predictive: Any, y: Tensor) -> Tensor:
+    r"""The mean continuous ranked probability score of normal marginals, in the units of the target; low is good.
+
+    .. math:: \frac1N \sum_i s_i \big[z_i (2 \Phi(z_i) - 1) + 2 \varphi(z_i) - \pi^{-1/2}\big], \qquad
+        z_i = (y_i - m_i) / s_i
+
+    It is the absolute error of a prediction without spread, and a proper score like the log density, but far less
+    moved by single outliers.
+
+    :param predictive: a normal distribution with ``mean`` and ``variance`` of the shape of ``y``, with its noise.
+    :param y: the targets; NaN where a target is missing.
+    :returns: a float64 scalar.
+    :raises ValueError: where shapes disagree, or a variance is not positive.
+
+    Source: Gneiting and Raftery (2007), Eq. 21.
+
+    >>> crps(torch.distributions.Normal(torch.zeros(2), torch.ones(2)), torch.zeros(2))
+    tensor(0.2337, dtype=torch.float64)
+    """
+    mean, std, known = observed(predictive, y)
+    z = (known - mean) / std
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2.0 * math.pi)
+    return (std * (z * torch.erf(z / math.sqrt(2.0)) + 2.0 * density - 1.0 / math.sqrt(math.pi))).mean()
+
+
+def interval_score(lower: Tensor, upper: Tensor, y: Tensor, level: float = 0.95) -> Tensor:
+    r"""The mean interval score, in the units of the target: width, and a penalty for targets outside; low is good.
+
+    .. math:: u - l + \frac{2}{1 - p} \big[(l - y)_+ + (y - u)_+\big]
+
+    :param lower: lower ends.
+    :param upper: upper ends, of the same shape.
+    :param y: the targets, of the same shape; NaN where a target is missing.
+    :param level: the nominal coverage p.
+    :returns: a float64 scalar.
+    :raises ValueError: where shapes disagree, ends are not in order, or the level is no probability.
+
+    Source: Gneiting and Raftery (2007), Eq. 43.
+
+    >>> interval_score(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 1.1]), level=0.8)
+    tensor(1.5000, dtype=torch.float64)
+    """
+    low, high, known = _intervals(lower, upper, y)
+    outside = (low - known).clamp_min(0.0) + (known - high).clamp_min(0.0)
+    return (high - low + 2.0 / (1.0 - probability(level)) * outside).mean()
+
+
+def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> Tensor:
+    """The share of targets inside of their intervals.
+
+    :param lower: lower ends.
+    :param upper: upper ends, of the same shape.
+    :param y: the targets, of the same shape; NaN where a target is missing.
+    :returns: a float64 scalar; its standard error is about the root of ``p (1 - p) / N``.
+    :raises ValueError: where shapes disagree, or ends are not in order.
+
+    >>> coverage(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 1.1]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    low, high, known = _intervals(lower, upper, y)
+    return ((low <= known) & (known <= high)).double().mean()
+
+
+def sharpness(lower: Tensor, upper: Tensor) -> Tensor:
+    """The mean width of intervals, in the units of the target: of two models with the right coverage, the lower wins.
+
+    :param lower: lower ends.
+    :param upper: upper ends, of the same shape.
+    :returns: a float64 scalar.
+    :raises ValueError: where shapes disagree, or ends are not in order.
+
+    >>> sharpness(torch.zeros(2), torch.tensor([1.0, 3.0]))
+    tensor(2., dtype=torch.float64)
+    """
+    low, high, _ = _intervals(lower, upper, lower)
+    return (high - low).mean()
+
+
+def normal_interval(predictive: Any, level: float = 0.95) -> tuple[Tensor, Tensor]:
+    """The central intervals of normal marginals, lower and upper ends, in float64.
+
+    :param predictive: a normal distribution with ``mean`` and ``variance``.
+    :param level: the probability inside.
+    :raises ValueError: for a level that is no probability, or a variance that is not positive.
+
+    >>> normal_interval(torch.distributions.Normal(torch.zeros(1), torch.ones(1)), 0.95)[1]
+    tensor([1.9600], dtype=torch.float64)
+    """
+    mean, std = normal_marginals(predictive)
+    half = std * torch.special.ndtri(torch.tensor((1.0 + probability(level)) / 2.0, dtype=torch.float64))
+    return mean - half, mean + half
+
+
+def pit(predictive: Any, y: Tensor) -> Tensor:
+    r"""The probability integral transform :math:`\Phi((y - m) / s)` of targets, uniform where a model is calibrated.
+
+    A histogram that is high at both ends tells of too small variances, one that is high in the middle of too large
+    ones, and a slope of a bias.
+
+    :param predictive: a normal distribution with ``mean`` and ``variance`` of the shape of ``y``, with its noise.
+    :param y: the targets; NaN where a target is missing.
+    :returns: values from 0 to 1 of the targets that are there, in one dimension, float64.
+    :raises ValueError: where shapes disagree, or a variance is not positive.
+
+    >>> pit(torch.distributions.Normal(torch.zeros(2), torch.ones(2)), torch.tensor([0.0, 1.96]))
+    tensor([0.5000, 0.9750], dtype=torch.float64)
+    """
+    mean, std, known = observed(predictive, y)
+    return torch.special.ndtr((known - mean) / std)
+
+
+@dataclass(frozen=True)
+class CalibrationCurve:
+    """What was predicted, and what was observed.
+
+    :param predicted: nominal levels of intervals, or mean probabilities of a bin of classes, (K,).
+    :param observed: the shares of targets inside, or of rows of the class, (K,).
+    :param error: the standard errors of the shares, (K,).
+    :param count: the number of targets behind every share, (K,).
+    """
+
+    predicted: Tensor
+    observed: Tensor
+    error: Tensor
+    count: Tensor
+
+
+def calibration_curve(predictive: Any, y: Tensor, levels: Sequence[float] | None = None) -> CalibrationCurve:
+    """The coverage of central intervals of normal marginals by their nominal level.
+
+    :param predictive: a normal distribution with ``mean`` and ``variance`` of the shape of ``y``, with its noise.
+    :param y: the targets; NaN where a target is missing.
+    :param levels: nominal levels; default: 0.05, 0.1, ..., 0.95.
+    :raises ValueError: where shapes disagree, a variance is not positive, or a level is no probability.
+
+    >>> y = torch.randn(4000, generator=torch.Generator().manual_seed(0))
+    >>> curve = calibration_curve(torch.distributions.Normal(torch.zeros(4000), torch.ones(4000)), y, [0.5, 0.9])
+    >>> bool(((curve.observed - curve.predicted).abs() < 4 * curve.error).all())
+    True
+    """
+    inside = (2.0 * pit(predictive, y) - 1.0).abs()
+    nominal = [probability(level) for level in ([k / 20 for k in range(1, 20)] if levels is None else levels)]
+    predicted = torch.tensor(nominal, dtype=torch.float64, device=inside.device)
+    observed = (inside <= predicted.unsqueeze(-1)).double().mean(-1)
+    return shares(predicted, observed, torch.full_like(predicted, len(inside)))
+
+
+def energy_score(samples: Tensor, y: Tensor) -> Tensor:
+    r"""The mean energy score of samples of several outputs, in the units of the targets; low is good.
+
+    .. math:: \frac1N \sum_i \Big[\frac1S \sum_s |f_{si} - y_i| - \frac{1}{2 S (S - 1)} \sum_{s \ne t} |f_{si} -
+        f_{ti}|\Big]
+
+    It is the continuous ranked probability score of one output, and a proper score of the joint distribution of T
+    outputs; the estimate from samples has no bias. Outputs should have one unit, or be divided by their spread before.
+
+    :param samples: draws of the predictive distribution, with its noise, (S, N, T).
+    :param y: the targets, (N, T).
+    :returns: a float64 scalar.
+    :raises ValueError: for fewer than two samples, values that are not finite, or other shapes.
+
+    Source: Gneiting and Raftery (2007), Eq. 22.
+
+    >>> energy_score(torch.tensor([[[1.0, 0.0]], [[-1.0, 0.0]]]), torch.zeros(1, 2))
+    tensor(0., dtype=torch.float64)
+    """
+    _checks.finite(_checks.floating(samples, "samples"), "samples")
+    _checks.finite(_checks.floating(y, "y"), "y")
+    if samples.dim() != 3 or len(samples) < 2 or samples.shape[1:] != y.shape or not y.numel():
+        raise ValueError(
+            f"expected samples (S, N, T) with S >= 2 and y (N, T), got {tuple(samples.shape)} and {tuple(y.shape)}; "
+            "draw more samples, or put outputs last"
+        )
+    draws = samples.double().transpose(0, 1)
+    error = torch.linalg.vector_norm(draws - y.double().unsqueeze(1), dim=-1).mean()
+    count = len(samples)
+    rows = max(1, 2**22 // count**2)
+    apart = sum(float(torch.cdist(part, part).sum()) for part in draws.split(rows))
+    return error - apart / (2.0 * count * (count - 1) * len(y))
+
+
+def shares(predicted: Tensor, observed: Tensor, count: Tensor) -> CalibrationCurve:
+    """A curve with the standard errors of shares, as if the prediction were right."""
+    error = (predicted * (1.0 - predicted) / count.clamp_min(1.0)).sqrt()
+    return CalibrationCurve(predicted, observed, error, count)
+
+
+def probability(level: Any) -> float:
+    """A level between 0 and 1, or raise."""
+    value = _checks.number(level)
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"expected a level between 0 and 1, got {level!r}; 0.95 is usual")
+    return value
+
+
+def normal_marginals(predictive: Any) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations in float64, or raise where they are not those of a real normal distribution."""
+    _checks.instance("predictive", predictive, Distribution, "a normal distribution", "such as likelihood(posterior)")
+    if predictive.mean.is_complex():
+        raise ValueError("expected a real distribution, got a complex one; score real and imaginary parts")
+    variance = unclamped(predictive).variance.double()
+    if not bool((variance > 0).all()):
+        raise ValueError(
+            f"expected positive variances, got a smallest one of {float(variance.min()):g}; score noisy predictions, "
+            "by likelihood(posterior)"
+        )
+    return predictive.mean.double(), variance.sqrt()
+
+
+def observed(predictive: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Means, standard deviations and targets where there are targets, in one dimension."""
+    mean, std = normal_marginals(predictive)
+    known = _targets(y, mean)
+    there = ~torch.isnan(known)
+    return mean[there], std[there], known[there]
+
+
+def _intervals(lower: Tensor, upper: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    low, high = (_checks.floating(ends, name).double() for ends, name in ((lower, "lower"), (upper, "upper")))
+    known = _targets(y, low)
+    if low.shape != high.shape or not bool((low <= high).all()):
+        raise ValueError(
+            f"expected lower ends {tuple(low.shape)} below upper ends of the same shape, got {tuple(high.shape)}, or "
+            "some above; pass them in order"
+        )
+    there = ~torch.isnan(known)
+    return low[there], high[there], known[there]
+
+
+def _targets(y: Tensor, predicted: Tensor) -> Tensor:
+    known = _checks.tensor(y, "y")
+    if known.is_complex() or known.shape != predicted.shape:
+        raise ValueError(
+            f"expected real targets of shape {tuple(predicted.shape)}, as predictions have, got {tuple(known.shape)} "
+            f"of {known.dtype}; reshape one of the two"
+        )
+    known = known.double()
+    if bool(torch.isinf(known).any()) or bool(torch.isnan(known).all()):
+        raise ValueError("expected finite targets, got infinite ones or none at all; NaN stands for a missing one")
+    return known

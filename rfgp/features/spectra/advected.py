@@ -1,0 +1,59 @@
+"""The spectral density of a Gaussian kernel that is carried along with a random velocity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from ... import sampling
+from .base import Spectrum
+
+
+@dataclass(frozen=True)
+class Advected(Spectrum):
+    r"""The spectral density of a Gaussian field that drifts with a normal velocity; time is the last coordinate.
+
+    .. math:: k(h, u) = e^{-u^2/2} \prod_k \frac1{\sqrt{1 + s_k^2 u^2}}
+        \exp\Big(-\frac{(h_k - v_k u)^2}{2 (1 + s_k^2 u^2)}\Big), \qquad w_t = g_t - V^\top g_h,
+        \quad V \sim N(v, \mathrm{diag}(s^2))
+
+    with standard normal g. The hyperparameters are the mean velocity v, (..., d) of d space coordinates, 0 by default,
+    and its spread s, (..., d) or (..., 1), 0 by default, of scaled inputs.
+
+    Source: D. R. Cox and V. Isham, A simple spatial-temporal model of rainfall, 1988; T. Gneiting, Nonseparable,
+    stationary covariance functions for space-time data, 2002.
+
+    >>> from rfgp.features import RandomFourier
+    >>> RandomFourier(3, 10, spectrum=Advected())(torch.zeros(3, 3)).shape
+    torch.Size([3, 10])
+    """
+
+    exact_kernel = "rfgp.kernels.AdvectedKernel"
+
+    def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
+        return {
+            "normal": sampling.gaussian((width, dim), generator),
+            "velocity": sampling.gaussian((width, dim - 1), generator),
+        }
+
+    def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
+        normal = base_draws["normal"]
+        velocity, spread = (v.unsqueeze(-2) for v in self._parameters(normal, hyperparameters))
+        drawn = velocity + spread * base_draws["velocity"]
+        space, time = normal[..., :-1], normal[..., -1:]
+        time = time - (drawn * space).sum(-1, keepdim=True)
+        return torch.cat([space.expand(*time.shape[:-1], -1), time], dim=-1), None
+
+    def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
+        velocity, spread = (v[..., None, None, :] for v in self._parameters(x, hyperparameters))
+        difference = factor * (x.unsqueeze(-2) - y.unsqueeze(-3))
+        space, time = difference[..., :-1], difference[..., -1:]
+        widened = 1.0 + (spread * time).square()
+        exponent = ((space - velocity * time).square() / widened).sum(-1) + time.squeeze(-1).square()
+        return torch.exp(-0.5 * exponent) * widened.expand_as(space).prod(-1).rsqrt()
+
+    def _parameters(self, like: Tensor, hyperparameters: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        zero = like.new_zeros(like.shape[-1] - 1)
+        return hyperparameters.get("velocity", zero), hyperparameters.get("spread", zero)

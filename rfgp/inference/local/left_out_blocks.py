@@ -1,0 +1,214 @@
+"""Functions at rows that are left out of a model with blocks of near rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ... import _checks
+from ...linalg import cholesky, row_chunks
+from ..leave_out import Large, Observations, Prediction
+from ..mean_basis import coefficients
+from ..noise.base import residual_columns
+from ..statistics import GramStatistics
+from .prediction import LocalConditioning
+from .regression import LocalRegression
+from .residual import ResidualProcess
+from .rows import LocalRows
+
+_LARGEST_INVERSE = 100.0
+"""The norm of Q^-1 Q_0 from which on the digits of a group are taken from all other rows."""
+
+
+class _Given(NamedTuple):
+    """What predictions of g groups of m rows are given by the rows near them.
+
+    :param features: (..., m, D), without the output scale.
+    :param target: what the near rows leave of the targets, (..., m).
+    :param covariance: of the residual, (..., m, m).
+    """
+
+    features: Tensor
+    target: Tensor
+    covariance: Tensor
+
+
+class LeftOutBlocks:
+    r"""The functions at groups of rows without these, where rows are whitened in blocks.
+
+    .. math:: Q_g = U_g' - U_g B^{-1} U_g^\top, \qquad m_{-g} = m - B^{-1} U_g^\top Q_g^{-1} \beta_g, \qquad
+        B_{-g}^{-1} = B^{-1} + B^{-1} U_g^\top Q_g^{-1} U_g B^{-1}
+
+    with :math:`U = C^{-1} \Phi`, :math:`U_g'` the block of :math:`C^{-1}` and
+    :math:`\beta = C^{-1} (y - \Phi m)`, for the covariance C of residuals and noise in blocks. The other rows stay in
+    the blocks that they are in.
+
+    :param regression: the regression with the rows.
+    :param x: the inputs of the rows, (N, d), in any order.
+    :param numbers: the numbers that they have in the regression, (N,).
+    :param statistics: the sums over all rows.
+    :param posterior: the posterior of the weights given all rows.
+    :param product_dtype: the dtype of products.
+
+    Source: errata, identities 4 and 7 of the last section.
+    """
+
+    num_outputs, is_separable = 1, False
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        regression: LocalRegression,
+        x: Tensor,
+        numbers: Tensor,
+        statistics: GramStatistics,
+        posterior: Any,
+        product_dtype: torch.dtype,
+    ) -> None:
+        self.regression, self.x, self.numbers, self.statistics = regression, x, numbers, statistics
+        self.posterior, self.product_dtype = posterior, product_dtype
+        self.local, self.kernel, self.factor = regression.local, regression.kernel, regression.factor()
+        self.largest, num_features = len(x), self.factor.num_columns
+        self.blocks = [block.to(x.device) for block in self.local.partition.blocks]
+        size = max(map(len, self.blocks))
+        what = f"whitened features of {len(x)} x {num_features + size} numbers"
+        _checks.fits_in_memory(8.0 * len(x) * (num_features + size), what, "leave rows out of parts of the data")
+        self.features = torch.empty(len(x), num_features, dtype=torch.float64, device=x.device)
+        self.inverse = torch.empty(len(x), size, dtype=torch.float64, device=x.device)
+        self.block_of, self.place = (torch.empty(len(x), dtype=torch.long, device=x.device) for _ in range(2))
+        self.left = torch.empty(len(x), dtype=torch.float64, device=x.device)
+        for number, block in enumerate(self.blocks):
+            self._whiten(number, block)
+
+    def _whiten(self, number: int, block: Tensor) -> None:
+        """Keep what leaving rows of a block out needs of the inverse covariance of its residuals and noise."""
+        process, x = ResidualProcess(self.kernel), self.local.x[block]
+        scalar = self.kernel.scalar_features(x).double()
+        noise = torch.diag(self.local.variances[block])
+        factor = cholesky(process.covariance(x, process.root * scalar) + noise)
+        error = self._targets(block) - self._fitted(scalar, self.posterior.mean)
+        solved = torch.cholesky_solve(torch.cat([scalar, error.unsqueeze(-1)], dim=-1), factor)
+        self.features[block], self.left[block] = solved[:, :-1], solved[:, -1]
+        self.inverse[block, : len(block)] = torch.cholesky_inverse(factor)
+        self.block_of[block], self.place[block] = number, torch.arange(len(block), device=block.device)
+
+    def _targets(self, numbers: Tensor) -> Tensor:
+        """The targets of rows less the mean function, (..., n)."""
+        columns = residual_columns(coefficients(self.regression.mean, 1, self.x.device))
+        return (self.local.columns[numbers] @ columns).squeeze(-1)
+
+    def _fitted(self, scalar: Tensor, weights: Tensor) -> Tensor:
+        """The functions of weights (D, 1) with features (..., n, D), (..., n)."""
+        return (scalar @ self.factor.scalar_weights(weights).squeeze(-1)).squeeze(-1)
+
+    def chunks(self) -> list[slice]:
+        """Chunks of the rows."""
+        return row_chunks(len(self.x), self.factor.num_columns)
+
+    def separable(self, chosen: slice | Tensor, size: int) -> tuple[Observations, Tensor]:
+        """Not for blocks: see ``is_separable``."""
+        raise ValueError("expected a separable posterior of complete rows, got blocks; use prediction")
+
+    def without_large(self, parts: Sequence[Tensor]) -> Iterator[Large]:
+        """Nothing: all groups are left out by :meth:`prediction`."""
+        return iter(())
+
+    @torch.no_grad()
+    def prediction(self, chosen: slice | Tensor, size: int) -> tuple[Prediction, Tensor]:
+        """What the other rows predict at groups of rows, and which groups lose digits, (g,).
+
+        :param chosen: the numbers of the rows, group after group.
+        :param size: the number m of rows of every group.
+        """
+        numbers = self.numbers[chosen].unflatten(0, (-1, size))
+        if size > self.factor.num_columns:
+            parts = [self._refit(group) for group in numbers]
+            found = Prediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
+            return found, torch.zeros(len(numbers), dtype=torch.bool, device=numbers.device)
+        inner, own = self._inner(numbers), self.features[numbers]
+        root = self._root(self.posterior, own)
+        inverse = torch.linalg.inv_ex(inner - root @ root.mT).inverse
+        is_lossy = ~(torch.linalg.matrix_norm(inverse @ inner) < _LARGEST_INVERSE)
+        given = self._given(numbers)
+        other = self._root(self.posterior, given.features)
+        cross = other @ root.mT
+        weights = cross @ inverse
+        error = given.target - self._fitted(given.features, self.posterior.mean)
+        error = error + (weights @ self.left[numbers].unsqueeze(-1)).squeeze(-1)
+        return Prediction(error, other @ other.mT + weights @ cross.mT + given.covariance), is_lossy
+
+    @torch.no_grad()
+    def prediction_from_rows(self, chosen: Tensor, size: int) -> Prediction:
+        """The same by sums over all other rows."""
+        groups = self.numbers[chosen].unflatten(0, (-1, size))
+        parts = [self._refit(group, is_exact=True) for group in groups]
+        return Prediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
+
+    def _refit(self, numbers: Tensor, is_exact: bool = False) -> Prediction:
+        """What the other rows predict at a group (m,), with the posterior of sums without it.
+
+        :param is_exact: whether the sums are made anew, and nothing is subtracted.
+        """
+        dtype, shift = self.product_dtype, self.statistics.shift
+        if is_exact:
+            statistics = self.local.without(numbers.cpu())[0].statistics(self.kernel, dtype, shift)
+        else:
+            statistics = self.local.reduced(self.kernel, self.statistics, dtype, numbers.cpu())[0]
+        posterior, given = self.regression.posterior(statistics), self._given(numbers.unsqueeze(0))
+        root = self._root(posterior, given.features)
+        error = given.target - self._fitted(given.features, posterior.mean)
+        return Prediction(error[0], (root @ root.mT + given.covariance)[0])
+
+    def _root(self, posterior: Any, features: Tensor) -> Tensor:
+        """A root (g, m, D) of the covariances of the functions of features (g, m, D)."""
+        return posterior.function_root(features.flatten(0, 1), self.factor).unflatten(0, features.shape[:2])
+
+    def _inner(self, numbers: Tensor) -> Tensor:
+        """The inverse covariance of residuals and noise of blocks, for the rows of groups, (g, m, m)."""
+        row, column = numbers.unsqueeze(-1), self.place[numbers].unsqueeze(-2)
+        is_near = self.block_of[row] == self.block_of[numbers].unsqueeze(-2)
+        return torch.where(is_near, self.inverse[row, column], 0.0)
+
+    def _given(self, numbers: Tensor) -> _Given:
+        """What the rows that are left of the same blocks say of groups (g, m), or the nearest rows."""
+        if self.regression.num_neighbors is not None:
+            near = _ConditioningWithout(self.kernel, self.local, self.regression.num_neighbors, numbers)
+            features, columns, variance = near.at(self.local.x[numbers.flatten()])
+            combined = residual_columns(coefficients(self.regression.mean, 1, self.x.device))
+            target = self._targets(numbers) - (columns @ combined).squeeze(-1).unflatten(0, numbers.shape)
+            values = variance.unflatten(0, numbers.shape)
+            return _Given(features.unflatten(0, numbers.shape), target, torch.diag_embed(values))
+        covariance = torch.linalg.inv(self._inner(numbers))
+        own = self.features[numbers]
+        left = self.left[numbers] + self._fitted(own, self.posterior.mean)
+        target = (covariance @ left.unsqueeze(-1)).squeeze(-1)
+        residual = covariance - torch.diag_embed(self.local.variances[numbers])
+        return _Given(covariance @ own, target, residual)
+
+
+class _ConditioningWithout(LocalConditioning):
+    """The residual at rows given that of the nearest rows of other groups.
+
+    :param kernel: a kernel with landmarks.
+    :param rows: the training rows.
+    :param num_neighbors: how many of the nearest rows are given.
+    :param numbers: the numbers of the rows of groups, (g, m).
+    """
+
+    def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int, numbers: Tensor) -> None:
+        super().__init__(kernel, rows, num_neighbors)
+        size = numbers.shape[-1]
+        self.given = min(num_neighbors, len(rows.x) - size)
+        self.group_of = torch.full((len(rows.x),), -1)
+        self.group_of[numbers.flatten().cpu()] = torch.arange(len(numbers)).repeat_interleave(size)
+        self.num_neighbors = self.given + size
+        self.groups = self.group_of[numbers.flatten().cpu()]
+
+    def _nearest(self, near: Tensor, points: Tensor) -> Tensor:
+        found = super()._nearest(near, points)
+        is_own = self.group_of[found] == self.groups[points].unsqueeze(-1)
+        kept = is_own.to(torch.uint8).argsort(dim=-1, stable=True)[:, : self.given]
+        return found.gather(-1, kept)

@@ -1,0 +1,72 @@
+"""Main effects: what the function is on average, where one input is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .. import _checks
+from ..models import WeightSpaceGP
+from .analysis import analysis, checked_grid
+from .closed_form import conditional_means
+from .estimate import Estimate
+from .inputs import Inputs
+from .sampled import sampled_means
+
+
+@dataclass(frozen=True)
+class MainEffects:
+    """Conditional means along every input.
+
+    :param names: the names of the d inputs.
+    :param grid: the values of the inputs, (G, d).
+    :param effect: the conditional means with their posterior, (G, d), or (T, G, d) for several outputs.
+    :param method: "closed form", or "sampling".
+    """
+
+    names: tuple[str, ...]
+    grid: Tensor
+    effect: Estimate
+    method: str
+
+
+def main_effects(
+    model: WeightSpaceGP,
+    inputs: Inputs,
+    grid: int | Tensor = 50,
+    *,
+    num_functions: int = 200,
+    num_points: int = 256,
+) -> MainEffects:
+    r"""The main effects :math:`E[f(X) \mid X_k = x_k]` along a grid, with their posterior.
+
+    .. math:: E[f(X) \mid X_k = x] = \mathrm{Re} \sum_j c_j e^{\mathrm{i} \omega_{jk} x}
+        \prod_{l \ne k} \chi_l(\omega_{jl})
+
+    :param model: as for :func:`sobol_indices`.
+    :param inputs: as for :func:`sobol_indices`.
+    :param grid: the values of the inputs, (G, d), or their number; default: 50 from the 0.5 % to the 99.5 % quantile.
+    :param num_functions: the number S of functions drawn from the posterior.
+    :param num_points: the number of points of the other inputs where the features are not Fourier features.
+    :raises ValueError: as :func:`sobol_indices` does, and for a bad grid.
+
+    Source: Oakley and O'Hagan (2004).
+
+    >>> import gpytorch, rfgp
+    >>> from rfgp.sensitivity import Uniform, main_effects
+    >>> x = torch.rand(100, 2)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> main_effects(model, [Uniform(0, 1), Uniform(0, 1)], grid=20).effect.mean.shape
+    torch.Size([20, 2])
+    """
+    count = _checks.positive_integer("num_points", num_points)
+    known = analysis(model, inputs, num_functions)
+    values = checked_grid(grid, known.inputs)
+    if known.sampled is not None:
+        found = sampled_means(known.sampled, known.inputs, values, count)
+    else:
+        found = torch.cat([conditional_means(waves, known.inputs, values) for waves in known.waves or []], dim=-1)
+    return MainEffects(known.names, values, known.estimate(found.movedim(-1, 0)), known.method)

@@ -1,0 +1,60 @@
+"""A number that depends on the unknown function, with what the posterior of the function says about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .. import _checks
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A quantity of a function that is known up to its posterior.
+
+    :param value: that of the posterior mean, of any shape.
+    :param samples: those of functions drawn from the posterior, (S, ...).
+
+    >>> import torch
+    >>> from rfgp.sensitivity import Estimate
+    >>> estimate = Estimate(torch.tensor(1.0), torch.tensor([0.0, 1.0, 2.0]))
+    >>> estimate.mean, estimate.std
+    (tensor(1.), tensor(1.))
+    """
+
+    value: Tensor
+    samples: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """The posterior mean, by the functions drawn."""
+        return self.samples.mean(0)
+
+    @property
+    def std(self) -> Tensor:
+        """The posterior standard deviation, by the functions drawn."""
+        return self.samples.std(0)
+
+    def quantile(self, level: float) -> Tensor:
+        """The posterior quantile at a level in (0, 1), by the functions drawn.
+
+        :raises ValueError: for another level.
+        """
+        if not 0.0 < _checks.number(level) < 1.0:
+            raise ValueError(f"expected a level between 0 and 1, got {level!r}; such as 0.95")
+        return self.samples.quantile(float(level), dim=0)
+
+    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+        """The interval between quantiles that contains the quantity with some probability.
+
+        :param level: the probability.
+        :raises ValueError: for one that is not between 0 and 1.
+        """
+        if not 0.0 < _checks.number(level) < 1.0:
+            raise ValueError(f"expected a level between 0 and 1, got {level!r}; such as 0.95")
+        return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
+
+    def __getitem__(self, index: int) -> Estimate:
+        """The estimate of one of several quantities."""
+        return Estimate(self.value[index], self.samples[:, index])

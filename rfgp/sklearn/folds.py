@@ -1,0 +1,42 @@
+"""The folds of scikit-learn's splitters as labels of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.model_selection import check_cv
+from torch import Tensor
+
+
+def fold_labels(cv: Any, X: Any, y: Any, groups: Any, is_classifier: bool) -> Tensor:
+    """The number of the fold that each row is tested in, (N,).
+
+    :param cv: None for every row alone, a number of folds, a splitter, or an iterable of (train, test).
+    :param X: inputs, (N, d).
+    :param y: targets.
+    :param groups: labels of groups, for splitters that take them.
+    :param is_classifier: whether folds are stratified where a number is given.
+    :raises ValueError: where a row is in no fold or in several.
+    """
+    if cv is None:
+        return torch.arange(len(X))
+    labels = np.full(len(X), -1)
+    for number, (_, test) in enumerate(check_cv(cv, y, classifier=is_classifier).split(X, y, groups)):
+        if (labels[test] >= 0).any():
+            raise ValueError("expected folds that have every row once, got some twice; use a splitter such as KFold")
+        labels[test] = number
+    if (labels < 0).any():
+        raise ValueError("expected folds that have every row once, got some in none; use a splitter such as KFold")
+    return torch.from_numpy(labels)
+
+
+def by_fold(labels: Tensor, score: Any) -> dict[str, np.ndarray]:
+    """What scikit-learn's ``cross_validate`` gives: a score for every fold.
+
+    :param labels: the folds, (N,).
+    :param score: takes the numbers of the rows of a fold.
+    """
+    numbers = [np.flatnonzero(labels.numpy() == fold) for fold in range(int(labels.max()) + 1)]
+    return {"test_score": np.array([score(rows) for rows in numbers])}

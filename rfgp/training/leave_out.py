@@ -1,0 +1,121 @@
+"""The log density of rows, or groups of rows, given all others, as the objective of training."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from ..inference.mean_basis import mean_values
+from ..kernels.width_warning import quiet
+from ..models import WeightSpaceGP
+from ..models.weight_space_leave_out import group_labels
+from .objectives import ExactObjective, Objective, WeightSpaceObjective, cholesky_forced
+from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
+
+OBJECTIVES = ("evidence", "leave_one_out", "leave_group_out")
+
+
+class LeaveOutObjective(WeightSpaceObjective):
+    r"""The sum of the log densities of groups of rows, each given all others; a group is a row by default.
+
+    .. math:: \sum_g \log N\big(y_g \mid y_g - Q_g^{-1} \alpha_g,\, Q_g^{-1} + R_g\big), \qquad
+        Q_g = S_g^{-1} - S_g^{-1} \Phi_g B^{-1} \Phi_g^\top S_g^{-1}, \qquad \alpha = S^{-1} (y - m - \Phi w)
+
+    with the variance R that features lack. The features of all rows are held.
+
+    :param model: a model of one output with Gaussian or fixed noise, without blocks, and with one draw of the weights.
+    :param x: inputs.
+    :param y: targets.
+    :param noise: noise variances, for fixed noise.
+    :param groups: the label of each row, (N,), or the number of random folds; default: every row alone.
+    """
+
+    def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any, groups: Tensor | int | None = None) -> None:
+        known = None if model.covar_module.has_output_factor else model._noise
+        is_one = known is not None and known.num_systems * known.num_outputs == 1 and not known.is_complex
+        is_plain = model.block_size is None and model.num_draws == 1 and model.residual == "none"
+        if not (is_one and is_plain and not model.covar_module.is_complex):
+            raise ValueError(
+                "expected one output with Gaussian or fixed noise, real features, one draw of the weights, no blocks "
+                'and residual="none" for a leave-out objective, got another model; use objective="evidence"'
+            )
+        super().__init__(model, x, y, noise)
+        self.groups = None if groups is None else group_labels(groups, x)
+
+    @property
+    def can_take_rows(self) -> bool:
+        return self.groups is None
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        x, y, noise = self.x, self.y, self.noise
+        if rows is not None:
+            x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
+        with quiet():
+            model = self.model.fit(x, y, noise)
+        regression, kernel = model._regression(), model.covar_module
+        posterior = regression.posterior(model.statistics, tracks=True)
+        factor, scalar = regression.factor(), kernel.scalar_features(x)
+        variances = model._noise.variances(model._checked_rows(x, y, noise, is_all=True))
+        fitted = factor.functions(scalar, posterior.mean).flatten(-3)
+        weights = (y.double() - mean_values(model.mean_module, x).double().squeeze(-1) - fitted) / variances
+        lack = kernel.residual_variance(x)
+        residual = torch.zeros_like(variances) if lack is None else lack.double()
+        if self.groups is None:
+            precision = (1.0 - posterior.function_variance(scalar, factor) / variances) / variances
+            return _log_density(weights / precision, 1.0 / precision + residual)
+        root = posterior.function_root(scalar, factor) / variances.unsqueeze(-1)
+        total = torch.zeros((), dtype=torch.float64, device=x.device)
+        for group in self.groups.unique():
+            own = self.groups == group
+            inner = torch.diag(1.0 / variances[own]) - root[own] @ root[own].mT
+            covariance = torch.linalg.inv(inner)
+            whole = torch.linalg.cholesky(covariance + torch.diag(residual[own]))
+            white = torch.linalg.solve_triangular(whole, (covariance @ weights[own]).unsqueeze(-1), upper=False)
+            total = (
+                total + _log_density(white.squeeze(-1), torch.ones_like(weights[own])) - whole.diagonal().log().sum()
+            )
+        return total
+
+    def finish(self) -> Tensor:
+        return self.evidence()
+
+
+class ExactLeaveOneOutObjective(ExactObjective):
+    """The same of single rows, for a GPyTorch model of one output."""
+
+    def _evidence(self, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+        if self.is_masked or self.is_many:
+            raise ValueError(
+                "expected one output without missing targets for a leave-out objective, got another model; use "
+                'objective="evidence"'
+            )
+        with cholesky_forced():
+            objective = LeaveOneOutPseudoLikelihood(self.model.likelihood, self.model)
+            return objective.log_densities(self.model(*inputs), targets, *inputs).sum()
+
+
+def leave_out_objective(name: str, model: Any, x: Any, y: Any, noise: Any, groups: Tensor | int | None) -> Objective:
+    """The objective of a name of ``OBJECTIVES`` but the evidence.
+
+    :raises ValueError: where the model or the data do not have it.
+    """
+    if (groups is None) != (name == "leave_one_out"):
+        got = "none" if groups is None else "some"
+        raise ValueError(f'expected groups beside objective="leave_group_out" and no other, got {got}; correct one')
+    if isinstance(model, WeightSpaceGP):
+        return LeaveOutObjective(model, x, y, noise, groups)
+    if isinstance(model, ExactGP) and groups is None and noise is None:
+        return ExactLeaveOneOutObjective(model, x, y)
+    raise ValueError(
+        f"expected a WeightSpaceGP, or an ExactGP whose single rows are left out, for a leave-out objective, got "
+        f'{type(model).__name__}; use objective="evidence"'
+    )
+
+
+def _log_density(error: Tensor, variance: Tensor) -> Tensor:
+    """The log density of independent errors."""
+    return -0.5 * (error.square() / variance + variance.log() + math.log(2.0 * math.pi)).sum()

@@ -1,0 +1,116 @@
+"""The squared maximum mean discrepancy, unbiased, with its variance."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from .sums import PairSums, check_samples, pair_sums
+
+_ROWS = 4096
+"""How many rows of a sample the variance is estimated from, drawn at random."""
+_BLOCK = 256
+"""Rows of a block, all of whose pairs enter the variance."""
+
+
+class Discrepancy(NamedTuple):
+    """An estimate of a squared maximum mean discrepancy.
+
+    :param squared: the estimate, without bias, so that it can be negative.
+    :param standard_error: its standard error over samples.
+    :param null_standard_error: what its standard error would be, were both distributions the same.
+    """
+
+    squared: float
+    standard_error: float
+    null_standard_error: float
+
+    @property
+    def z(self) -> float:
+        """The estimate in standard errors of equal distributions; see :func:`permutation_test` for a p-value."""
+        return self.squared / self.null_standard_error if self.null_standard_error > 0 else math.nan
+
+
+@torch.no_grad()
+def mmd(x: Tensor, y: Tensor, kernel: Kernel) -> Discrepancy:
+    r"""The unbiased estimate of the squared maximum mean discrepancy of two samples, with its standard error.
+
+    .. math:: \widehat{MMD}^2 = \frac{1}{n (n - 1)} \sum_{i \ne j} k(x_i, x_j) + \frac{1}{m (m - 1)} \sum_{i \ne j}
+        k(y_i, y_j) - \frac{2}{n m} \sum_{i, j} k(x_i, y_j)
+
+    With an approximated kernel all sums over pairs are those of features, :math:`\sum_{i \ne j} k(x_i, x_j) =
+    |\sum_i \phi(x_i)|^2 - \sum_i |\phi(x_i)|^2`, in O((n + m) D), and no less free of bias; with any other kernel they
+    are sums of kernel values in tiles, in O((n + m)^2). Its variance over samples is exactly
+
+    .. math:: \frac4n \delta^\top C_x \delta + \frac4m \delta^\top C_y \delta + \frac{2 \mathrm{tr}\, C_x^2}{n (n - 1)}
+        + \frac{2 \mathrm{tr}\, C_y^2}{m (m - 1)} + \frac{4\, \mathrm{tr}\, C_x C_y}{n m}
+
+    for the difference :math:`\delta` of the mean embeddings and the covariances :math:`C` of the embeddings. All terms
+    are estimated without bias from up to 4,096 rows of each sample; where the distributions agree the first two vanish.
+    A variance below zero, which few rows can give, counts as zero. Neither standard error knows the variance over draws
+    of the features: average over seeds for that.
+
+    :param x: the first sample, (n, d), n at least 8.
+    :param y: the second sample, (m, d), m at least 8.
+    :param kernel: a GPyTorch kernel of one output, exact or from :func:`rfgp.approximate`.
+    :raises ValueError: for other samples or kernels.
+
+    Source: T 4.3.2; Gretton et al. (2012), Eq. 3; Sutherland and Schneider (2015), Section 3.
+
+    >>> import gpytorch, rfgp
+    >>> x, y = torch.randn(2000, 3), torch.randn(2000, 3) + 0.5
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=128, input_dim=3)
+    >>> mmd(x, y, kernel).z > 10
+    True
+    """
+    check_samples(kernel, x, y, 8)
+    return _discrepancy(pair_sums(kernel, x, y))
+
+
+def squared(sums: PairSums) -> float:
+    """The unbiased estimate from the sums over pairs."""
+    n, m = len(sums.x), len(sums.y)
+    within_x, within_y, across = sums.totals()
+    return within_x / (n * (n - 1)) + within_y / (m * (m - 1)) - 2.0 * across / (n * m)
+
+
+def _discrepancy(sums: PairSums) -> Discrepancy:
+    n, m = len(sums.x), len(sums.y)
+    blocks = [sums.block(a, b) for a, b in zip(*_chosen(n, m, sums.x.device), strict=True)]
+    witness_x = torch.cat([block.sums_x[0] / (n - 1) - block.sums_x[1] / m for block in blocks])
+    witness_y = torch.cat([block.sums_y[0] / (m - 1) - block.sums_y[1] / n for block in blocks])
+    traces = [(_trace_of_square(block.xx), _trace_of_square(block.yy), _cross(block.xy)) for block in blocks]
+    square_x, square_y, product = torch.tensor(traces, dtype=torch.float64).mean(0).tolist()
+    null = 2.0 * square_x / (n * (n - 1)) + 2.0 * square_y / (m * (m - 1)) + 4.0 * product / (n * m)
+    first_x = witness_x.var().item() - square_x / (n - 1) - product / m
+    first_y = witness_y.var().item() - square_y / (m - 1) - product / n
+    variance = null + 4.0 * first_x / n + 4.0 * first_y / m
+    return Discrepancy(squared(sums), math.sqrt(max(variance, 0.0)), math.sqrt(max(null, 0.0)))
+
+
+def _chosen(n: int, m: int, device: torch.device) -> list[tuple[Tensor, ...]]:
+    """Random rows of both samples in as many blocks of about 256."""
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randperm(size, generator=generator)[:_ROWS].to(device) for size in (n, m)]
+    count = max(min(map(len, rows)) // _BLOCK, 1)
+    return [chosen.tensor_split(count) for chosen in rows]
+
+
+def _trace_of_square(gram: Tensor) -> float:
+    """tr C^2 of embeddings without bias, from the kernel values (b, b) of a block."""
+    n = len(gram)
+    pairs = gram.clone().fill_diagonal_(0.0)
+    rows = pairs.sum(1)
+    total = pairs.square().sum() + rows.sum().square() / ((n - 1) * (n - 2)) - 2.0 * rows.square().sum() / (n - 2)
+    return float(total / (n * (n - 3)))
+
+
+def _cross(gram: Tensor) -> float:
+    """tr C_x C_y without bias, from the kernel values (a, b) of two blocks."""
+    n, m = gram.shape
+    centered = gram - gram.mean(0) - gram.mean(1, keepdim=True) + gram.mean()
+    return float(centered.square().sum() / ((n - 1) * (m - 1)))

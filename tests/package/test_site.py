@@ -1,0 +1,107 @@
+"""The documentation site: every public name has a page and an example, every link leads somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import llms_index
+import performance_page
+import pytest
+import reference_pages
+import tutorial_pages
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+PUBLIC = [(package, name) for package in reference_pages.packages() for name in reference_pages.public_names(package)]
+PAGES = llms_index.written_pages()
+NAMES = {page.relative_to(DOCS).with_suffix("").as_posix() for page in PAGES} | {
+    "performance",
+    "reference/index",
+    "tutorials/index",
+    *(f"reference/{package}" for package in ("rfgp", *reference_pages.packages())),
+    *(f"tutorials/{script.stem}" for script in tutorial_pages.scripts()),
+}
+
+
+def has_example(thing):
+    texts = [thing.__doc__, *(getattr(member, "__doc__", None) for member in vars(thing).values())]
+    return any(">>>" in text for text in texts if isinstance(text, str))
+
+
+@pytest.mark.parametrize("package", reference_pages.packages())
+def test_every_public_name_is_documented_with_an_example(package):
+    module = importlib.import_module(package)
+    for name in reference_pages.public_names(package):
+        thing = getattr(module, name)
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            assert thing.__doc__, f"{package}.{name} has no docstring"
+            assert has_example(thing), f"{package}.{name} has no example"
+        else:
+            assert reference_pages.constant_summary(package, name), f"{package}.{name} has no line below it"
+
+
+def test_every_public_name_has_a_place_in_the_reference():
+    pages = "\n".join(reference_pages.pages().values())
+    for package, name in PUBLIC:
+        is_constant = f".. py:data:: {name}\n" in pages
+        assert is_constant or re.search(rf"^\.\. auto\w+:: {re.escape(package)}\.{name}$", pages, re.M), name
+    assert {name for names in reference_pages.EXTENDING.values() for name in names} <= {name for _, name in PUBLIC}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_pages_and_files(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r":doc:`(?:[^`<]*<)?([^`>]+)>?`", text):
+        assert ((page.parent / target).resolve().relative_to(DOCS)).as_posix() in NAMES, target
+    for path in re.findall(r"^\.\. (?:image|include|figure):: (\S+)$", text, re.M):
+        assert (page.parent / path).exists(), path
+    for path in re.findall(r"``((?:tests|benchmarks|tutorials|rfgp|docs)/[\w/.]+\.(?:py|md|rst|png))``", text):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("path", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md"])
+def test_links_of_markdown_lead_to_files(path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        assert "://" in target or ((ROOT / path).parent / target).exists(), target
+
+
+def test_every_page_is_in_the_contents():
+    index = (DOCS / "index.rst").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^   ([\w/]+)$", index, re.M))
+    single = {name for name in NAMES if not name.startswith(("reference/", "tutorials/"))}
+    assert listed == (single - {"index"}) | {"reference/index", "tutorials/index"}
+
+
+def test_the_index_for_language_models_names_everything():
+    text = llms_index.index()
+    lines = text.splitlines()
+    links = [re.fullmatch(r"- \[(.+)\]\((.+)\): (.+)", line) for line in lines if line.startswith("- ")]
+    assert lines[0] == "# rfgp" and text.count("\n> ") >= 1 and all(links)
+    targets = {link[2] for link in links}
+    assert {f"reference/{package}.html" for package in reference_pages.packages()} <= targets
+    assert {f"_sources/tutorials/{script.name}.txt" for script in tutorial_pages.scripts()} <= targets
+    assert len(targets) == len(links) > len(PAGES)
+
+
+def test_results_have_a_claim_and_an_origin():
+    page = performance_page.page()
+    assert [path.stem for path in performance_page.results() if path.stem not in performance_page.claims()] == []
+    assert page.count("*Commit ") == len(performance_page.results())
+
+
+def test_records_are_the_innermost_values():
+    content = {"a": {"b": {"x": 1, "y": {"z": 2.0}}, "c": {"x": 3}}}
+    assert list(performance_page.records(content)) == [("a, b", {"x": 1, "y, z": 2.0}), ("a, c", {"x": 3})]
+
+
+def test_tutorials_become_notebooks_that_say_how_they_were_run():
+    for script in tutorial_pages.scripts():
+        notebook = tutorial_pages.read(script.read_text(encoding="utf-8"))
+        assert "remove-cell" in notebook.cells[0].metadata.tags
+        assert notebook.cells[1].source.startswith(f"# {tutorial_pages.title(script)}\n\n*Run ")
+        assert len(tutorial_pages.question(script)) > 10

@@ -1,0 +1,85 @@
+"""Uncertain inputs through a model, and tables of results."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from gpytorch.kernels import MultitaskKernel, RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from quadrature import Quadrature
+
+import rfgp
+from rfgp.sensitivity import Normal, Uniform, propagate, sobol_indices
+
+pytestmark = pytest.mark.usefixtures("float64_default")
+
+
+def fitted(target=lambda x: 3.0 * x[:, 0], count=60):
+    x = torch.rand(count, 2, generator=torch.Generator().manual_seed(0))
+    kernel = rfgp.approximate(RBFKernel(), 64, input_dim=2, seed=0)
+    likelihood = GaussianLikelihood()
+    likelihood.noise = 1e-4
+    return rfgp.WeightSpaceGP(kernel, likelihood).fit(x, target(x))
+
+
+def test_moments_are_those_of_the_law_of_total_variance():
+    inputs = [Uniform(0.0, 1.0), Normal(0.5, 0.1)]
+    model = fitted()
+    known = propagate(model, inputs, num_points=20_000, num_functions=2, generator=torch.Generator().manual_seed(1))
+    exact = Quadrature(lambda x: torch.stack([model.posterior(x).mean, model.posterior(x).variance]).detach(), inputs)
+    mean, model_variance = exact.mean()
+    input_variance = exact.variance((0, 1))[0]
+    assert abs(float(known.mean - mean)) < 4.0 * math.sqrt(float(input_variance) / 20_000)
+    assert float(known.input_std) == pytest.approx(math.sqrt(float(input_variance)), rel=0.03)
+    assert float(known.model_std) == pytest.approx(math.sqrt(float(model_variance)), rel=0.05)
+    torch.testing.assert_close(known.std.square(), known.input_std.square() + known.model_std.square())
+
+
+def test_quantiles_and_probabilities_are_those_of_a_known_function():
+    inputs = {"length": Uniform(0.0, 1.0), "load": Uniform(0.0, 1.0)}
+    known = propagate(fitted(), inputs, num_points=10_000, generator=torch.Generator().manual_seed(1))
+    assert float(known.quantile(0.9).mean) == pytest.approx(2.7, abs=0.06)
+    chance = known.exceedance(1.5)
+    assert float(chance.mean) == pytest.approx(0.5, abs=0.02) and 0.0 < float(chance.std) < 0.02
+    assert known.points.shape == (10_000, 2) and known.values.shape == (200, 10_000)
+
+
+def test_dependent_inputs_are_given_as_draws():
+    same = torch.rand(500, 1, generator=torch.Generator().manual_seed(1)).expand(500, 2)
+    known = propagate(fitted(lambda x: x[:, 0] - x[:, 1]), same, num_functions=3)
+    assert float(known.input_std) < 0.02 and known.values.shape == (3, 500)
+
+
+def test_several_outputs_and_bad_calls():
+    x = torch.rand(30, 2)
+    kernel = rfgp.approximate(MultitaskKernel(RBFKernel(), 2), 16, input_dim=2, seed=0)
+    model = rfgp.WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x, x)
+    known = propagate(model, x, num_functions=4)
+    assert known.mean.shape == known.std.shape == known.quantile(0.5).mean.shape == (2,)
+    with pytest.raises(ValueError, match="expected a level between 0 and 1"):
+        known.quantile(2.0)
+    with pytest.raises(ValueError, match="columns"):
+        propagate(model, [Uniform(0, 1)])
+
+
+def test_tables_name_inputs_in_order_of_importance():
+    indices = sobol_indices(fitted(), {"length": Uniform(0.0, 1.0), "load": Uniform(0.0, 1.0)}, num_functions=20)
+    heading, first, second = indices.table().splitlines()
+    assert heading.split() == ["input", "first", "order", "total"] and first.startswith("length  1.000 (")
+    assert second.startswith("load    0.000 (") and indices.names == ("length", "load")
+    pytest.importorskip("pandas")
+    frame = indices.to_frame()
+    assert list(frame["input"]) == ["length", "load"] and frame["first"][0] == float(indices.first.value[0])
+    assert (frame["total_low"] <= frame["total_high"]).all()
+
+
+def test_tables_of_several_outputs():
+    x = torch.rand(30, 2)
+    kernel = rfgp.approximate(MultitaskKernel(RBFKernel(), 2), 16, input_dim=2, seed=0)
+    model = rfgp.WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x, x)
+    indices = sobol_indices(model, [Uniform(0, 1)] * 2, second_order=False, num_functions=5)
+    assert indices.second is None and len(indices.table().splitlines()) == 8
+    pytest.importorskip("pandas")
+    assert list(indices.to_frame()["output"]) == [1, 1, 2, 2]
