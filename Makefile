@@ -32,7 +32,7 @@ format: $(INSTALLED)  ## format, and fix what can be fixed
 
 demo: $(INSTALLED)  ## compare random features with the exact model on digits, into demo-results
 	OMP_NUM_THREADS=1 $(BIN)/python -m rfgp study digits --kernel polynomial:3 --num-features 128,256,512,1024 \
-		--seeds 5 --exact-limit 1000 --out demo-results \
+		--seeds 5 --exact-limit 1000 --force --out demo-results \
 		--methods rademacher:real,rademacher:ctr,tensor_srht:real,tensor_srht:ctr,tensor_sketch:real,gaussian:real,landmarks
 
 tutorials: $(INSTALLED)  ## run every tutorial

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
+import shlex
 from pathlib import Path
 
 from .. import _optional, datasets, kernels, plots, study, tables
 from ..datasets.sources import DATA_DIR_VARIABLE
+from ..tables.encoding import MISSING
 from ..tables.files import SUFFIXES
 from .arguments import integer, integers, names, number
 
 NAME = "study"
 HELP = "compare random features with the exact Gaussian process on a data set"
 DESCRIPTION = (
-    "Compare random features with the exact Gaussian process: divergence from it, error, and time. Prints a table, and "
-    "writes results.json and study.png."
+    "Compare random features with the exact Gaussian process: divergence from it, error, and time. Prints a table and "
+    "a verdict, and writes report.html, results.json and study.png."
 )
 
 
@@ -30,12 +31,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DATA",
         help=f"one of {', '.join(datasets.LOADERS)}, an NPZ file, or a table: CSV, Parquet, xlsx, JSON lines",
     )
-    add("--target", help="name or index of the target column of a table, or name of the target array of an NPZ file")
+    add(
+        "--target",
+        help="name or index of the target column of a table, several with commas, or name of the array of an NPZ file",
+    )
     add("--inputs", help="name of the array of inputs of an NPZ file (default: x)")
     add("--task", choices=("classification", "regression"), help="(default: classification for integers and strings)")
+    add("--missing", choices=MISSING, help="what becomes of rows of a table with missing cells (default: raise)")
+    add("--drop", type=names, help="columns of a table that are not looked at, separated by commas")
+    add("--separator", help="what is between two cells of a text file (default: as the file tells)")
+    add("--decimal", help="the decimal point or comma of a text file (default: as the file tells)")
+    add("--output", help="which output of a built-in data set with several, or all (default: the first)")
     add("--scaling", choices=("standardize", "unit", "none"), help="(default: unit for images, standardize for others)")
     add("--data-dir", help=f"directory of the archives of built-in data sets (default: ${DATA_DIR_VARIABLE})")
-    add("--kernel", default="polynomial:3", help="polynomial:p, linear, rbf, matern:nu or rq (default: %(default)s)")
+    add(
+        "--kernel",
+        default="polynomial:3",
+        help=f"polynomial:p, linear, rbf, matern:nu or rq, a field ({', '.join(study.FIELD_KERNELS)}), or auto for the "
+        "one that predicts left-out rows best (default: %(default)s)",
+    )
     add(
         "--methods",
         type=names,
@@ -58,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="concentration of the Dirichlet likelihood outside the class (default: %(default)s)",
     )
     add("--out", default="study-results", help="directory of the results (default: %(default)s)")
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with the study in --out, which has kept every run that was measured",
+    )
+    add("--force", action="store_true", help="replace the results in --out, which are not overwritten otherwise")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,15 +89,14 @@ def run(options: argparse.Namespace) -> int:
     """
     plots.check_installed()
     _optional.require("pandas", "pandas", "means over seeds")
-    dataset = _dataset(options)
-    out = _directory(options.out)
-    print(
-        f"{dataset.name}: {dataset.task}, {len(dataset.x_train):,} training rows, {len(dataset.x_test):,} test rows, "
-        f"{dataset.x_train.shape[-1]} inputs" + (f", {dataset.num_classes} classes" if dataset.num_classes else ""),
-        flush=True,
-    )
+    data = _data(options)
+    if isinstance(data, tables.Table):
+        print(f"{data.report()}\n")
+    dataset = data.split() if isinstance(data, tables.Table) else data
+    print(_size(dataset), flush=True)
     result = study.run(
-        dataset,
+        data,
+        origin=_origin(options),
         kernel=options.kernel,
         methods=options.methods,
         num_features=options.num_features,
@@ -85,48 +104,73 @@ def run(options: argparse.Namespace) -> int:
         exact_limit=options.exact_limit,
         alpha_epsilon=options.alpha_epsilon,
         scaling=options.scaling,
+        out=options.out,
+        resume=options.resume,
+        force=options.force,
         progress=True,
     )
-    paths = result.save(out)
     print(f"exact model on {result.data['exact_rows']:,} rows: {result.training}\n\n{result.table()}\n")
-    for path in paths:
-        print(f"wrote {path}")
+    print(f"{result.verdict()}\n")
+    for name in study.FILES:
+        print(f"wrote {Path(options.out) / name}")
     return 0
 
 
-def _dataset(options: argparse.Namespace) -> datasets.Dataset:
+def _data(options: argparse.Namespace) -> datasets.Dataset | tables.Table:
+    """The data set or the table that is named, or a ValueError where an option does not belong to it."""
     data = options.data
     is_archive = data.lower().endswith(".npz")
-    if not is_archive and not data.lower().removesuffix(".gz").endswith(SUFFIXES):
+    is_table = not is_archive and data.lower().removesuffix(".gz").endswith(SUFFIXES)
+    if not is_archive and not is_table:
         if any(option is not None for option in (options.target, options.task, options.inputs)):
             raise ValueError(
                 f"expected --target, --task and --inputs for tables and NPZ files, got {data!r}; leave them out"
             )
-        return datasets.load(data, options.data_dir)
+        _refuse_table_options(options)
+        return datasets.load(data, options.data_dir, options.output)
+    if options.output is not None:
+        raise ValueError(f"expected --output for built-in data sets, got the file {data}; name outputs by --target")
     if options.target is None:
         raise ValueError(f"expected the name of the target in {data}, got none; pass --target")
     if is_archive:
+        _refuse_table_options(options)
         return datasets.read_archive(data, options.target, options.inputs or "x", options.task)
     if options.inputs is not None:
         raise ValueError(f"expected --inputs for NPZ files, got the file {data}; leave it out")
-    return tables.read(data, options.target, task=options.task).split()
+    return tables.read(
+        data,
+        options.target,
+        task=options.task,
+        missing=options.missing or "raise",
+        drop=options.drop or (),
+        separator=options.separator,
+        decimal=options.decimal,
+    )
 
 
-def _directory(name: str) -> Path:
-    """The directory of the results, made where it does not exist, once a file has been written to it."""
-    out = Path(name)
-    if not name or (out.exists() and not out.is_dir()):
-        got = f"the file {name!r}" if name else "an empty name"
-        raise ValueError(f"expected a directory for --out, got {got}; choose another")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out) as probe:
-            probe.write(b"probe")
-    except OSError as error:
-        raise ValueError(
-            f"expected a directory that can be written to for --out, got {name!r} ({error.strerror}); choose another"
-        ) from None
-    for result in study.FILES:
-        if (out / result).is_dir():
-            raise ValueError(f"expected to write {result} to --out, got a directory {str(out / result)!r}; move it")
-    return out
+def _refuse_table_options(options: argparse.Namespace) -> None:
+    for name in ("missing", "drop", "separator", "decimal"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"expected --{name} for tables, got {options.data!r}; leave it out")
+
+
+def _origin(options: argparse.Namespace) -> str:
+    """The words of the command that say where the data come from."""
+    named = ("target", "inputs", "output", "task", "missing", "separator", "decimal", "data_dir")
+    words = [options.data]
+    for name in named:
+        if (value := getattr(options, name)) is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words + (["--drop", ",".join(options.drop)] if options.drop else []))
+
+
+def _size(data: datasets.Dataset) -> str:
+    """The size of a data set in a line."""
+    parts = [
+        f"{len(data.x_train):,} training rows",
+        f"{len(data.x_test):,} test rows",
+        f"{data.x_train.shape[-1]} inputs",
+    ]
+    parts += [f"{data.num_classes} classes"] if data.num_classes else []
+    parts += [f"{data.num_outputs} targets"] if data.num_outputs > 1 else []
+    return f"{data.name}: {data.task}, {', '.join(parts)}"

@@ -4,6 +4,7 @@ from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
 from .calibration import calibration, pit_histogram
 from .comparison import Curve, comparison
 from .convergence import convergence
+from .estimates import estimates
 from .fields import scalar_field, vector_field
 from .intervals import coverage_by_level, predictions
 from .sensitivity import main_effects, sobol_bars
@@ -19,6 +20,7 @@ __all__ = [
     "comparison",
     "convergence",
     "coverage_by_level",
+    "estimates",
     "figure",
     "legend",
     "main_effects",

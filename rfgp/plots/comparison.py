@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _APART = 0.02  # octaves between neighboring methods
+_LEVELS = (":", "-.", (0, (8, 3)))
 _STEPS = {
     4.0: (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0),
     12.0: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0),
@@ -46,6 +47,7 @@ def comparison(
     exact: float | None = None,
     exact_x: float | None = None,
     exact_name: str = "exact",
+    levels: Mapping[str, float] | None = None,
     xlabel: str = "",
     ylabel: str = "",
     log_x: int | None = 10,
@@ -62,6 +64,7 @@ def comparison(
     :param exact: the ordinate of the exact model.
     :param exact_x: the abscissa of the exact model, such as its time.
     :param exact_name: the exact model in the legend.
+    :param levels: ordinates of further models by name, for thin horizontal lines; default: none.
     :param xlabel: the label of the abscissa.
     :param ylabel: the label of the ordinate.
     :param log_x: the base of a logarithmic abscissa, None for a linear one; base 2 labels every abscissa.
@@ -111,6 +114,9 @@ def comparison(
         ax.axhline(exact, label=exact_name, **line)
     if exact_x is not None:
         ax.axvline(exact_x, label=exact_name, **line)
+    for i, (name, level) in enumerate((levels or {}).items()):
+        style = _LEVELS[i % len(_LEVELS)]
+        ax.axhline(_checks.number(level), label=name, color="#777777", linewidth=1.0, linestyle=style, zorder=1)
     _scale(ax, curves, log_x, log_y)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.grid(True, which="major", color="#DDDDDD", linewidth=0.6)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import warnings
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -16,21 +18,34 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..datasets import Dataset
-from ..datasets.base import Scaling
+from ..datasets.base import Scaling, Task
 from ..kernels import FeatureKernel, LandmarkKernel
+from ..tables import Table, read
+from ..tables.encoding import Missing
+from ..training import FitSummary
 from .bench import DRAWS, Bench
-from .names import default_methods, exact_kernel
-from .result import StudyResult
+from .checkpoint import Checkpoint, check_same, fingerprint
+from .directory import FILES, open_directory
+from .kernel_choice import Candidate, rank_kernels
+from .names import CANDIDATES, FIELD_KERNELS, default_methods, exact_kernel
+from .result import StudyResult, load, training_summary
 
 NUM_FEATURES = (128, 256, 512, 1024)
 """The numbers of features that a study tries by default."""
 
 _MOST_SEEDS = 1000
+_CHOICE_ROWS = 500
+"""The largest number of rows, times outputs, from which a kernel is chosen."""
+_FOR_ANY_KERNEL = ("auto", "landmarks")
 
 
 def run(
-    dataset: Dataset,
+    data: Any,
+    target: str | int | Sequence[str | int] | None = None,
     *,
+    task: Task | None = None,
+    missing: Missing = "raise",
+    drop: Sequence[str | int] = (),
     kernel: str = "polynomial:3",
     methods: Sequence[str] | None = None,
     num_features: Sequence[int] = NUM_FEATURES,
@@ -38,27 +53,43 @@ def run(
     exact_limit: int = 1000,
     alpha_epsilon: float = 0.01,
     scaling: Scaling | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    force: bool = False,
+    origin: str | None = None,
     progress: bool | None = None,
 ) -> StudyResult:
-    """Compare methods with the exact Gaussian process.
+    """Compare methods with the exact Gaussian process, and with a linear and a trivial model.
 
     The parameters are learned with the exact model on at most ``exact_limit`` training rows, and shared by all methods.
     Divergences compare both models on these rows, at up to 1,000 test rows; error, MNLL and times are those of a fit to
-    all training rows, on all test rows. Labels are classified with a Dirichlet likelihood, numbers have a Gaussian one.
-    Everything is computed in float64.
+    all training rows, on all test rows. Labels are classified with a Dirichlet likelihood, numbers have a Gaussian one;
+    several targets share a covariance that is learned too. Everything is computed in float64.
 
-    :param dataset: the data.
-    :param kernel: "polynomial:p", "linear", "rbf", "matern:nu" or "rq", see :func:`exact_kernel`.
+    :param data: a data set, a table of :func:`rfgp.tables.read`, or what that reads: a data frame, or a path.
+    :param target: the name or the index of the column of the target, or several ones, of a data frame or file.
+    :param task: "regression" or "classification", of a data frame or file; default: as the targets tell.
+    :param missing: what becomes of missing cells of a data frame or file: "raise", "drop" or "impute".
+    :param drop: columns of a data frame or file that are not looked at.
+    :param kernel: "polynomial:p", "linear", "rbf", "matern:nu" or "rq", or of a vector field "curl_free",
+        "divergence_free" or "helmholtz", see :func:`exact_kernel`; or "auto", the one of :data:`CANDIDATES` whose exact
+        model predicts left-out rows best.
     :param methods: names of methods, see :data:`rfgp.kernels.METHODS`, or "auto"; default: those
         of :func:`default_methods`.
-    :param num_features: the numbers of features.
+    :param num_features: the numbers of features; landmarks take those that are at most the number of training rows.
     :param num_seeds: the number of seeds, 0, 1, ...
-    :param exact_limit: the largest number of training rows of the exact model.
+    :param exact_limit: the largest number of training rows of the exact model, times the number of targets.
     :param alpha_epsilon: the concentration of the Dirichlet likelihood outside the class.
     :param scaling: "standardize", "unit" or "none"; default: that of the data set.
+    :param out: a directory that keeps every run as soon as it is measured, and has the results in the end; default:
+        nothing is written.
+    :param resume: whether to go on with a study of these settings in ``out`` that has stopped.
+    :param force: whether results in ``out`` are replaced; a directory with files is refused otherwise.
+    :param origin: the words after ``rfgp study`` by which the command reads the data, for the report.
     :param progress: whether to show progress bars; default: on terminals only.
     :returns: the measurements.
     :raises ValueError: for settings or data that do not fit together, before anything long has begun.
+    :raises KeyboardInterrupt: where the user interrupts; the message says what is kept.
 
     >>> import rfgp
     >>> diabetes = rfgp.datasets.load("diabetes")
@@ -66,46 +97,154 @@ def run(
     >>> len(result.runs)
     1
     """
-    _checks.instance("dataset", dataset, Dataset, "a Dataset", "such as rfgp.datasets.load(...)")
-    if dataset.num_outputs > 1:
-        raise ValueError(f"expected a data set of one output, got {dataset.num_outputs}; load one of them by output=")
-    base = exact_kernel(kernel)
+    dataset, columns = _read(data, target, task, missing, drop)
+    _check_outputs(dataset, kernel)
     widths = [_checks.positive_integer("num_features", width) for width in _unique("num_features", num_features)]
-    names = _unique("methods", default_methods(kernel) if methods is None else methods)
+    asked = None if methods is None else _unique("methods", methods)
+    if kernel != "auto":
+        exact_kernel(kernel, dataset.num_outputs)
+    elif asked is not None and set(asked) - set(_FOR_ANY_KERNEL):
+        raise ValueError(
+            f"expected methods for any kernel ({', '.join(_FOR_ANY_KERNEL)}) where kernel is auto, got "
+            f"{', '.join(asked)}; leave the methods out, or name the kernel"
+        )
     if scaling is not None:
         _checks.choice("scaling", scaling, get_args(Scaling))
-    if progress is not None:
-        _checks.flag("progress", progress)
+    for name, flag in (("progress", progress), ("resume", resume), ("force", force)):
+        if flag is not None:
+            _checks.flag(name, flag)
+    _checks.path("out", out)
     seeds = range(_checks.positive_integer("num_seeds", num_seeds, largest=_MOST_SEEDS))
     _checks.positive_integer("exact_limit", exact_limit)
-    bench = Bench(dataset, base, exact_limit, alpha_epsilon, scaling or dataset.scaling)
-    bench.check_memory(max(widths))
-    for method in names:
-        for width in widths:
-            bench.approximation(method, width, seed=0)
-    training = bench.learn(progress)
-    exact = bench.measure_exact()
-    jobs = [(method, width, seed) for seed in seeds for width in widths for method in names]
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.filterwarnings("ignore", message=".*features(=\\d+)? exceed.*")
-        bench.fitted(jobs[0], bench.some)  # not measured: the first call of everything is slower
-        bar = tqdm(jobs, desc="study", unit="run", disable=None if progress is None else not progress)
-        runs = tuple(bench.measure(job) for job in bar)
-    settings = {
+    study = _Study(dataset, exact_limit, alpha_epsilon, scaling or dataset.scaling, progress)
+    request = {
         "kernel": kernel,
-        "methods": names,
+        "methods": asked,
         "num_features": widths,
-        "seeds": list(seeds),
+        "num_seeds": num_seeds,
         "exact_limit": exact_limit,
-        "alpha_epsilon": alpha_epsilon if dataset.num_classes else None,
-        "scaling": scaling or dataset.scaling,
-        "dtype": "float64",
-        "kl_rows": len(bench.points),
-        "class_probability_draws": DRAWS if dataset.num_classes else None,
+        "alpha_epsilon": alpha_epsilon,
+        "scaling": study.scaling,
     }
-    if "auto" in names:
-        settings["auto"] = {width: _methods(bench.approximation("auto", width, seed=0)) for width in widths}
-    return StudyResult(settings, bench.description(), training, environment(), exact, runs)
+    notes = {"columns": columns, "origin": origin}
+    if kernel != "auto":
+        study.ready = study.check(kernel, asked, widths)
+    if out is None:
+        return study.measure(request, seeds, None, notes)
+    folder = open_directory(out, resume, force)
+    request |= {"data": dataset.name, "rows": fingerprint(dataset), "versions": environment()["versions"]}
+    if resume and (folder / FILES[0]).is_file():
+        known = load(folder)
+        check_same(known.request, request, folder)
+        return known
+    checkpoint = Checkpoint(folder, request, resume)
+    try:
+        result = study.measure(request, seeds, checkpoint, notes)
+    except KeyboardInterrupt:
+        count = len(checkpoint.runs)
+        kept = f"{count} run{'s are' if count > 1 else ' is'} kept" if count else "no run is kept yet"
+        raise KeyboardInterrupt(f"{kept} in {str(out)!r}; --resume goes on with it") from None
+    result.save(folder)
+    checkpoint.remove()
+    return result
+
+
+class _Study:
+    """Benches of one data set, and the order of what is measured with them."""
+
+    def __init__(
+        self, dataset: Dataset, exact_limit: int, alpha_epsilon: float, scaling: Scaling, progress: bool | None
+    ) -> None:
+        self.dataset, self.exact_limit, self.alpha_epsilon = dataset, exact_limit, alpha_epsilon
+        self.scaling, self.progress = scaling, progress
+        self.ready: Bench | None = None
+
+    def bench(self, kernel: str, limit: int) -> Bench:
+        """A bench of a kernel by its name, with at most so many rows times outputs in the exact model."""
+        exact, is_field = exact_kernel(kernel, self.dataset.num_outputs), kernel in FIELD_KERNELS
+        return Bench(self.dataset, exact, limit, self.alpha_epsilon, self.scaling, is_field)
+
+    def check(self, kernel: str, methods: list[str] | None, widths: list[int]) -> Bench:
+        """A bench of a kernel, once every method has made features for it."""
+        bench = self.bench(kernel, self.exact_limit)
+        bench.check_memory(max(widths))
+        for method, width in self.pairs(default_methods(kernel) if methods is None else methods, widths):
+            bench.approximation(method, width, seed=0)
+        return bench
+
+    def pairs(self, methods: Iterable[str], widths: list[int]) -> list[tuple[str, int]]:
+        """Methods and numbers of features, without more landmarks than rows."""
+        most = len(self.dataset.x_train)
+        found = [(method, width) for width in widths for method in methods if method != "landmarks" or width <= most]
+        if not found:
+            raise ValueError(f"expected at most {most} landmarks, one per row, got {min(widths)}; lower num_features")
+        return found
+
+    def measure(
+        self, request: dict[str, Any], seeds: range, checkpoint: Checkpoint | None, notes: dict[str, Any]
+    ) -> StudyResult:
+        """Everything that is not in the checkpoint yet."""
+        bench, kernel, training, candidates = self._learned(request, checkpoint)
+        names = list(default_methods(kernel)) if request["methods"] is None else request["methods"]
+        pairs = self.pairs(names, request["num_features"])
+        baselines = bench.measure_baselines()
+        exact = bench.measure_exact()
+        known = {} if checkpoint is None else {(run.method, run.num_features, run.seed): run for run in checkpoint.runs}
+        jobs = [(method, width, seed) for seed in seeds for method, width in pairs]
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.filterwarnings("ignore", message=".*features(=\\d+)? exceed.*")
+            bench.fitted(jobs[0], bench.some)  # not measured: the first call of everything is slower
+            left = [job for job in jobs if job not in known]
+            silent = None if self.progress is None else not self.progress
+            for job in tqdm(left, desc="study", unit="run", disable=silent, initial=len(known), total=len(jobs)):
+                known[job] = bench.measure(job)
+                if checkpoint is not None:
+                    checkpoint.keep(known[job])
+        is_classes = self.dataset.num_classes is not None
+        settings = {
+            "kernel": kernel,
+            "kernel_asked": request["kernel"],
+            "methods": names,
+            "num_features": request["num_features"],
+            "seeds": list(seeds),
+            "exact_limit": self.exact_limit,
+            "alpha_epsilon": self.alpha_epsilon if is_classes else None,
+            "scaling": self.scaling,
+            "dtype": "float64",
+            "kl_rows": len(bench.points),
+            "class_probability_draws": DRAWS if is_classes else None,
+        }
+        if "auto" in names:
+            widths = request["num_features"]
+            settings["auto"] = {width: _methods(bench.approximation("auto", width, seed=0)) for width in widths}
+        description = {**bench.description(), **notes}
+        runs = tuple(known[job] for job in jobs)
+        return StudyResult(
+            settings, description, training, environment(), exact, runs, baselines, tuple(candidates), request
+        )
+
+    def _learned(
+        self, request: dict[str, Any], checkpoint: Checkpoint | None
+    ) -> tuple[Bench, str, FitSummary, list[Candidate]]:
+        """A bench with parameters, learned now or before, its kernel, and the kernels that were tried for it."""
+        kept = None if checkpoint is None else checkpoint.exact()
+        if kept is not None:
+            bench = self.ready or self.bench(kept["kernel"], self.exact_limit)
+            bench.load_state(kept["state"])
+            candidates = [Candidate(**record) for record in kept["candidates"]]
+            return bench, kept["kernel"], training_summary(kept["training"]), candidates
+        kernel, candidates = request["kernel"], []
+        if kernel == "auto":
+            limit = min(self.exact_limit, _CHOICE_ROWS)
+            candidates = rank_kernels(lambda name: self.bench(name, limit), CANDIDATES, self.progress)
+            kernel = candidates[0].kernel
+        bench = self.ready or self.check(kernel, request["methods"], request["num_features"])
+        training = bench.learn(self.progress)
+        if checkpoint is not None:
+            records = [dataclasses.asdict(candidate) for candidate in candidates]
+            state = {"kernel": kernel, "candidates": records, "training": dataclasses.asdict(training)}
+            checkpoint.keep_exact({**state, "state": bench.state()})
+        return bench, kernel, training, candidates
 
 
 def environment() -> dict[str, Any]:
@@ -130,6 +269,38 @@ def _methods(kernel: Kernel) -> str:
         return "landmarks"
     recipes = [part.recipe for part in kernel.modules() if isinstance(part, FeatureKernel)]
     return ", ".join(dict.fromkeys(str(recipe.method) for recipe in recipes if recipe is not None))
+
+
+def _read(
+    data: Any, target: Any, task: Task | None, missing: Missing, drop: Sequence[str | int]
+) -> tuple[Dataset, str | None]:
+    """The data set, and what there is to say about its columns."""
+    if isinstance(data, Dataset | Table):
+        if target is not None or task is not None or missing != "raise" or len(drop) > 0:
+            raise ValueError(
+                f"expected target, task, missing and drop for a data frame or file, got a {type(data).__name__}, which "
+                "is read already; leave them out"
+            )
+        return (data, None) if isinstance(data, Dataset) else (data.split(), data.report())
+    if target is None:
+        raise ValueError(
+            f"expected a Dataset or a Table, or the target of a data frame or file, got {type(data).__name__} without "
+            "one; pass target="
+        )
+    table = read(data, target, task=task, missing=missing, drop=drop)
+    return table.split(), table.report()
+
+
+def _check_outputs(dataset: Dataset, kernel: Any) -> None:
+    """Raise where a data set has more outputs than its task or kernel can have."""
+    outputs, inputs = dataset.num_outputs, dataset.x_train.shape[-1]
+    if outputs > 1 and dataset.num_classes is not None:
+        raise ValueError(f"expected one column of class labels, got {outputs}; study one at a time")
+    if kernel in FIELD_KERNELS and outputs != inputs:
+        raise ValueError(
+            f"expected as many targets as inputs for the field {kernel}, got {outputs} targets of {inputs} inputs; "
+            "choose another kernel"
+        )
 
 
 def _unique(name: str, values: Iterable[Any]) -> list[Any]:

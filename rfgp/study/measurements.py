@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from .. import _optional
 
@@ -14,6 +15,8 @@ MEASURES = (
     "kl_noisy",
     "error",
     "mnll",
+    "coverage",
+    "overconfidence",
     "kernel_error",
     "fit_seconds",
     "predict_seconds",
@@ -21,22 +24,34 @@ MEASURES = (
 )
 """What a study measures of every run; :class:`Run` says what each is."""
 
+Difference = tuple[float, float]
+"""A mean and its standard error over test rows."""
+
 
 @dataclass(frozen=True)
 class Run:
     """What was measured with one method, one number of features and one seed.
 
-    :param method: the name of the method, or "exact".
-    :param num_features: the number of features, None for the exact model.
-    :param seed: the seed of the weights, None for the exact model.
+    :param method: the name of the method, or "exact", "linear" or "trivial".
+    :param num_features: the number of features, None for others.
+    :param seed: the seed of the weights, None for others.
     :param kl: KL(approximate, exact) of the latent marginals, summed over test points, averaged over classes.
     :param kl_reverse: the same for KL(exact, approximate).
     :param kl_noisy: KL(approximate, exact) of the noisy predictions; None for classification.
-    :param error: the error rate, or the root mean squared error in units of the target.
-    :param mnll: the mean negative log likelihood of the test targets.
+    :param error: the error rate, or the root mean squared error: in units of the target, or of several targets as parts
+        of their standard deviations.
+    :param mnll: the mean negative log likelihood of the test targets; of several, of those over their standard
+        deviations, and averaged over them.
     :param kernel_error: the relative Frobenius error of the kernel matrix of test points.
     :param fit_seconds: the time for weights, features, statistics and factorization.
     :param predict_seconds: the time for latent means and variances of all test rows.
+    :param coverage: the part of the test targets that intervals of 95 % have; None for classification.
+    :param overconfidence: the mean probability of the predicted class, less the part that is right; None for
+        regression.
+    :param row_errors: the standard errors over test rows of error, mnll, and coverage or overconfidence.
+    :param against: by the name of another model, how much higher error (the squared one of standardized targets, or the
+        error rate) and mnll are, with standard errors over test rows.
+    :param outputs: error, mnll and coverage of each of several outputs, in its units, by its name.
 
     >>> import rfgp
     >>> result = rfgp.study.run(
@@ -57,11 +72,33 @@ class Run:
     kernel_error: float
     fit_seconds: float
     predict_seconds: float
+    coverage: float | None = None
+    overconfidence: float | None = None
+    row_errors: Mapping[str, float] = field(default_factory=dict)
+    against: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
+    outputs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
         """The time to fit and to predict."""
         return self.fit_seconds + self.predict_seconds
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Run:
+        """A run from what JSON made of it, where numbers that are not finite are None.
+
+        :param record: its fields by name.
+        """
+        numbers = ("kl", "kl_reverse", "error", "mnll", "kernel_error", "fit_seconds", "predict_seconds")
+        known = {name: math.inf if record[name] is None else record[name] for name in numbers}
+        against = {
+            other: {
+                measure: (float(mean), math.nan if error is None else error) for measure, (mean, error) in of.items()
+            }
+            for other, of in record.get("against", {}).items()
+        }
+        rows = {name: math.nan if error is None else error for name, error in record.get("row_errors", {}).items()}
+        return cls(**{**record, **known, "against": against, "row_errors": rows})
 
 
 @dataclass(frozen=True)

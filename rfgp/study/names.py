@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import re
 
-from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, RQKernel, ScaleKernel
+import torch
+from gpytorch.kernels import (
+    Kernel,
+    LinearKernel,
+    MaternKernel,
+    MultitaskKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
 
 from .. import _checks
+from ..kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel
 
 METHODS = (
     "rademacher:real",
@@ -15,36 +26,69 @@ METHODS = (
     "tensor_srht:ctr",
     "tensor_sketch:real",
     "gaussian:real",
+    "landmarks",
 )
 """The methods that a study of a polynomial or linear kernel compares by default."""
 
-FOURIER_METHODS = ("fourier", "fourier_orthogonal", "fourier_hadamard")
+FOURIER_METHODS = ("fourier", "fourier_orthogonal", "fourier_hadamard", "landmarks")
 """Those of a shift-invariant kernel; "rbf" has optimized_maclaurin:real and :ctr besides."""
 
+FIELD_KERNELS = ("curl_free", "divergence_free", "helmholtz")
+"""Kernels of vector fields, of which "fourier" and "fourier_orthogonal" are the methods."""
 
-def exact_kernel(name: str) -> Kernel:
+CANDIDATES = ("rbf", "matern:0.5", "matern:1.5", "matern:2.5", "rq", "linear", "polynomial:2", "polynomial:3")
+"""The kernels among which "auto" chooses."""
+
+_LARGEST_RANK = 2
+"""How many factors outputs share at most, beside a variance of each one's own."""
+
+
+def exact_kernel(name: str, num_outputs: int = 1) -> Kernel:
     """The exact kernel of a name, in float64.
 
     :param name: "polynomial:p" for (x . y + offset)^p, "rbf", "matern:nu" with nu 0.5, 1.5 or 2.5, or "rq", with an
-        output scale; or "linear".
-    :raises ValueError: for another name, degree or nu.
+        output scale; or "linear"; or one of FIELD_KERNELS, with a Gaussian base, of as many outputs as inputs.
+    :param num_outputs: the number of outputs; several share a covariance, except for fields.
+    :raises ValueError: for another name, degree or nu, or a field of one output.
 
     >>> exact_kernel("polynomial:3").base_kernel.power
     3
     """
     _checks.instance("kernel", name, str, "the name of a kernel", 'such as "polynomial:3"')
+    _checks.positive_integer("num_outputs", num_outputs)
+    if name in FIELD_KERNELS:
+        if num_outputs == 1:
+            raise ValueError(f"expected several outputs for the field {name}, got one; name a target per component")
+        return _field(name).double()
+    base = _base(name)
+    if num_outputs > 1:
+        outputs = MultitaskKernel(base, num_tasks=num_outputs, rank=min(num_outputs, _LARGEST_RANK)).double()
+        factor = outputs.task_covar_module.covar_factor
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            factor.copy_(torch.randn(factor.shape, generator=generator, dtype=torch.float64))
+        return outputs
+    return (base if name == "linear" else ScaleKernel(base)).double()
+
+
+def _field(name: str) -> Kernel:
+    if name == "helmholtz":
+        return HelmholtzKernel(RBFKernel())
+    return ScaleKernel(CurlFreeKernel(RBFKernel()) if name == "curl_free" else DivergenceFreeKernel(RBFKernel()))
+
+
+def _base(name: str) -> Kernel:
     family, _, argument = name.partition(":")
     if family == "polynomial" and re.fullmatch("[1-9][0-9]{0,9}", argument):
-        return ScaleKernel(PolynomialKernel(power=int(argument))).double()
+        return PolynomialKernel(power=int(argument))
     if family == "matern" and argument in ("0.5", "1.5", "2.5"):
-        return ScaleKernel(MaternKernel(nu=float(argument))).double()
-    if name in ("rbf", "rq"):
-        return ScaleKernel(RBFKernel() if name == "rbf" else RQKernel()).double()
-    if name == "linear":
-        return LinearKernel().double()
+        return MaternKernel(nu=float(argument))
+    simple = {"rbf": RBFKernel, "rq": RQKernel, "linear": LinearKernel}
+    if name in simple:
+        return simple[name]()
     raise ValueError(
         "expected polynomial:p with a degree p, linear, rbf, rq, or matern:nu with nu 0.5, 1.5 or 2.5 as the kernel, "
-        f"got {name!r}; choose one of these"
+        f"got {name!r}; choose one of these, auto, or a field ({', '.join(FIELD_KERNELS)})"
     )
 
 
@@ -57,6 +101,8 @@ def default_methods(kernel: str) -> tuple[str, ...]:
     >>> default_methods("matern:1.5")
     ('fourier', 'fourier_orthogonal', 'fourier_hadamard')
     """
+    if kernel in FIELD_KERNELS:
+        return FOURIER_METHODS[:2]
     exact_kernel(kernel)
     if kernel.startswith(("polynomial", "linear")):
         return METHODS

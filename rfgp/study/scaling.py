@@ -39,6 +39,22 @@ def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor,
     return (train - mean) / std, (test - mean) / std, "columns of the inputs standardized, and divided by sqrt(d)"
 
 
+def scale_field(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor, str]:
+    """Scaled places of a vector field, which keep their angles: all columns are divided by the same number.
+
+    :param train: training inputs (N, d).
+    :param test: test inputs (M, d).
+    :param scaling: "standardize": columns of zero mean, and rows with a mean squared norm of one; "none".
+    :raises ValueError: for another scaling.
+    """
+    if scaling != "standardize":
+        _checks.choice("scaling of a field", scaling, ("standardize", "none"))
+        return scale_inputs(train, test, scaling)
+    mean = train.mean(0)
+    scale = divisor((train - mean).square().sum(-1).mean().sqrt(), (train != train[:1]).any(), "inputs")
+    return (train - mean) / scale, (test - mean) / scale, "inputs centered, and divided by one number"
+
+
 def divisor(scale: Tensor, varies: Tensor, name: str) -> Tensor:
     """Scales to divide by, 1 where nothing varies, or a ValueError where squares leave the range of float64."""
     bad = ~torch.isfinite(scale) | (varies & (scale == 0))

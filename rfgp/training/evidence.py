@@ -171,9 +171,10 @@ def fit(
             target, chosen = _objective(model, x, y, noise, strategy, executor)
         else:
             target, chosen = leave_out_objective(name, model, x, y, noise, groups), "evidence"
-        bar = tqdm(total=limit, desc="fit", unit="eval", disable=is_silent, leave=False)
+        bar = tqdm(total=min(limit, _LIKELY), desc="fit", unit="eval", disable=is_silent, leave=False)
         with bar:
-            training = Training(target, initialize, limit, time_limit, functools.partial(_report, bar))
+            report = functools.partial(_report, bar, limit=limit)
+            training = Training(target, initialize, limit, time_limit, report)
             value = training.run(chosen)
     except BaseException as error:
         if training is None or not training.keep_best():
@@ -191,14 +192,19 @@ def fit(
 
 _COMPARED_ROWS = 512
 _EPOCHS = 50
+_LIKELY = 50
+"""How many evaluations most searches take."""
 _NOT_FINITE = (
     "expected a finite evidence at the start, got none; rescale the data, or start from other values with "
     "initialize=False"
 )
 
 
-def _report(bar: Any, value: float) -> None:
+def _report(bar: Any, value: float, limit: int = 0) -> None:
+    """Count an evaluation or epoch; where more than the likely number are made, up to the limit, the count goes on."""
     bar.update()
+    if bar.total is not None and bar.total <= bar.n < limit:
+        bar.total = min(2 * bar.total, limit)
     bar.set_postfix(evidence=f"{value:.6g}")
 
 

@@ -267,15 +267,6 @@ def test_a_pipe_that_is_closed_at_once(tmp_path):
         assert process.stderr.read() == b"" and process.wait() == 0
 
 
-def test_the_directory_is_tried_before_the_study_and_left_empty(tmp_path, monkeypatch):
-    def stop(*args, **kwargs):
-        raise ValueError("expected nothing, got here; stop")
-
-    monkeypatch.setattr(study, "run", stop)
-    assert main(["study", "diabetes", "--out", str(tmp_path / "a" / "b")]) == 2
-    assert list((tmp_path / "a" / "b").iterdir()) == []
-
-
 def test_version(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])

@@ -370,6 +370,8 @@ def studies():
         data, kernel="polynomial:2", methods=["rademacher:real"], num_features=[8], num_seeds=1, progress=False
     )
     assert "rademacher" in result.table() and result.runs and result.summaries
+    assert result.verdict().choice in ("exact", "approximate", "linear", "trivial")
+    assert not study.compare(result, result).settings
     result.figure()
     assert len(datasets.load_wind().window((20, 65), (-90, 10), "mercator").shape) == 2
 
@@ -498,6 +500,8 @@ def two_samples():
     for kernel in (RBFKernel(), rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0)):
         assert two_sample.mmd(x, y, kernel).null_standard_error > 0
         assert two_sample.permutation_test(x, y, kernel, num_permutations=3).p_value >= 0.25
+
+
 def certified_means():
     x, y = (values.double() for values in rows())
     kernel, likelihood = approximated(ScaleKernel(RBFKernel()).double()), GaussianLikelihood().double()

@@ -66,7 +66,7 @@ def test_command(kind, exact_limit, tmp_path, capsys):
     printed = capsys.readouterr()
     assert code == 0 and "study: 100%" in printed.err and "rfgp: error" not in printed.err
     assert f"{path.stem}: {kind}, 48 training rows, 12 test rows" in printed.out
-    assert sorted(file.name for file in out.iterdir()) == ["results.json", "study.png"]
+    assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.json", "study.png"]
     assert (out / "study.png").read_bytes().startswith(b"\x89PNG")
 
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
@@ -82,9 +82,14 @@ def test_command(kind, exact_limit, tmp_path, capsys):
     assert jobs == {(method, width, seed) for method in METHODS for width in (8, 16) for seed in (0, 1)}
     for record in [results["exact"], *results["runs"]]:
         numbers = {name: value for name, value in record.items() if name not in ("method", "num_features", "seed")}
-        noisy = numbers.pop("kl_noisy")
+        noisy, trust = numbers.pop("kl_noisy"), (numbers.pop("coverage"), numbers.pop("overconfidence"))
+        rows, against, outputs = (numbers.pop(name) for name in ("row_errors", "against", "outputs"))
         assert all(isinstance(value, float) and value >= 0 for name, value in numbers.items() if name != "mnll")
-        assert (noisy is None) == (kind == "classification")
+        assert (noisy is None, trust[1] is not None) == (kind == "classification",) * 2
+        assert (trust[0] is not None) == (kind == "regression") and all(error > 0 for error in rows.values())
+        assert {"linear", "trivial"} <= set(against) and outputs == {}
+    assert [record["method"] for record in results["baselines"]] == ["linear", "trivial"]
+    assert results["verdict"]["headline"].split()[0] in " ".join(printed.out.split())
     assert all(r["kl"] > 0 and r["kl_reverse"] > 0 and r["kernel_error"] > 0 for r in results["runs"])
     assert results["exact"]["kl"] == 0
     assert len(results["summaries"]) == 4
@@ -96,7 +101,7 @@ def test_command(kind, exact_limit, tmp_path, capsys):
 def test_summaries_are_means_and_standard_errors(regression_result):
     runs = [r for r in regression_result.runs if (r.method, r.num_features) == (METHODS[0], 16)]
     (row,) = [s for s in regression_result.summaries() if (s.method, s.num_features) == (METHODS[0], 16)]
-    for measure in study.MEASURES:
+    for measure in (name for name in study.MEASURES if name != "overconfidence"):
         values = torch.tensor([getattr(r, measure) for r in runs], dtype=torch.float64)
         assert row.mean[measure] == pytest.approx(float(values.mean()))
         assert row.standard_error[measure] == pytest.approx(float(values.std() / 2**0.5))
@@ -136,12 +141,13 @@ def test_exact_features_are_no_distance_from_exact(kind, limit, request):
                 "fourier",
                 "fourier_orthogonal",
                 "fourier_hadamard",
+                "landmarks",
                 "optimized_maclaurin:real",
                 "optimized_maclaurin:ctr",
             ],
         ),
-        ("matern:0.5", ["fourier", "fourier_orthogonal", "fourier_hadamard"]),
-        ("rq", ["fourier", "fourier_orthogonal", "fourier_hadamard"]),
+        ("matern:0.5", ["fourier", "fourier_orthogonal", "fourier_hadamard", "landmarks"]),
+        ("rq", ["fourier", "fourier_orthogonal", "fourier_hadamard", "landmarks"]),
         ("linear", list(study.METHODS)),
     ],
 )
@@ -205,14 +211,16 @@ def test_scaling():
     assert study.scale_inputs(train, test, "none")[0] is train
 
 
-def test_figure_has_six_panels(regression_result):
+def test_figure_has_a_panel_for_each_measure(regression_result):
     figure = regression_result.figure()
     labels = [(ax.get_xlabel(), ax.get_ylabel()) for ax in figure.axes]
-    xs = ["number of features"] * 3 + ["time to fit and predict (s)"] * 3
-    assert labels == list(zip(xs, ["KL(approximate, exact)", "test RMSE", "test MNLL"] * 2, strict=True))
-    assert [ax.get_xscale() for ax in figure.axes] == ["log"] * 6
-    assert [ax.get_yscale() for ax in figure.axes] == ["log", "log", "linear"] * 2
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [*METHODS, "exact, 48 rows"]
+    xs = ["number of features"] * 4 + ["time to fit and predict (s)"] * 4
+    ys = ["KL(approximate, exact)", "test RMSE", "test MNLL", "coverage of 95 %"]
+    assert labels == list(zip(xs, ys * 2, strict=True))
+    assert [ax.get_xscale() for ax in figure.axes] == ["log"] * 8
+    assert [ax.get_yscale() for ax in figure.axes] == ["log", "log", "linear", "linear"] * 2
+    names = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert names == {*METHODS, "exact, 48 rows", "linear", "nominal"}
 
 
 def test_files_appear_whole_or_not_at_all(tmp_path):
@@ -326,15 +334,6 @@ def test_bad_commands(arguments, message, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr()
     (line,) = printed.err.splitlines()
     assert line.startswith("rfgp: error: ") and message in line
-
-
-def test_an_interrupted_command(monkeypatch, capsys):
-    def interrupt(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("rfgp.study.run", interrupt)
-    assert main(["study", "diabetes", "--out", "."]) == 130
-    assert capsys.readouterr().err == "rfgp: interrupted\n"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["study", "--help"]])

@@ -1,0 +1,158 @@
+"""Two studies side by side: what was different, and what came of it."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from . import report
+from .estimate import Estimate
+from .measured import Measured
+from .verdict import Model
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What differs between two studies.
+
+    :param settings: by the name of a setting, of the data or of the machine, its value in both.
+    :param rows: models that both have, with what they measured: a name, and by measure both estimates.
+    :param words: what it says in plain words.
+    :param names: how the studies are called.
+    """
+
+    settings: dict[str, tuple[Any, Any]]
+    rows: tuple[tuple[str, dict[str, tuple[Estimate, Estimate]]], ...]
+    words: tuple[str, ...]
+    names: tuple[str, str]
+
+    def __str__(self) -> str:
+        parts = ["\n".join(textwrap.fill(word, 100) for word in self.words)]
+        if self.settings:
+            cells = [[name, *map(_shown, pair)] for name, pair in self.settings.items()]
+            parts.append(report.table(["setting", *self.names], [cells]))
+        if self.rows:
+            parts.append(self.table())
+        return "\n\n".join(parts)
+
+    def table(self) -> str:
+        """The measures of models that both studies have, with their differences; a star marks those that count."""
+        header = ["model", "measure", *self.names, "difference"]
+        blocks = []
+        for name, measures in self.rows:
+            block = []
+            for measure, (first, second) in measures.items():
+                gap = _gap(first, second)
+                star = " *" if measure != "seconds" and (gap.is_above or gap.is_below) else "  "
+                block.append([name, measure, str(first), str(second), f"{gap}{star}"])
+            blocks.append(block)
+        return f"{report.table(header, blocks)}\n* more than two standard errors"
+
+
+def compare(first: Measured, second: Measured, names: tuple[str, str] = ("A", "B")) -> Comparison:
+    """What differs between two studies, in settings and in measurements.
+
+    Standard errors are those over seeds and test rows, as if the rows of the studies had nothing to do with each other:
+    of the same rows smaller differences count too, which the verdict of a single study knows.
+
+    :param first: a study.
+    :param second: another one.
+    :param names: how to call them.
+    """
+    settings = dict(_different(first, second))
+    is_same_data = _data(first) == _data(second)
+    rows = tuple(_rows(first, second)) if first.data["task"] == second.data["task"] else ()
+    words = [_settings_in_words(settings, names)]
+    if not is_same_data:
+        words.append("The data are not the same, so that differences of scores say nothing about methods.")
+    words += _verdicts(first, second, names)
+    words.append(_differences_in_words(rows, names, first.error_name))
+    return Comparison(settings, rows, tuple(words), names)
+
+
+def _data(study: Measured) -> tuple[Any, ...]:
+    known = study.request.get("rows")
+    return known, *(study.data.get(key) for key in ("name", "task", "num_train", "num_test", "input_dim"))
+
+
+def _different(first: Measured, second: Measured) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Settings, data and versions that are not the same."""
+    parts = [(study.settings, study.data, study.environment.get("versions", {})) for study in (first, second)]
+    for a, b in zip(*parts, strict=True):
+        for name in dict.fromkeys([*a, *b]):
+            if a.get(name) != b.get(name) and name != "kernel_asked":
+                yield name, (a.get(name), b.get(name))
+
+
+def _rows(first: Measured, second: Measured) -> Iterator[tuple[str, dict[str, tuple[Estimate, Estimate]]]]:
+    """Models that both studies have, with the measures that both have of them."""
+    known = [{_key(model): model for model in _models(study)} for study in (first, second)]
+    for key in known[0]:
+        if key in known[1]:
+            a, b = known[0][key], known[1][key]
+            pairs = {"KL per point": (a.divergence, b.divergence), first.error_name: (a.error, b.error)}
+            pairs |= {"MNLL": (a.mnll, b.mnll)}
+            if a.trust is not None and b.trust is not None:
+                pairs[first.trust] = (a.trust, b.trust)
+            pairs["seconds"] = Estimate(a.seconds), Estimate(b.seconds)
+            found = {n: p for n, p in pairs.items() if all(math.isfinite(e.mean) for e in p) and p[0] != p[1]}
+            if set(found) - {"seconds"}:
+                yield str(a), found
+
+
+def _models(study: Measured) -> list[Model]:
+    facts = study.facts()
+    return [*facts.approximations, facts.exact, *facts.baselines.values()]
+
+
+def _key(model: Model) -> tuple[str, int | None]:
+    return model.name.partition(" ")[0], model.num_features
+
+
+def _gap(first: Estimate, second: Estimate) -> Estimate:
+    return Estimate(second.mean - first.mean, math.hypot(first.error, second.error))
+
+
+def _settings_in_words(settings: dict[str, Any], names: tuple[str, str]) -> str:
+    if not settings:
+        return f"{names[0]} and {names[1]} have the same settings, data and versions."
+    return f"{names[0]} and {names[1]} differ in {', '.join(settings)}."
+
+
+def _verdicts(first: Measured, second: Measured, names: tuple[str, str]) -> list[str]:
+    found = first.verdict(), second.verdict()
+    if found[0].headline == found[1].headline:
+        return [f"Both say: {found[0].headline}"]
+    return [f"{name} says: {verdict.headline}" for name, verdict in zip(names, found, strict=True)]
+
+
+def _differences_in_words(
+    rows: tuple[tuple[str, dict[str, tuple[Estimate, Estimate]]], ...], names: tuple[str, str], error_name: str
+) -> str:
+    """Which scores are better in which study."""
+    if not rows:
+        return "They have no model in common."
+    better: dict[str, list[str]] = {name: [] for name in names}
+    for model, measures in rows:
+        for measure in (error_name, "MNLL", "KL per point"):
+            if measure in measures:
+                gap = _gap(*measures[measure])
+                if gap.is_above or gap.is_below:
+                    better[names[0] if gap.is_above else names[1]].append(f"{measure} of {model}")
+    if not any(better.values()):
+        return "No error, MNLL or divergence of a model that both have differs by more than two standard errors."
+    return " ".join(f"Better in {name}: {_listed(items)}." for name, items in better.items() if items)
+
+
+def _listed(items: list[str]) -> str:
+    """The first few of a list."""
+    most = 4
+    return "; ".join(items[:most]) + (f"; and {len(items) - most} more" if len(items) > most else "")
+
+
+def _shown(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

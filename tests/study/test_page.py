@@ -1,0 +1,118 @@
+"""The report and the comparison of two studies, on one small study."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from rfgp import plots, study
+from rfgp.__main__ import main
+from rfgp.datasets.base import Dataset
+from rfgp.study.page import html
+
+
+@pytest.fixture(scope="module")
+def result():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=generator, dtype=torch.float64)
+    y = x[:, 0] * x[:, 1] + 0.1 * torch.randn(60, generator=generator, dtype=torch.float64)
+    data = Dataset("<toy> & co", x[:40], y[:40], x[40:], y[40:], "regression", None, "made up", "none")
+    return study.run(data, methods=["rademacher:real", "auto"], num_features=[8, 16], num_seeds=2, progress=False)
+
+
+@pytest.fixture(scope="module")
+def page(result):
+    return html(result)
+
+
+class Tags(HTMLParser):
+    """The open tags of a page, and the addresses that it loads."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.loaded, self.seen = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        self.loaded += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_report_is_one_file_that_needs_no_network(page):
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == [] and len(tags.loaded) == tags.seen.count("img") == 9
+    assert all(address.startswith("data:image/png;base64,") for address in tags.loaded)
+    assert "http" not in re.sub('base64,[^"]*', "", page).replace("http-equiv", "")
+
+
+def test_the_report_is_for_phones(page):
+    assert 'name="viewport" content="width=device-width, initial-scale=1"' in page
+    assert "img { max-width: 100%" in page and page.count("<table") == page.count('<div class="box"><table')
+
+
+def test_the_report_has_the_verdict_first(page, result):
+    verdict = result.verdict()
+    places = [page.index(text) for text in ('class="verdict"', "Figures", "All methods", "To repeat it")]
+    assert places == sorted(places) and verdict.headline in page
+    assert all(reason.replace("&", "&amp;") in page for reason in verdict.reasons)
+
+
+def test_names_from_files_are_no_markup(page):
+    assert "<toy>" not in page and "&lt;toy&gt; &amp; co" in page
+
+
+def test_the_report_tells_how_to_repeat_it(page, result):
+    assert "rfgp study &#x27;&lt;toy&gt; &amp; co&#x27; --kernel polynomial:3 --methods rademacher:real,auto" in page
+    assert result.environment["versions"]["torch"] in page and "covar_module.outputscale" in page
+    assert f"auto ({result.settings['auto'][16]})" in page
+
+
+def test_a_study_against_itself(result):
+    same = study.compare(result, result)
+    assert same.settings == {} and same.rows == ()
+    assert "A and B have the same settings, data and versions." in str(same)
+    assert f"Both say: {result.verdict().headline}" in " ".join(str(same).split())
+
+
+def test_studies_that_differ(result):
+    worse = [dataclasses.replace(run, mnll=run.mnll + 500.0, kl_reverse=3.0 * run.kl_reverse) for run in result.runs]
+    other = study.StudyResult(
+        **{**vars(result), "runs": tuple(worse), "settings": {**result.settings, "scaling": "unit"}}
+    )
+    found = study.compare(result, other, ("old", "new"))
+    assert found.settings == {"scaling": ("standardize", "unit")}
+    text = " ".join(str(found).split())
+    assert "old and new differ in scaling." in text and "Better in old: MNLL of rademacher:real with 8 features" in text
+    assert "Better in new" not in text and "500" in text
+    gaps = {name: measures for name, measures in found.rows}
+    assert all("MNLL" in measures for measures in gaps.values()) and "exact" not in gaps
+
+
+def test_small_differences_do_not_count(result):
+    near = [dataclasses.replace(run, mnll=run.mnll + 1e-4) for run in result.runs]
+    found = study.compare(result, study.StudyResult(**{**vars(result), "runs": tuple(near)}))
+    assert "No error, MNLL or divergence of a model that both have differs by more than" in " ".join(found.words)
+
+
+def test_other_data_are_told(result):
+    other = study.StudyResult(**{**vars(result), "data": {**result.data, "num_test": 21}})
+    assert "differences of scores say nothing about methods" in " ".join(study.compare(result, other).words)
+
+
+def test_the_command(result, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("rfgp.study.page._figures", lambda result: "")
+    monkeypatch.setattr(study.StudyResult, "figure", lambda self: plots.figure(1, 1)[0])
+    result.save(tmp_path)
+    assert main(["compare", str(tmp_path), str(tmp_path / "results.json")]) == 0
+    assert "have the same settings, data and versions." in " ".join(capsys.readouterr().out.split())
+    assert main(["compare", str(tmp_path), str(tmp_path / "nothing")]) == 2
+    assert "expected a directory with results.json of a study" in capsys.readouterr().err
