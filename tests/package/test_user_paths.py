@@ -52,8 +52,8 @@ import rfgp.sklearn
 from rfgp import (
     allocation,
     bounds,
-    conformal,
     certificates,
+    conformal,
     data,
     datasets,
     diagnostics,
