@@ -86,8 +86,12 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         with torch.no_grad():
             latent = self.model_.posterior(x)
+<<<<<<< HEAD
             probabilities: Floats = mean_softmax(latent.mean.mT, latent.variance.sqrt().mT).numpy()
         return probabilities
+=======
+            return _probabilities(latent.mean.mT, latent.variance.mT)
+>>>>>>> refs/heads/tables
 
     def cross_val_predict(
         self, X: ArrayLike, y: ArrayLike, cv: Any = None, groups: ArrayLike | None = None, method: str = "predict"
@@ -172,6 +176,15 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         return inputs, labels
 
 
+<<<<<<< HEAD
+=======
+def _probabilities(mean: Tensor, variance: Tensor) -> Floats:
+    """The probabilities of classes from the latent functions, (N, C)."""
+    probabilities: Floats = mean_softmax(mean, variance.sqrt()).numpy()
+    return probabilities
+
+
+>>>>>>> refs/heads/tables
 def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> Tensor:
     """Labels as positions in the sorted classes.
 
