@@ -86,12 +86,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         with torch.no_grad():
             latent = self.model_.posterior(x)
-<<<<<<< HEAD
-            probabilities: Floats = mean_softmax(latent.mean.mT, latent.variance.sqrt().mT).numpy()
-        return probabilities
-=======
             return _probabilities(latent.mean.mT, latent.variance.mT)
->>>>>>> refs/heads/tables
 
     def cross_val_predict(
         self, X: ArrayLike, y: ArrayLike, cv: Any = None, groups: ArrayLike | None = None, method: str = "predict"
@@ -115,7 +110,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         folds = fold_labels(cv, inputs, labels, groups, is_classifier=True)
         x, codes = torch.from_numpy(self.x_scaler_.transform(inputs)), _codes(labels, self.classes_)
         found = self.model_.leave_one_out(x, codes) if cv is None else self.model_.leave_group_out(x, codes, folds)
-        probabilities: Floats = mean_softmax(found.mean.mT, found.latent_variance.sqrt().mT).numpy()
+        probabilities = _probabilities(found.mean.mT, found.latent_variance.mT)
         chosen: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
         return probabilities if method == "predict_proba" else chosen
 
@@ -176,15 +171,12 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         return inputs, labels
 
 
-<<<<<<< HEAD
-=======
 def _probabilities(mean: Tensor, variance: Tensor) -> Floats:
     """The probabilities of classes from the latent functions, (N, C)."""
     probabilities: Floats = mean_softmax(mean, variance.sqrt()).numpy()
     return probabilities
 
 
->>>>>>> refs/heads/tables
 def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> Tensor:
     """Labels as positions in the sorted classes.
 
