@@ -35,7 +35,7 @@ from rfgp.features import RandomFourier
 from rfgp.kernels import ConstantCovariance, CurlFreeKernel, DecomposableKernel
 from rfgp.models import VectorLeastSquares
 
-from ..common import environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
+from ..common import add_grid, environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
 from .item import Claim, Options
 
 GRID = (1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3)
@@ -300,9 +300,7 @@ def draw(result: dict[str, Any], out: Any) -> None:
             ax.set_xscale("log")
             if is_quadratic:
                 ax.set_yscale("log")
-            ax.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
-            ax.set_axisbelow(True)
-            ax.spines[["top", "right"]].set_visible(False)
+            add_grid(ax)
             ax.title.set_fontsize("medium")
         for ax in axes[row, 1:]:
             ax.legend(frameon=False, fontsize="x-small")
