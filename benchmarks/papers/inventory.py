@@ -28,6 +28,7 @@ ITEMS = (
         "thesis_3_03",
         "Ratio of the variances of complex and real TensorSRHT over pairs of rows",
         "MNIST (not EEG, CIFAR-10 features and Gisette, which are not there)",
+        "(1) T tells neither the degree nor the padding; with 1,024 columns the share is larger",
     ),
     Item(
         "T Fig. 3.4",
