@@ -29,7 +29,7 @@ def written_pages() -> list[Path]:
     """The pages of the site that are written by hand."""
     files = [*HERE.rglob("*.rst"), *HERE.rglob("*.md")]
     inside = [path for path in files if path.relative_to(HERE).parts[0] not in GENERATED]
-    return sorted(path for path in inside if path.relative_to(HERE).as_posix() not in {"performance.rst", "api.rst"})
+    return sorted(path for path in inside if path.relative_to(HERE).as_posix() != "performance.rst")
 
 
 def title_of(page: Path) -> str:
