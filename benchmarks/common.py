@@ -12,13 +12,14 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import gpytorch
 import numpy as np
 import torch
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
@@ -92,6 +93,13 @@ def save_figure(figure: Figure, out: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     print(f"figure: {path}")
+
+
+def add_grid(ax: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    """A light grid behind the data, and no frame at the top and on the right."""
+    ax.grid(True, axis=axis, color="#DDDDDD", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:

@@ -20,6 +20,7 @@ import gpytorch
 import torch
 from common import (
     add_data_dir,
+    add_grid,
     add_plot,
     arguments,
     environment,
@@ -270,9 +271,7 @@ def draw(result: dict[str, Any], out: Path) -> None:
     for ax in axes:
         ax.title.set_fontsize("medium")
         ax.margins(y=0.12)
-        ax.grid(True, axis="y", color="#DDDDDD", linewidth=0.6)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
+        add_grid(ax, "y")
     save_figure(figure, out)
 
 

@@ -21,7 +21,18 @@ from typing import Any
 import numpy as np
 import sklearn
 import torch
-from common import add_data_dir, add_plot, arguments, environment, interleaved, markdown, mnist, save_figure, write
+from common import (
+    add_data_dir,
+    add_grid,
+    add_plot,
+    arguments,
+    environment,
+    interleaved,
+    markdown,
+    mnist,
+    save_figure,
+    write,
+)
 from sklearn.kernel_approximation import PolynomialCountSketch
 from torch import Tensor
 from tqdm import tqdm
@@ -211,9 +222,7 @@ def draw(result: dict[str, Any], out: Path) -> None:
         axes[0, 0].plot(widths[: len(times)], times, label=name, **style)
     for ax in axes.flat:
         ax.set(xscale="log", yscale="log")
-        ax.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
+        add_grid(ax)
         ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_minor_locator(NullLocator())

@@ -20,7 +20,7 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
-from common import add_plot, arguments, environment, in_process, interleaved, markdown, save_figure, write
+from common import add_grid, add_plot, arguments, environment, in_process, interleaved, markdown, save_figure, write
 from gpytorch.kernels import MultitaskKernel, RBFKernel, RFFKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from torch import Tensor
@@ -266,9 +266,7 @@ def draw(result: dict[str, Any], out: Path) -> None:
     for ax in axes:
         ax.title.set_fontsize("medium")
         ax.margins(y=0.15)
-        ax.grid(True, axis="y", color="#DDDDDD", linewidth=0.6)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
+        add_grid(ax, "y")
     save_figure(figure, out)
 
 

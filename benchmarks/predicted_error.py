@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import gpytorch
 import torch
-from common import add_data_dir, add_plot, arguments, environment, markdown, resumed, save_figure, write
+from common import add_data_dir, add_grid, add_plot, arguments, environment, markdown, resumed, save_figure, write
 from gpytorch.kernels import (
     Kernel,
     MaternKernel,
@@ -261,9 +261,7 @@ def draw(result: dict[str, Any], out: Path) -> None:
     draw_scores(axes[0, 1], result["cells"])
     draw_tails(axes[0, 2], result["cells"])
     for ax in axes.flat:
-        ax.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
+        add_grid(ax)
     plots.legend(figure, list(axes.flat), columns=5)
     save_figure(figure, out)
 

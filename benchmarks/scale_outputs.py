@@ -31,7 +31,7 @@ from typing import Any
 
 import gpytorch
 import torch
-from common import add_plot, arguments, environment, in_process, markdown, resumed, save_figure, write
+from common import add_grid, add_plot, arguments, environment, in_process, markdown, resumed, save_figure, write
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -329,9 +329,7 @@ def draw(result: dict[str, Any], out: Path) -> None:
                 if known and len(known) < len(records):
                     ax.plot(known[-1]["size"], values[-1], marker="x", markersize=11, color=color)
             ax.set(xscale="log", yscale="log", xlabel=f"{kind}", ylabel=label)
-            ax.grid(True, color="#DDDDDD", linewidth=0.6)
-            ax.set_axisbelow(True)
-            ax.spines[["top", "right"]].set_visible(False)
+            add_grid(ax)
             if row == 0:
                 ax.legend(frameon=False, fontsize="x-small")
     axes[0][0].set_title("all steps; a cross: the next size stops", fontsize="medium")

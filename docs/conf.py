@@ -26,7 +26,7 @@ extensions = [
     "performance_page",
     "llms_index",
 ]
-exclude_patterns = ["api.rst", "_build", "conf.py", "extensions", "figures"]
+exclude_patterns = ["_build", "conf.py", "extensions", "figures"]
 math_renderer = html_math_renderer = "mathml"
 
 autodoc_member_order = "bysource"

@@ -217,7 +217,7 @@ def interval(successes, count):
 
 
 correct = (predicted == y_digits[test]).double()
-figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 4.1), layout="constrained")
 left.plot([0.3, 1], [0.3, 1], color="#AAAAAA", linewidth=1.2, label="perfect calibration")
 edges = (0.0, 0.5, 0.7, 0.85, 0.95, 1.0)
 for low, high in itertools.pairwise(edges):
@@ -230,7 +230,7 @@ for low, high in itertools.pairwise(edges):
         left.annotate(f"{int(chosen.sum())}", (place, lower), (0, -12), textcoords="offset points", ha="center")
 left.plot([], [], "-o", color=BLUE, label="measured, 95 % interval, number of digits")
 left.set(xlabel="confidence of the model", ylabel="share that is correct", ylim=(0, 1.04))
-left.legend(frameon=False, loc="lower right")
+left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 wrong = 1.0 - correct[ranked]
 errors_left = torch.cat([wrong.sum().reshape(1), wrong.sum() - wrong.cumsum(0)])
@@ -238,7 +238,7 @@ handed = 100.0 * torch.arange(len(errors_left)) / len(test)
 right.plot(handed, errors_left, color=BLUE, linewidth=2, drawstyle="steps-post", label="the least certain first")
 right.plot(handed, wrong.sum() * (1 - handed / 100.0), color="#AAAAAA", linewidth=1.2, label="in random order")
 right.set(xlabel="digits handed to a person (%)", ylabel="errors among the others", xlim=(0, 10), ylim=(0, None))
-right.legend(frameon=False)
+right.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 for ax in (left, right):
     ax.grid(True, color="#E5E5E5", linewidth=0.6)
 figure.savefig("dirichlet_calibration.png")

@@ -71,21 +71,17 @@ def verdict(claims: Sequence[Claim], differs: str = "", is_quick: bool = False) 
     '1 of 2 reproduced; not (2)'
     """
     known = [(i, claim.holds) for i, claim in enumerate(claims, 1) if claim.holds is not None]
+    part = "" if len(known) == len(claims) else " of what can be compared"
     failed = [f"({i})" for i, holds in known if not holds]
     if not known:
         text = "not comparable"
     elif not failed:
-        text = "reproduced"
+        text = f"{len(known)} of {len(known)}{part} reproduced" if part else "reproduced"
     elif len(failed) == len(known):
         text = "not reproduced"
     else:
-        text = f"{len(known) - len(failed)} of {len(known)} reproduced; not {', '.join(failed)}"
+        text = f"{len(known) - len(failed)} of {len(known)}{part} reproduced; not {', '.join(failed)}"
     return text + ("; quick run" if is_quick else "") + (f": {differs}" if differs else "")
-
-
-def within(ours: float, printed: float, relative: float) -> bool:
-    """Whether two values agree within a relative difference."""
-    return abs(ours - printed) <= relative * abs(printed)
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:

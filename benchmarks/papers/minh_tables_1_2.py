@@ -29,7 +29,7 @@ from rfgp.features import Gaussian, PowerWeighted, RandomFourier, WidenedGaussia
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel
 from rfgp.models import VectorLeastSquares
 
-from ..common import environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
+from ..common import add_grid, environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
 from .item import Claim, Options
 
 KERNELS = {"curl-free": CurlFreeKernel, "divergence-free": DivergenceFreeKernel}
@@ -193,6 +193,12 @@ def report_field(result: dict[str, Any]) -> None:
         )
 
 
+def report(result: dict[str, Any]) -> None:
+    """Both tables, with the measures that M does not have."""
+    report_kernels(result)
+    report_field(result)
+
+
 def draw(result: dict[str, Any], out: Any) -> None:
     """Table 1 as points with standard errors, Table 2 as means and all runs, and what M prints."""
     figure, axes = plots.figure(1, 3, width=3.9, height=3.3)
@@ -228,9 +234,7 @@ def draw(result: dict[str, Any], out: Any) -> None:
     ax.set(title="Table 2, curl-free field", xlabel="frequencies D", ylabel="RMSE at held-out points", yscale="log")
     for ax in axes[0]:
         ax.set_yscale("log")
-        ax.grid(True, which="major", axis="y", color="#DDDDDD", linewidth=0.6)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
+        add_grid(ax, "y")
         ax.title.set_fontsize("medium")
     for ax in axes[0, :2]:
         ax.set_yticks([0.05, 0.1, 0.2, 0.3], ["0.05", "0.1", "0.2", "0.3"])

@@ -31,7 +31,7 @@ from tqdm import tqdm
 from rfgp import bounds, plots
 from rfgp.features import RandomFourier
 
-from ..common import environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
+from ..common import add_grid, environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
 from .item import Claim, Options, spread
 
 STEP = {1: 0.05, 2: 0.1}
@@ -304,9 +304,7 @@ def draw(result: dict[str, Any], out: Any) -> None:
         draw_growth(axes[row, 1], chosen)
         draw_collapse(axes[row, 2], chosen)
         for ax in axes[row]:
-            ax.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
-            ax.set_axisbelow(True)
-            ax.spines[["top", "right"]].set_visible(False)
+            add_grid(ax)
             ax.legend(frameon=False, fontsize="x-small")
     save_figure(figure, out)
 

@@ -32,7 +32,7 @@ def _stored(measured: dict[str, Any]) -> dict[str, Any]:
         for method in METHODS:
             own = measured["cells"][f"{method}/{width}"]
             cells[f"{method}/{width}"] = {"seconds": own["seconds"], "error": statistics.fmean(own["errors"])}
-    return {"environment": measured["environment"], "widths": measured["widths"], "cells": cells}
+    return {"environment": measured["environment"], "seconds": None, "widths": measured["widths"], "cells": cells}
 
 
 def _quick(options: Options) -> dict[str, Any]:

@@ -199,6 +199,13 @@ def measure(options: Options) -> dict[str, Any]:
     return result
 
 
+def report(result: dict[str, Any]) -> None:
+    """All methods at the end, landmarks and SVGP included."""
+    last = {name: cell["points"][-1] for name, cell in result["cells"].items()}
+    rows = [[name, f"{100 * p['error']:.1f} %", f"{p['mnll']:.3f}", str(p["steps"])] for name, p in last.items()]
+    print(common.markdown(["method", "test error", "MNLL", "steps"], rows))
+
+
 def claims(result: dict[str, Any]) -> list[Claim]:
     """Errors after equal time."""
     errors = {name: 100.0 * cell["points"][-1]["error"] for name, cell in result["cells"].items()}

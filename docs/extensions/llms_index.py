@@ -29,7 +29,7 @@ def written_pages() -> list[Path]:
     """The pages of the site that are written by hand."""
     files = [*HERE.rglob("*.rst"), *HERE.rglob("*.md")]
     inside = [path for path in files if path.relative_to(HERE).parts[0] not in GENERATED]
-    return sorted(path for path in inside if path.relative_to(HERE).as_posix() not in {"performance.rst", "api.rst"})
+    return sorted(path for path in inside if path.relative_to(HERE).as_posix() != "performance.rst")
 
 
 def title_of(page: Path) -> str:
@@ -43,7 +43,7 @@ def title_of(page: Path) -> str:
 def sentence_of(page: Path) -> str:
     """The first sentence of the prose of a page."""
     text = page.read_text(encoding="utf-8")
-    prose = re.sub(r"^[=\-^#].*$|^\S.*\n[=\-^]{3,}$|^\.\..*$|^:.*$", "", text, flags=re.MULTILINE)
+    prose = re.sub(r"^[=\-^#].*$|^\S.*\n[=\-^]{3,}$|^\.\..*$", "", text, flags=re.MULTILINE)
     first = next(part for part in re.split(r"\n\s*\n", prose) if part.strip() and not part.startswith((" ", "|", "*")))
     plain = re.sub(r":[\w:]+:`~?([^`<]+?)(?: <[^`]*>)?`|`{1,2}([^`]+)`{1,2}", lambda m: m[1] or m[2], first)
     return re.split(r"(?<=[.?])\s|:\s*$", " ".join(plain.split()))[0].rstrip(":")

@@ -16,12 +16,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+BIG = r"\\([bB]igg?)"
+ARGUMENT = r"(\\[A-Za-z]+|\w)"
+
+
 def spelled_out(formula: str) -> str:
-    r"""What docutils lacks: ``\big`` without a side, ``\dots``, ``\textstyle``, and indices behind an accent."""
-    closing = re.sub(r"\\([bB]igg?)(?=\s*(?:\)|\]|\\\}))", r"\\\1r", formula)
-    sided = re.sub(r"\\([bB]igg?)(?![A-Za-z])", r"\\\1l", closing)
-    known = re.sub(r"\\dots(?![A-Za-z])", r"\\ldots", sided).replace(r"\textstyle", "")
-    return re.sub(r"(\\(?:bar|hat|tilde|widehat|widetilde)\s*(?:\\[A-Za-z]+|\w|\{[^{}]*\}))(?=[_^])", r"\1{}", known)
+    r"""TeX as docutils understands it.
+
+    It lacks ``\big`` without a side, ``\dots`` and ``\textstyle``, takes ``\frac12`` for a fraction of twelve, and puts
+    indices behind an accent below it.
+    """
+    rules = (
+        (BIG + r"(?=\s*(?:\)|\]|\\\}))", r"\\\1r"),
+        (BIG + r"(?![A-Za-z])", r"\\\1l"),
+        (r"\\dots(?![A-Za-z])", r"\\ldots"),
+        (r"\\textstyle(?![A-Za-z])", ""),
+        (r"\\([dt]?frac)\s*" + ARGUMENT, r"\\\1{\2}"),
+        (r"\\([dt]?frac)(\{[^{}]*\})\s*" + ARGUMENT, r"\\\1\2{\3}"),
+        (r"(\\(?:bar|hat|tilde|widehat|widetilde)\s*(?:\\[A-Za-z]+|\w|\{[^{}]*\}))(?=[_^])", r"\1{}"),
+    )
+    for pattern, replacement in rules:
+        formula = re.sub(pattern, replacement, formula)
+    return formula
 
 
 def converted(node: nodes.math | nodes.math_block, as_block: bool) -> str:

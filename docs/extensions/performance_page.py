@@ -104,7 +104,7 @@ def section(path: Path) -> str:
     origin = f"{f'Commit ``{commit}``' if commit else 'Commit not recorded'}, {environment['processor']}"
     origin += f", {environment['threads']} {'thread' if environment['threads'] == 1 else 'threads'}, {versions}."
     script = path.with_suffix(".py").name
-    text += f"*{origin}* ``benchmarks/{script}``, :download:`{path.name} <../benchmarks/results/{path.name}>`.\n\n"
+    text += f"{origin} ``benchmarks/{script}``, :download:`{path.name} <../benchmarks/results/{path.name}>`.\n\n"
     if (BENCHMARKS / "figures" / f"{path.stem}.png").exists():
         text += f".. image:: ../benchmarks/figures/{path.stem}.png\n   :alt: Figure of {title}: the claim above.\n\n"
     values = {key: value for key, value in content.items() if _is_value(value)}

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 USED_MOST = ["training", "models", "kernels", "likelihoods", "diagnostics", "selection", "study", "sklearn", "botorch"]
 INTERNAL = ["allocation", "commands", "features", "inference", "linalg"]
+FIRST = {  # what users of a package look for first; the others follow by name
+    "rfgp.models": ["WeightSpaceGP", "WideWeightSpaceGP", "LaplaceGP", "WeightSpaceVariationalGP", "HeteroscedasticGP"],
+    "rfgp.training": ["fit", "FitSummary"],
+    "rfgp.diagnostics": ["kl_to_exact"],
+    "rfgp.selection": ["rank_methods", "suggest_num_features"],
+    "rfgp.study": ["run", "StudyResult"],
+}
 EXTENDING = {  # what is for those who add to the package, behind what users call
     "rfgp.botorch": ["ModelSamples"],
     "rfgp.kernels": [
@@ -119,7 +126,8 @@ def _entry(package: str, name: str) -> str:
 def page(package: str) -> str:
     """The page of a package: what it is, a table of its names, and every one of them."""
     extending = [name for name in EXTENDING.get(package, []) if name in public_names(package)]
-    plain = [name for name in public_names(package) if name not in extending]
+    first = FIRST.get(package, [])
+    plain = [*first, *(name for name in public_names(package) if name not in {*extending, *first})]
     text = _heading(package, "=") + _directive("automodule", package, {"no-members": ""})
     text += "".join(_entry(package, name) for name in plain)
     for module in MODULES.get(package, []):
@@ -213,6 +221,11 @@ def resolved(app: Sphinx, env: BuildEnvironment, node: pending_xref, contnode: n
     return None if members and not inspect.isclass(thing) else contnode
 
 
+def is_alias(app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out the fields of named tuples, which their class describes."""
+    return True if (getattr(thing, "__doc__", None) or "").startswith("Alias for field number") else None
+
+
 def write(folder: Path, texts: dict[str, str]) -> None:
     """Write files that have changed, and remove those that are not wanted any more."""
     folder.mkdir(exist_ok=True)
@@ -232,4 +245,5 @@ def generate(app: Sphinx) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", generate)
     app.connect("missing-reference", resolved)
+    app.connect("autodoc-skip-member", is_alias)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -19,6 +19,12 @@ class Certificate(NamedTuple):
     :param exact_mean: the certified mean of the exact model, (M,).
     :param error_bound: how far ``exact_mean`` may be from exact, (M,).
     :param posterior: the certified posterior, for other points, variances, or a tighter tolerance.
+
+    >>> import gpytorch, rfgp
+    >>> x, likelihood = torch.rand(100, 2), gpytorch.likelihoods.GaussianLikelihood()
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2, seed=0)
+    >>> certify(rfgp.WeightSpaceGP(kernel, likelihood).fit(x, x.sum(-1)), x, x.sum(-1), x[:3]).error_bound.shape
+    torch.Size([3])
     """
 
     model_mean: Tensor

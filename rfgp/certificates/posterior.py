@@ -31,6 +31,9 @@ class Bounds(NamedTuple):
 
     :param lower: none is smaller.
     :param upper: none is larger.
+
+    >>> Bounds(torch.zeros(3), torch.ones(3)).upper
+    tensor([1., 1., 1.])
     """
 
     lower: Tensor
@@ -50,6 +53,12 @@ class CertifiedPosterior:
     :param targets: y, in float64.
     :param residuals: y less the mean function, (N,), in float64.
     :param num_columns: d.
+
+    >>> import gpytorch
+    >>> x, likelihood = torch.rand(100, 2), gpytorch.likelihoods.GaussianLikelihood()
+    >>> found = certified_posterior(gpytorch.kernels.RBFKernel(), likelihood, x, x.sum(-1), num_landmarks=20)
+    >>> isinstance(found, CertifiedPosterior), found.mean(x[:3]).shape
+    (True, torch.Size([3]))
     """
 
     def __init__(

@@ -36,6 +36,9 @@ class Estimate(NamedTuple):
     :param standard_error: its standard error, over the random vectors.
     :param num_probes: the number of random vectors.
     :param iterations: the products with the kernel matrix.
+
+    >>> Estimate(value=-12.0, standard_error=0.5, num_probes=16, iterations=9).standard_error
+    0.5
     """
 
     value: float

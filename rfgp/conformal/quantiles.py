@@ -16,6 +16,9 @@ class Interval(NamedTuple):
 
     :param lower: the lower ends, (n,), or (n, T) for several outputs; minus infinity where there are too few rows.
     :param upper: the upper ends, of the same shape.
+
+    >>> Interval(torch.zeros(3), torch.ones(3)).upper
+    tensor([1., 1., 1.])
     """
 
     lower: Tensor

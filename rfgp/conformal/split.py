@@ -24,6 +24,14 @@ class SplitConformal:
     :param model: the model, which :func:`split_conformal` has checked.
     :param quantiles: q for every output, (T,).
     :param normalize: whether errors count in standard deviations of the prediction.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2, seed=0)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> x, y = torch.rand(60, 2), torch.rand(60)
+    >>> calibrated = split_conformal(model.fit(x[:40], y[:40]), x[40:], y[40:])
+    >>> isinstance(calibrated, SplitConformal), calibrated.interval(x[:3]).lower.shape
+    (True, torch.Size([3]))
     """
 
     def __init__(self, model: Any, quantiles: Tensor, normalize: bool) -> None:

@@ -24,6 +24,9 @@ class Measured(NamedTuple):
 
     :param mean: the mean.
     :param error: its standard error.
+
+    >>> Measured(mean=0.12, error=0.03).mean
+    0.12
     """
 
     mean: float
@@ -46,6 +49,13 @@ class ExactComparison:
     :param num_training_rows: all training rows.
     :param num_subsets: the number of random subsets of the rows, 1 where all were taken.
     :param num_points: the number of points.
+
+    >>> import rfgp
+    >>> x, likelihood = torch.rand(50, 2), gpytorch.likelihoods.GaussianLikelihood()
+    >>> kernel = rfgp.approximate(gpytorch.kernels.LinearKernel(), num_features=2, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, x.sum(-1))
+    >>> compare_to_exact(model, x).num_rows
+    50
     """
 
     kl_per_point: Measured

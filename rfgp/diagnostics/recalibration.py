@@ -22,6 +22,9 @@ class VarianceScale:
     """A factor of predictive variances; call it with a distribution.
 
     :param factor: what variances are multiplied by.
+
+    >>> VarianceScale(4.0)(torch.distributions.Normal(torch.zeros(1), torch.ones(1))).stddev
+    tensor([2.], dtype=torch.float64)
     """
 
     factor: float
@@ -57,6 +60,9 @@ class Temperature:
     r"""A temperature of class probabilities, :math:`p_c^{1/T} / \sum_{c'} p_{c'}^{1/T}`; call it with probabilities.
 
     :param value: T; above 1 probabilities become less extreme.
+
+    >>> Temperature(2.0)(torch.tensor([[0.9, 0.1]])).argmax().item()
+    0
     """
 
     value: float

@@ -134,6 +134,10 @@ class CalibrationCurve:
     :param observed: the shares of targets inside, or of rows of the class, (K,).
     :param error: the standard errors of the shares, (K,).
     :param count: the number of targets behind every share, (K,).
+
+    >>> normal = torch.distributions.Normal(torch.zeros(100), torch.ones(100))
+    >>> calibration_curve(normal, torch.randn(100), [0.5, 0.9]).predicted
+    tensor([0.5000, 0.9000], dtype=torch.float64)
     """
 
     predicted: Tensor

@@ -47,6 +47,13 @@ class LeaveGroupOut(NamedTuple):
     :param latent_variance: that of the function, without noise, in the shape of the mean.
     :param labels: the labels of the groups in ascending order, (G,).
     :param group_log_prob: the joint log density of the observations of each group, (G,), in float64.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2, seed=0)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> x, y = torch.rand(60, 2), torch.rand(60)
+    >>> model.fit(x, y).leave_group_out(x, y, 5).group_log_prob.shape
+    torch.Size([5])
     """
 
     mean: Tensor

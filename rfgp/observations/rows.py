@@ -17,6 +17,11 @@ class Rows(NamedTuple):
     :param half_widths: h, the half widths of a box along the coordinates, (..., N, d).
     :param half_vector: s, half the vector from the start to the end of a segment, (..., N, d).
     :param weights: a, (..., N, T).
+
+    >>> import torch
+    >>> zeros = torch.zeros(5, 2)
+    >>> Rows(zeros, zeros, zeros, torch.ones(5, 3)).weights.shape
+    torch.Size([5, 3])
     """
 
     center: Tensor

@@ -35,6 +35,8 @@ def convergence(
     :param ax: the axes to draw in; default: new ones.
     :returns: the axes.
     :raises ValueError: where there are no bounds of the name of an error, or lengths differ.
+
+    >>> ax = convergence({"512 landmarks": [1.0, 0.1, 0.01]}, tolerance=0.05)
     """
     ax = axes(ax)
     _checks.instance("bounds", bounds, Mapping, "bounds by name", "pass {name: bounds}")

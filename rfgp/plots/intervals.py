@@ -28,6 +28,8 @@ def predictions(
     :param ax: the axes to draw in; default: new ones.
     :returns: the axes.
     :raises ValueError: for arrays of different lengths.
+
+    >>> ax = predictions([1.0, 2.0], [1.1, 2.4], [0.8, 2.1], [1.4, 2.7], unit="m")
     """
     values = [array(v, n) for v, n in ((target, "target"), (mean, "mean"), (lower, "lower"), (upper, "upper"))]
     if len({value.shape for value in values}) > 1 or values[0].ndim != 1:
@@ -71,6 +73,8 @@ def coverage_by_level(
     :param ax: the axes to draw in; default: new ones.
     :returns: the axes.
     :raises ValueError: for arrays of different lengths.
+
+    >>> ax = coverage_by_level([0.5, 0.9], {"landmarks": [0.52, 0.91]})
     """
     asked = array(levels, "levels")
     _checks.instance("shares", shares, Mapping, "shares by name", "pass {name: shares}")

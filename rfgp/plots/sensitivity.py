@@ -36,6 +36,8 @@ def sobol_bars(
     :param ax: the axes to draw in; default: new ones.
     :returns: the axes.
     :raises ValueError: where shapes disagree.
+
+    >>> ax = sobol_bars(["slope", "height"], [0.3, 0.6], [0.4, 0.7])
     """
     ax, count = axes(ax), len(names)
     bars = (
@@ -81,6 +83,9 @@ def main_effects(
     :param ax: the axes to draw in; default: new ones.
     :returns: the axes.
     :raises ValueError: where shapes disagree, or there are more inputs than styles of lines.
+
+    >>> grid = np.linspace(0.0, 1.0, 5)[:, None] * np.ones(2)
+    >>> ax = main_effects(["slope", "height"], grid, grid**2)
     """
     x = array(grid, "grid")
     if x.ndim != 2 or x.shape[1] != len(names):

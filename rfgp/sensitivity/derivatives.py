@@ -21,6 +21,14 @@ class DerivativeSensitivities:
     :param inputs: their distributions.
     :param mean_square: the mean squared derivatives, (d,), or (T, d) for several outputs.
     :param variance: the variance of f over the inputs, a number, or (T,).
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
+    >>> x = torch.rand(50, 2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> found = rfgp.sensitivity.derivative_sensitivities(model, [rfgp.sensitivity.Uniform(0.0, 1.0)] * 2)
+    >>> bool(found.mean_square.mean[0] > found.mean_square.mean[1])
+    True
     """
 
     names: tuple[str, ...]

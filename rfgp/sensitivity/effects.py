@@ -24,6 +24,13 @@ class MainEffects:
     :param grid: the values of the inputs, (G, d).
     :param effect: the conditional means with their posterior, (G, d), or (T, G, d) for several outputs.
     :param method: "closed form", or "sampling".
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
+    >>> x = torch.rand(50, 2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> main_effects(model, [rfgp.sensitivity.Uniform(0.0, 1.0)] * 2, grid=5).grid.shape
+    torch.Size([5, 2])
     """
 
     names: tuple[str, ...]

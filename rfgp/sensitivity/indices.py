@@ -28,6 +28,14 @@ class SobolIndices:
     :param mean: the mean of f over the inputs, a number, or (T,).
     :param variance: its variance over the inputs.
     :param method: "closed form", or "sampling" where the features are not Fourier features.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
+    >>> x = torch.rand(50, 2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> indices = rfgp.sensitivity.sobol_indices(model, [rfgp.sensitivity.Uniform(0.0, 1.0)] * 2)
+    >>> indices.method, bool(indices.first.mean[0] > indices.first.mean[1])
+    ('closed form', True)
     """
 
     names: tuple[str, ...]

@@ -19,6 +19,11 @@ class InputDistribution(abc.ABC):
     .. math:: \chi(\omega) = E\, e^{\mathrm{i} \omega X} = e^{\mathrm{i} \omega E X}\, \chi_0(\omega)
 
     All tensors are in float64.
+
+    >>> from rfgp.sensitivity import Uniform
+    >>> uniform = Uniform(0.0, 1.0)
+    >>> isinstance(uniform, InputDistribution), uniform.mean
+    (True, 0.5)
     """
 
     mean: float

@@ -28,6 +28,14 @@ class Propagation:
     :param model_std: the root of the second term: what is left where the inputs are known.
     :param points: the inputs, (N, d).
     :param values: functions drawn from the posterior at these, (S, N), or (S, N, T).
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
+    >>> x = torch.rand(50, 2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> found = rfgp.sensitivity.propagate(model, [rfgp.sensitivity.Uniform(0.0, 1.0)] * 2)
+    >>> bool(found.std >= found.input_std)
+    True
     """
 
     mean: Tensor

@@ -86,8 +86,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         with torch.no_grad():
             latent = self.model_.posterior(x)
-            probabilities: Floats = mean_softmax(latent.mean.mT, latent.variance.sqrt().mT).numpy()
-        return probabilities
+            return _probabilities(latent.mean.mT, latent.variance.mT)
 
     def cross_val_predict(
         self, X: ArrayLike, y: ArrayLike, cv: Any = None, groups: ArrayLike | None = None, method: str = "predict"
@@ -111,7 +110,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         folds = fold_labels(cv, inputs, labels, groups, is_classifier=True)
         x, codes = torch.from_numpy(self.x_scaler_.transform(inputs)), _codes(labels, self.classes_)
         found = self.model_.leave_one_out(x, codes) if cv is None else self.model_.leave_group_out(x, codes, folds)
-        probabilities: Floats = mean_softmax(found.mean.mT, found.latent_variance.sqrt().mT).numpy()
+        probabilities = _probabilities(found.mean.mT, found.latent_variance.mT)
         chosen: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
         return probabilities if method == "predict_proba" else chosen
 
@@ -170,6 +169,12 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         inputs, labels = validate_data(self, X, y, dtype=np.float64, order="C", reset=is_first)
         check_classification_targets(labels)
         return inputs, labels
+
+
+def _probabilities(mean: Tensor, variance: Tensor) -> Floats:
+    """The probabilities of classes from the latent functions, (N, C)."""
+    probabilities: Floats = mean_softmax(mean, variance.sqrt()).numpy()
+    return probabilities
 
 
 def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> Tensor:

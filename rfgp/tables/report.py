@@ -29,6 +29,12 @@ class Column:
     :param role: "input", "target", or why it is left out: "dropped", "index", "constant" or "empty".
     :param duplicate_of: the name of an earlier column with the same values; empty for none.
     :param problems: the missing, infinite and wrong cells, in words.
+
+    >>> import pandas, rfgp
+    >>> frame = pandas.DataFrame({"x": [1.0, 2.0, None], "y": [3.0, 4.0, 5.0]})
+    >>> table = rfgp.tables.read(frame, target="y", missing="impute")
+    >>> table.columns[0].name, table.columns[0].num_missing
+    ('x', 1)
     """
 
     name: str

@@ -25,6 +25,9 @@ class Scores:
     :param coverage: the share of observations that are in their 95 % intervals; empty for classes.
     :param trivial_error: the error of the mean of the training targets, or of their most frequent class.
     :param trivial_nlpd: that of a normal with mean and variance of the training targets, or of their frequencies.
+
+    >>> Scores.none().num_rows
+    0
     """
 
     num_rows: int

@@ -49,6 +49,11 @@ class Table:
     :param notes: what there is to say about the whole of it.
     :param rows: the rows of the table that are in x and y, (N,), from 0.
     :param format: what kind of file it was.
+
+    >>> import pandas, rfgp
+    >>> table = rfgp.tables.read(pandas.DataFrame({"x": [1.0, 2.0, 4.0], "y": [3.5, 4.0, 5.0]}), target="y")
+    >>> table.task, table.input_names
+    ('regression', ('x',))
     """
 
     name: str

@@ -23,6 +23,11 @@ class Discrepancy(NamedTuple):
     :param squared: the estimate, without bias, so that it can be negative.
     :param standard_error: its standard error over samples.
     :param null_standard_error: what its standard error would be, were both distributions the same.
+
+    >>> import gpytorch
+    >>> found = mmd(torch.zeros(20, 1), torch.full((20, 1), 3.0), gpytorch.kernels.RBFKernel())
+    >>> found.squared > 1.0
+    True
     """
 
     squared: float

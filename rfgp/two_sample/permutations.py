@@ -21,6 +21,11 @@ class PermutationTest(NamedTuple):
     :param squared: the unbiased discrepancy of the samples.
     :param p_value: the share of permutations with a discrepancy at least as large, the samples themselves included.
     :param permuted: the discrepancies of the permutations, (B,).
+
+    >>> import gpytorch, rfgp
+    >>> x, y = torch.zeros(20, 1), torch.full((20, 1), 3.0)
+    >>> permutation_test(x, y, gpytorch.kernels.RBFKernel(), num_permutations=99).p_value <= 0.05
+    True
     """
 
     squared: float

@@ -55,7 +55,8 @@ def test_tables_say_what_the_results_say():
 
 def test_verdicts():
     right, wrong, unknown = Claim("1", "1", True), Claim("1", "2", False), Claim("1", "", None)
-    assert verdict([right, unknown]) == "reproduced"
+    assert verdict([right, right]) == "reproduced"
+    assert verdict([right, unknown]) == "1 of 1 of what can be compared reproduced"
     assert verdict([wrong, unknown]) == "not reproduced"
     assert verdict([unknown], "no data") == "not comparable: no data"
     assert verdict([right, wrong, wrong], "one seed", True) == "1 of 3 reproduced; not (2), (3); quick run: one seed"

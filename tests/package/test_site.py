@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import llms_index
+import mathml
 import performance_page
 import pytest
 import reference_pages
@@ -91,7 +92,7 @@ def test_the_index_for_language_models_names_everything():
 def test_results_have_a_claim_and_an_origin():
     page = performance_page.page()
     assert [path.stem for path in performance_page.results() if path.stem not in performance_page.claims()] == []
-    assert page.count("*Commit ") == len(performance_page.results())
+    assert len(re.findall("^Commit ", page, re.M)) == len(performance_page.results())
 
 
 def test_records_are_the_innermost_values():
@@ -105,3 +106,17 @@ def test_tutorials_become_notebooks_that_say_how_they_were_run():
         assert "remove-cell" in notebook.cells[0].metadata.tags
         assert notebook.cells[1].source.startswith(f"# {tutorial_pages.title(script)}\n\n*Run ")
         assert len(tutorial_pages.question(script)) > 10
+
+
+@pytest.mark.parametrize(
+    ("written", "understood"),
+    [
+        (r"\frac12 x", r"\frac{1}{2} x"),
+        (r"\frac\pi 2", r"\frac{\pi}{2}"),
+        (r"\tfrac{a}b", r"\tfrac{a}{b}"),
+        (r"\Big(x\Big)", r"\Bigl(x\Bigr)"),
+        (r"\bar\phi_i \dots", r"\bar\phi{}_i \ldots"),
+    ],
+)
+def test_formulas_are_spelled_out(written, understood):
+    assert mathml.spelled_out(written) == understood
