@@ -30,6 +30,14 @@ def read_archive(
     :param scaling: the scaling that suits the inputs.
     :raises ValueError: where the file, an array or a value is not as it should be, and for integers with more than 20
         different values, or few rows of each, without a task.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "images.npz")
+    ...     np.savez(path, pixels=np.eye(20), labels=["disc", "ring"] * 10)
+    ...     data = read_archive(path, "labels", inputs="pixels")
+    >>> data.task, data.num_classes, tuple(data.x_train.shape)
+    ('classification', 2, (16, 20))
     """
     path = Path(path)
     if path.suffix.lower() != ".npz":

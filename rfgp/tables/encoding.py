@@ -37,6 +37,9 @@ class InputColumn:
     :param categories: the values of text, sorted; two become one input, which is 1 for the second, and more become one
         input each.
     :param date_format: how dates are written in text.
+
+    >>> InputColumn("color", "text", "red", ("blue", "green", "red")).names
+    ('color=blue', 'color=green', 'color=red')
     """
 
     name: str

@@ -29,6 +29,11 @@ class Column:
     :param role: "input", "target", or why it is left out: "dropped", "index", "constant" or "empty".
     :param duplicate_of: the name of an earlier column with the same values; empty for none.
     :param problems: the missing, infinite and wrong cells, in words.
+
+    >>> import pandas, rfgp
+    >>> first, _ = rfgp.tables.read(pandas.DataFrame({"size": [1, 2, 4], "id": [7, 8, 9]})).columns
+    >>> first.kind, first.values, first.role
+    ('integer', '1 to 4', 'input')
     """
 
     name: str

@@ -49,6 +49,12 @@ class Table:
     :param notes: what there is to say about the whole of it.
     :param rows: the rows of the table that are in x and y, (N,), from 0.
     :param format: what kind of file it was.
+
+    >>> import pandas, rfgp
+    >>> frame = pandas.DataFrame({"size": [float(i * i) for i in range(20)], "price": [0.5 * i for i in range(20)]})
+    >>> table = rfgp.tables.read(frame, target="price")
+    >>> table.task, table.input_names, tuple(table.split().x_train.shape)
+    ('regression', ('size',), (16, 1))
     """
 
     name: str
