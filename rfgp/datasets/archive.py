@@ -31,13 +31,13 @@ def read_archive(
     :raises ValueError: where the file, an array or a value is not as it should be, and for integers with more than 20
         different values, or few rows of each, without a task.
 
-    >>> import tempfile
+    >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "sums.npz"
-    ...     np.savez(path, x=np.random.default_rng(0).random((50, 2)), total=np.arange(50) / 7.0)
-    ...     dataset = read_archive(path, "total")
-    >>> dataset.task, tuple(dataset.x_train.shape)
-    ('regression', (40, 2))
+    ...     path = pathlib.Path(folder, "images.npz")
+    ...     np.savez(path, pixels=np.eye(20), labels=["disc", "ring"] * 10)
+    ...     data = read_archive(path, "labels", inputs="pixels")
+    >>> data.task, data.num_classes, tuple(data.x_train.shape)
+    ('classification', 2, (16, 20))
     """
     path = Path(path)
     if path.suffix.lower() != ".npz":

@@ -38,7 +38,7 @@ class InputColumn:
         input each.
     :param date_format: how dates are written in text.
 
-    >>> InputColumn("color", "text", "red", categories=("blue", "green", "red")).names
+    >>> InputColumn("color", "text", "red", ("blue", "green", "red")).names
     ('color=blue', 'color=green', 'color=red')
     """
 

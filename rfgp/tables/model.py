@@ -42,7 +42,7 @@ class TableModel(torch.nn.Module):
     :param scores: how well held-out rows were predicted.
     :param fit_seconds: how long the fit took.
 
-    >>> import numpy, pandas
+    >>> import numpy, pandas, rfgp
     >>> x = numpy.linspace(0.0, 6.0, 60)
     >>> frame = pandas.DataFrame({"hour": x, "kind": ["a", "b"] * 30, "tide": 3.0 + numpy.sin(x)})
     >>> model = TableModel.fit(rfgp.tables.read(frame, target="tide"))

@@ -31,10 +31,9 @@ class Column:
     :param problems: the missing, infinite and wrong cells, in words.
 
     >>> import pandas, rfgp
-    >>> frame = pandas.DataFrame({"x": [1.0, 2.0, None], "y": [3.0, 4.0, 5.0]})
-    >>> table = rfgp.tables.read(frame, target="y", missing="impute")
-    >>> table.columns[0].name, table.columns[0].num_missing
-    ('x', 1)
+    >>> first, _ = rfgp.tables.read(pandas.DataFrame({"size": [1, 2, 4], "id": [7, 8, 9]})).columns
+    >>> first.kind, first.values, first.role
+    ('integer', '1 to 4', 'input')
     """
 
     name: str

@@ -26,8 +26,11 @@ class Scores:
     :param trivial_error: the error of the mean of the training targets, or of their most frequent class.
     :param trivial_nlpd: that of a normal with mean and variance of the training targets, or of their frequencies.
 
-    >>> Scores.none().num_rows
-    0
+    >>> print(Scores(100, (2.0,), (2.1,), (0.93,), (4.0,), (2.8,)).table(("price",)))
+              this model              without inputs
+    RMSE      2                       4
+    NLPD      2.1                     2.8
+    coverage  93.0 %, of 95 +- 2.2 %
     """
 
     num_rows: int

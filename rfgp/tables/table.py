@@ -51,9 +51,10 @@ class Table:
     :param format: what kind of file it was.
 
     >>> import pandas, rfgp
-    >>> table = rfgp.tables.read(pandas.DataFrame({"x": [1.0, 2.0, 4.0], "y": [3.5, 4.0, 5.0]}), target="y")
-    >>> table.task, table.input_names
-    ('regression', ('x',))
+    >>> frame = pandas.DataFrame({"size": [float(i * i) for i in range(20)], "price": [0.5 * i for i in range(20)]})
+    >>> table = rfgp.tables.read(frame, target="price")
+    >>> table.task, table.input_names, tuple(table.split().x_train.shape)
+    ('regression', ('size',), (16, 1))
     """
 
     name: str
