@@ -11,12 +11,15 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
-from common import add_plot, arguments, environment, markdown, resumed, save_figure, write
+from common import add_plot, arguments, environment, markdown, mean_and_error, resumed, save_figure, write
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from torch import Tensor
+from torch.distributions import Normal
 from torch.quasirandom import SobolEngine
 
 import rfgp
+from rfgp.diagnostics import CalibrationCurve, recalibrate_variance
 from rfgp.sensitivity import Uniform, sobol_indices
 
 A = torch.tensor([0.0, 1.0, 4.5, 9.0], dtype=torch.float64)
@@ -54,6 +57,8 @@ FUNCTIONS: dict[str, Any] = {
 }
 SMOOTHNESS = {"Ishigami": None, "g-function": 1.5}
 NOISE = 1e-6  # of the variance: a simulator has none
+RUNS = 128  # of a design whose intervals are counted
+FIRST_SEED = 1000  # of a design that is measured: the setting was chosen on designs 0 to 11
 
 
 def interactions(dim: int, smoothness: float | None) -> Kernel:
@@ -82,6 +87,20 @@ class Exact(gpytorch.models.ExactGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
+def calibrate(model: rfgp.WeightSpaceGP, kernel: Kernel, x: Tensor, y: Tensor) -> float:
+    """Scale the prior and the noise until squares of standardized leave-one-out residuals have mean one.
+
+    The posterior mean stays as it was. Source: Bachoc (2013), cross validation of the variance parameter.
+    """
+    left_out = model.leave_one_out(x, y)
+    factor = recalibrate_variance(Normal(left_out.mean, left_out.variance.sqrt()), y).factor
+    for term in kernel.kernels:
+        term.outputscale = factor * term.outputscale.detach()
+    model.likelihood.noise = factor * model.likelihood.noise.detach()
+    model.fit(x, y)
+    return factor
+
+
 def by_model(name: str, runs: int, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """Indices of a model of a fresh design, with intervals."""
     function, _, limits = FUNCTIONS[name]
@@ -99,16 +118,21 @@ def by_model(name: str, runs: int, seed: int, options: argparse.Namespace) -> di
     rfgp.fit(trained, max_evaluations=40, progress=False)
     width = options.num_features * len(exact.kernels)
     kernel = rfgp.approximate(exact, width, input_dim=len(limits), seed=seed)
-    model = rfgp.WeightSpaceGP(kernel, likelihood, trained.mean_module, num_draws=options.num_draws).fit(x, y)
+    model = rfgp.WeightSpaceGP(kernel, likelihood, trained.mean_module).fit(x, y)
+    factor = calibrate(model, exact, x, y)
     fitted = time.process_time()
     inputs = [Uniform(*pair) for pair in limits]
     found = sobol_indices(model, inputs, second_order=False, num_functions=400)
     low, high = (torch.cat(ends) for ends in zip(found.first.interval(), found.total.interval(), strict=True))
     value = torch.cat([found.first.value, found.total.value])
+    below = torch.cat([found.first.samples, found.total.samples], dim=-1) < torch.tensor(FUNCTIONS[name][1])
     return {
+        "seed": seed,
+        "factor": factor,
         "value": value.tolist(),
         "low": low.tolist(),
         "high": high.tolist(),
+        "below": below.double().mean(0).tolist(),
         "fit_seconds": fitted - start,
         "index_seconds": time.process_time() - fitted,
     }
@@ -124,7 +148,7 @@ def by_saltelli(name: str, base: int, seed: int) -> dict[str, Any]:
     x = sample.sample(problem, base, calc_second_order=False, seed=seed)
     y = function(torch.from_numpy(x)).numpy()
     found = analyze.analyze(problem, y, calc_second_order=False, num_resamples=2)
-    return {"value": [*found["S1"].tolist(), *found["ST"].tolist()], "runs": len(x)}
+    return {"value": [*found["S1"].tolist(), *found["ST"].tolist()]}
 
 
 def root_mean_square(values: list[list[float]], truth: list[float]) -> float:
@@ -144,23 +168,48 @@ def report(result: dict[str, Any]) -> None:
         print(
             markdown(["method", "runs", "repetitions", "root mean squared error", "coverage of 95 % intervals"], rows)
         )
+        cell = result["cells"].get(f"model/{name}/{RUNS}")
+        if cell:
+            print(f"Saltelli needs {runs_for_error(result, name):,.0f} runs for the error of a model of {RUNS}")
 
 
-def coverage(cell: list[dict[str, Any]], truth: list[float]) -> tuple[float, float]:
-    """The fraction of intervals that contain an index that is not zero, and its standard error over repetitions."""
-    known = [k for k, value in enumerate(truth) if value > 0.0]
-    inside = [np.mean([entry["low"][k] <= truth[k] <= entry["high"][k] for k in known]) for entry in cell]
-    return float(np.mean(inside)), float(np.std(inside, ddof=1) / math.sqrt(len(inside)))
+def runs_for_error(result: dict[str, Any], name: str) -> float:
+    """How many runs Saltelli's estimator needs for the error of a model, by a power law of its errors."""
+    truth, runs, errors = FUNCTIONS[name][1], [], []
+    for key, cell in result["cells"].items():
+        method, function, count = key.split("/")
+        if (method, function) == ("saltelli", name):
+            runs.append(int(count))
+            errors.append(root_mean_square([entry["value"] for entry in cell], truth))
+    slope, offset = np.polyfit(np.log(errors), np.log(runs), 1)
+    error = root_mean_square([entry["value"] for entry in result["cells"][f"model/{name}/{RUNS}"]], truth)
+    return float(np.exp(offset + slope * np.log(error)))
+
+
+def coverage(cell: list[dict[str, Any]], truth: list[float], level: float = 0.95) -> tuple[float, float]:
+    """The fraction of intervals that contain an index that is not zero, and its standard error over designs.
+
+    An index that is zero does not count: no function drawn has exactly none, so that it lies below every interval.
+    """
+    known, edge = [k for k, value in enumerate(truth) if value > 0.0], 0.5 * (1.0 - level)
+    return mean_and_error([float(np.mean([edge <= entry["below"][k] <= 1.0 - edge for k in known])) for entry in cell])
 
 
 def coverage_text(cell: list[dict[str, Any]], truth: list[float]) -> str:
-    return "" if "low" not in cell[0] else "{:.3f} ± {:.3f}".format(*coverage(cell, truth))
+    return "" if "below" not in cell[0] else "{:.3f} ± {:.3f}".format(*coverage(cell, truth))
+
+
+def calibration(cell: list[dict[str, Any]], truth: list[float]) -> CalibrationCurve:
+    """The coverage of intervals by their nominal level."""
+    levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+    found = torch.tensor([coverage(cell, truth, level) for level in levels])
+    return CalibrationCurve(torch.tensor(levels), found[:, 0], found[:, 1], torch.full((len(levels),), len(cell)))
 
 
 def draw(options: argparse.Namespace) -> None:
-    """Error against runs for both functions."""
+    """Error against runs, and the coverage of intervals, for both functions."""
     cells = json.loads(options.out.read_text())["cells"]
-    figure, axes = rfgp.plots.figure(1, 2)
+    figure, axes = rfgp.plots.figure(2, 2)
     for ax, (name, (_, truth, _)) in zip(axes[0], FUNCTIONS.items(), strict=True):
         curves: dict[str, tuple[list[int], list[float]]] = {}
         for key, cell in cells.items():
@@ -172,6 +221,11 @@ def draw(options: argparse.Namespace) -> None:
         drawn = {label: rfgp.plots.Curve(*values) for label, values in curves.items()}
         rfgp.plots.comparison(drawn, xlabel="runs of the function", ylabel="error of the indices", ax=ax)
         ax.set_title(name, fontsize="medium")
+    for ax, (name, (_, truth, _)) in zip(axes[1], FUNCTIONS.items(), strict=True):
+        cell = cells[f"model/{name}/{RUNS}"]
+        rfgp.plots.calibration({f"{len(cell)} designs of {RUNS} runs": calibration(cell, truth)}, ax=ax)
+        ax.set_ylabel("share of indices inside")
+        ax.legend()
     rfgp.plots.legend(figure, list(axes[0]))
     save_figure(figure, options.out)
 
@@ -180,25 +234,26 @@ def main() -> None:
     parser = arguments(__doc__ or "", "sensitivity")
     add_plot(parser)
     parser.add_argument("--repetitions", type=int, default=100, help="designs for the coverage on Ishigami")
-    parser.add_argument("--num-features", type=int, default=40, help="for each of the terms of the kernel")
-    parser.add_argument("--num-draws", type=int, default=8)
+    parser.add_argument("--num-features", type=int, default=200, help="for each of the terms of the kernel")
     options = parser.parse_args()
     if options.plot:
         draw(options)
         return
     torch.set_default_dtype(torch.float64)
     result = resumed(options) | {"environment": environment(), "truth": {n: t for n, (_, t, _) in FUNCTIONS.items()}}
-    result["settings"] = {n: getattr(options, n) for n in ("num_features", "num_draws")}
-    few, repetitions = (2, 2) if options.quick else (5, options.repetitions)
-    plan = [("Ishigami", 192, repetitions), ("Ishigami", 64, few), ("Ishigami", 96, few), ("Ishigami", 128, few)]
-    plan += [("g-function", runs, few) for runs in (64, 128, 256)]
+    result["settings"] = {"num_features": options.num_features, "first_seed": FIRST_SEED}
+    few, some, many = (2, 2, 2) if options.quick else (5, 40, options.repetitions)
+    plan = [("Ishigami", RUNS, many), ("g-function", RUNS, some), ("Ishigami", 64, few), ("Ishigami", 96, few)]
+    plan += [("g-function", 64, few)]
     for name in FUNCTIONS:
         for base in 2 ** np.arange(5, 7 if options.quick else 14):
-            cell = [by_saltelli(name, int(base), seed) for seed in range(2 if options.quick else 20)]
-            result["cells"][f"saltelli/{name}/{cell[0]['runs']}"] = cell
+            key = f"saltelli/{name}/{base * (len(FUNCTIONS[name][2]) + 2)}"
+            if key not in result["cells"]:
+                seeds = range(2 if options.quick else 20)
+                result["cells"][key] = [by_saltelli(name, int(base), seed) for seed in seeds]
     for name, runs, count in plan[:1] if options.quick else plan:
         cell = result["cells"].setdefault(f"model/{name}/{runs}", [])
-        for seed in range(len(cell), count):
+        for seed in range(FIRST_SEED + len(cell), FIRST_SEED + count):
             cell.append(by_model(name, runs, seed, options))
             write(options.out, result)
             print(name, runs, seed, f"{root_mean_square([cell[-1]['value']], FUNCTIONS[name][1]):.4f}", flush=True)

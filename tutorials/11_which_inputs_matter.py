@@ -200,8 +200,8 @@ print(f"with the radius known to 1 mm: {after.mean:.1f} ± {after.std:.1f} m³/a
 # ## What one learns, and what not
 #
 # Indices are those of a model. They are as good as the model is, which is why runs were left out first, and why the
-# intervals are there. These know about the runs that were not made, and where the model mixes several draws of its
-# features (`num_draws=8`), about what features lose. They do not know about a kernel that is wrong: a simulator with a
+# intervals are there. These know about the runs that were not made, and, by the eight draws of the features, about what
+# features lose. They take the lengthscales as known, and do not know about a kernel that is wrong: a simulator with a
 # jump, or one that varies much faster in one corner, has narrower intervals than it deserves.
 #
 # And indices are shares of a variance over inputs that were taken to be independent. Where they are not, pass draws of
