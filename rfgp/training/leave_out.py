@@ -9,6 +9,7 @@ import torch
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from .. import _checks
 from ..inference.mean_basis import mean_values
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
@@ -16,6 +17,8 @@ from ..models.weight_space_leave_out import group_labels
 from .objectives import ExactObjective, Objective, WeightSpaceObjective, cholesky_forced
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
 
+_COVARIANCES = 6
+"""Covariances of every group that are held at a time, those that gradients need included."""
 OBJECTIVES = ("evidence", "leave_one_out", "leave_group_out")
 
 
@@ -45,6 +48,10 @@ class LeaveOutObjective(WeightSpaceObjective):
             )
         super().__init__(model, x, y, noise)
         self.groups = None if groups is None else group_labels(groups, x)
+        if self.groups is not None:
+            counts = self.groups.unique(return_counts=True)[1].double()
+            what = f"covariances of {len(counts):,} groups of up to {int(counts.max()):,} rows"
+            _checks.fits_in_memory(_COVARIANCES * 8.0 * float(counts.square().sum()), what, "leave out smaller groups")
 
     @property
     def can_take_rows(self) -> bool:
