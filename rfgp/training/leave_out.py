@@ -17,6 +17,7 @@ from ..models.weight_space_leave_out import group_labels
 from .objectives import ExactObjective, Objective, WeightSpaceObjective, cholesky_forced
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
 
+_QUANTITY = "log density of what is left out"
 _COVARIANCES = 6
 """Covariances of every group that are held at a time, those that gradients need included."""
 OBJECTIVES = ("evidence", "leave_one_out", "leave_group_out")
@@ -36,6 +37,8 @@ class LeaveOutObjective(WeightSpaceObjective):
     :param noise: noise variances, for fixed noise.
     :param groups: the label of each row, (N,), or the number of random folds; default: every row alone.
     """
+
+    quantity = _QUANTITY
 
     def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any, groups: Tensor | int | None = None) -> None:
         known = None if model.covar_module.has_output_factor else model._noise
@@ -93,6 +96,8 @@ class LeaveOutObjective(WeightSpaceObjective):
 
 class ExactLeaveOneOutObjective(ExactObjective):
     """The same of single rows, for a GPyTorch model of one output."""
+
+    quantity = _QUANTITY
 
     def _evidence(self, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         if self.is_masked or self.is_many:

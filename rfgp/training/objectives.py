@@ -45,6 +45,8 @@ class Objective(abc.ABC):
     x: Tensor
     centers_inputs: ClassVar[bool] = True
     """Whether kernels may be given the mean of the inputs as their center before."""
+    quantity: ClassVar[str] = "log marginal likelihood"
+    """What it is, in words."""
 
     @property
     def num_rows(self) -> int:

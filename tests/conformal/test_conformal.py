@@ -193,6 +193,10 @@ def test_bad_input_is_refused():
             jackknife_plus(model, x, y, x, level)
     with pytest.raises(ValueError, match="shape"):
         split_conformal(model, x, y[1:])
+    with pytest.raises(ValueError, match="infinite"):
+        split_conformal(model, x, y / 0.0)
+    with pytest.raises(ValueError, match="for a fixed-noise likelihood alone"):
+        split_conformal(model, x, y, noise=torch.ones(30))
     with pytest.raises(ValueError, match="rows of the fit"):
         jackknife_plus(model, x, y.flip(0), x)
     with pytest.raises(ValueError, match="columns"):
@@ -200,7 +204,7 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="WeightSpaceGP"):
         jackknife_plus("model", x, y, x)
     labeled = model_for("dirichlet").fit(x, rows_for("dirichlet", 30)[1])
-    with pytest.raises(ValueError, match=r"got one of class labels; take .* ClassConditionalSets"):
+    with pytest.raises(ValueError, match=r"got one of class labels; take .*ClassConditionalSets"):
         jackknife_plus(labeled, x, rows_for("dirichlet", 30)[1], x)
     with pytest.raises(ValueError, match=r"expected a torch.Tensor for x"):
         jackknife_plus(model, x.tolist(), y, x)

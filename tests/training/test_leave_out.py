@@ -73,6 +73,7 @@ def test_training_increases_the_density_of_what_is_left_out(name, groups):
     density = float((found.log_prob if groups is None else found.group_log_prob).sum())
     assert density == pytest.approx(summary.log_marginal_likelihood, rel=1e-9)
     assert density > summary.initial_log_marginal_likelihood
+    assert str(summary).startswith("log density of what is left out")
 
 
 def test_what_has_no_such_objective_is_refused():
