@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -283,8 +284,9 @@ def real_tensor(values: Any, name: str) -> Tensor:
     """Return a tensor, or other numbers as one in their full precision, or raise where they are not real numbers."""
     if not isinstance(values, Tensor):
         try:
-            found = torch.as_tensor(values)
-            values = torch.as_tensor(values, dtype=torch.float64) if found.is_floating_point() else found
+            known = np.array(values, order="C")  # in order, where torch asks a pandas Series for its labels
+            found = torch.as_tensor(known)
+            values = found.double() if found.is_floating_point() else found
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(f"expected numbers for {name}, got {type(values).__name__}; pass a tensor") from None
     if tensor(values, name).is_complex() or values.dtype == torch.bool:

@@ -10,20 +10,19 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels.values import accurate_values
-from .stationary import Stationary
+from .forms import form_of
 
 EPS = torch.finfo(torch.float64).eps
 _BLOCK = 512
 _ROWS = 8192
-_ROUNDINGS_OF_A_VALUE = 500.0
-"""Of kernels without a formula here: their values are taken to have an error of at most 1e-13 of the variances."""
 
 
 class KernelMatrix:
     r"""The matrix :math:`K = k(x, x)` as what it does to columns; one block of it exists at a time.
 
-    Blocks on one side of the diagonal are used twice. Gaussian and Matern kernels, scaled or not, are evaluated in
-    place; all others by their ``forward``. Points are selected inputs: :meth:`select` applies ``active_dims``.
+    Blocks on one side of the diagonal are used twice. Gaussian and Matern kernels, their scales, sums and products
+    are evaluated in place, all others by their ``forward`` with accurate distances. Points are selected inputs:
+    :meth:`select` applies ``active_dims``.
 
     :param kernel: an exact kernel of one output.
     :param x: its inputs (N, d).
@@ -43,11 +42,11 @@ class KernelMatrix:
             )
         self._dims = kernel.active_dims
         selected = self.select(x)
-        self._form = Stationary.of(self._kernel, selected)
-        self._rows = self._prepared(selected)
+        self._form = form_of(self._kernel, selected)
+        self._rows = self._form.prepared(selected)
         self.deviations = self.deviations_at(selected)
         """The roots of k(x, x), (N,)."""
-        self._squares = self._rows.square().sum(-1)
+        self._roundings = self._form.roundings(self._rows)
 
     def __len__(self) -> int:
         """The number N of rows."""
@@ -68,7 +67,7 @@ class KernelMatrix:
         total = torch.zeros_like(columns)
         for left in _blocks(len(self)):
             for right in _blocks(len(self), left.start):
-                values = self._values(self._rows[left], self._rows[right])
+                values = self._form.values(self._rows[left], self._rows[right])
                 total[left] += values @ columns[right]
                 if right.start > left.start:
                     total[right] += values.mT @ columns[left]
@@ -76,36 +75,36 @@ class KernelMatrix:
 
     def cross_times(self, points: Tensor, columns: Tensor) -> Tensor:
         """The values between points (M, d) and the rows times columns (N, R): (M, R)."""
-        prepared = self._prepared(points)
+        prepared = self._form.prepared(points)
         total = columns.new_zeros(len(prepared), columns.shape[-1])
         for left in _blocks(len(prepared)):
             for right in _blocks(len(self)):
-                total[left] += self._values(prepared[left], self._rows[right]) @ columns[right]
+                total[left] += self._form.values(prepared[left], self._rows[right]) @ columns[right]
         return total
 
     def columns(self, points: Tensor) -> Tensor:
         """The values (N, M) between the rows and points (M, d)."""
-        return self._dense(self._rows, self._prepared(points))
+        return self._dense(self._rows, self._form.prepared(points))
 
     def block(self, left: Tensor, right: Tensor) -> Tensor:
         """The values (L, M) between points (L, d) and (M, d)."""
-        return self._dense(self._prepared(left), self._prepared(right))
+        return self._dense(self._form.prepared(left), self._form.prepared(right))
 
     def rounding(self, columns: Tensor, points: Tensor | None = None) -> Tensor:
         r"""A bound on the errors of the products of K, or of values between points and the rows, with columns (N, R).
 
-        .. math:: |\hat K v - K v|_i \le \epsilon\, \sigma_i \Big[(c_1 q_i + c_2 + m) \sum_j \sigma_j |v_j|
-            + c_1 \sum_j q_j \sigma_j |v_j|\Big], \qquad \sigma_i^2 = k(x_i, x_i)
+        .. math:: |\hat K v - K v|_i \le \epsilon\, \sigma_i \sum_j (u_i + u_j + m)\, \sigma_j |v_j|, \qquad
+            \sigma_i^2 = k(x_i, x_i)
 
-        with m sums one after the other, and :math:`q_i` the squared norm of an input in lengthscales, since distances
-        are differences of these.
+        with m sums one after the other, and :math:`u_i` the roundings of the kernel at an input, which grow with its
+        norm in lengthscales, since distances are differences of these.
         """
-        known = self.deviations, self._squares
+        known = self.deviations, self._roundings
         return self._rounding(known if points is None else self._sizes(points), known, columns)
 
     def rounding_of(self, points: Tensor, columns: Tensor) -> Tensor:
         """A bound on the errors (N, R) of values between the rows and points times columns (M, R)."""
-        return self._rounding((self.deviations, self._squares), self._sizes(points), columns)
+        return self._rounding((self.deviations, self._roundings), self._sizes(points), columns)
 
     def block_rounding(self, left: Tensor, right: Tensor) -> Tensor:
         """A bound on the errors of :meth:`block`, (L, M)."""
@@ -113,42 +112,25 @@ class KernelMatrix:
 
     def column_rounding(self, points: Tensor) -> Tensor:
         """A bound on the errors of :meth:`columns`, (N, M)."""
-        return self._value_rounding((self.deviations, self._squares), self._sizes(points))
+        return self._value_rounding((self.deviations, self._roundings), self._sizes(points))
 
     def _rounding(self, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], columns: Tensor) -> Tensor:
-        of_squares, of_values = self._roundings
         sums = _BLOCK + len(columns) / _BLOCK + 4.0
         sizes = right[0][:, None] * columns.abs()
-        inner = (of_squares * left[1][:, None] + of_values + sums) * sizes.sum(0)
-        return EPS * left[0][:, None] * (inner + of_squares * (right[1][:, None] * sizes).sum(0))
+        inner = (left[1][:, None] + sums) * sizes.sum(0)
+        return EPS * left[0][:, None] * (inner + (right[1][:, None] * sizes).sum(0))
 
     def _value_rounding(self, left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> Tensor:
-        of_squares, of_values = self._roundings
-        roundings = of_squares * (left[1][:, None] + right[1]) + of_values
-        return EPS * left[0][:, None] * right[0] * roundings
-
-    @property
-    def _roundings(self) -> tuple[float, float]:
-        return (0.0, _ROUNDINGS_OF_A_VALUE) if self._form is None else self._form.roundings
+        return EPS * left[0][:, None] * right[0] * (left[1][:, None] + right[1])
 
     def _sizes(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        return self.deviations_at(points), self._prepared(points).square().sum(-1)
-
-    def _prepared(self, points: Tensor) -> Tensor:
-        return points if self._form is None else self._form.scaled(points)
+        return self.deviations_at(points), self._form.roundings(self._form.prepared(points))
 
     def _dense(self, left: Tensor, right: Tensor) -> Tensor:
         dense = left.new_empty(len(left), len(right))
         for rows in _blocks(len(left)):
-            dense[rows] = self._values(left[rows], right)
+            dense[rows] = self._form.values(left[rows], right)
         return dense
-
-    @torch.no_grad()
-    def _values(self, left: Tensor, right: Tensor) -> Tensor:
-        """A block of values, which the next one may overwrite."""
-        if self._form is None:
-            return accurate_values(self._kernel, left, right)
-        return self._form.values(left, right)
 
 
 def _blocks(count: int, start: int = 0) -> Iterator[slice]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .. import _checks
+from ..kernels.observation import check_observed_mean
 from .conjugate_gradients import ConjugateGradients
 from .kernel_matrix import EPS, KernelMatrix
 from .preconditioner import LandmarkPreconditioner
@@ -306,9 +307,10 @@ def certified_posterior(
     _checks.finite(_checks.inputs(x))
     if mean is not None:
         _checks.instance("mean", mean, Mean, "a GPyTorch mean", "such as ConstantMean()")
+        check_observed_mean(kernel, mean)
     _checks.positive("tolerance", tolerance, "0.001 is a thousandth of the standard deviation of the targets")
-    targets, variances = targets_and_noise(likelihood, x, y, noise)
     matrix = exact_matrix(kernel, x)
+    targets, variances = targets_and_noise(likelihood, x, y, noise)
     preconditioner = of_landmarks(matrix, kernel, x, variances, num_landmarks)
     offset = None if mean is None else copy.deepcopy(mean).double()
     residuals = targets if offset is None else targets - offset(x.double())

@@ -44,18 +44,18 @@ class Stationary:
         smoothness = kernel.nu if isinstance(kernel, MaternKernel) else math.inf
         return cls(smoothness, kernel.lengthscale.detach(), outputscale, x.mean(0))
 
-    @property
-    def roundings(self) -> tuple[float, float]:
-        r"""How many :math:`\epsilon` of the variance a value is off: per squared norm of its inputs, and beside.
+    def roundings(self, rows: Tensor) -> Tensor:
+        r"""How many :math:`\epsilon` of the variance a value is off, as a sum of numbers of its scaled inputs, (N,).
 
         Squared distances, in which all these kernels have a slope of at most one half, are a product of d + 2 columns.
         The Matern kernel of nu = 1/2 has no such slope at zero: its distances come from differences, and their errors
         are those of the scaled inputs, whose norm is at most half of one and its square.
         """
         dims = float(self._center.numel())
-        return (2.0, dims + 32.0) if self._smoothness == 0.5 else (1.5 * dims + 8.0, 32.0)
+        of_squares, others = (2.0, dims + 32.0) if self._smoothness == 0.5 else (1.5 * dims + 8.0, 32.0)
+        return of_squares * rows.square().sum(-1) + 0.5 * others
 
-    def scaled(self, x: Tensor) -> Tensor:
+    def prepared(self, x: Tensor) -> Tensor:
         """The scaled inputs z, (N, d)."""
         return (x - self._center) * self._scale
 

@@ -65,7 +65,7 @@ def jackknife_plus(
     share = checked_level(level)
     if not isinstance(model, WeightSpaceGP):
         raise ValueError(f"expected a WeightSpaceGP, got {type(model).__name__}; use split_conformal for other models")
-    _checks.finite(_checks.inputs(new_x, x.shape[-1], "new_x"), "new_x")
+    _checks.finite(_checks.inputs(new_x, _checks.inputs(x).shape[-1], "new_x"), "new_x")
     functions = model.leave_out_functions(x, y, groups, noise, seed=seed)
     scores = columns(functions.errors).abs()
     points = max(1, _NUMBERS // (scores.numel() + 1))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from .quantiles import Interval, checked_level, columns, quantile
 
 
@@ -72,7 +74,8 @@ def split_conformal(
     :param normalize: whether errors count in standard deviations of the prediction: intervals are then wider where the
         model is less sure; default: True.
     :returns: an object whose ``interval(x)`` gives intervals, infinite where there are too few rows for the level.
-    :raises ValueError: for targets of another shape, or another level.
+    :raises ValueError: for targets of another shape or infinite ones, noise beside a likelihood that learns its own,
+        or another level.
 
     Source: V. Vovk, A. Gammerman and G. Shafer, Algorithmic Learning in a Random World, 2005; J. Lei et al.,
     Distribution-free predictive inference for regression, 2018, Theorem 2.2 and Section 5.2.
@@ -93,12 +96,20 @@ def split_conformal(
     if not isinstance(y, Tensor) or y.shape != mean.shape or y.is_complex():
         got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"expected real targets y of shape {tuple(mean.shape)}, got {got}; give a target per row")
+    if bool(torch.isinf(y).any()):
+        raise ValueError("expected finite targets y, got infinite ones; NaN stands for a missing one")
     errors = columns((y - mean).abs() / deviation if normalize else (y - mean).abs())
     return SplitConformal(model, torch.stack([quantile(e[~e.isnan()], known) for e in errors.unbind(-1)]), normalize)
 
 
 def predicted(model: Any, x: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
     """The means and standard deviations of new observations."""
+    fixed = FixedNoiseGaussianLikelihood | MultitaskFixedNoiseGaussianLikelihood
+    if noise is not None and not isinstance(model.likelihood, fixed):
+        raise ValueError(
+            f"expected noise for a fixed-noise likelihood alone, got some for a {type(model.likelihood).__name__}; "
+            "leave it out"
+        )
     observed = model.likelihood(model(x), **({} if noise is None else {"noise": noise}))
     if observed.mean.is_complex() or observed.mean.shape[0] != len(x):
         raise ValueError(

@@ -203,7 +203,9 @@ def training_data(
         raise ValueError(f"expected both train_inputs and train_targets, got {given} alone; pass {missing} too")
     if x is not None and y is not None:
         _checks.tensor(y, "train_targets")
-        if noise is None and has_fixed_noise(model.likelihood) and not _knows_noise(model, y):
+        has_labels = isinstance(model.likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood)
+        needs_noise = has_fixed_noise(model.likelihood) and not has_labels
+        if noise is None and needs_noise and not _knows_noise(model, y):
             raise ValueError(f"expected the noise of the {len(y)} training rows, got none; pass train_noise=")
         return x, y, noise
     if hasattr(model, "train_targets") and model.train_targets is not None:

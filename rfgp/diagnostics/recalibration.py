@@ -49,7 +49,7 @@ def recalibrate_variance(predictive: Any, y: Tensor) -> VarianceScale:
     4.0
     """
     mean, std, known = observed(predictive, y)
-    factor = float(((known - mean) / std).square().mean())
+    factor = float(((known - mean) / std).detach().square().mean())
     if not factor > 0.0:
         raise ValueError("expected targets that differ from their predictions, got none; pass held-out rows")
     return VarianceScale(factor)

@@ -196,7 +196,7 @@ def energy_score(samples: Tensor, y: Tensor) -> Tensor:
     error = torch.linalg.vector_norm(draws - y.double().unsqueeze(1), dim=-1).mean()
     count = len(samples)
     rows = max(1, 2**22 // count**2)
-    apart = sum(float(torch.cdist(part, part).sum()) for part in draws.split(rows))
+    apart = torch.stack([torch.cdist(part, part).sum() for part in draws.split(rows)]).sum()
     return error - apart / (2.0 * count * (count - 1) * len(y))
 
 

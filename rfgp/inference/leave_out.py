@@ -9,9 +9,13 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from .. import _checks
 from ..linalg.complex_numbers import real_part, squared_modulus
 from .noise import NoiseModel
 from .rows import Rows
+
+_MATRICES = 6
+"""Matrices of the size of a group that are held at a time."""
 
 
 class LeaveOneOut(NamedTuple):
@@ -154,6 +158,9 @@ def leave_group_out(
     labels, numbers, counts = groups.unique(return_inverse=True, return_counts=True)
     order, num_values = numbers.argsort(stable=True), counts * draws[0].num_outputs
     starts, large = counts.cumsum(0) - counts, (num_values > draws[0].largest).nonzero().squeeze(-1)
+    held = int(num_values.clamp_max(draws[0].largest).max())
+    what = f"covariances of the {held:,} values of a group"
+    _checks.fits_in_memory(_MATRICES * 8.0 * held**2, what, "leave out smaller groups")
     bundles: list[tuple[slice | Tensor, int]] = []
     for size in counts[num_values <= draws[0].largest].unique().tolist():
         places = starts[(counts == size) & (num_values <= draws[0].largest)]

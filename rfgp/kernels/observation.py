@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, MaternKernel
+from gpytorch.means import Mean, MultitaskMean, ZeroMean
 from linear_operator import to_dense
 from torch import Tensor
 
@@ -71,7 +72,7 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
 
     for a scalar function, and S = b(w) for a field; the kernel itself is a Gauss-Legendre quadrature.
     A constant that is not known is a ConstantKernel in a sum: GPyTorch's ConstantMean knows nothing of derivatives and
-    integrals, and the mean is to be zero.
+    integrals, and the mean is to be zero. Models and :func:`rfgp.fit` refuse another; GPyTorch alone does not.
 
     :param base_kernel: the kernel of the function, or an operator-valued kernel of a field; scales, sums and products
         of kernels of functions too. Exact derivatives are those of RBFKernel and MaternKernel, ConstantKernel, and
@@ -186,6 +187,17 @@ def num_outputs(kernel: Kernel, input_dim: int) -> int | None:
     count = int(kernel.num_outputs_per_input(x, x))
     is_field = count > 1 or any(isinstance(part, OperatorValuedKernel) for part in kernel.modules())
     return count if is_field else None
+
+
+def check_observed_mean(kernel: Kernel, mean: Mean | None) -> None:
+    """Raise a ValueError where the inputs of a kernel are rows of observations, and the mean is not zero."""
+    parts = list(mean.base_means) if isinstance(mean, MultitaskMean) else [mean]
+    is_zero = all(part is None or isinstance(part, ZeroMean) for part in parts)
+    if not is_zero and any(isinstance(part, ObservesRows) for part in kernel.modules()):
+        raise ValueError(
+            "expected a ZeroMean for rows of rfgp.observations, of whose derivatives and integrals other means know "
+            f"nothing, got a {type(mean).__name__}; add a ConstantKernel to the base kernel for an unknown constant"
+        )
 
 
 def has_derivatives(rows: Rows) -> bool:

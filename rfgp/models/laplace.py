@@ -24,6 +24,7 @@ from ..inference.newton import LaplaceProblem, Precision
 from ..inference.products import feature_product
 from ..kernels import with_features
 from ..kernels.map_holder import maps_kept_on_error
+from ..kernels.observation import check_observed_mean
 from ..kernels.reference_tensor import reference_tensor
 from ..linalg import joined, row_chunks
 from .batches import batches
@@ -96,6 +97,7 @@ class LaplaceGP(torch.nn.Module):
         self.product_dtype = None if product_dtype is None else _checks.product_dtype(product_dtype)
         self._latent = latent_likelihood(likelihood, hessian)
         _check_parts(self.covar_module, self.mean_module, self._latent.num_functions)
+        check_observed_mean(self.covar_module, self.mean_module)
         self.num_passes = 0
         """How many times the last fit has summed the Hessian to find the mode, steps that were shortened included."""
         self._fitted: _Fitted | None = None

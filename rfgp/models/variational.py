@@ -28,6 +28,7 @@ from ..inference import GaussianWeights, expected_log_likelihood
 from ..inference.expected_log_likelihood import expected_log_probabilities
 from ..inference.latent_terms import possible_targets
 from ..kernels import with_features
+from ..kernels.observation import check_observed_mean
 from ..kernels.reference_tensor import reference_tensor
 from ..likelihoods import ComplexGaussianLikelihood, LogVarianceLikelihood
 from .variational_strategy import WeightSpaceVariationalStrategy
@@ -84,6 +85,7 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         _check_likelihood(likelihood)
         mean = ZeroMean() if mean is None else mean
         _checks.instance("mean", mean, Mean, "a GPyTorch mean", "such as ConstantMean()")
+        check_observed_mean(features, mean)
         batch_shape = _batch_shape(likelihood)
         _check_kernel(features, batch_shape)
         width = features.num_scalar_features * (2 if features.is_complex else 1)

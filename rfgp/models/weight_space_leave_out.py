@@ -146,12 +146,9 @@ class LeavesOut(Updates):
         >>> model.leave_out_functions(x, y)(x[:3]).shape
         torch.Size([100, 3, 1])
         """
-        is_complex = self._noise.is_complex or self._noise.is_of_parts or self._features.is_complex
-        if self._noise.is_batched or is_complex or self.block_size is not None or self.num_draws > 1:
-            raise ValueError(
-                "expected real targets, real features, one draw of the weights and no blocks, got another model; use "
-                "rfgp.conformal.split_conformal with rows that were not fitted"
-            )
+        self._known()
+        self._check_functions()
+        _checks.inputs(x)
         known = torch.arange(len(x), device=x.device) if groups is None else group_labels(groups, x, seed)
         _, numbers = known.unique(return_inverse=True)
         x, rows, draws, residual = self._left_out(x, y, noise)
@@ -161,6 +158,32 @@ class LeavesOut(Updates):
         else:
             found = leave_group_out(x, rows, self._noise, draws, residual, known)
         return LeaveOutFunctions(draws[0], y - found.mean.reshape(y.shape), numbers)
+
+    def _check_functions(self) -> None:
+        """Raise a ValueError where a model has no functions without single rows or groups."""
+        if self._noise.is_batched:
+            raise ValueError(
+                "expected a model of real targets, got one of class labels; take probabilities of rows that were not "
+                "fitted to rfgp.conformal.ClassConditionalSets"
+            )
+        is_complex = self._noise.is_complex or self._noise.is_of_parts
+        found = {
+            "complex targets": is_complex,
+            "complex features": self._features.is_complex and not is_complex,
+            f"block_size={self.block_size}": self.block_size is not None,
+            f"num_draws={self.num_draws}": self.num_draws > 1,
+        }
+        got = " and ".join(name for name, is_there in found.items() if is_there)
+        if got:
+            raise ValueError(
+                "expected a model of real targets, with real features, without blocks and with one draw of the "
+                f"weights, got one with {got}; "
+                + (
+                    "make one for the real and one for the imaginary part"
+                    if is_complex
+                    else "use rfgp.conformal.split_conformal with rows that were not fitted"
+                )
+            )
 
     def _left_out(
         self, x: Tensor, y: Tensor, noise: Tensor | None

@@ -32,6 +32,7 @@ from ..inference.mean_basis import check_mean, check_output_mean
 from ..inference.training_residual import RESIDUALS
 from ..kernels import with_features
 from ..kernels.map_holder import maps_kept_on_error
+from ..kernels.observation import check_observed_mean
 from ..kernels.width_warning import warn_of_width
 from .batches import Batch
 from .impropriety import SomeRows
@@ -63,6 +64,7 @@ class WeightSpaceParts(gpytorch.Module):
         self.covar_module = with_features(kernel)
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
+        check_observed_mean(self.covar_module, self.mean_module)
         self.product_dtype = None if product_dtype is None else _checks.product_dtype(product_dtype)
         self.keep_data = bool(keep_data)
         self._known_noise = None if self.covar_module.has_output_factor else noise_model(likelihood)

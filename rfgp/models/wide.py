@@ -17,6 +17,7 @@ from ..inference import NoiseModel, Regression, noise_model
 from ..inference.mean_basis import basis, check_mean, coefficients
 from ..kernels import with_features
 from ..kernels.map_holder import maps_kept_on_error
+from ..kernels.observation import check_observed_mean
 from ..kernels.width_warning import warn_of_width
 from ..linalg import row_chunks
 from .conjugate_gradients import Convergence, WeightEquations, solved
@@ -83,6 +84,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
         self.narrow_kernel = with_features(narrow_kernel)
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
+        check_observed_mean(self.covar_module, self.mean_module)
         self._noise = _checked_noise(likelihood, self.covar_module, self.narrow_kernel)
         for part in (self.covar_module, self.narrow_kernel):
             check_scalar_kernel(part, self.mean_module, self._noise)

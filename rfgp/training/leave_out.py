@@ -9,6 +9,7 @@ import torch
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from .. import _checks
 from ..inference.mean_basis import mean_values
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
@@ -16,6 +17,9 @@ from ..models.weight_space_leave_out import group_labels
 from .objectives import ExactObjective, Objective, WeightSpaceObjective, cholesky_forced
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
 
+_QUANTITY = "log density of what is left out"
+_COVARIANCES = 6
+"""Covariances of every group that are held at a time, those that gradients need included."""
 OBJECTIVES = ("evidence", "leave_one_out", "leave_group_out")
 
 
@@ -34,6 +38,8 @@ class LeaveOutObjective(WeightSpaceObjective):
     :param groups: the label of each row, (N,), or the number of random folds; default: every row alone.
     """
 
+    quantity = _QUANTITY
+
     def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any, groups: Tensor | int | None = None) -> None:
         known = None if model.covar_module.has_output_factor else model._noise
         is_one = known is not None and known.num_systems * known.num_outputs == 1 and not known.is_complex
@@ -45,6 +51,10 @@ class LeaveOutObjective(WeightSpaceObjective):
             )
         super().__init__(model, x, y, noise)
         self.groups = None if groups is None else group_labels(groups, x)
+        if self.groups is not None:
+            counts = self.groups.unique(return_counts=True)[1].double()
+            what = f"covariances of {len(counts):,} groups of up to {int(counts.max()):,} rows"
+            _checks.fits_in_memory(_COVARIANCES * 8.0 * float(counts.square().sum()), what, "leave out smaller groups")
 
     @property
     def can_take_rows(self) -> bool:
@@ -86,6 +96,8 @@ class LeaveOutObjective(WeightSpaceObjective):
 
 class ExactLeaveOneOutObjective(ExactObjective):
     """The same of single rows, for a GPyTorch model of one output."""
+
+    quantity = _QUANTITY
 
     def _evidence(self, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         if self.is_masked or self.is_many:

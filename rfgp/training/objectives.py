@@ -22,6 +22,7 @@ from .. import _checks
 from .._gpytorch import class_regressions
 from ..inference import noise_model
 from ..inference.mean_basis import basis
+from ..kernels.observation import check_observed_mean
 from ..kernels.reference_tensor import reference_tensor
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
@@ -44,6 +45,8 @@ class Objective(abc.ABC):
     x: Tensor
     centers_inputs: ClassVar[bool] = True
     """Whether kernels may be given the mean of the inputs as their center before."""
+    quantity: ClassVar[str] = "log marginal likelihood"
+    """What it is, in words."""
 
     @property
     def num_rows(self) -> int:
@@ -169,6 +172,8 @@ class ExactObjective(Objective):
             inputs, targets = (x,), y
         self.is_masked = gpytorch.settings.observation_nan_policy.value() == "mask"
         self.model = model
+        if isinstance(getattr(model, "covar_module", None), Kernel):
+            check_observed_mean(model.covar_module, getattr(model, "mean_module", None))
         self._check(inputs[0], targets)
         self.inputs = tuple(part.unsqueeze(-1) if part.dim() == 1 else part for part in inputs)
         self.x, self.targets = self.inputs[0], targets

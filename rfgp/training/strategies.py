@@ -123,6 +123,7 @@ class Training:
             seconds,
             constrained_values(self.model),
             tuple(self.stages),
+            quantity=self.objective.quantity,
         )
 
     def _message(self) -> str:

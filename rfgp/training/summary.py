@@ -41,7 +41,7 @@ class FitSummary:
 
     :param log_marginal_likelihood: the value reached, summed over rows and classes, without priors, for the targets in
         their own units; it is the evidence of the model, whatever its parameters were learned from. For a
-        variational model it is the evidence lower bound.
+        variational model it is the evidence lower bound, and for a leave-out objective its log density.
     :param initial_log_marginal_likelihood: the value at the start; NaN where parameters were learned from few rows.
     :param evaluations: how many times a likelihood and its gradient were evaluated: of all rows, to compare starts
         included, or of those that a stage has seen.
@@ -51,6 +51,7 @@ class FitSummary:
     :param parameters: the constrained values of every trained parameter by name.
     :param stages: what was done in which order.
     :param trace: the bound after every epoch of training from minibatches, as the batches estimate it.
+    :param quantity: what was maximized, in words.
 
     >>> import gpytorch, rfgp, torch
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=1)
@@ -69,12 +70,13 @@ class FitSummary:
     parameters: dict[str, list[float]]
     stages: tuple[FitStage, ...] = ()
     trace: tuple[float, ...] = ()
+    quantity: str = "log marginal likelihood"
 
     def __str__(self) -> str:
         before = self.initial_log_marginal_likelihood
         start = "" if math.isnan(before) else f"{before:.6g} -> "
         head = (
-            f"log marginal likelihood {start}{self.log_marginal_likelihood:.6g} "
+            f"{self.quantity} {start}{self.log_marginal_likelihood:.6g} "
             f"after {self.evaluations} evaluations in {self.seconds:.1f} s ({self.message})"
         )
         done = [f"  {stage}" for stage in self.stages] if len(self.stages) > 1 else []

@@ -9,7 +9,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from .sums import PairSums, check_samples, pair_sums
+from .sums import PairSums, check_samples, checked_value, pair_sums
 
 _ROWS = 4096
 """How many rows of a sample the variance is estimated from, drawn at random."""
@@ -80,7 +80,7 @@ def squared(sums: PairSums) -> float:
     """The unbiased estimate from the sums over pairs."""
     n, m = len(sums.x), len(sums.y)
     within_x, within_y, across = sums.totals()
-    return within_x / (n * (n - 1)) + within_y / (m * (m - 1)) - 2.0 * across / (n * m)
+    return checked_value(within_x / (n * (n - 1)) + within_y / (m * (m - 1)) - 2.0 * across / (n * m), sums.x)
 
 
 def _discrepancy(sums: PairSums) -> Discrepancy:

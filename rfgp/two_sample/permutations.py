@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..kernels import RandomFeatureKernel
-from .sums import check_samples, dense, features, features_of
+from .sums import check_samples, checked_value, dense, features, features_of
 
 _TILE = 1024
 
@@ -71,7 +71,9 @@ def permutation_test(
     values = within / (n * (n - 1)) + rest / (m * (m - 1)) - 2.0 * across / (n * m)
     scale = (within.abs() / (n * (n - 1))).max() + (rest.abs() / (m * (m - 1))).max()
     as_large = values[1:] >= values[0] - 1e-12 * scale
-    return PermutationTest(float(values[0]), (1.0 + float(as_large.sum())) / (count + 1.0), values[1:])
+    return PermutationTest(
+        checked_value(float(values[0]), rows), (1.0 + float(as_large.sum())) / (count + 1.0), values[1:]
+    )
 
 
 def _feature_forms(kernel: RandomFeatureKernel, rows: Tensor, deals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,7 +82,7 @@ def _feature_forms(kernel: RandomFeatureKernel, rows: Tensor, deals: Tensor) -> 
     sums, whole = rows.new_zeros(len(deals), size, dtype=torch.float64), rows.new_zeros(size, dtype=torch.float64)
     norms, squares = torch.zeros_like(sums[:, 0]), torch.zeros_like(whole[0])
     for part, phi in features(kernel, rows):
-        dealt, own = deals[:, part].to(phi), phi.square().sum(-1)
+        dealt, own = deals[:, part].to(phi), phi.double().square().sum(-1)
         sums += dealt @ phi
         whole += phi.sum(0, dtype=torch.float64)
         norms += dealt @ own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -134,10 +135,18 @@ def check_samples(kernel: Any, x: Any, y: Any, fewest: int) -> None:
         raise ValueError("expected a kernel of one output without batches, got another; compare outputs one by one")
 
 
+def checked_value(value: float, rows: Tensor) -> float:
+    """Return a discrepancy, or raise where kernel values or features have overflowed."""
+    if not math.isfinite(value):
+        raise ValueError(
+            f"expected rows with finite kernel values and features in {rows.dtype}, got entries up to "
+            f"{float(rows.abs().max()):.3g}, with which they overflow; rescale the rows, or use float64"
+        )
+    return value
+
+
 def _feature_sums(kernel: RandomFeatureKernel, rows: Tensor) -> tuple[Tensor, Tensor]:
-    parts = [
-        (phi.sum(0, dtype=torch.float64), phi.square().sum(dtype=torch.float64)) for _, phi in features(kernel, rows)
-    ]
+    parts = [(phi.sum(0, dtype=torch.float64), phi.double().square().sum()) for _, phi in features(kernel, rows)]
     totals, squares = zip(*parts, strict=True)
     return torch.stack(totals).sum(0), torch.stack(squares).sum()
 

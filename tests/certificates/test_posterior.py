@@ -6,7 +6,7 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
-from certified import Trial, long_kernel
+from certified import ComposedTrial, Trial, long_kernel
 from gpytorch.kernels import LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, RQKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
@@ -49,6 +49,12 @@ def test_bounds_hold_in_random_trials():
     assert max(trial.misses().max() for trial in trials) <= 0.0
 
 
+def test_bounds_hold_for_sums_and_products_with_rows_very_near_to_each_other():
+    trials = [ComposedTrial(seed) for seed in range(25)]
+    assert max(trial.ratios().max() for trial in trials) <= 1.0
+    assert max(trial.misses().max() for trial in trials) <= 0.0
+
+
 @every_kernel
 def test_means_and_variances_are_the_exact_ones(name):
     x, y, points = rows()
@@ -77,8 +83,7 @@ def test_products_are_those_of_the_dense_matrix(name):
 
 
 def test_values_are_as_near_as_the_rounding_says():
-    for seed in range(8):
-        trial = Trial(seed)
+    for trial in [*map(Trial, range(8)), *map(ComposedTrial, range(8))]:
         matrix = KernelMatrix(trial.kernel, trial.x)
         errors = np.abs(matrix.columns(trial.points).numpy() - long_kernel(trial.kernel, trial.x, trial.points))
         assert (errors <= matrix.column_rounding(trial.points).numpy()).all()

@@ -193,6 +193,10 @@ def test_bad_input_is_refused():
             jackknife_plus(model, x, y, x, level)
     with pytest.raises(ValueError, match="shape"):
         split_conformal(model, x, y[1:])
+    with pytest.raises(ValueError, match="infinite"):
+        split_conformal(model, x, y / 0.0)
+    with pytest.raises(ValueError, match="for a fixed-noise likelihood alone"):
+        split_conformal(model, x, y, noise=torch.ones(30))
     with pytest.raises(ValueError, match="rows of the fit"):
         jackknife_plus(model, x, y.flip(0), x)
     with pytest.raises(ValueError, match="columns"):
@@ -200,8 +204,23 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="WeightSpaceGP"):
         jackknife_plus("model", x, y, x)
     labeled = model_for("dirichlet").fit(x, rows_for("dirichlet", 30)[1])
-    with pytest.raises(ValueError, match="real targets"):
+    with pytest.raises(ValueError, match=r"got one of class labels; take .*ClassConditionalSets"):
         jackknife_plus(labeled, x, rows_for("dirichlet", 30)[1], x)
+    with pytest.raises(ValueError, match=r"expected a torch.Tensor for x"):
+        jackknife_plus(model, x.tolist(), y, x)
+    with pytest.raises(ValueError, match="call fit"):
+        jackknife_plus(gaussian_process(), x, y, x)
+    kernel = rfgp.approximate(RBFKernel(), 8, input_dim=3)
+    several = WeightSpaceGP(kernel, GaussianLikelihood(), num_draws=2).fit(x, y)
+    with pytest.raises(ValueError, match=r"got one with num_draws=2; use rfgp.conformal.split_conformal"):
+        jackknife_plus(several, x, y, x)
+    kernel = rfgp.approximate(RBFKernel(), 8, method="landmarks", train_inputs=x)
+    blocks = WeightSpaceGP(kernel, GaussianLikelihood(), block_size=10).fit(x, y)
+    with pytest.raises(ValueError, match=r"got one with block_size=10; use rfgp.conformal.split_conformal"):
+        jackknife_plus(blocks, x, y, x)
+    waves = rfgp.approximate(RBFKernel(), 8, method="fourier:complex", input_dim=3)
+    with pytest.raises(ValueError, match="got one with complex targets; make one for the real"):
+        jackknife_plus(WeightSpaceGP(waves, rfgp.likelihoods.ComplexGaussianLikelihood()).fit(x, y + 0j), x, y + 0j, x)
     with pytest.raises(ValueError, match="between 0 and 1"):
         ClassConditionalSets(torch.full((3, 2), 1.5), torch.tensor([0, 1, 0]))
     with pytest.raises(ValueError, match="labels"):

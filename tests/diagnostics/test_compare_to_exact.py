@@ -93,6 +93,8 @@ def test_classes():
     model = weight_space(x, labels, likelihood)
     assert 0.0 < compare_to_exact(model, x[:10]).coverage.mean < 1.0
     assert compare_to_exact(model, x[:10], max_rows=40, num_subsets=2).num_rows == 40
+    found = compare_to_exact(model, x[:10], train_inputs=x, train_targets=labels)
+    assert found.kl_per_point.mean == compare_to_exact(model, x[:10]).kl_per_point.mean
 
 
 def test_bad_calls():

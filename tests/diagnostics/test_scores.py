@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -90,6 +91,19 @@ def test_calibration_of_numbers(factor, sign):
     assert scale.factor == pytest.approx(factor**-2, abs=4.0 * factor**-2 * math.sqrt(2.0 / 4000))
     better = diagnostics.regression_mnll(scale(predicted), y)
     assert float(better) <= float(diagnostics.regression_mnll(predicted, y))
+
+
+def test_energy_scores_have_gradients_and_variance_scales_need_none():
+    samples, y = draw(5, 3, 2).requires_grad_(), draw(3, 2, seed=1)
+    assert torch.autograd.gradcheck(energy_score, (samples, y))
+    was_always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert recalibrate_variance(Normal(samples[0], 2.0 * torch.ones(3, 2)), y).factor > 0
+    finally:
+        torch.set_warn_always(was_always)
 
 
 def labelled(num_rows=6000, sharpen=1.0):

@@ -19,10 +19,12 @@ from gpytorch.kernels import (
     ScaleKernel,
     SpectralMixtureKernel,
 )
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.likelihoods import BernoulliLikelihood, FixedNoiseGaussianLikelihood, GaussianLikelihood
+from gpytorch.means import ConstantMean, LinearMean
 from problems import ExactModel, randomised
 
 import rfgp
+from rfgp.certificates import certified_posterior
 from rfgp.diagnostics.exact import exact_posterior
 from rfgp.kernels import (
     AdvectedKernel,
@@ -36,7 +38,7 @@ from rfgp.kernels import (
     SkewedChiSquaredKernel,
 )
 from rfgp.kernels.input_units import input_units
-from rfgp.models import WeightSpaceGP
+from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from rfgp.observations import boxes, derivatives, points, segments, split
 from rfgp.observations.quadrature import nodes
 from rfgp.operators import Gradient, Laplacian, Partial, Value
@@ -396,6 +398,26 @@ def test_kernels_that_are_approximated_inside():
 def test_what_does_not_fit_raises(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def means_of_rows():
+    exact = ObservationKernel(RBFKernel(), DIM)
+    features = rfgp.approximate(exact, WIDTH)
+    constant, x, y = ConstantMean(), rows_of_a_function(), torch.zeros(len(rows_of_a_function()))
+    return [
+        lambda: WeightSpaceGP(features, GaussianLikelihood(), constant),
+        lambda: WeightSpaceGP(rfgp.approximate(ScaleKernel(exact), WIDTH), GaussianLikelihood(), LinearMean(9)),
+        lambda: LaplaceGP(features, BernoulliLikelihood(), constant),
+        lambda: WeightSpaceVariationalGP(features, BernoulliLikelihood(), constant),
+        lambda: certified_posterior(exact, GaussianLikelihood(), x, y, constant),
+        lambda: rfgp.fit(ExactModel(x, y, GaussianLikelihood(), exact)),
+    ]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_means_that_know_nothing_of_derivatives_and_integrals_are_refused(number):
+    with pytest.raises(ValueError, match="expected a ZeroMean for rows"):
+        means_of_rows()[number]()
 
 
 def approximate(base, method="auto"):

@@ -1,6 +1,7 @@
 """Leave-group-out predictions equal those of a fit to all other groups, for every noise, form and kind of model."""
 
 import math
+import os
 
 import pytest
 import torch
@@ -302,6 +303,15 @@ def test_groups_of_another_kind_are_refused(groups, message):
     model = model_for("gaussian").fit(x, y)
     with pytest.raises(ValueError, match=message):
         model.leave_group_out(x, y, groups)
+
+
+def test_groups_of_blocks_whose_covariances_do_not_fit_in_memory_are_refused(monkeypatch):
+    x, y = regression_rows(200)
+    model = blocks(x, 16).fit(x, y)
+    monkeypatch.setattr(os, "sysconf", lambda name: 700)
+    with pytest.raises(ValueError, match="covariances of the 150 values of a group to fit"):
+        model.leave_group_out(x, y, (torch.arange(200) < 150).long())
+    assert model.leave_group_out(x, y, 20).mean.shape == (200,)
 
 
 def test_rows_that_blocks_do_not_have_are_refused():

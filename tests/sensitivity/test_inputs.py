@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import torch
 from quadrature import nodes
@@ -63,6 +64,11 @@ def test_draws_have_the_moments(known):
 def test_bad_distributions_are_refused(make):
     with pytest.raises(ValueError, match=r"expected .+[,;] got .+; \S+ \S.*"):
         make()
+
+
+def test_columns_of_data_frames_with_any_index():
+    column = pd.Series([3.0, 1.0, 2.0], index=[1000, 1001, 1002])
+    assert Empirical(column).values.tolist() == [1.0, 2.0, 3.0] and Empirical(column[::-1]).mean == 2.0
 
 
 def test_inputs_have_names():

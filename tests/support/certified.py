@@ -9,7 +9,7 @@ import warnings
 import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, MaternKernel, ProductKernel, RBFKernel, RQKernel, ScaleKernel
 
 from rfgp.certificates import certified_posterior
 
@@ -17,13 +17,19 @@ KINDS = {"gaussian": math.inf, "1/2": 0.5, "3/2": 1.5, "5/2": 2.5}
 
 
 def long_kernel(kernel, x, y):
-    """The values of a scaled Gaussian or Matern kernel in 80-bit arithmetic, (N, M)."""
+    """The values of scaled stationary kernels, their sums and products in 80-bit arithmetic, (N, M)."""
+    if isinstance(kernel, AdditiveKernel | ProductKernel):
+        first, second = (long_kernel(part, x, y) for part in kernel.kernels)
+        return first + second if isinstance(kernel, AdditiveKernel) else first * second
     scale, base = np.longdouble(kernel.outputscale.item()), kernel.base_kernel
     lengths = base.lengthscale.detach().numpy().astype(np.longdouble)
     left, right = (part.numpy().astype(np.longdouble) / lengths for part in (x, y))
     squares = ((left[:, None, :] - right[None, :, :]) ** 2).sum(-1)
     if isinstance(base, RBFKernel):
         return scale * np.exp(-squares / 2)
+    if isinstance(base, RQKernel):
+        power = np.longdouble(base.alpha.item())
+        return scale * (1 + squares / (2 * power)) ** -power
     t = np.sqrt(np.longdouble(2 * base.nu) * squares)
     return scale * np.exp(-t) * {0.5: 1, 1.5: 1 + t, 2.5: 1 + t + t**2 / 3}[base.nu]
 
@@ -53,18 +59,15 @@ class Trial:
         random = np.random.default_rng(seed)
         self.random = random
         dims, rows = int(random.integers(1, 6)), int(random.integers(5, 61))
-        nu = random.choice(list(KINDS.values()))
-        base = RBFKernel(ard_num_dims=dims) if math.isinf(nu) else MaternKernel(nu=nu, ard_num_dims=dims)
-        self.kernel = ScaleKernel(base).double()
-        base.lengthscale = torch.tensor(10.0 ** random.uniform(-1.0, 1.0, (1, dims)))
-        self.kernel.outputscale = 10.0 ** random.uniform(-2.0, 2.0)
+        self.kernel = self._kernel(dims)
         center, spread = 10.0 ** random.uniform(-1.0, 2.0), 10.0 ** random.uniform(-1.0, 0.5)
         self.x = torch.tensor(center + spread * random.standard_normal((rows, dims)))
         if random.random() < 0.3:
-            self.x[: rows // 3] = self.x[-(rows // 3) :]
+            self.x[: rows // 3] = self._near(self.x[-(rows // 3) :])
+        self.variance = self.kernel(self.x[:1], diag=True).item()
         away = 10.0 ** random.uniform(-2.0, 1.0)
         self.points = self.x[random.integers(rows, size=4)] + away * torch.tensor(random.standard_normal((4, dims)))
-        level = self.kernel.outputscale.item() * 10.0 ** random.uniform(-8.0, 1.0)
+        level = self.variance * 10.0 ** random.uniform(-8.0, 1.0)
         positive = gpytorch.constraints.Positive()
         self.likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=positive).double()
         self.likelihood.noise = level
@@ -79,6 +82,18 @@ class Trial:
         self.mean.constant = float(random.normal())
         self.num_landmarks = int(random.integers(1, rows + 1))
         self.num_iterations = int(random.integers(1, 25))
+
+    def _kernel(self, dims):
+        nu = self.random.choice(list(KINDS.values()))
+        base = RBFKernel(ard_num_dims=dims) if math.isinf(nu) else MaternKernel(nu=nu, ard_num_dims=dims)
+        kernel = ScaleKernel(base).double()
+        base.lengthscale = torch.tensor(10.0 ** self.random.uniform(-1.0, 1.0, (1, dims)))
+        kernel.outputscale = 10.0 ** self.random.uniform(-2.0, 2.0)
+        return kernel
+
+    def _near(self, x):
+        """Rows to repeat, as they are."""
+        return x
 
     def _draw(self):
         values = torch.linalg.eigh(self.kernel(self.x, self.x).to_dense().detach())
@@ -111,7 +126,7 @@ class Trial:
         offset = np.longdouble(self.mean.constant.item())
         right = np.concatenate([self.y.numpy().astype(np.longdouble)[:, None] - offset, columns], axis=1)
         found = long_solution(matrix, right)
-        prior = np.longdouble(self.kernel.outputscale.item())
+        prior = long_kernel(self.kernel, self.points[:1], self.points[:1])[0, 0]
         return offset + columns.T @ found[:, 0], prior - (columns * found[:, 1:]).sum(0)
 
     def ratios(self):
@@ -127,4 +142,17 @@ class Trial:
             found = self.posterior.variance_bounds(self.points, max_iterations=self.num_iterations, progress=False)
         variance = self.exact[1]
         outside = np.maximum(found.lower.numpy() - variance, variance - found.upper.numpy())
-        return (outside / self.kernel.outputscale.item()).astype(float)
+        return (outside / self.variance).astype(float)
+
+
+class ComposedTrial(Trial):
+    """A random regression with a sum or product of two kernels, and rows very near to each other."""
+
+    def _kernel(self, dims):
+        parts = [super()._kernel(dims), super()._kernel(dims)]
+        if self.random.random() < 0.3:
+            parts[0] = ScaleKernel(RQKernel(ard_num_dims=dims)).double()
+        return (AdditiveKernel if self.random.random() < 0.5 else ProductKernel)(*parts)
+
+    def _near(self, x):
+        return x + 1e-9 * torch.tensor(self.random.standard_normal(x.shape))

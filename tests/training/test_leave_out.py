@@ -45,6 +45,12 @@ def test_values_are_those_of_leaving_out_and_gradients_those_of_differences(kind
         assert float(parameter.grad.sum()) == pytest.approx(slope, rel=1e-6, abs=1e-6), name
 
 
+def test_groups_whose_covariances_do_not_fit_in_memory_are_refused():
+    x, y = torch.rand(200_000, 3), torch.rand(200_000)
+    with pytest.raises(ValueError, match="covariances of 2 groups of up to 100,000 rows to fit"):
+        LeaveOutObjective(model_for("gaussian", "real"), x, y, None, 2)
+
+
 def test_an_exact_model_has_the_same_values():
     x, y = regression_rows(40)
     model = ExactModel(x, y, GaussianLikelihood(), ScaleKernel(RBFKernel()))
@@ -67,6 +73,7 @@ def test_training_increases_the_density_of_what_is_left_out(name, groups):
     density = float((found.log_prob if groups is None else found.group_log_prob).sum())
     assert density == pytest.approx(summary.log_marginal_likelihood, rel=1e-9)
     assert density > summary.initial_log_marginal_likelihood
+    assert str(summary).startswith("log density of what is left out")
 
 
 def test_what_has_no_such_objective_is_refused():

@@ -137,6 +137,16 @@ def test_equal_samples_in_single_precision():
         assert mmd(x, x, kernel).squared < 0.0
 
 
+def test_rows_in_large_units_and_single_precision():
+    x, y = samples(60, 60, 1.0, dtype=torch.float32)
+    features = {"num_features": 64, "method": "rademacher:real", "seed": 0}
+    small, large = (kernel_inception_distance(u * x, u * y, offset=u**2, **features) for u in (1.0, 1e9))
+    assert large.squared == pytest.approx(1e54 * small.squared, rel=1e-4)
+    for found in (kernel_inception_distance, lambda *rows: permutation_test(*rows, PolynomialKernel(power=3))):
+        with pytest.raises(ValueError, match="they overflow; rescale"):
+            found(1e15 * x, 1e15 * y)
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

@@ -1,0 +1,145 @@
+"""Values of any kernel in float64, with a bound on their rounding errors: compositions by those of their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
+from torch import Tensor
+
+from ..kernels.values import accurate_values
+from .stationary import Stationary
+
+
+class Form(Protocol):
+    r"""How a kernel is evaluated, and how well.
+
+    .. math:: |\hat k(x, y) - k(x, y)| \le \epsilon\, \sigma_x \sigma_y (u_x + u_y), \qquad \sigma_x^2 = k(x, x)
+    """
+
+    def prepared(self, x: Tensor) -> Tensor:
+        """What :meth:`values` takes of selected inputs (N, d), (N, c)."""
+
+    def values(self, left: Tensor, right: Tensor) -> Tensor:
+        """The kernel between prepared inputs, in memory that the next call overwrites."""
+
+    def roundings(self, rows: Tensor) -> Tensor:
+        """The numbers u of prepared inputs, (N,)."""
+
+
+class Composition:
+    """A scaled sum or product of kernels.
+
+    Errors of a sum add up, relative ones of a product too, and each operation rounds once more.
+
+    :param parts: the forms of the kernels.
+    :param columns: those of the inputs that each of them selects, or None for all.
+    :param is_product: whether it is a product.
+    :param outputscale: what multiplies it.
+    :param x: some inputs.
+    """
+
+    def __init__(
+        self, parts: Sequence[Form], columns: Sequence[Tensor | None], is_product: bool, outputscale: float, x: Tensor
+    ) -> None:
+        self._parts, self._columns, self._is_product, self._outputscale = parts, columns, is_product, outputscale
+        self._widths = [part.shape[-1] for part in self._split(x[:1])]
+
+    def prepared(self, x: Tensor) -> Tensor:
+        """What the parts take of inputs, side by side."""
+        return torch.cat(self._split(x), dim=-1)
+
+    def values(self, left: Tensor, right: Tensor) -> Tensor:
+        """The kernel between prepared inputs."""
+        pairs = zip(self._parts, left.split(self._widths, -1), right.split(self._widths, -1), strict=True)
+        total, *others = [part.values(x, y) for part, x, y in pairs]
+        for values in others:
+            total = total.mul_(values) if self._is_product else total.add_(values)
+        return total.mul_(self._outputscale)
+
+    def roundings(self, rows: Tensor) -> Tensor:
+        """The numbers of all parts, and what sums, products and scales round."""
+        pairs = zip(self._parts, rows.split(self._widths, -1), strict=True)
+        parts = [part.roundings(own) for part, own in pairs]
+        return torch.stack(parts).sum(0) + len(parts) + 1.0
+
+    def _split(self, x: Tensor) -> list[Tensor]:
+        known = [x if columns is None else x.index_select(-1, columns) for columns in self._columns]
+        return [part.prepared(own) for part, own in zip(self._parts, known, strict=True)]
+
+
+class AnyKernel:
+    r"""A kernel as its ``forward`` has it, with distances from differences of inputs.
+
+    GPyTorch's distances are off by :math:`\sqrt\epsilon` where inputs are near each other. With those from differences
+    errors of distances are those of scaled inputs, in which kernels have a slope of at most 64 standard deviations;
+    besides, values are taken to be off by :math:`(500 + 8 d)\, \epsilon`. Kernels that compute distances themselves
+    have to be as good.
+
+    :param kernel: the kernel in float64, which is changed.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        for part in kernel.modules():
+            if isinstance(part, Kernel):
+                part.covar_dist = _distances
+        lengths = [getattr(part, name, None) for part in kernel.modules() for name in ("lengthscale", "period_length")]
+        self._lengths = [length.detach() for length in lengths if isinstance(length, Tensor)]
+
+    def prepared(self, x: Tensor) -> Tensor:
+        """The inputs themselves."""
+        return x
+
+    @torch.no_grad()
+    def values(self, left: Tensor, right: Tensor) -> Tensor:
+        """The kernel between inputs."""
+        return accurate_values(self._kernel, left, right).clone()
+
+    def roundings(self, rows: Tensor) -> Tensor:
+        """The numbers of inputs, by their norms in lengthscales and periods."""
+        total = rows.new_full((len(rows),), 250.0 + 4.0 * rows.shape[-1])
+        for length in self._lengths:
+            scale = length if length.shape[-1] in (1, rows.shape[-1]) else length.min()
+            total = total + 64.0 * torch.linalg.vector_norm(rows / scale.reshape(-1, scale.shape[-1])[0], dim=-1)
+        return total
+
+
+def form_of(kernel: Kernel, x: Tensor) -> Form:
+    """The form of a kernel of one output in float64, which may be changed.
+
+    :param kernel: the kernel.
+    :param x: the selected training inputs.
+    """
+    known = Stationary.of(kernel, x)
+    if known is not None:
+        return known
+    outputscale, inner = 1.0, kernel
+    while type(inner) is ScaleKernel:
+        outputscale, inner = outputscale * float(inner.outputscale.detach()), inner.base_kernel
+    if type(inner) not in (AdditiveKernel, ProductKernel):
+        return AnyKernel(kernel)
+    columns = [part.active_dims for part in inner.kernels]
+    inputs = [x if own is None else x.index_select(-1, own) for own in columns]
+    parts = [form_of(part, own) for part, own in zip(inner.kernels, inputs, strict=True)]
+    return Composition(parts, columns, type(inner) is ProductKernel, outputscale, x)
+
+
+def _distances(
+    x1: Tensor,
+    x2: Tensor,
+    diag: bool = False,
+    last_dim_is_batch: bool = False,
+    square_dist: bool = False,
+    **params: Any,
+) -> Tensor:
+    """What GPyTorch's ``Kernel.covar_dist`` gives, with all digits."""
+    if last_dim_is_batch:
+        x1, x2 = (x.transpose(-1, -2).unsqueeze(-1) for x in (x1, x2))
+    if diag:
+        found = torch.linalg.vector_norm(x1 - x2, dim=-1)
+    else:
+        found = torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")
+    return found.square() if square_dist else found
