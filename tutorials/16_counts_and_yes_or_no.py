@@ -147,9 +147,10 @@ fig.savefig("counts.png")
 
 # %% [markdown]
 # Normal errors have one width for night and rush hour: too wide in the one, too narrow in the other, and partly below
-# zero. The Poisson model knows zero, and that large counts scatter more. But it believes that rates are all there is to
-# know, and its intervals are too narrow: real counts nearly always have luck in them. The negative binomial one has
-# learned how much.
+# zero. The Poisson model knows zero, and that large counts scatter more. But it believes that rates are all there is
+# to know, takes luck for signal, and is so sure of it that its score is the worst of the three. Real counts nearly
+# always have luck in them. The negative binomial model has learned how much, and stays close to the diagonal, a little
+# below it at the high levels.
 #
 # ## Yes or no
 #
