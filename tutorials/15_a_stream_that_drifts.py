@@ -170,9 +170,12 @@ fig.savefig("stream_losses.png")
 
 # %% [markdown]
 # The model of the first hours is wrong by the first evening, and does not know it: its error bars stay as narrow as
-# they were. Adding all rows is hardly better, since three days of different curves are averaged, with an error bar that
-# gets *narrower* with every row. Window and forgetting follow the wear. When the bearing breaks, neither is enough:
-# their rows are new, but their lengthscale is old. The bank sees the evidence of shorter lengthscales rise, and moves.
+# they were. Adding all rows only puts that off, since three days of different curves are averaged, with an error bar
+# that gets *narrower* with every row. The window follows the wear, and forgetting does so with a delay, since its
+# oldest rows fade and never leave. When the bearing breaks, neither is enough: their rows are new, but their
+# lengthscale is old. The bank sees the evidence of shorter lengthscales rise, and has moved within two hours. It
+# follows with the delay of its window, and its learned noise says so: error bars are wider than those of the meter
+# alone.
 #
 # ## What they believe in the end
 
