@@ -31,25 +31,25 @@ plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font
 # %% [markdown]
 # ## The pump
 #
-# The stream is simulated: a reading a minute for three days, in batches of forty. The pressure falls with the flow,
+# The stream is simulated: a reading a minute for three days, in batches of an hour. The pressure falls with the flow,
 # and day by day the curve sinks and bends. After two days a bearing breaks, and from then on the pressure swings with
 # the flow, much faster than anything that the model has seen. The meter has an error of 3 kPa. Pressures are in units
 # of 50 kPa, which keeps parameters near one.
 
 # %%
-UNIT, BATCH, BREAK = 50.0, 40, 48.0  # kPa, readings, hours
+UNIT, BATCH, BREAK = 50.0, 60, 48.0  # kPa, readings, hours
 
 
 def pressure(flow, hour):
     """The true pressure in kPa, at a flow in m³/h."""
     wear = hour / 72.0
     curve = 300.0 - 1.5 * flow.square() - 60.0 * wear * (1.0 + torch.sin(0.5 * flow + 3.0 * wear))
-    swing = 20.0 * torch.sin(5.0 * flow) * torch.exp(-0.15 * (flow - 6.0).square())
+    swing = 20.0 * torch.sin(3.0 * flow) * torch.exp(-0.15 * (flow - 6.0).square())
     return curve + torch.where(hour > BREAK, swing, torch.zeros_like(swing))
 
 
 generator = torch.Generator().manual_seed(0)
-hours = torch.linspace(0.0, 72.0, 320 if SHORT else 4320)
+hours = torch.linspace(0.0, 72.0, 360 if SHORT else 4320)
 flows = 10.0 * torch.rand(len(hours), 1, generator=generator)
 readings = (pressure(flows.squeeze(-1), hours) + 3.0 * torch.randn(len(hours), generator=generator)) / UNIT
 first = 120 if SHORT else 400
@@ -63,7 +63,7 @@ first = 120 if SHORT else 400
 exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
 kernel = rfgp.approximate(exact, 96, input_dim=1, method="fourier_orthogonal", seed=0)
 model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood(), gpytorch.means.ConstantMean())
-print(rfgp.fit(model, flows[:first], readings[:first], max_evaluations=4 if SHORT else 60, progress=False))
+print(rfgp.fit(model, flows[:first], readings[:first], max_evaluations=4 if SHORT else 30, progress=False))
 
 # %% [markdown]
 # ## In, and out again
@@ -91,7 +91,8 @@ with torch.no_grad():
 # - **A window** of the last rows: those behind it are subtracted.
 # - **Forgetting**: all sums are multiplied by a number below one before rows are added, so that old rows fade.
 # - **A bank of windows**, at several lengthscales, weighed by the evidence of the rows that they see, with noise,
-#   scale and mean learned on the way. The other four can forget rows, but keep the parameters of the first hours.
+#   scale and mean learned on the way. What breaks gets rougher, so most members have shorter lengthscales. The other
+#   four keep the parameters of the first hours, whatever rows they forget.
 
 # %%
 rows = first  # that are remembered
@@ -100,7 +101,9 @@ ways = {
     "all rows": copy.deepcopy(model),
     "window": SlidingWindow(copy.deepcopy(model), rows),
     "forgetting": Forgetting(copy.deepcopy(model), 1.0 - 1.0 / rows),
-    "bank of windows": LengthscaleBank(SlidingWindow(copy.deepcopy(model), rows), learn_every=rows),
+    "bank of windows": LengthscaleBank(
+        SlidingWindow(copy.deepcopy(model), rows), factors=(0.125, 0.25, 0.5, 1.0, 2.0), learn_every=rows
+    ),
 }
 with torch.no_grad():
     for name, way in ways.items():
@@ -149,11 +152,11 @@ for name, values in losses.items():
 # %%
 fig, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.9), layout="constrained", width_ratios=(1.6, 1.0))
 ends = hours[[start + BATCH - 1 for start in starts]].numpy()
-span = 1 if SHORT else 5
+span = 1 if SHORT else 4
 for place, (name, values) in enumerate(losses.items()):
     smooth = np.convolve(values, np.ones(span) / span, mode="valid")
     style = {"color": plots.COLORS[place], "linestyle": plots.LINES[place % 3], "label": name}
-    left.plot(ends[span - 1 :], smooth, marker=plots.MARKERS[place], markersize=4, markevery=8, linewidth=1.3, **style)
+    left.plot(ends[span - 1 :], smooth, marker=plots.MARKERS[place], markersize=4, markevery=6, linewidth=1.3, **style)
 left.axhline(0.5 + np.log(3.0 * np.sqrt(2.0 * np.pi)), color=plots.EXACT, linewidth=1.0, label="truth is known")
 left.axvline(BREAK, color="#999999", linestyle=":", label="the bearing breaks")
 left.set(yscale="log", xlabel="hours", ylabel="NLPD of the next batch, nats per reading")
@@ -167,9 +170,12 @@ fig.savefig("stream_losses.png")
 
 # %% [markdown]
 # The model of the first hours is wrong by the first evening, and does not know it: its error bars stay as narrow as
-# they were. Adding all rows is hardly better, since three days of different curves are averaged, with an error bar that
-# gets *narrower* with every row. Window and forgetting follow the wear. When the bearing breaks, neither is enough:
-# their rows are new, but their lengthscale is old. The bank sees the evidence of shorter lengthscales rise, and moves.
+# they were. Adding all rows only puts that off, since three days of different curves are averaged, with an error bar
+# that gets *narrower* with every row. The window follows the wear, and forgetting does so with a delay, since its
+# oldest rows fade and never leave. When the bearing breaks, neither is enough: their rows are new, but their
+# lengthscale is old. The bank sees the evidence of shorter lengthscales rise, and has moved within two hours. It
+# follows with the delay of its window, and its learned noise says so: error bars are wider than those of the meter
+# alone.
 #
 # ## What they believe in the end
 

@@ -27,7 +27,7 @@ from rfgp.models import HeteroscedasticGP, LaplaceGP, WeightSpaceVariationalGP
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)
 plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 10, "savefig.dpi": 160})
-effort = {"max_evaluations": 4 if SHORT else 40, "progress": False}
+effort = {"max_evaluations": 2 if SHORT else 40, "progress": False}
 
 # %% [markdown]
 # ## Bicycles on a bridge
@@ -48,7 +48,7 @@ def rate(x):
 
 generator = torch.Generator().manual_seed(0)
 torch.manual_seed(0)
-known, fresh = (120, 200) if SHORT else (600, 2000)
+known, fresh = (80, 100) if SHORT else (600, 2000)
 x = torch.rand(known + fresh, 2, generator=generator) * torch.tensor([2.4, 3.0])
 luck = torch.distributions.Gamma(1.0 / 0.16, 1.0 / 0.16).sample((len(x),))
 counts = torch.poisson(rate(x) * luck, generator=generator)
@@ -87,7 +87,7 @@ print(
 # interval of half a bicycle to both sides, so that the three can be compared.
 
 # %%
-draws = 200 if SHORT else 1000
+draws = 100 if SHORT else 1000
 with torch.no_grad():
     observed = normal.likelihood(normal.posterior(x[test]))
     bell = Normal(center + unit * observed.mean, unit * observed.stddev)
@@ -147,9 +147,10 @@ fig.savefig("counts.png")
 
 # %% [markdown]
 # Normal errors have one width for night and rush hour: too wide in the one, too narrow in the other, and partly below
-# zero. The Poisson model knows zero, and that large counts scatter more. But it believes that rates are all there is to
-# know, and its intervals are too narrow: real counts nearly always have luck in them. The negative binomial one has
-# learned how much.
+# zero. The Poisson model knows zero, and that large counts scatter more. But it believes that rates are all there is
+# to know, takes luck for signal, and is so sure of it that its score is the worst of the three. Real counts nearly
+# always have luck in them. The negative binomial model has learned how much, and stays close to the diagonal, a little
+# below it at the high levels.
 #
 # ## Yes or no
 #
@@ -166,7 +167,7 @@ own, aside = slice(0, 300), slice(300, None)
 exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
 answers = {}
 for name, kind in (("Laplace", LaplaceGP), ("variational", WeightSpaceVariationalGP)):
-    kernel = rfgp.approximate(exact, 24 if SHORT else 64, method="landmarks", train_inputs=inputs[own], seed=0)
+    kernel = rfgp.approximate(exact, 16 if SHORT else 64, method="landmarks", train_inputs=inputs[own], seed=0)
     model = kind(kernel, gpytorch.likelihoods.BernoulliLikelihood(), gpytorch.means.ConstantMean())
     targets = labels[own].to(inputs.dtype)
     print(name, rfgp.fit(model, inputs[own], targets, strategy="evidence", **effort), sep=": ")
@@ -220,7 +221,7 @@ def minutes(hour):
     return 4.0 + 3.0 * crowd, 0.2 + 1.5 * crowd
 
 
-many = 150 if SHORT else 500
+many = 80 if SHORT else 500
 when = 2.4 * torch.rand(2 * many, 1, generator=generator)
 mean, spread = minutes(10.0 * when.squeeze(-1))
 took = mean + spread * torch.randn(len(when), generator=generator)
