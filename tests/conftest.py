@@ -32,6 +32,14 @@ def _families_stay():
     FAMILIES.update(before)
 
 
+@pytest.fixture(autouse=True)
+def _default_dtype_stays():
+    """What a test, a page or a benchmark takes for its dtype is not that of the next one."""
+    before = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(before)
+
+
 @pytest.fixture
 def float64_default():
     """Float64 as the default dtype, and a fixed seed."""
