@@ -82,11 +82,12 @@ def _feature_forms(kernel: RandomFeatureKernel, rows: Tensor, deals: Tensor) -> 
     sums, whole = rows.new_zeros(len(deals), size, dtype=torch.float64), rows.new_zeros(size, dtype=torch.float64)
     norms, squares = torch.zeros_like(sums[:, 0]), torch.zeros_like(whole[0])
     for part, phi in features(kernel, rows):
-        dealt, own = deals[:, part].to(phi), phi.double().square().sum(-1)
-        sums += dealt @ phi
-        whole += phi.sum(0, dtype=torch.float64)
+        dealt, exact = deals[:, part].double(), phi.double()
+        own = exact.square().sum(-1)
+        sums += dealt @ exact
+        whole += exact.sum(0)
         norms += dealt @ own
-        squares += own.sum(dtype=torch.float64)
+        squares += own.sum()
     return sums.square().sum(-1) - norms, sums @ whole - norms, whole @ whole - squares
 
 

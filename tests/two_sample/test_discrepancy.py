@@ -135,6 +135,7 @@ def test_equal_samples_in_single_precision():
     for kernel in (RBFKernel(), rfgp.approximate(RBFKernel(), 64, input_dim=3)):
         assert abs(mmd(x, y, kernel).z) < 4.0
         assert mmd(x, x, kernel).squared < 0.0
+        assert permutation_test(x, y, kernel, num_permutations=9).p_value > 0.1
 
 
 def test_rows_in_large_units_and_single_precision():
