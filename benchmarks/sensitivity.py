@@ -212,7 +212,7 @@ def draw(options: argparse.Namespace) -> None:
     figure, axes = rfgp.plots.figure(2, 2)
     for ax, (name, (_, truth, _)) in zip(axes[0], FUNCTIONS.items(), strict=True):
         curves: dict[str, tuple[list[int], list[float]]] = {}
-        for key, cell in cells.items():
+        for key, cell in sorted(cells.items(), key=lambda item: int(item[0].split("/")[-1])):
             method, function, runs = key.split("/")
             if function == name:
                 x, y = curves.setdefault({"model": "model, closed form", "saltelli": "Saltelli"}[method], ([], []))
@@ -225,7 +225,8 @@ def draw(options: argparse.Namespace) -> None:
         cell = cells[f"model/{name}/{RUNS}"]
         rfgp.plots.calibration({f"{len(cell)} designs of {RUNS} runs": calibration(cell, truth)}, ax=ax)
         ax.set_ylabel("share of indices inside")
-        ax.legend()
+        ax.legend(frameon=False, fontsize="small", loc="upper left")
+        ax.set(xlim=(0.0, 1.02), ylim=(0.0, 1.25))
     rfgp.plots.legend(figure, list(axes[0]))
     save_figure(figure, options.out)
 
