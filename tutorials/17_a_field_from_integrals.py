@@ -185,6 +185,11 @@ figure.savefig("integrals_room.png")
 # where along its way the air was warm: lines that cross do. What is left is the border, where few lines pass (mind the
 # scales below, which differ), and that is what the walls know: 0.06 degrees, with error bars that are rather too wide.
 #
+# This is one room, and a kind one. Error bars believe the kernel. In another room that we made up, with more waves,
+# one of them as short as 2 m, the walls did not help: the error stayed at 0.20 degrees, as with sound alone, while the
+# error bars shrank, and 53 % of the places were within two deviations instead of 88 %. An `RBFKernel` did the same
+# there, and here it is as good as the Matern one. Keep some thermometers out of the fit, and look.
+#
 # ## Asking for integrals
 #
 # Rows describe what is predicted as well. How warm is the left half of the room on average, or the whole of it? Error
