@@ -8,8 +8,6 @@ from images import assert_image, assert_readable_in_grey
 
 from rfgp import plots
 
-pytest.importorskip("matplotlib")
-
 
 def curves():
     steps = np.arange(12)

@@ -6,8 +6,6 @@ from images import assert_image, assert_readable_in_grey
 
 from rfgp import plots
 
-pytest.importorskip("matplotlib")
-
 
 def rows(count=60):
     generator = np.random.default_rng(0)

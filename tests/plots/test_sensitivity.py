@@ -8,7 +8,6 @@ from images import assert_image, assert_readable_in_grey
 
 from rfgp import plots
 
-pytest.importorskip("matplotlib")
 NAMES = ["length", "width", "load"]
 FIRST, TOTAL = np.array([0.31, 0.44, 0.0]), np.array([0.56, 0.44, 0.24])
 
