@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import __version__
 from .commands import COMMANDS
@@ -17,6 +18,26 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; see {self.prog} --help")
+
+
+class _CommandParser(_Parser):
+    """The parser of one command, whose module is imported when there are arguments of it.
+
+    :param command: the name of the command.
+    :param options: the options of an ArgumentParser.
+    """
+
+    def __init__(self, *, command: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._command = command
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse by the options that the module of the command adds."""
+        module = importlib.import_module(f".commands.{self._command}", __package__)
+        self.description = module.DESCRIPTION
+        module.add_arguments(self)
+        self.set_defaults(run=module.run)
+        return super().parse_known_args(args, namespace)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,11 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version", action="version", version=f"rfgp {__version__}", help="print the version, and exit"
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        part = commands.add_parser(command.NAME, allow_abbrev=False, help=command.HELP, description=command.DESCRIPTION)
-        command.add_arguments(part)
-        part.set_defaults(run=command.run)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_CommandParser)
+    for name, summary in COMMANDS.items():
+        commands.add_parser(name, command=name, allow_abbrev=False, help=summary)
     return parser
 
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from .. import study
-
-NAME = "compare"
-HELP = "compare two studies"
 DESCRIPTION = (
     "Compare two studies: what differs in their settings, in their verdicts and in what they measured, and whether "
     "that is more than standard errors explain."
@@ -30,6 +26,8 @@ def run(options: argparse.Namespace) -> int:
     :returns: 0.
     :raises ValueError: where one of the two is no study.
     """
+    from .. import study  # PyTorch is not imported to read the arguments
+
     names = options.first, options.second
     print(study.compare(study.load(options.first), study.load(options.second), names))
     return 0

@@ -5,13 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import _optional
-from ..tables import TableModel, read
+from .. import _optional, tables
 from .arguments import integer, names, number
 from .table_options import FORMATS, add_reading, check_new_file, reading
 
-NAME = "fit"
-HELP = "learn a column of a table from the others, and write a model"
 DESCRIPTION = (
     "Report the columns of a table, learn its target from the others by a Gaussian process, measure it on held-out "
     "rows, and write one file with all that rfgp predict needs, among it training inputs."
@@ -56,11 +53,11 @@ def run(options: argparse.Namespace) -> int:
     """
     _optional.require("sklearn", "scikit-learn", "rfgp fit")
     check_new_file(options.out, options.force)
-    table = read(
+    table = tables.read(
         options.data, options.target, task=options.task, drop=options.drop, keep=options.keep, **reading(options)
     )
     print(f"{table.report()}\n", flush=True)
-    model = TableModel.fit(
+    model = tables.TableModel.fit(
         table,
         kernel=options.kernel,
         num_features=options.num_features or "auto",

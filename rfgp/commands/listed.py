@@ -1,8 +1,10 @@
 """Which commands there are."""
 
-from types import ModuleType
-
-from . import compare, fit, predict, study
-
-COMMANDS: tuple[ModuleType, ...] = (fit, predict, study, compare)
-"""Modules with a ``NAME``, a line of ``HELP``, a ``DESCRIPTION``, ``add_arguments(parser)`` and ``run(options)``."""
+COMMANDS = {
+    "fit": "learn a column of a table from the others, and write a model",
+    "predict": "predict the rows of a table by a model of rfgp fit",
+    "study": "compare random features with the exact Gaussian process on a data set",
+    "compare": "compare two studies",
+}
+"""What each command does, in a line. Its module, of the same name, is imported when the command is given: it has a
+``DESCRIPTION``, ``add_arguments(parser)`` and ``run(options)``."""

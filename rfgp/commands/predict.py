@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .. import _files
-from ..tables import TableModel
-from ..tables.files import TEXT
+from .. import _files, tables
+from ..tables.formats import TEXT
 from .arguments import number
 from .table_options import FORMATS, add_reading, check_new_file, reading
 
-NAME = "predict"
-HELP = "predict the rows of a table by a model of rfgp fit"
 DESCRIPTION = (
     "Predict the target for every row of a table, with an interval of new observations in its units, or with the "
     "probabilities of classes, as CSV."
@@ -47,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         if not options.out.lower().endswith(TEXT):
             raise ValueError(f"expected a file of text for --out, got {options.out!r}; use a name that ends in .csv")
         check_new_file(options.out, options.force)
-    model = TableModel.load(options.model)
+    model = tables.TableModel.load(options.model)
     found = model.predict(options.data, level=options.level, **reading(options))
     empty = int(found.iloc[:, -1].isna().sum())
     if empty:

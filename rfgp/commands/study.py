@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .. import _optional, datasets, kernels, plots, study, tables
-from ..datasets.sources import DATA_DIR_VARIABLE
-from ..tables.files import SUFFIXES
+from .. import _optional, tables
+from ..tables.formats import SUFFIXES
 from .arguments import integer, integers, names, number
 from .table_options import add_reading, reading
 
-NAME = "study"
-HELP = "compare random features with the exact Gaussian process on a data set"
+if TYPE_CHECKING:
+    from .. import datasets
+
 DESCRIPTION = (
     "Compare random features with the exact Gaussian process: divergence from it, error, and time. Prints a table and "
     "a verdict, and writes report.html, results.json and study.png."
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "data",
         metavar="DATA",
-        help=f"one of {', '.join(datasets.LOADERS)}, an NPZ file, or a table: CSV, Parquet, xlsx, JSON lines",
+        help="a built-in data set such as digits or protein, an NPZ file, or a table: CSV, Parquet, xlsx, JSON lines",
     )
     add(
         "--target",
@@ -43,21 +44,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--drop", type=names, help="columns of a table that are not looked at, separated by commas")
     add("--output", help="which output of a built-in data set with several, or all (default: the first)")
     add("--scaling", choices=("standardize", "unit", "none"), help="(default: unit for images, standardize for others)")
-    add("--data-dir", help=f"directory of the archives of built-in data sets (default: ${DATA_DIR_VARIABLE})")
+    add("--data-dir", help="directory of the archives of built-in data sets (default: $RFGP_DATA)")
     add(
         "--kernel",
         default="polynomial:3",
-        help=f"polynomial:p, linear, rbf, matern:nu or rq, a field ({', '.join(study.FIELD_KERNELS)}), or auto for the "
-        "one that predicts left-out rows best (default: %(default)s)",
+        help="polynomial:p, linear, rbf, matern:nu or rq, a field (curl_free, divergence_free, helmholtz), or auto for "
+        "the one that predicts left-out rows best (default: %(default)s)",
     )
     add(
         "--methods",
         type=names,
-        help=f"auto or among {', '.join(kernels.METHODS)}, each with an optional :real, :complex or :ctr, separated by "
-        "commas (default: those that suit the kernel)",
+        help="auto, or methods of rfgp.approximate such as tensor_srht or landmarks, each with an optional :real, "
+        ":complex or :ctr, separated by commas (default: those that suit the kernel)",
     )
-    widths = ",".join(map(str, study.NUM_FEATURES))
-    add("--num-features", type=integers, default=widths, help="numbers separated by commas (default: %(default)s)")
+    add(
+        "--num-features",
+        type=integers,
+        default="128,256,512,1024",
+        help="numbers separated by commas (default: %(default)s)",
+    )
     add("--seeds", type=integer, default=5, help="the number of seeds (default: %(default)s)")
     add(
         "--exact-limit",
@@ -87,6 +92,8 @@ def run(options: argparse.Namespace) -> int:
     :returns: 0.
     :raises ValueError: for data or settings that do not fit together.
     """
+    from .. import plots, study  # PyTorch is not imported to read the arguments
+
     plots.check_installed()
     _optional.require("pandas", "pandas", "means over seeds")
     data = _data(options)
@@ -118,6 +125,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _data(options: argparse.Namespace) -> datasets.Dataset | tables.Table:
     """The data set or the table that is named, or a ValueError where an option does not belong to it."""
+    from .. import datasets
+
     data = options.data
     is_archive = data.lower().endswith(".npz")
     is_table = not is_archive and data.lower().removesuffix(".gz").endswith(SUFFIXES)

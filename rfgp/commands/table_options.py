@@ -6,9 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..tables.encoding import MISSING
-from ..tables.files import SUFFIXES
-from ..tables.text import SEPARATORS
+from ..tables.formats import MISSING, SEPARATORS, SUFFIXES
 
 FORMATS = f"a file that ends in {', '.join(SUFFIXES)}, with or without .gz"
 

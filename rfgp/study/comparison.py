@@ -21,7 +21,7 @@ from ..datasets import Dataset
 from ..datasets.base import Scaling, Task
 from ..kernels import FeatureKernel, LandmarkKernel
 from ..tables import Table, read
-from ..tables.encoding import Missing
+from ..tables.formats import Missing
 from ..training import FitSummary
 from .bench import DRAWS, Bench
 from .checkpoint import Checkpoint, check_same, fingerprint

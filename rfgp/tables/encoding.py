@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,13 +14,12 @@ from torch import Tensor
 from .. import _checks
 from .cells import Cells, Kind, decimal_of, read_as
 from .files import Reading, open_table
+from .formats import MISSING, Missing
 from .problems import bad_cells, shown
 
 if TYPE_CHECKING:
     import pandas
 
-Missing = Literal["raise", "drop", "impute"]
-MISSING: tuple[str, ...] = ("raise", "drop", "impute")
 MOST_CATEGORIES = 50
 """The largest number of different values of a column of text."""
 _MOST_NAMED = 5

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 from .. import _checks, _optional
 from . import text
 from .cells import MISSING_WORDS
+from .formats import SEPARATORS, SUFFIXES, TEXT
 
 if TYPE_CHECKING:
     import pandas
 
-TEXT = (".csv", ".tsv", ".txt", ".dat")
-SUFFIXES = (*TEXT, ".jsonl", ".ndjson", ".parquet", ".pq", ".xlsx", ".xlsm")
-"""How the names of files end, with or without .gz behind it."""
 ROW_NAMES = "row names"
 _BYTES_PER_BYTE = 10  # of a file whose cells have some eight characters, as strings in columns
 _CHUNK = 2**24
@@ -47,7 +45,7 @@ class Reading:
     sheet: str | int | None = None
 
     def __post_init__(self) -> None:
-        known = text.SEPARATORS
+        known = SEPARATORS
         if self.separator is not None:
             is_one = isinstance(self.separator, str) and len(self.separator) == 1 and self.separator not in '"\r\n#'
             if not is_one and self.separator not in known:
@@ -142,9 +140,9 @@ def _check_size(path: Path, size: int) -> None:
 def _text(name: str, content: bytes, reading: Reading) -> Raw:
     whole, encoding = text.decode(content, name)
     rows, comment = text.without_comments(whole)
-    separator = text.SEPARATORS.get(reading.separator or "", reading.separator) or text.recognized_separator(rows)
+    separator = SEPARATORS.get(reading.separator or "", reading.separator) or text.recognized_separator(rows)
     cells = text.parsed(rows, separator, name)
-    shown = next((known for known, character in text.SEPARATORS.items() if character == separator), separator)
+    shown = next((known for known, character in SEPARATORS.items() if character == separator), separator)
     described = f"text in {encoding}, separator {shown}"
     in_comment = text.rows_of(comment, separator)[:1] or [[]]
     is_names = len(in_comment[0]) == cells.shape[1] and reading.header is None and _is_data(cells.iloc[0])

@@ -17,8 +17,9 @@ from ..datasets.base import TEST_SHARE, Task
 from ..likelihoods.mean_softmax import mean_softmax
 from ..models import WeightSpaceGP
 from ..saving import load, save
-from .encoding import Encoding, Missing
+from .encoding import Encoding
 from .files import Reading, open_table
+from .formats import Missing
 from .scores import Scores
 from .table import Table
 

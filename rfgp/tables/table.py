@@ -18,8 +18,9 @@ from ..datasets import Dataset
 from ..datasets.base import Scaling, Task, split
 from ..datasets.targets import typed_targets
 from .cells import WRONG, Cells, decimal_of, read_as, recognized
-from .encoding import MISSING, Encoding, InputColumn, Missing, too_many_categories
+from .encoding import Encoding, InputColumn, too_many_categories
 from .files import ROW_NAMES, Raw, Reading, open_table
+from .formats import MISSING, Missing
 from .problems import bad_cells, several, shown
 from .report import Column, column_of, printed, same_columns, same_rows
 

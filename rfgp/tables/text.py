@@ -10,14 +10,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from .. import _optional
+from .formats import SEPARATORS, WHITESPACE
 from .problems import several
 
 if TYPE_CHECKING:
     import pandas
-
-WHITESPACE = " "
-SEPARATORS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "whitespace": WHITESPACE}
-"""What may be between two cells, in the order in which they are tried."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),

@@ -231,10 +231,31 @@ def test_plotting_and_study_packages_are_imported_lazily(path):
             assert not any(is_inside_any(name, optional) for name in names), node.lineno
 
 
+def modules_after(code):
+    """The modules that a new process has imported after a line of code, one a line."""
+    code = f"import sys; {code}; print(*sys.modules, sep=chr(10))"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_the_package_and_its_help_import_neither_pytorch_nor_numpy():
+    """A command, wrong ones and wrong options among them, is parsed before what it needs is imported."""
+    calls = [["--help"], ["fitt"], ["fit", "--help"], ["predict", "--colour"], ["study", "--help"], ["compare"]]
+    code = f"""
+import contextlib
+from rfgp.__main__ import main
+for arguments in {calls}:
+    with contextlib.suppress(SystemExit):
+        main(arguments)
+    """
+    imported = modules_after(f"exec({code!r})")
+    assert "rfgp.commands.compare" in imported and not {"numpy", "torch"} & set(imported)
+
+
 def test_importing_the_package_imports_no_heavy_packages():
-    code = "import torch, gpytorch, sys; known = set(sys.modules); import rfgp; print(*set(sys.modules) - known)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    imported = [name for name in result.stdout.split() if not is_inside(name, "rfgp")]
+    known = "import torch, gpytorch, sys; known = set(sys.modules)"
+    used = "import rfgp; [getattr(rfgp, name) for name in rfgp.__all__]; [sys.modules.pop(name) for name in known]"
+    imported = modules_after(f"{known}; {used}")
+    assert "rfgp.training" in imported
     heavy = (
         "matplotlib",
         "sklearn",

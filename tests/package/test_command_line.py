@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import io
 import re
 import subprocess
@@ -289,15 +290,16 @@ def test_help_has_no_empty_defaults(capsys):
 
 @pytest.mark.parametrize("module", ["matplotlib", "pandas", "sklearn.datasets"])
 def test_missing_packages_name_the_documented_extra(module, monkeypatch, capsys, tmp_path):
-    real = builtins.__import__
+    def without(importer):
+        def imported(name, *args, **kwargs):
+            if name.split(".")[0] == module.split(".")[0]:
+                raise ImportError(name)
+            return importer(name, *args, **kwargs)
 
-    def without(name, *args, **kwargs):
-        if name.split(".")[0] == module.split(".")[0]:
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
+        return imported
 
-    monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setattr("importlib.import_module", lambda name: without(name))
+    monkeypatch.setattr(builtins, "__import__", without(builtins.__import__))
+    monkeypatch.setattr("importlib.import_module", without(importlib.import_module))
     assert main(["study", "diabetes", "--out", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "install the extra study, from a checkout by pip install '.[study]'" in line
