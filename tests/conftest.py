@@ -1,13 +1,42 @@
-"""Fixtures of all tests, and which of them are smoke tests."""
+"""Fixtures of all tests, and which of them run when: ``make smoke``, ``make test`` and ``make test-long``."""
+
+import itertools
 
 import pytest
 import torch
+from covering import covering
 
 from rfgp.kernels.families import FAMILIES
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--cases",
+        choices=("covering", "rest", "all"),
+        default="covering",
+        help="of a parametrized test: cases that have every value of every argument, the others with the tests marked "
+        "long, or all (default: %(default)s)",
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    """Mark smoke tests, and keep the cases that are asked for."""
+    mark_smoke(items)
+    wanted = config.getoption("cases")
+    if wanted == "all":
+        return
+    kept = set()
+    for _, cases in itertools.groupby(
+        items, key=lambda item: (item.path, item.cls, getattr(item, "originalname", None))
+    ):
+        kept.update(covering([item for item in cases if item.get_closest_marker("long") is None]))
+    chosen = [item for item in items if (item in kept) == (wanted == "covering")]
+    config.hook.pytest_deselected(items=[item for item in items if (item in kept) != (wanted == "covering")])
+    items[:] = chosen
+
+
+def mark_smoke(items):
     """Where a test is marked ``smoke_for_each("name")``, the first case of every value of ``name`` is a smoke test.
 
     An example of a class counts as its class.

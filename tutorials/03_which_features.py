@@ -36,7 +36,7 @@ INK, COLORS = "#222222", ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
 # %%
 x = torch.as_tensor(rfgp.datasets.load("digits").x_train) / 16.0
-x = x[:200] if SHORT else x[:1000]
+x = x[:80] if SHORT else x[:1000]
 median = float(torch.pdist(x).median())
 kernel = RBFKernel()
 kernel.lengthscale = median
@@ -70,7 +70,7 @@ print("measured ", round(float(relative_frobenius_error(chosen, x)), 4))
 
 # %%
 methods = ("fourier", "fourier_orthogonal", "optimized_maclaurin:real", "optimized_maclaurin:ctr")
-widths = (64, 128) if SHORT else (64, 128, 256, 512)
+widths = (16, 32) if SHORT else (64, 128, 256, 512)
 figure, axes = plt.subplots(1, 3, figsize=(10.5, 3.3), sharey=True, layout="constrained")
 for ax, share in zip(axes, (1.0, 0.5, 0.2), strict=True):
     shorter = RBFKernel()
@@ -103,7 +103,7 @@ figure.savefig("which_features.png")
 # `suggest_num_features` turns the question around.
 
 # %%
-for tolerance in (0.1, 0.03) if SHORT else (0.1, 0.03, 0.01):
+for tolerance in (0.3, 0.2) if SHORT else (0.1, 0.03, 0.01):
     by_method = {
         m: suggest_num_features(kernel, x, tolerance, method=m) for m in ("fourier", "optimized_maclaurin:real")
     }

@@ -49,7 +49,7 @@ wind = rfgp.datasets.load_wind().window(lat=(20, 65), lon=(-90, 10), projection=
 x, h = wind.x, wind.metric
 field = h * wind.velocity / UNIT
 
-num_rows, noise_level = (100 if SHORT else 250), 0.5  # m/s
+num_rows, noise_level = (60 if SHORT else 250), 0.5  # m/s
 generator = torch.Generator().manual_seed(0)
 order = torch.randperm(len(x), generator=generator)
 in_hole = (x[order] - torch.tensor([0.4, 0.1])).norm(dim=-1) < 1.1  # a part of the ocean that nobody crosses
@@ -314,7 +314,7 @@ distributions = {
     "mixture": (PowerWeighted(Gaussian(), (0, 1)), GREEN, "^"),
     "scalar kernel": (Gaussian(), ORANGE, "s"),
 }
-widths, seeds = ((16, 32), 1) if SHORT else ((64, 128, 256, 512, 1024), 3)
+widths, seeds = ((8, 16), 1) if SHORT else ((64, 128, 256, 512, 1024), 3)
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
 for name, (spectrum, color, marker) in distributions.items():
     rows = [[model_for(kernel, w, seed, spectrum).fit(x[train], y, noise) for seed in range(seeds)] for w in widths]

@@ -181,7 +181,7 @@ def race(runner, seed, seconds):
     return history
 
 
-seeds, seconds = ([0], 2.0) if SHORT else ([0, 1], 40.0)
+seeds, seconds = ([0], 0.5) if SHORT else ([0, 1], 40.0)
 histories = {kind: [race(kind(), seed, seconds) for seed in seeds] for kind in (Ours, Exact)}
 for kind, runs in histories.items():
     last = [run[-1] for run in runs]
@@ -227,7 +227,7 @@ y = measure(x, generator)
 ours = WeightSpaceModel(x, y, num_features=FEATURES, seed=0)
 exact = SingleTaskGP(x, y)
 bounds = torch.stack([torch.zeros(6), torch.ones(6)])
-effort = {"num_restarts": 2, "raw_samples": 16} if SHORT else {"num_restarts": 4, "raw_samples": 64}
+effort = {"num_restarts": 1, "raw_samples": 8} if SHORT else {"num_restarts": 4, "raw_samples": 64}
 for name, part in (("WeightSpaceModel", ours), ("SingleTaskGP", exact)):
     torch.manual_seed(0)
     began = time.process_time()

@@ -29,7 +29,7 @@ SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check tha
 # made the table ourselves, we know what a good study has to find out.
 
 # %%
-rows = 150 if SHORT else 600
+rows = 60 if SHORT else 600
 rng = np.random.default_rng(0)
 frame = pandas.DataFrame(
     {
@@ -59,7 +59,7 @@ result = study.run(
     target="efficiency",
     kernel="auto",
     methods=["auto", "landmarks"],
-    num_features=(16, 32) if SHORT else (32, 64, 128, 256),
+    num_features=(8, 16) if SHORT else (32, 64, 128, 256),
     num_seeds=2 if SHORT else 5,
     out=folder,
 )
@@ -150,7 +150,7 @@ rough = study.run(
     target="efficiency",
     kernel="matern:0.5",
     methods=["landmarks"],
-    num_features=(16, 32) if SHORT else (32, 64, 128, 256),
+    num_features=(8, 16) if SHORT else (32, 64, 128, 256),
     num_seeds=2 if SHORT else 5,
 )
 print(study.compare(result, rough, ("auto", "rough")))

@@ -245,12 +245,18 @@ def test_more_parts_than_rows_are_refused(name, source):
         source.partitions(0)
 
 
-@pytest.mark.parametrize("name", ["memory_maps", "zarr_arrays", "parquet", "arrow_file", "csv"])
-def test_files_are_opened_anew_and_pickled_by_name(name, source):
-    assert len(pickle.dumps(source)) < 3000
-    code = "import pickle, sys; print(sum(float(x.sum()) for x, y in pickle.loads(sys.stdin.buffer.read())))"
-    run = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(source), capture_output=True, check=True)
-    assert math.isclose(float(run.stdout), float(table()[0].sum()), rel_tol=1e-12)
+def test_files_are_opened_anew_and_pickled_by_name(tmp_path):
+    sources = [CASES[name][1](tmp_path) for name in ("memory_maps", "zarr_arrays", "parquet", "arrow_file", "csv")]
+    assert all(len(pickle.dumps(source)) < 3000 for source in sources)
+    code = """
+import pickle, sys
+for source in pickle.loads(sys.stdin.buffer.read()):
+    print(sum(float(x.sum()) for x, y in source))
+    """
+    run = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(sources), capture_output=True, check=True)
+    found = [float(line) for line in run.stdout.split()]
+    assert len(found) == len(sources)
+    assert all(math.isclose(value, float(table()[0].sum()), rel_tol=1e-12) for value in found)
 
 
 def test_parts_of_arrays_in_memory_are_pickled_with_their_rows_alone():

@@ -27,7 +27,7 @@ TIMEOUT = datetime.timedelta(seconds=30)
 
 def run(function, folder, count=RANKS, join=True):
     """Run a function as so many ranks, in processes that are forked from one that has imported the package."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["rfgp"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["rfgp.training"])
     return torch.multiprocessing.start_processes(
         function, (str(folder),), nprocs=count, join=join, start_method="forkserver"
     )
@@ -314,6 +314,7 @@ def test_models_of_other_likelihoods_are_refused(one_rank):
         rfgp.fit(rfgp.WeightSpaceGP(kernel, GaussianLikelihood().double()), shard, time_limit=10)
 
 
+@pytest.mark.long("torchrun starts Python anew for every rank; the tests above fork")
 def test_the_example_runs_under_torchrun(tmp_path):
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -32,7 +32,7 @@ from rfgp.features import (
 
 ROUNDING = 1e-10
 STANDARD_ERRORS = 5.0
-DRAWS = 2000
+DRAWS = 500
 
 every_example = pytest.mark.parametrize("example", map_examples())
 
@@ -514,7 +514,7 @@ def test_forward_pair_sketches_the_outer_product(example):
     feature_map = example()
     x, y = inputs(feature_map, 3, seed=1), inputs(feature_map, 3, seed=2)
     generator, samples = seeded(17), []
-    for _ in range(800):
+    for _ in range(300):
         features = feature_map.resample(generator).forward_pair(x, y)
         samples.append(features @ features.mH)
     kernels = planes(torch.stack(samples)).movedim(-3, 0)

@@ -172,6 +172,7 @@ def _reduce_in_process(rank, folder):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.long("two new processes; tests of ranks have the same sums")
 def test_all_reduce_over_two_processes(tmp_path):
     torch.multiprocessing.spawn(_reduce_in_process, (str(tmp_path),), nprocs=2)
     _, dense = both(rows())

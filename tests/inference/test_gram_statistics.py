@@ -249,6 +249,7 @@ def _reduce_in_process(rank, kinds, folder):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.long("two new processes; tests of ranks have the same sums")
 def test_all_reduce_over_two_processes_that_looked_at_the_sums_or_not(tmp_path):
     kinds = ("real", "complex")
     torch.multiprocessing.spawn(_reduce_in_process, (kinds, str(tmp_path)), nprocs=2)

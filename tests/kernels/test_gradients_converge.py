@@ -15,7 +15,7 @@ from rfgp.kernels import ExponentialDotProductKernel
 pytestmark = pytest.mark.usefixtures("float64_default")
 
 COLUMNS, ROWS = 2, 6
-WIDTHS = (32, 128, 512)
+WIDTHS = (32, 512)
 
 
 def points(seed):
@@ -29,7 +29,7 @@ def gradients(kernel, parameters):
     return torch.cat([gradient.flatten() for gradient in torch.autograd.grad(value, parameters)])
 
 
-def errors(exact, method, width, draws=120):
+def errors(exact, method, width, draws):
     """Differences of the gradients from the exact ones, (draws, parameters); output scales are not looked at."""
     parameters = [p for n, p in exact.named_parameters() if not n.endswith("outputscale")]
     target = gradients(exact, parameters)
@@ -86,28 +86,31 @@ def start(exact):
 @pytest.mark.filterwarnings("ignore:.*exceeds the .* training rows")
 @pytest.mark.parametrize("name", CONVERGENT)
 def test_gradients_converge_at_the_rate_of_monte_carlo(name):
-    """Root mean squares over draws fall as D^(-1/2), and means are the exact gradients within five standard errors."""
+    """Mean squares over draws fall as 1/D within four standard errors, and means are exact within five."""
     make, method = CONVERGENT[name]
-    draws = 60 if method.startswith("random_maclaurin") else 120
+    draws = 200 if method.startswith("gaussian") else 40  # their tails are heavy
     found = {width: errors(start(make()), method, width, draws) for width in WIDTHS}
-    roots = {width: values.square().mean().sqrt() for width, values in found.items()}
-    assert abs(float(slope(roots.values())) + 0.5) <= 0.15
+    squares = [values.square().mean(-1) for values in found.values()]
+    relative = [float(square.std() / square.mean()) / math.sqrt(draws) for square in squares]
+    error = abs(float(slope([square.mean() for square in squares])) + 1.0)
+    assert error <= 4.0 * math.hypot(*relative) / math.log(WIDTHS[1] / WIDTHS[0]) <= 0.8
     for values in found.values():
         assert (values.mean(0).abs() <= 5.0 * values.std(0) / math.sqrt(draws)).all()
 
 
 def test_the_gradient_of_matern_one_half_does_not_converge():
     """Its frequencies have no mean: more features bring the gradient no closer, unlike that of Matern-3/2."""
-    widths = (32, 128, 512, 2048)
+    widths = (32, 512)
 
     def medians(nu):
-        return [errors(start(MaternKernel(nu=nu)), "fourier", width).abs().median() for width in widths]
+        return [errors(start(MaternKernel(nu=nu)), "fourier", width, 120).abs().median() for width in widths]
 
     assert abs(float(slope(medians(0.5), widths))) <= 0.15
     assert float(slope(medians(1.5), widths)) <= -0.35
 
 
 @pytest.mark.parametrize(("nu", "expected"), [(0.5, 1.0), (1.5, 0.0), (2.5, 0.0)])
+@pytest.mark.long("many wide draws")
 def test_second_moments_of_the_frequencies(nu, expected):
     """The variance of the gradient grows with the second moment of the frequencies, which is infinite for nu = 1/2.
 

@@ -285,6 +285,7 @@ model.statistics.save(sys.argv[2])
 """
 
 
+@pytest.mark.long("five processes, three of which are killed")
 def test_a_fit_that_is_killed_ends_with_the_same_bits(tmp_path):
     path, result = tmp_path / "fit.checkpoint", tmp_path / "sums"
     command = [sys.executable, "-c", PROGRAM, str(path), str(result)]

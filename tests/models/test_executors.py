@@ -32,7 +32,7 @@ ROWS, WIDTH, RELATIVE = 600, 24, 1e-12
 def pools():
     """Processes that import the package once, in their server."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rfgp"])
+    context.set_forkserver_preload(["rfgp.training"])
     with ProcessPoolExecutor(1, context) as one, ProcessPoolExecutor(2, context) as two:
         yield {"one process": one, "two processes": two}
 
@@ -355,6 +355,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long("processes of MPI; the tests above have those of Python")
 def test_the_workers_of_mpi_find_the_same_bits(tmp_path):
     """One process gives out the tasks, another one calls them."""
     mpiexec = shutil.which("mpiexec", path=Path(sys.executable).parent) or shutil.which("mpiexec")

@@ -120,6 +120,7 @@ def test_independent_outputs_are_models_of_their_own():
     assert torch.isnan(model.log_prob(x, both)).sum() == 2
 
 
+@pytest.mark.long("three whole trainings")
 def test_training_learns_the_noise_in_any_units():
     x, y, variances = rows(400)
     model = single()

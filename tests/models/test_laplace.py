@@ -403,6 +403,7 @@ def test_training_raises_the_evidence_to_a_zero_gradient():
 
 
 @pytest.mark.parametrize("scale", [1e4])
+@pytest.mark.long("two whole trainings; values in other units are compared without training")
 def test_training_does_not_depend_on_units(scale):
     x, y = data("Student's t", 60)
     values = []

@@ -164,6 +164,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+@pytest.mark.long("compiles for seconds")
 def test_one_graph_holds_a_posterior_at_any_number_of_rows(make):
     model, x = make(), regression_rows(9, seed=3)[0]
 
@@ -176,6 +177,7 @@ def test_one_graph_holds_a_posterior_at_any_number_of_rows(make):
         close(function(rows), mean_and_variance(rows))
 
 
+@pytest.mark.long("compiles for seconds")
 def test_a_compiled_posterior_follows_a_new_fit_and_refuses_a_changed_model():
     x, y = regression_rows(60)
     model = fitted()

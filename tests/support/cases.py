@@ -9,6 +9,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -50,6 +51,11 @@ class Example:
 
     def __call__(self) -> FeatureMap:
         return copy.deepcopy(_examples(self.cls)[self.index]).to(torch.float64)
+
+    @property
+    def kind(self) -> str:
+        """The class and its options without numbers: examples of one kind run the same lines."""
+        return re.sub(r"\w+=[-\d.e ]+(, )?", "", _name(_examples(self.cls)[self.index]))
 
 
 def _text(value) -> str:

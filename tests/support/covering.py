@@ -1,0 +1,38 @@
+"""A few cases of a parametrized test that have every value of every argument."""
+
+from collections.abc import Hashable
+from typing import Any
+
+PLAIN = str | int | float | complex | bool | None
+
+
+def covering(items: list) -> list:
+    """The cases, in their order, among which every value of every argument is found at least once.
+
+    Cases with most values that no other has shown are taken first. Smoke tests are always among them. Tests without
+    arguments are single cases.
+
+    :param items: the cases of one test, as pytest collects them.
+    """
+    values = {item: shown(item) for item in items}
+    kept = {item for item in items if item.get_closest_marker("smoke") is not None or not values[item]}
+    seen = set().union(*(values[item] for item in kept))
+    for number in range(max(map(len, values.values()), default=0), 0, -1):
+        for item in items:
+            if item not in kept and len(values[item] - seen) >= number:
+                kept.add(item)
+                seen |= values[item]
+    return [item for item in items if item in kept]
+
+
+def shown(item: Any) -> set[tuple[str, Hashable]]:
+    """The arguments of a case with their values."""
+    callspec = getattr(item, "callspec", None)
+    return {(name, kind(value)) for name, value in callspec.params.items()} if callspec is not None else set()
+
+
+def kind(value: Any) -> Hashable:
+    """What counts as the same value: what is equal, the same object, or an example of the same kind."""
+    if hasattr(value, "kind"):
+        return value.kind
+    return (type(value), value) if isinstance(value, PLAIN) else id(value)
