@@ -3,10 +3,10 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test smoke demo tutorials benchmarks docs lint format clean
+.PHONY: help test test-long smoke demo tutorials benchmarks docs lint format clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # torch goes first and alone, so that the pinned build is settled before anything that depends on it.
 $(INSTALLED): pyproject.toml constraints.txt
@@ -17,6 +17,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 test: lint  ## check style and types, then run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests
+
+test-long: $(INSTALLED)  ## run what make test leaves out: the other cases, and tests marked long; before a release
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cases=rest tests
 
 smoke: $(INSTALLED)  ## run one example of every class and the main paths of users, in a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m smoke tests
