@@ -28,6 +28,7 @@ from .measurements import Run
 from .scaling import divisor, scale_field, scale_inputs
 
 _KL_ROWS = 1000
+_EVALUATIONS = 200  # of the exact evidence of one class; after 20 of digits a hundredth of a nat a row is left
 DRAWS = 512
 """The draws of a latent function by which class probabilities are means."""
 
@@ -128,7 +129,8 @@ class Bench:
     def learn(self, progress: bool | None) -> FitSummary:
         """Learn the parameters with the exact model, and freeze them."""
         try:
-            summary = fit(self.exact_model(), progress=progress)
+            limit = max(_EVALUATIONS // (self.classes or 1), 20)
+            summary = fit(self.exact_model(), max_evaluations=limit, progress=progress)
         except (NotPSDError, NanError) as error:
             raise ValueError(
                 f"expected an exact model with a Cholesky factor in float64, got none ({error}); choose another "
