@@ -226,6 +226,7 @@ def test_kernels(name, method, device):
 
 @devices
 @pytest.mark.parametrize("name", COMPOSITIONS)
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_compositions(name, device):
     def scenario(device):
         exact, x = composition(name).to(device), inputs(6, 3, device)
@@ -236,6 +237,7 @@ def test_compositions(name, device):
 
 @devices
 @pytest.mark.parametrize("name", OUTPUT_KERNELS)
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_kernels_of_several_outputs(name, device):
     def scenario(device):
         kernel = output_kernel(name).double().to(device)
@@ -246,6 +248,7 @@ def test_kernels_of_several_outputs(name, device):
 
 @devices
 @pytest.mark.parametrize("method", ["landmarks", "landmarks_kmeans", "auto", "random_maclaurin", "optimized_maclaurin"])
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_kernels_made_of_inputs(method, device):
     def scenario(device):
         x = inputs(40, 3, device)
@@ -376,6 +379,7 @@ VARIANTS = {
 
 @devices
 @pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_variants_of_weight_space(name, device):
     def scenario(device):
         method, options = VARIANTS[name]
@@ -389,6 +393,7 @@ def test_variants_of_weight_space(name, device):
 
 @devices
 @pytest.mark.parametrize("has_pseudo_noise", [False, True])
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_improper_complex_targets(has_pseudo_noise, device):
     def scenario(device):
         x, y = regression(device)
@@ -511,6 +516,7 @@ LATENT = {
 
 @devices
 @pytest.mark.parametrize("name", LATENT)
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_laplace(name, device):
     def scenario(device):
         likelihood, targets = LATENT[name]()
@@ -556,6 +562,7 @@ def test_the_bound_of_all_rows(device):
 
 
 @devices
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_heteroscedastic(device):
     def scenario(device):
         x, y = regression(device)
@@ -605,6 +612,7 @@ def test_class_probabilities(device):
 @devices
 @pytest.mark.parametrize("strategy", ["evidence", "subset", "blocks"])
 @pytest.mark.parametrize("kind", ["weight space", "exact"])
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_training(kind, strategy, device):
     def scenario(device):
         x, y = regression(device, 60)
@@ -622,6 +630,7 @@ def test_training(kind, strategy, device):
 
 @devices
 @pytest.mark.parametrize("noise", ["per task", "full"])
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_training_of_several_outputs(noise, device):
     def scenario(device):
         x, y = on(device, *output_rows("multitask"))
@@ -633,6 +642,7 @@ def test_training_of_several_outputs(noise, device):
 
 
 @devices
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_training_by_several_starts_and_priors(device):
     def scenario(device):
         x, y = regression(device, 60)

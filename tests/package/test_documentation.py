@@ -50,9 +50,15 @@ RFGP = [command[1:] for command in commands() if command[0] == "rfgp"]
 STUDIES = [arguments for arguments in RFGP if arguments[0] == "study"]
 TABLES = [arguments for arguments in RFGP if arguments[0] in ("fit", "predict")]
 WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+SLOW = {"likelihoods", "choosing_features", "streams", "study", "big_tables", "variational", "many_outputs", "gpytorch"}
+SIZED = pytest.mark.long("examples of the size that users have, which take seconds a page")
 
 
-@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[SIZED] if page.stem in SLOW else []) for page in WITH_EXAMPLES],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
 def test_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
@@ -83,7 +89,9 @@ def test_pages_with_examples():
     assert len(WITH_EXAMPLES) >= 6
 
 
-@pytest.mark.parametrize("arguments", STUDIES, ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [pytest.param(a, marks=[SIZED] if "auto" in a else []) for a in STUDIES], ids=" ".join
+)
 def test_studies_run(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if arguments[0] == "compare":

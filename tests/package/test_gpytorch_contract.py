@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -147,6 +148,7 @@ def test_private_attributes_exist(name):
     assert hasattr(ATTRIBUTES[name](), name)
 
 
+@functools.cache
 def sources():
     return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))]
 
@@ -155,6 +157,7 @@ def is_private(name):
     return name.startswith("_") and not name.startswith("__")
 
 
+@functools.cache
 def attributes(context):
     nodes = (node for tree in sources() for node in ast.walk(tree) if isinstance(node, ast.Attribute))
     return {node.attr for node in nodes if isinstance(node.ctx, context) and is_private(node.attr)}
@@ -178,6 +181,7 @@ def test_private_names_are_read_in_one_file_alone():
     assert foreign <= known | {"_version"}
 
 
+@functools.cache
 def names_defined_in_rfgp():
     nodes = [node for tree in sources() for node in ast.walk(tree)]
     functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}

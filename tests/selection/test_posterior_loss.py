@@ -37,7 +37,7 @@ METHODS = ("fourier", "landmarks")
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_loss_is_the_mean_divergence_and_coverage_of_simulated_targets(name):
-    x, draws = uniform(60), 300
+    x, draws = uniform(60), 80
     kernel = rfgp.approximate(matern(), 20, method=name, train_inputs=x, seed=0)
     test = PosteriorTest(x, seed=0, noise=NOISE)
     loss = test.loss(kernel)

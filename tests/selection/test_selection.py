@@ -32,7 +32,7 @@ from rfgp.selection.ranking import best_of_part
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
-ROWS, WIDTH, DRAWS = 30, 32, 150
+ROWS, WIDTH, DRAWS = 30, 32, 60
 
 
 def points(num_rows, columns=3, seed=0):

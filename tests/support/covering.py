@@ -28,11 +28,17 @@ def covering(items: list) -> list:
 def shown(item: Any) -> set[tuple[str, Hashable]]:
     """The arguments of a case with their values."""
     callspec = getattr(item, "callspec", None)
-    return {(name, kind(value)) for name, value in callspec.params.items()} if callspec is not None else set()
+    arguments = callspec.params.items() if callspec is not None else ()
+    return {(name, *part) for name, value in arguments for part in enumerate(parts(value))}
 
 
-def kind(value: Any) -> Hashable:
-    """What counts as the same value: what is equal, the same object, or an example of the same kind."""
+def parts(value: Any) -> list[Hashable]:
+    """What counts as the same value: what is equal, the same object, or an example of the same kind.
+
+    A name such as "gaussian, complex" is that of two values.
+    """
     if hasattr(value, "kind"):
-        return value.kind
-    return (type(value), value) if isinstance(value, PLAIN) else id(value)
+        return [value.kind]
+    if isinstance(value, str):
+        return value.split(", ")
+    return [(type(value), value) if isinstance(value, PLAIN) else id(value)]
