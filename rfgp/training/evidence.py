@@ -61,6 +61,7 @@ def fit(
 
     The result does not depend on the units of x and y: positive parameters are optimized by their logarithms, mean
     functions in standard deviations of the targets, and shift-invariant kernels subtract the mean of the inputs.
+    Noise variances stay above the rounding of the targets, and above 1e-13 of the variance that is to be explained.
     Training ends where the gradient is zero, not where progress is slow. On any other end, an error or an interrupt
     included, the model keeps the best parameters that were seen; where there are none it is left as it was.
 

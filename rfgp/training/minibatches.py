@@ -267,7 +267,7 @@ def fit_minibatches(
         if noise is not None:
             raise ValueError("expected batches (x, y) for a variational model, got noise too; leave it out")
         labels = model.checked_targets(x, y)
-        known = moments(x, function_values(model, labels))
+        known = moments(x, function_values(model, labels), model.mean_module)
         if initialize:
             center_inputs(model, x)
             start_from_data(model, model.covar_module.exact_kernel, x, known)

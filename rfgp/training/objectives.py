@@ -92,7 +92,7 @@ class Objective(abc.ABC):
     @functools.cached_property
     def moments(self) -> Moments:
         """The moments of inputs and targets."""
-        return moments(self.x, self.outputs)
+        return moments(self.x, self.outputs, getattr(self.model, "mean_module", None))
 
 
 class WeightSpaceObjective(Objective):
