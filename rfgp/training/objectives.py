@@ -45,6 +45,8 @@ class Objective(abc.ABC):
     x: Tensor
     centers_inputs: ClassVar[bool] = True
     """Whether kernels may be given the mean of the inputs as their center before."""
+    growth: ClassVar[float] = 1.0
+    """The power of the number of rows with which the time of an evaluation grows, at most."""
     quantity: ClassVar[str] = "log marginal likelihood"
     """What it is, in words."""
 
@@ -71,6 +73,18 @@ class Objective(abc.ABC):
         """Rows on which starts are compared; None for all."""
         is_small = self.num_rows <= _SAMPLE or not self.can_take_rows
         return None if is_small else sample_rows(self.num_rows, _SAMPLE).to(self.x.device)
+
+    def first_rows(self, size: int) -> Tensor | None:
+        """So many random rows, or all that are at hand where these are fewer; None for all rows."""
+        if not self.can_take_rows or size >= self.num_rows:
+            return None
+        return sample_rows(self.x.shape[-2], size).to(self.x.device)
+
+    def scaled_seconds(self, seconds: float, rows: Tensor | None, num_rows: int | None = None) -> float:
+        """What takes so many seconds for these rows, for another number of them, or for all."""
+        if rows is None:
+            return seconds
+        return seconds * ((self.num_rows if num_rows is None else num_rows) / rows.numel()) ** self.growth
 
     @property
     @abc.abstractmethod
@@ -159,6 +173,8 @@ class ExactObjective(Objective):
     :param y: new targets.
     :raises ValueError: for bad data; the model stays as it was.
     """
+
+    growth: ClassVar[float] = 3.0
 
     def __init__(self, model: ExactGP, x: Any, y: Any) -> None:
         if (x is None) != (y is None):
