@@ -156,6 +156,12 @@ class WeightSpaceParts(gpytorch.Module):
         state[WEIGHTS] = self._weights_code.of(self.covar_module)
         return state
 
+    def _summed_parameters(self) -> list[Tensor]:
+        """The parameters that the statistics contain."""
+        if not self._contains_noise:
+            return [*self.covar_module.feature_parameters()]
+        return [*self.covar_module.parameters(), *self.likelihood.parameters()]
+
     @property
     def _has_trace(self) -> bool:
         """Whether the evidence is the variational bound."""
