@@ -19,7 +19,7 @@ from linear_operator.operators import MaskedLinearOperator
 from torch import Tensor
 
 from .. import _checks
-from .._gpytorch import class_regressions
+from .._gpytorch import CHOLESKY_ALWAYS, class_regressions
 from ..inference import noise_model
 from ..inference.mean_basis import basis
 from ..kernels.observation import check_observed_mean
@@ -29,7 +29,6 @@ from ..models import WeightSpaceGP
 from .moments import Moments, moments
 from .starts import sample_rows
 
-_ANY_SIZE = 2**62
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Gradients per row and e-fold of a parameter that count as zero."""
 _SAMPLE = 1000
@@ -285,5 +284,5 @@ def cholesky_forced() -> Iterator[None]:
     ...     gpytorch.settings.max_cholesky_size.value() > 10**6
     True
     """
-    with gpytorch.settings.max_cholesky_size(_ANY_SIZE), gpytorch.settings.cholesky_max_tries(6):
+    with CHOLESKY_ALWAYS:
         yield
