@@ -15,10 +15,9 @@ from ..distributions import ComplexNormal, MultivariateNormal
 from ..features.random_weights import weights_kept_on_error
 from ..inference import (
     FunctionDraws,
-    KroneckerPosterior,
+    GaussianPosterior,
     PointMixture,
     PointPredictor,
-    WeightPosterior,
     WeightPrior,
     drawn_weights,
     has_point_predictor,
@@ -103,7 +102,7 @@ class WeightSpaceGP(LeavesOut, Saves):
         model.further_draws.maps = self.further_draws.maps
         return model
 
-    def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
+    def weight_posterior(self) -> GaussianPosterior:
         """The posterior of the weights, of the first draw; a batch of C of them for a Dirichlet likelihood.
 
         For separable kernels with complete rows of one noise it is found from two small spectra.

@@ -17,14 +17,13 @@ from .. import _checks
 from .._gpytorch import forget_load_hooks
 from ..inference import (
     ComplexRegression,
+    GaussianPosterior,
     GramStatistics,
-    KroneckerPosterior,
     NoiseModel,
     OutputFactor,
     PlaneFeatures,
     Regression,
     TrainingRows,
-    WeightPosterior,
     noise_model,
 )
 from ..inference.local import LocalRegression, LocalRows, WhitenedNoise
@@ -83,7 +82,7 @@ class WeightSpaceParts(gpytorch.Module):
         check_draws(self.covar_module, self.num_draws, self.block_size is not None)
         self.further_draws = FurtherDraws(self.num_draws - 1)
         self._fitted: Fitted | None = None
-        self._posterior: tuple[Record, WeightPosterior | KroneckerPosterior] | None = None
+        self._posterior: tuple[Record, GaussianPosterior] | None = None
         self._weights_code = WeightsCode()
         self._snapshots = Snapshots()
         self._some_rows: SomeRows | None = None
