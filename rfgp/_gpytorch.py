@@ -5,9 +5,11 @@ Methods that GPyTorch calls, and that rfgp's classes therefore override, are lis
 
 from __future__ import annotations
 
+import threading
 from collections import ChainMap
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Self
 
 import gpytorch
 import torch
@@ -24,6 +26,40 @@ from linear_operator.operators import (
     LinearOperator,
 )
 from torch import Tensor
+
+
+class SharedSettings:
+    """Settings of GPyTorch for as long as any thread needs them: they are those of the whole process.
+
+    The first to enter changes them, and the last to leave restores what was there.
+
+    :param make: what makes the contexts of GPyTorch that change them.
+    """
+
+    def __init__(self, *make: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._make, self._lock, self._depth, self._changed = make, threading.Lock(), 0, ExitStack()
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            if self._depth == 0:
+                for made in self._make:
+                    self._changed.enter_context(made())
+            self._depth += 1
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self._changed.close()
+
+
+EVALUATED_KERNELS = SharedSettings(lambda: gpytorch.settings.lazily_evaluate_kernels(False))
+CHOLESKY_ALWAYS = SharedSettings(
+    lambda: gpytorch.settings.max_cholesky_size(2**62), lambda: gpytorch.settings.cholesky_max_tries(6)
+)
+TRUE_VARIANCES = SharedSettings(lambda: gpytorch.settings.min_variance(0.0, 0.0, 0.0))
+OPERATOR_DENSITIES = SharedSettings(lambda: gpytorch.settings.fast_computations.log_prob(True))
 
 GaussianLikelihoodBase = _GaussianLikelihoodBase
 OneDimensionalLikelihood = _OneDimensionalLikelihood

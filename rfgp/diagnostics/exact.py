@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import _checks
-from .._gpytorch import class_regressions
+from .._gpytorch import EVALUATED_KERNELS, class_regressions
 from ..distributions import ComplexNormal
 from ..kernels.operator_valued import OperatorValuedKernel
 from ..likelihoods.complex_gaussian import ComplexNoise
@@ -70,7 +70,7 @@ def exact_posterior(
     data, points = train_inputs.double(), x.double()
     if train_targets.is_complex() and (outputs > 1 or getattr(likelihood, "has_pseudo_noise", False)):
         return _improper_marginals(exact, likelihood, data, train_targets, points, mean, noise)
-    with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
+    with torch.no_grad(), EVALUATED_KERNELS:
         covariance = exact(data, data).to_dense()
         cross = exact(data, points).to_dense()
         prior = exact(points, diag=True)
@@ -127,7 +127,7 @@ def _improper_marginals(
     circularity = likelihood.circularity.reshape(()).to(torch.complex128)
     turned = torch.stack([circularity.real, circularity.imag, circularity.imag, -circularity.real]).reshape(2, 2)
     noises = torch.kron(torch.diag(variances), half + 0.5 * turned)
-    with gpytorch.settings.lazily_evaluate_kernels(False):
+    with EVALUATED_KERNELS:
         if kernel.num_outputs_per_input(x, points) == 2:
             covariance, cross = kernel(x, x).to_dense(), kernel(x, points).to_dense()
             prior = kernel(points.unsqueeze(-2), points.unsqueeze(-2)).to_dense()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import gpytorch
 import torch
 from torch import Tensor
 
 from .. import _checks
+from .._gpytorch import EVALUATED_KERNELS
 
 _ROWS = 1024
 
@@ -37,7 +37,7 @@ def relative_frobenius_error(kernel: Any, x: Tensor, y: Tensor | None = None) ->
     _checks.finite(_checks.inputs(x))
     other = x if y is None else _checks.finite(_checks.inputs(y, x.shape[-1], "y"), "y")
     exact = copy.deepcopy(kernel.exact_kernel).double()
-    with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
+    with torch.no_grad(), EVALUATED_KERNELS:
         right = _accurate(kernel.features(other))
         error = norm = torch.zeros((), dtype=torch.float64, device=x.device)
         for rows in x.split(_ROWS, dim=-2):

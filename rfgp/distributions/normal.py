@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import gpytorch
-from gpytorch import settings
 from torch import Tensor
 
 from .. import _checks
-from .._gpytorch import is_interleaved
+from .._gpytorch import TRUE_VARIANCES, is_interleaved
 
 _Any = TypeVar("_Any")
 
@@ -32,7 +31,7 @@ class MultivariateNormal(gpytorch.distributions.MultivariateNormal):
         """The diagonal of the covariance, of the shape of the mean."""
         if self.islazy and not _checks.has_values():
             return _diagonal(self)
-        with settings.min_variance(0.0, 0.0, 0.0):
+        with TRUE_VARIANCES:
             return super().variance
 
 

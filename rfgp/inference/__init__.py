@@ -14,7 +14,7 @@ from .mixture import mixture
 from .noise import NoiseModel, noise_model
 from .point_predictor import PointMixture, PointMoments, PointPredictor, has_point_predictor
 from .point_variance import PointVariance
-from .posterior import WeightPosterior
+from .posterior import GaussianPosterior, WeightPosterior
 from .regression import Regression
 from .residual_pass import TrainingRows
 from .rows import Rows
@@ -33,6 +33,7 @@ __all__ = [
     "CovariancePlusResidual",
     "ExpectedLogLikelihood",
     "FunctionDraws",
+    "GaussianPosterior",
     "GaussianWeights",
     "GramStatistics",
     "Group",

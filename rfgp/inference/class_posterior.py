@@ -9,10 +9,11 @@ from torch import Tensor
 
 from .class_factors import ClassFactors
 from .factor import OutputFactor
-from .posterior import WeightPosterior
+from .point_variance import PointVariance
+from .posterior import GaussianPosterior, WeightPosterior
 
 
-class ClassPosterior(WeightPosterior):
+class ClassPosterior(GaussianPosterior):
     r"""Posteriors :math:`N(m_c, B_c^{-1})` of the weights of C classes, without a D x D matrix for each.
 
     Classes of few rows share one spectrum, the others have a Cholesky factor each. Without gradients.
@@ -85,6 +86,16 @@ class ClassPosterior(WeightPosterior):
             one = OutputFactor.kronecker(known.new_ones(1, 1), scalar.shape[-1])
             known = self._with_own(known, self.own.function_variance(scalar, one))
         return _scale(outputs).squeeze(-1).square() * known
+
+    @torch.no_grad()
+    def point_variance(self, outputs: OutputFactor) -> PointVariance:
+        """The variances of :meth:`function_variance` with a root (D, D) for every class, for many points.
+
+        :param outputs: the output scales, in float64.
+        """
+        basis = self.shared.basis
+        identity = torch.eye(len(basis), dtype=basis.dtype, device=basis.device)
+        return PointVariance(list((_scale(outputs) * self.covariance_root(identity)).unbind(0)))
 
     def deviations(self, num_samples: int) -> Tensor:
         """Draws of the weights minus their mean, (C, D, num_samples); circular complex ones for complex features.

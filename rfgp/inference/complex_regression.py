@@ -12,9 +12,8 @@ from torch import Tensor
 from ..distributions import ComplexNormal, MultivariateNormal
 from ..operators import Operator
 from .factor import OutputFactor
-from .kronecker import KroneckerPosterior
 from .noise import NoiseModel
-from .posterior import WeightPosterior
+from .posterior import GaussianPosterior
 from .regression import Regression
 
 
@@ -106,7 +105,7 @@ class ComplexRegression(Regression):
         super().__init__(PlaneFeatures(kernel), both, noise)
 
     def distribution(
-        self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None = None
+        self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None = None
     ) -> MultivariateNormal | ComplexNormal:
         """The complex distribution of the function at inputs, or the real one of what an operator makes of its parts.
 

@@ -23,7 +23,7 @@ from ..linalg import joined, row_chunks
 from .factor import OutputFactor
 from .function_posterior import FunctionPosterior
 from .kronecker import KroneckerPosterior
-from .posterior import WeightPosterior
+from .posterior import GaussianPosterior
 from .variational import WeightDistribution
 
 
@@ -132,7 +132,7 @@ class WeightSpaceCovariance(FunctionCovariance):
     def __init__(
         self,
         x: Tensor,
-        posterior: WeightPosterior | KroneckerPosterior | WeightDistribution | FunctionPosterior,
+        posterior: GaussianPosterior | WeightDistribution | FunctionPosterior,
         factor: OutputFactor,
         features: Callable[[Tensor], Tensor],
     ) -> None:

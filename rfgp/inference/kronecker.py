@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from ..linalg import check_factor, is_ill_conditioned
 from .factor import OutputFactor
 from .point_variance import PointVariance
+from .posterior import GaussianPosterior
 
 
 class _LogDeterminant(torch.autograd.Function):
@@ -55,7 +56,7 @@ def log_determinant(gram: Tensor, outputs: Tensor) -> Tensor:
     return _LogDeterminant.apply(gram, outputs)
 
 
-class KroneckerPosterior:
+class KroneckerPosterior(GaussianPosterior):
     r"""Posterior of the weights of a separable kernel, at :math:`n^3 + R^3` instead of :math:`(n R)^3`.
 
     .. math:: B = I + G \otimes C, \qquad C = A^\top \Sigma^{-1} A, \qquad G = U \lambda U^\top, \quad
@@ -79,7 +80,6 @@ class KroneckerPosterior:
     def __init__(self, gram: Tensor, cross: Tensor, outputs: Tensor) -> None:
         (lam, self._u), (self._gamma, self._v) = spectrum(gram), spectrum(outputs)
         self._shrink = 1.0 / (1.0 + lam[:, None] * self._gamma)
-        self.batch_shape = torch.Size()
         self.mean = self.solve(cross)
 
     @torch.no_grad()

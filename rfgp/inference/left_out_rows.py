@@ -17,7 +17,7 @@ from .kronecker import KroneckerPosterior
 from .leave_out import Observations, Prediction, block_diagonal, noise_covariance
 from .mean_basis import basis, coefficients
 from .noise import NoiseModel
-from .posterior import WeightPosterior, refined_mean
+from .posterior import GaussianPosterior, refined_mean
 from .products import feature_product, transposed_product
 from .regression import Regression
 from .rows import Rows
@@ -83,7 +83,7 @@ class LeftOutRows:
         x: Tensor,
         rows: Rows,
         residual: TrainingResidual | None,
-        posterior: WeightPosterior | KroneckerPosterior,
+        posterior: GaussianPosterior,
         product_dtype: torch.dtype,
     ) -> None:
         self.regression, self.noise, self.x, self.rows, self.posterior = regression, noise, x, rows, posterior
@@ -265,9 +265,7 @@ class LeftOutRows:
             total = total + self._cross(scalar, self._whitened(part, self._error(part, scalar, mean)))
         return total
 
-    def _shrink_by_rows(
-        self, posterior: WeightPosterior | KroneckerPosterior, chosen: Tensor, rows_of_group: int
-    ) -> Tensor:
+    def _shrink_by_rows(self, posterior: GaussianPosterior, chosen: Tensor, rows_of_group: int) -> Tensor:
         """I - H of groups of rows, (..., g, m T, m T), as a sum of positive terms over all rows."""
         width, size = len(chosen) * self.num_outputs, rows_of_group * self.num_outputs
         units = torch.eye(width, dtype=torch.float64, device=self.x.device).unflatten(0, (-1, self.num_outputs))
@@ -304,7 +302,7 @@ class LargeGroup:
     :param posterior: the posterior of the weights given the other rows.
     """
 
-    def __init__(self, draw: LeftOutRows, posterior: WeightPosterior | KroneckerPosterior) -> None:
+    def __init__(self, draw: LeftOutRows, posterior: GaussianPosterior) -> None:
         self.draw, self.posterior = draw, posterior
 
     def prediction(self, chosen: Tensor) -> Prediction:

@@ -14,7 +14,7 @@ from .draws import detached
 from .kronecker import KroneckerPosterior
 from .mean_basis import mean_values
 from .point_variance import PointVariance, cast
-from .posterior import WeightPosterior
+from .posterior import GaussianPosterior
 from .regression import Regression
 
 _LARGEST_ROOTS = 2**31
@@ -57,7 +57,7 @@ class PointPredictor:
     def __init__(
         self,
         regression: Regression,
-        posterior: WeightPosterior | KroneckerPosterior,
+        posterior: GaussianPosterior,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         self.dtype = dtype
@@ -132,7 +132,7 @@ def has_point_predictor(regression: Regression, posterior: Any) -> bool:
     >>> has_point_predictor(None, None)
     False
     """
-    if type(regression) is not Regression or not isinstance(posterior, WeightPosterior | KroneckerPosterior):
+    if type(regression) is not Regression or not isinstance(posterior, GaussianPosterior):
         return False
     factor = regression.factor()
     roots = 1 if isinstance(posterior, KroneckerPosterior) else factor.num_outputs * posterior.batch_shape.numel()

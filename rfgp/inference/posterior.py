@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
@@ -14,7 +15,64 @@ from .factor import OutputFactor
 from .point_variance import PointVariance
 
 
-class WeightPosterior:
+class GaussianPosterior(abc.ABC):
+    """A Gaussian posterior of weights, as predictions take it, whatever form its covariance has.
+
+    Its ``mean`` has shape (..., D, K).
+
+    >>> isinstance(WeightPosterior(torch.eye(2), torch.ones(2, 1)), GaussianPosterior)
+    True
+    """
+
+    mean: Tensor
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch dimensions of the posterior."""
+        return torch.Size()
+
+    @property
+    @abc.abstractmethod
+    def log_determinant(self) -> Tensor:
+        """log|B|, shape (...)."""
+
+    @property
+    @abc.abstractmethod
+    def is_ill_conditioned(self) -> bool:
+        """Whether rounding may cost the mean more than half of its digits."""
+
+    @abc.abstractmethod
+    def solve(self, rhs: Tensor) -> Tensor:
+        """B^-1 times columns (..., D, K)."""
+
+    @abc.abstractmethod
+    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        """A root (..., N T, K) of the covariance of T outputs at N inputs, rows interleaved.
+
+        :param scalar: the scalar features of the inputs, (..., N, n).
+        :param outputs: how these become the features of the outputs, in float64.
+        """
+
+    @abc.abstractmethod
+    def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        """The variances (..., N T) of T outputs at N inputs; the arguments are those of :meth:`function_root`."""
+
+    @abc.abstractmethod
+    def point_variance(self, outputs: OutputFactor) -> PointVariance:
+        """The variances of :meth:`function_variance` with roots made once, for many points; without gradients.
+
+        :param outputs: how scalar features become those of the outputs, in float64.
+        """
+
+    @abc.abstractmethod
+    def deviations(self, num_samples: int) -> Tensor:
+        """Draws of the weights minus their mean, (..., D, num_samples).
+
+        :param num_samples: the number of draws.
+        """
+
+
+class WeightPosterior(GaussianPosterior):
     r"""Posterior :math:`N(m, B^{-1})` of weights w with prior N(0, I), observed through features with Gaussian noise.
 
     .. math:: B = I + \Phi^H S^{-1} \Phi = L L^H, \qquad m = B^{-1} \Phi^H S^{-1} y

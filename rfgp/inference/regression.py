@@ -21,10 +21,9 @@ from .class_systems import ClassSystems
 from .covariance import WeightSpaceCovariance, plus_residual
 from .draws import FeatureDraws, FunctionDraws, detached
 from .factor import OutputFactor
-from .kronecker import KroneckerPosterior
 from .mean_basis import basis, coefficients, constant_part, mean_values
 from .noise import ClassLabels, NoiseModel
-from .posterior import WeightPosterior
+from .posterior import GaussianPosterior, WeightPosterior
 from .residual_pass import ResidualPass, TrainingRows
 from .statistics import GramStatistics
 from .sums import ClassSums
@@ -75,7 +74,7 @@ class Regression:
         known = coefficients(self.mean, self.noise.num_outputs, device)
         return torch.nn.functional.pad(known, (0, 0, 0, 1)) if self.has_trace else known
 
-    def posterior(self, statistics: GramStatistics, tracks: bool = False) -> WeightPosterior | KroneckerPosterior:
+    def posterior(self, statistics: GramStatistics, tracks: bool = False) -> GaussianPosterior:
         """The posterior of the weights; a batch of them for class labels.
 
         :param statistics: the sums over the training data.
@@ -158,7 +157,7 @@ class Regression:
     def distribution(
         self,
         x: Tensor,
-        posterior: WeightPosterior | KroneckerPosterior,
+        posterior: GaussianPosterior,
         operator: Operator | None = None,
     ) -> MultivariateNormal | ComplexNormal:
         """The distribution of the function, or of what an operator makes of it, at inputs.

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ..linalg import cholesky
 from .factor import OutputFactor
-from .kronecker import KroneckerPosterior
-from .posterior import WeightPosterior
+from .posterior import GaussianPosterior
 
 _ROWS = 512
 """So many rows at a time are conditioned on; their number may exceed that of the weights."""
@@ -50,12 +49,17 @@ class SquareRootPosterior:
         self.mean, self.root, self.updates = mean, root, tuple(updates)
 
     @classmethod
-    def of(cls, posterior: WeightPosterior | KroneckerPosterior, factor: OutputFactor) -> Self:
+    def of(cls, posterior: GaussianPosterior, factor: OutputFactor) -> Self:
         """The same posterior with a root, as one system.
 
         :param posterior: the posterior of the weights, without batch dimensions.
         :param factor: how scalar features become those of the outputs, in float64.
+        :raises ValueError: for a batch of posteriors.
         """
+        if posterior.batch_shape:
+            raise ValueError(
+                f"expected one posterior, got a batch of {tuple(posterior.batch_shape)}; take a model without classes"
+            )
         identity = torch.eye(factor.num_scalar, dtype=posterior.mean.dtype, device=posterior.mean.device)
         rows = posterior.function_root(identity, factor)
         root = rows.unflatten(0, (factor.num_scalar, factor.num_outputs)).movedim(1, 0)

@@ -11,7 +11,7 @@ from ..linalg import cholesky, is_ill_conditioned, log_determinant, log_determin
 from . import kronecker
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
-from .posterior import WeightPosterior, precision_matrix
+from .posterior import GaussianPosterior, WeightPosterior, precision_matrix
 from .sums import WeightedSums
 
 
@@ -80,7 +80,7 @@ class WeightSystem:
         ((precision, gram),) = self.sums.groups
         return gram, root.mT @ precision @ root
 
-    def posterior(self, tracks: bool = False) -> WeightPosterior | KroneckerPosterior:
+    def posterior(self, tracks: bool = False) -> GaussianPosterior:
         """The posterior of the weights.
 
         :param tracks: whether gradients are to run back through it.
@@ -91,7 +91,7 @@ class WeightSystem:
         gram, outputs = parts
         return KroneckerPosterior(gram.detach(), self.cross.detach(), outputs.detach())
 
-    def log_determinant(self, posterior: WeightPosterior | KroneckerPosterior | None = None) -> Tensor:
+    def log_determinant(self, posterior: GaussianPosterior | None = None) -> Tensor:
         """log|B|, differentiable.
 
         :param posterior: the posterior of the weights, where it is there and has the Cholesky factor.

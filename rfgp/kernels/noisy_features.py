@@ -9,9 +9,9 @@ import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator, SumLinearOperator
 from torch import Tensor
 
-from ..inference import CholeskyRoot, Group, KroneckerPosterior, Rows, WeightPosterior, WeightSystem
+from ..inference import CholeskyRoot, Group, Rows, WeightSystem
 from ..inference.noise.base import combined
-from ..inference.posterior import refined_mean
+from ..inference.posterior import GaussianPosterior, refined_mean
 from ..inference.products import batched_gram, feature_product, transposed_product
 from ..linalg import cholesky, dense_evidence, product_dtype, sample_rows
 from .operator_noise import OperatorNoise, operator_noise
@@ -65,9 +65,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
         zero = cross.new_zeros(())
         return WeightSystem(combined(groups, zero, zero), factor)
 
-    def posterior(
-        self, residuals: Tensor, observed: Tensor | None = None, tracks: bool = False
-    ) -> WeightPosterior | KroneckerPosterior:
+    def posterior(self, residuals: Tensor, observed: Tensor | None = None, tracks: bool = False) -> GaussianPosterior:
         """The posterior of the weights given residuals (..., N T), zero where they are not observed.
 
         :param residuals: float64.

@@ -7,7 +7,6 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from gpytorch import settings
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, MultitaskKernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
@@ -15,6 +14,7 @@ from linear_operator.operators import LinearOperator, SumLinearOperator
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from .._gpytorch import OPERATOR_DENSITIES
 from .compositions import contains_features, featured, warn_of_lost_features
 from .feature_operator import FeatureLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
@@ -68,7 +68,7 @@ def _by_features(log_prob: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Te
         noisy = noisy_features(self.lazy_covariance_matrix) if self.islazy else None
         if noisy is None:
             return log_prob(self, value)
-        with settings.fast_computations.log_prob(True):
+        with OPERATOR_DENSITIES:
             return log_prob(MultivariateNormal(self.loc, noisy), value)
 
     return by_features

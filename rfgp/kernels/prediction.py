@@ -14,7 +14,7 @@ from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from ..features import FeatureMap
-from ..inference import KroneckerPosterior, WeightPosterior, WeightSpaceCovariance, plus_residual
+from ..inference import GaussianPosterior, WeightSpaceCovariance, plus_residual
 from .feature_operator import FeatureLinearOperator, PosteriorLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
 from .output_features import OutputFeatures
@@ -50,7 +50,7 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         evaluated = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
         prior = train_prior_dist.__class__(train_prior_dist.mean, evaluated)
         super().__init__(train_inputs, prior, train_labels, likelihood)
-        self._posteriors: dict[tuple[str, bool], WeightPosterior | KroneckerPosterior] = {}
+        self._posteriors: dict[tuple[str, bool], GaussianPosterior] = {}
         is_scalar = isinstance(evaluated, FeatureLinearOperator) and not isinstance(evaluated.root, OutputFeatures)
         if is_scalar and evaluated.root.shape[-1] > evaluated.shape[-1]:
             width, rows = evaluated.root.shape[-1], evaluated.shape[-1]
@@ -69,7 +69,7 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         self._posteriors.clear()
         self._version = version
 
-    def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
+    def weight_posterior(self) -> GaussianPosterior:
         """The posterior of the weights given the training data, cached until gradients run back through it."""
         self._refresh()
         key = (settings.observation_nan_policy.value(), settings.detach_test_caches.on())
@@ -83,7 +83,7 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
     def _forget(self, key: tuple[str, bool], *_: Any) -> None:
         self._posteriors.pop(key, None)
 
-    def _compute_posterior(self, nan_policy: str, detach: bool) -> WeightPosterior | KroneckerPosterior:
+    def _compute_posterior(self, nan_policy: str, detach: bool) -> GaussianPosterior:
         residual, observed = (self.train_labels - self.train_prior_dist.loc).double(), None
         if nan_policy != "ignore" and bool(torch.isnan(residual).any()):
             observed = ~torch.isnan(residual)

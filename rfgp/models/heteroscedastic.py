@@ -22,6 +22,7 @@ from ..kernels import with_features
 from ..kernels.feature_operator import FeatureLinearOperator
 from ..kernels.noisy_features import NoisyFeaturesLinearOperator
 from ..likelihoods import LogVarianceLikelihood, MultitaskFixedNoiseGaussianLikelihood
+from .target_moments import target_moments
 from .variational import WeightSpaceVariationalGP
 from .variational_strategy import FunctionParts
 from .weight_space import WeightSpaceGP
@@ -43,6 +44,9 @@ class HeteroscedasticGP(torch.nn.Module):
 
     .. math:: \log p(y) \ge \log N(y; m, \Phi \Phi^\top + \mathrm{diag}(s)) - \tfrac14 \sum_i \mathrm{Var}\, g_i
         - KL\big(q(u) \,\|\, N(0, I)\big)
+
+    Targets count as known up to their rounding, or up to 1e-13 of their variance. That variance is part of the errors,
+    so that no smaller noise is learned: there is no regression with it.
 
     :meth:`fit` maximizes it over q(u) by natural-gradient steps of O(N D^2); :func:`rfgp.fit` learns all other
     parameters from it too. Every output has a function g_t of its own; they share the features of the noise kernel.
@@ -203,7 +207,10 @@ class HeteroscedasticGP(torch.nn.Module):
         with torch.no_grad():
             prior = self.covar_module(x).evaluate_kernel()
             residual = torch.where(observed, y - self.mean_module(x), 0.0).double()
-            missing = None if self.covar_module.has_output_factor else self.covar_module.residual_variance(x)
+            missing = _least_noise(y, self.mean_module, x)
+            residual_variance = None if self.covar_module.has_output_factor else self.covar_module.residual_variance(x)
+            if residual_variance is not None:
+                missing = missing + residual_variance.double()
         return TrainingParts(x, y, observed, self.log_noise.variational_strategy.at(x), prior, residual, missing)
 
     def best(self, at: TrainingParts, start: GaussianWeights) -> NoiseFit:
@@ -315,7 +322,8 @@ class TrainingParts(NamedTuple):
     :param noise: what the functions of log noise are made of.
     :param prior: the covariance of the function at the inputs, by its features.
     :param residual: the targets minus the mean function, zero where they are missing, in float64.
-    :param missing: the prior variance that features of one output lack, (N,); None where they lack nothing.
+    :param missing: the variance that the features lack of the prior of one output, and the least noise of the targets,
+        of a shape that expands to that of y.
     """
 
     x: Tensor
@@ -324,7 +332,7 @@ class TrainingParts(NamedTuple):
     noise: FunctionParts
     prior: FeatureLinearOperator
     residual: Tensor
-    missing: Tensor | None
+    missing: Tensor
 
     def by_row(self, values: Tensor) -> Tensor:
         """Values (N,) as they are; (T, N) as (N, T), or the other way round."""
@@ -339,11 +347,8 @@ class TrainingParts(NamedTuple):
         system = noisy.system(self.residual.reshape(-1, 1), self.observed.reshape(-1))
         posterior, (scalar, factor) = system.posterior(), self.prior.parts()
         errors = self.residual - noisy.fitted(posterior.mean).reshape(noise.shape)
-        variance = posterior.function_variance(scalar, factor).reshape(noise.shape)
-        terms = errors.square() / noise + (2.0 * math.pi * noise).log()
-        if self.missing is not None:
-            variance = variance + self.missing
-            terms = terms + self.missing / noise
+        variance = posterior.function_variance(scalar, factor).reshape(noise.shape) + self.missing
+        terms = (errors.square() + self.missing) / noise + (2.0 * math.pi * noise).log()
         total = terms[self.observed].sum() + posterior.mean.square().sum() + system.log_determinant(posterior)
         return -0.5 * float(total), (errors.square() + variance).sqrt()
 
@@ -370,6 +375,11 @@ _RULE = np.polynomial.hermite.hermgauss(_QUADRATURE_POINTS)
 
 def _num_outputs(kernel: Any) -> int:
     return int(kernel.output_factor().num_outputs) if kernel.has_output_factor else 1
+
+
+def _least_noise(y: Tensor, mean: Mean, x: Tensor) -> Tensor:
+    """The least noise variances of targets (N,) or (N, T): (1,) or (T,)."""
+    return target_moments(y if y.dim() > 1 else y.unsqueeze(-1), mean, x).least_noise
 
 
 def _known_noise(kernel: Any, num_outputs: int) -> gpytorch.likelihoods.Likelihood:

@@ -15,10 +15,9 @@ from ..distributions import ComplexNormal, MultivariateNormal
 from ..features.random_weights import weights_kept_on_error
 from ..inference import (
     FunctionDraws,
-    KroneckerPosterior,
+    GaussianPosterior,
     PointMixture,
     PointPredictor,
-    WeightPosterior,
     WeightPrior,
     drawn_weights,
     has_point_predictor,
@@ -32,6 +31,7 @@ from .impropriety import SomeRows, warn_of_impropriety
 from .mixture import functions_of_random_draws
 from .posterior_points import PosteriorPoints
 from .record import Record
+from .refused_gradients import refusing
 from .weight_space_leave_out import LeavesOut
 from .weight_space_saving import Saves
 
@@ -102,7 +102,7 @@ class WeightSpaceGP(LeavesOut, Saves):
         model.further_draws.maps = self.further_draws.maps
         return model
 
-    def weight_posterior(self) -> WeightPosterior | KroneckerPosterior:
+    def weight_posterior(self) -> GaussianPosterior:
         """The posterior of the weights, of the first draw; a batch of C of them for a Dirichlet likelihood.
 
         For separable kernels with complete rows of one noise it is found from two small spectra.
@@ -215,11 +215,12 @@ class WeightSpaceGP(LeavesOut, Saves):
 
         and twice that with pi in place of 2 pi for proper complex targets; improper ones have the evidence of their
         real and imaginary parts. With gradients enabled, fit and evaluate anew for
-        every step; those of the kernel's parameters run back to the fit.
+        every step; those of the parameters of the features run back to the fit, and are refused where rows have come
+        or gone since, or where the fit was made without gradients.
 
         :returns: a float64 scalar, not divided by N.
         :raises ValueError: for real labels with complex features, where there is no evidence; where the model is not
-            fitted, or stale.
+            fitted, or stale. Its gradient raises a ValueError where it is refused.
 
         Source: T B.3; identity 1 of the errata for class labels.
         """
@@ -230,6 +231,8 @@ class WeightSpaceGP(LeavesOut, Saves):
                 "use the :ctr form of the method"
             )
         own = self._regression().log_marginal_likelihood(self.statistics, self._rows)
+        if not self.statistics.cross.requires_grad:
+            own = refusing(own, self._summed_parameters())
         further = [draw.log_marginal_likelihood() for draw in self.further_draws.of(self)]
         return torch.stack([own, *further]).mean() if further else own
 

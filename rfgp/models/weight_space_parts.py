@@ -17,14 +17,13 @@ from .. import _checks
 from .._gpytorch import forget_load_hooks
 from ..inference import (
     ComplexRegression,
+    GaussianPosterior,
     GramStatistics,
-    KroneckerPosterior,
     NoiseModel,
     OutputFactor,
     PlaneFeatures,
     Regression,
     TrainingRows,
-    WeightPosterior,
     noise_model,
 )
 from ..inference.local import LocalRegression, LocalRows, WhitenedNoise
@@ -83,7 +82,7 @@ class WeightSpaceParts(gpytorch.Module):
         check_draws(self.covar_module, self.num_draws, self.block_size is not None)
         self.further_draws = FurtherDraws(self.num_draws - 1)
         self._fitted: Fitted | None = None
-        self._posterior: tuple[Record, WeightPosterior | KroneckerPosterior] | None = None
+        self._posterior: tuple[Record, GaussianPosterior] | None = None
         self._weights_code = WeightsCode()
         self._snapshots = Snapshots()
         self._some_rows: SomeRows | None = None
@@ -155,6 +154,12 @@ class WeightSpaceParts(gpytorch.Module):
         state |= {name: b for name, b in fixed if name.rpartition(".")[2] in ("center", "landmarks")}
         state[WEIGHTS] = self._weights_code.of(self.covar_module)
         return state
+
+    def _summed_parameters(self) -> list[Tensor]:
+        """The parameters that the statistics contain."""
+        if not self._contains_noise:
+            return [*self.covar_module.feature_parameters()]
+        return [*self.covar_module.parameters(), *self.likelihood.parameters()]
 
     @property
     def _has_trace(self) -> bool:

@@ -52,6 +52,9 @@ class Updates(TakesData):
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
         """Add rows to the statistics; the result equals a fit to all rows.
 
+        What the model keeps does not grow with the number of calls: sums that change, here and below, have no
+        gradients. :meth:`log_marginal_likelihood` refuses those that it would need.
+
         :param x: inputs (N, d).
         :param y: targets (N,), integer labels, or (N, T) with NaN for missing outputs.
         :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
@@ -61,6 +64,7 @@ class Updates(TakesData):
         self.slide((x, y, noise))
         return self
 
+    @torch.no_grad()
     def downdate(self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, weight: float = 1.0) -> Self:
         r"""Take rows away again; the result equals a fit to the others.
 
@@ -110,6 +114,7 @@ class Updates(TakesData):
             self._take(left._replace(some=some), self._data_without(x, y, noise))
         return self
 
+    @torch.no_grad()
     def forget(self, factor: float) -> Self:
         r"""Multiply the weights of all rows by a factor: exponential forgetting.
 
@@ -147,6 +152,7 @@ class Updates(TakesData):
         self._set_blocks(self._known_rows().forgotten(factor), [])
         return self
 
+    @torch.no_grad()
     def merge(self, *others: Any) -> Self:
         """Add the rows of models that were trained apart; the result equals a fit to the rows of all.
 
@@ -214,6 +220,7 @@ class Updates(TakesData):
         sums = known.difference(refit._known_sums(), refit._noise)
         return RefitError(sums, difference(ours.mean, theirs.mean), difference(ours.variance, theirs.variance))
 
+    @torch.no_grad()
     def slide(self, added: Batch, removed: Batch | None = None, factor: float = 1.0) -> RowSums | None:
         """Add rows, and let others leave or fade, without a check that they were there: a step of a stream.
 
@@ -327,7 +334,7 @@ class Updates(TakesData):
     def _set_blocks(self, local: LocalRows, data: list[Batch]) -> None:
         """Let the model have rows in blocks, and the sums over them."""
         dtype = self.product_dtype or torch.float64
-        with torch.no_grad(), quiet():
+        with quiet():
             shift = local.columns.mean(0)
             self._set(finite(local.statistics(self.covar_module, dtype, shift), local.x), data, None, local)
 
@@ -335,7 +342,7 @@ class Updates(TakesData):
         """:meth:`merge` of models with blocks."""
         local, total, parts = self._known_rows(), self.statistics, [self.training_data]
         dtype = self.product_dtype or torch.float64
-        with self._nothing_lost_on_error(), torch.no_grad():
+        with self._nothing_lost_on_error():
             for other in others:
                 total, local = local.updated(self.covar_module, total, dtype, tuple(other._known_rows().tensors))
                 parts.append(other.training_data)

@@ -6,12 +6,12 @@ import copy
 import math
 from dataclasses import dataclass
 
-import gpytorch
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .. import _checks
+from .._gpytorch import EVALUATED_KERNELS
 from ..kernels import RandomFeatureKernel
 from ..kernels.shared_weights import tied_maps
 
@@ -107,7 +107,7 @@ def check_columns(kernel: Kernel, x: Tensor) -> None:
     if not isinstance(kernel, Kernel):
         return
     try:
-        with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
+        with torch.no_grad(), EVALUATED_KERNELS:
             copy.deepcopy(kernel).double()(x[:1].double(), diag=True)
     except (RuntimeError, IndexError) as error:
         raise ValueError(
@@ -125,7 +125,7 @@ def predict(kernel: Kernel, x: Tensor, num_rows: int, seed: int) -> PredictedErr
     """The error on ``num_rows`` inputs, of which x (n, d) is a sample, with draws of the weights by a seed."""
     made = copy.deepcopy(kernel).double()
     data = x.double()
-    with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
+    with torch.no_grad(), EVALUATED_KERNELS:
         exact = made.exact_kernel(data, data).to_dense()
         size = mean_over_pairs(output_blocks(exact.square(), len(data)), num_rows)
         closed = made.moments(data, data)

@@ -6,12 +6,12 @@ import copy
 import math
 from dataclasses import dataclass
 
-import gpytorch
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .. import _checks
+from .._gpytorch import EVALUATED_KERNELS
 from ..kernels import LandmarkKernel, RandomFeatureKernel
 from ..linalg import cholesky
 from .errors import num_rows_of, redraw, require_features
@@ -185,7 +185,7 @@ class _ExactPosterior:
 
     def __init__(self, exact: Kernel, train: Tensor, points: Tensor, noise: float | None, share: float) -> None:
         self._inputs, self._points, num_train = torch.cat([train, points]), points, len(train)
-        with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
+        with torch.no_grad(), EVALUATED_KERNELS:
             covariance = exact(self._inputs, self._inputs).to_dense()
         if not bool(torch.isfinite(covariance).all()):
             raise ValueError("expected a finite kernel matrix, got one that is not; scale the inputs down")

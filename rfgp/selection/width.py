@@ -8,13 +8,13 @@ import warnings
 from dataclasses import dataclass
 from time import perf_counter
 
-import gpytorch
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from .. import _checks
+from .._gpytorch import EVALUATED_KERNELS
 from . import ranking
 from .errors import check_columns, columns_drawn, mean_over_pairs, num_rows_of, output_blocks, sample_rows
 from .posterior import PosteriorTest
@@ -185,7 +185,7 @@ class _Goal:
 def _correlation(kernel: Kernel, x: Tensor) -> float:
     """The root mean square of what lies beside the diagonal of a kernel matrix, relative to that of the diagonal."""
     data = x.double()
-    with torch.no_grad(), gpytorch.settings.lazily_evaluate_kernels(False):
+    with torch.no_grad(), EVALUATED_KERNELS:
         blocks = output_blocks(copy.deepcopy(kernel).double()(data, data).to_dense().square(), len(data))
     diagonal, whole = float(blocks.diagonal(dim1=-1, dim2=-2).mean()), mean_over_pairs(blocks, len(data))
     if len(data) == 1 or diagonal == 0.0:

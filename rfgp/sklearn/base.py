@@ -121,14 +121,14 @@ class RandomFeatureGP(BaseEstimator):
                 plan = complete(default_plan(len(x), has_blocks and is_rough(parts.kernel)))
             else:
                 limit = _checks.positive("time_limit", self.time_limit, "choose a number of seconds")
-                plan = timed_plan(complete, make, x, y, began, limit)
+                plan = timed_plan(complete, make, x, y, began, limit, not parts.can_have_blocks)
             model = make(plan)
             self.fit_summary_ = fit(
                 model,
                 x,
                 y,
                 strategy=self._strategy(model, y),
-                time_limit=plan.tuning_seconds,
+                time_limit=plan.training_seconds,
                 max_evaluations=self.max_evaluations,
                 progress=False,
             )

@@ -17,9 +17,10 @@ DEFAULT_BLOCK_SIZE = 256
 _MANY_ROWS = 10_000
 _SIZES = ((128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512), (4096, 512))
 """Numbers of features and of rows in a block, in the order of their costs."""
-_FIT_SHARE = 0.35
-"""The part of a time limit that the fit of the wide model may take."""
-_SMALLEST_TUNING_SHARE = 0.4
+_FIT_SHARE, _EVIDENCE_SHARE = 0.35, 0.03
+"""The part of a time limit that the fit of the wide model may take: less where its evidence is evaluated again and
+again, because parameters cannot be found on few rows with the exact kernel."""
+_SMALLEST_TRAINING_SHARE = 0.2
 _PROBE_ROWS = 2048
 
 
@@ -28,12 +29,12 @@ class Plan(NamedTuple):
 
     :param num_features: the number of features M.
     :param block_size: the number of rows B in a block; None for no blocks.
-    :param tuning_seconds: the limit of the search for parameters; None for no limit.
+    :param training_seconds: the limit of the search for parameters and the fit; None for no limit.
     """
 
     num_features: int
     block_size: int | None
-    tuning_seconds: float | None = None
+    training_seconds: float | None = None
 
 
 def default_plan(num_rows: int, is_local: bool) -> Plan:
@@ -54,11 +55,13 @@ def timed_plan(
     y: Tensor,
     began: float,
     time_limit: float,
+    takes_evidence: bool,
 ) -> Plan:
     """The widest model whose fit takes a given share of a time limit, and what is left to find its parameters.
 
     Small models are fitted to some rows, wider and wider ones, until the time that all rows would take exceeds the
-    share: the cost is linear in the number of rows, but for the factors of matrices of the features.
+    share, or where the square of the width says that the next one's would: the cost is linear in the number of rows,
+    but for the factors of matrices of the features.
 
     :param complete: replaces what the user has set.
     :param make: makes a model.
@@ -66,17 +69,21 @@ def timed_plan(
     :param y: targets or labels.
     :param began: when the fit began, on ``time.perf_counter``.
     :param time_limit: the seconds after which it is to end.
+    :param takes_evidence: whether parameters are found by the evidence of the model.
     """
     plans = list(dict.fromkeys(complete(Plan(*size)) for size in _SIZES))
     make(plans[0]).fit(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes
-    chosen, cost = plans[0], 0.0
-    for plan in plans:
-        found = _fit_seconds(make(plan), x, y)
-        if plan is not plans[0] and found > _FIT_SHARE * time_limit:
+    chosen, most = plans[0], (_EVIDENCE_SHARE if takes_evidence else _FIT_SHARE) * time_limit
+    cost = _fit_seconds(make(chosen), x, y)
+    for plan in plans[1:]:
+        if cost * (plan.num_features / chosen.num_features) ** 2 > most:
             break
-        chosen, cost = plan, found
-    left = began + time_limit - time.perf_counter() - cost
-    return chosen._replace(tuning_seconds=max(left, _SMALLEST_TUNING_SHARE * time_limit))
+        cost = _fit_seconds(make(plan), x, y)
+        if cost > most:
+            break
+        chosen = plan
+    left = began + time_limit - time.perf_counter()
+    return chosen._replace(training_seconds=max(left, _SMALLEST_TRAINING_SHARE * time_limit))
 
 
 @torch.no_grad()

@@ -16,8 +16,9 @@ from ..models import WeightSpaceVariationalGP
 from ..models.variational_strategy import FunctionParts
 from .objectives import Objective
 from .run import constrained_values, parts_of
-from .strategies import SMALL, clock
+from .strategies import SMALL
 from .summary import FitStage, FitSummary
+from .timing import clock
 
 _STEPS = 200
 _PRECISION = 1e-12

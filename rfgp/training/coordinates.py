@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import abc
-import math
 from collections.abc import Iterator
 
 import gpytorch
 import numpy as np
 import torch
 from gpytorch.constraints import Interval
+from gpytorch.likelihoods import Likelihood
+from gpytorch.likelihoods.noise_models import Noise
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
@@ -81,18 +82,22 @@ class Logarithmic(Coordinate):
     :param name: the name of the parameter.
     :param parameter: the raw tensor.
     :param constraint: its constraint, with a lower bound of zero or more.
+    :param least: what it may not fall below, of a shape that expands to the parameter's; default: nothing.
     """
 
-    def __init__(self, name: str, parameter: Tensor, constraint: Interval) -> None:
+    def __init__(self, name: str, parameter: Tensor, constraint: Interval, least: Tensor | None = None) -> None:
         super().__init__(name, [parameter])
         self.constraint = constraint
+        zero = torch.zeros((), dtype=torch.float64)
+        self.least = self._flat(zero if least is None else least)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         lower, upper = (self._flat(b) for b in (self.constraint.lower_bound, self.constraint.upper_bound))
-        smallest = math.log(1e-280 if self.parameters[0].dtype == torch.float64 else 1e-36)
-        low = np.where(lower > 0, np.log(np.maximum(lower, 1e-300)) + _MARGIN, smallest)
-        return low, np.log(upper) - _MARGIN
+        smallest = np.log(np.maximum(self.least, 1e-280 if self.parameters[0].dtype == torch.float64 else 1e-36))
+        allowed = np.where(lower > 0, np.log(np.maximum(lower, 1e-300)) + _MARGIN, -np.inf)
+        high = np.log(upper) - _MARGIN
+        return np.minimum(np.maximum(allowed, smallest), high), high
 
     def _flat(self, bound: Tensor) -> np.ndarray:
         return bound.detach().double().expand(self.parameters[0].shape).reshape(-1).cpu().numpy()
@@ -210,12 +215,10 @@ class Coordinates:
             start += member.size
             if not isinstance(member, Logarithmic):
                 continue
-            for side, bound, given in (
-                ("lower", self.lower[own], member.constraint.lower_bound),
-                ("upper", self.upper[own], member.constraint.upper_bound),
-            ):
-                known = member._flat(given)
-                is_at = (np.abs(values[own] - bound) <= _MARGIN) & np.isfinite(known) & (known > 0)
+            for side in ("lower", "upper"):
+                known = member._flat(getattr(member.constraint, f"{side}_bound"))
+                is_bound = np.isfinite(known) & (known > 0)
+                is_at = is_bound & (np.abs(values[own] - np.log(np.where(is_bound, known, 1.0))) <= 2.0 * _MARGIN)
                 if is_at.any():
                     found.append((member, side, float(known[is_at][0])))
         return found
@@ -239,13 +242,21 @@ def _coordinates(parts: dict[str, gpytorch.Module], moments: Moments) -> Iterato
                 seen |= {id(p) for p in owner.parameters()}
                 yield LinearMeanCoordinate(full.rpartition(".")[0], owner, known, outputs.get(id(owner)))
             elif constraint is not None and bool((constraint.lower_bound >= 0).all()):
-                yield Logarithmic(full.replace("raw_", ""), parameter, constraint)
+                yield Logarithmic(full.replace("raw_", ""), parameter, constraint, _least(owner, parameter, known))
             elif constraint is None and isinstance(owner, ConstantMean):
                 yield Linear(full.replace("raw_", ""), parameter, *known.of_output(outputs.get(id(owner))))
             else:
                 is_by_row = parameter.dim() > 1 and name.endswith("covar_factor")
                 zero = torch.zeros((), dtype=torch.float64, device=parameter.device)
                 yield Linear(full, parameter, zero, _root_mean_square(parameter, is_by_row))
+
+
+def _least(owner: torch.nn.Module, parameter: Tensor, known: Moments) -> Tensor | None:
+    """The least noise in the units of the targets, for noises of likelihoods; None for all else."""
+    if not isinstance(owner, Likelihood | Noise):
+        return None
+    least = known.targets.least_noise
+    return least if parameter.shape == least.shape else least.min()
 
 
 def _root_mean_square(parameter: Tensor, is_by_row: bool) -> Tensor:

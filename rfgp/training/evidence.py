@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 import warnings
 from collections.abc import Iterable
 from concurrent.futures import Executor
@@ -34,6 +33,7 @@ from .run import parts_of
 from .starts import sample_rows
 from .strategies import SMALL, STRATEGIES, Training
 from .summary import FitSummary
+from .timing import Deadline, clock
 
 
 def fit(
@@ -61,6 +61,7 @@ def fit(
 
     The result does not depend on the units of x and y: positive parameters are optimized by their logarithms, mean
     functions in standard deviations of the targets, and shift-invariant kernels subtract the mean of the inputs.
+    Noise variances stay above the rounding of the targets, and above 1e-13 of the variance that is to be explained.
     Training ends where the gradient is zero, not where progress is slow. On any other end, an error or an interrupt
     included, the model keeps the best parameters that were seen; where there are none it is left as it was.
 
@@ -96,8 +97,9 @@ def fit(
         those of the ExactGP.
     :param noise: noise variances of the shape of y, for a WeightSpaceGP with fixed noise.
     :param strategy: "auto", "evidence", "subset" or "blocks".
-    :param time_limit: seconds that tuning may take, about, without the fit to all rows at the end: how many rows and
-        evaluations are taken follows from the time of one evaluation; default: fixed numbers of these.
+    :param time_limit: seconds that all of it may take, about. How many rows and evaluations are taken follows from the
+        time of evaluations of few rows: all rows where each can be evaluated twenty times, else some of them. There is
+        one evaluation at least, and the fit to all rows at the end. Default: fixed numbers of rows and evaluations.
     :param max_evaluations: a limit on evaluations of evidence and gradient of all rows. Starts are compared before, on
         1,000 rows where there are more, and not where the limit is below 12.
     :param initialize: whether to start output scale, noise and mean from the moments of the targets, and lengthscales,
@@ -156,16 +158,17 @@ def fit(
         _checks.positive("time_limit", time_limit, "seconds, such as 30")
     passes = _EPOCHS if epochs is None else _checks.positive_integer("epochs", epochs)
     count = None if num_data is None else _checks.positive_integer("num_data", num_data)
+    began, deadline = clock(), Deadline.after(time_limit)
     is_silent = None if progress is None else not progress
     if isinstance(model, WeightSpaceVariationalGP) and name == "evidence":
         check_variational(strategy, noise)
         if epochs is not None or not takes_all_rows(model, x, strategy):
             with tqdm(total=passes, desc="fit", unit="epoch", disable=is_silent, leave=False) as bar:
                 report = functools.partial(_report, bar)
-                return fit_minibatches(model, as_batches(x, y), count, passes, initialize, time_limit, report)
+                return fit_minibatches(model, as_batches(x, y), count, passes, initialize, deadline, report)
         if not has_parameters(model):
             return fit_weights(model, x, y)
-    began, before, training = time.perf_counter(), Rollback(model), None
+    before, training = Rollback(model), None
     try:
         if name == "evidence":
             target, chosen = _objective(model, x, y, noise, strategy, executor)
@@ -174,7 +177,7 @@ def fit(
         bar = tqdm(total=min(limit, _LIKELY), desc="fit", unit="eval", disable=is_silent, leave=False)
         with bar:
             report = functools.partial(_report, bar, limit=limit)
-            training = Training(target, initialize, limit, time_limit, report)
+            training = Training(target, initialize, limit, deadline, report)
             value = training.run(chosen)
     except BaseException as error:
         if training is None or not training.keep_best():
@@ -187,7 +190,7 @@ def fit(
     if training.found_by:
         some = sample_rows(target.num_rows, _COMPARED_ROWS).to(target.x.device)
         warn_of_lost_posterior(model, target.x[some], target.num_rows)
-    return training.summary(value, time.perf_counter() - began)
+    return training.summary(value, clock() - began)
 
 
 _COMPARED_ROWS = 512

@@ -15,11 +15,12 @@ from .ascent import NoValueError
 from .bound import BoundObjective
 from .objectives import Objective, WeightSpaceObjective
 from .run import Run
+from .timing import NEVER, Deadline
 
 _ROWS, _EVALUATIONS, _LARGEST_WIDTH = 1000, 60, 2048
 
 
-def learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor) -> None:
+def learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor, deadline: Deadline = NEVER) -> None:
     """Maximize the bound of at most 1,000 rows over all parameters but the weights, which stay as they are.
 
     For a Softmax likelihood it is the evidence of the Dirichlet regressions that stand for the labels, which
@@ -28,13 +29,14 @@ def learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor)
     :param model: the model, with starting values.
     :param x: inputs (N, d).
     :param y: targets (N,), as the model takes them.
+    :param deadline: when it is to end.
     """
     objective = _objective(model, x[:_ROWS], y[:_ROWS])
     if objective is None:
         return
     try:
         with quiet():
-            Run(objective, True, _EVALUATIONS).ascend()
+            Run(objective, True, _EVALUATIONS, deadline=deadline).ascend()
     except NoValueError:
         return
 

@@ -16,6 +16,7 @@ from ..distributed import Shard
 from ..inference import expected_log_likelihood
 from ..models import WeightSpaceVariationalGP
 from ..models.batches import Batch, batches, joined
+from . import timing
 from .bound import function_values, has_parameters
 from .coordinates import Coordinates
 from .first_rows import learn_from_first_rows
@@ -23,12 +24,14 @@ from .moments import moments
 from .rollback import Rollback
 from .run import constrained_values, log_prior, parts_of
 from .starts import center_inputs, start_from_data
-from .strategies import clock
 from .summary import FitStage, FitSummary
+from .timing import NEVER, Deadline
 
 _SAMPLE = 2000
 _SMALLEST_BATCH, _LARGEST_BATCH, _FEWEST_BATCHES = 100, 1000, 8
 _LEARNING_RATE = 0.05
+_SHARE_OF_FIRST_ROWS, _SHARE_OF_BOUND = 0.4, 0.5
+"""Of a time limit, what the first rows may take; of the time of a step, what the bound of its rows takes."""
 _STEPS_TO_AVERAGE = 4
 
 
@@ -138,7 +141,7 @@ class MinibatchTraining:
         self.model, self.loader, self.num_data, self.epochs = model, loader, num_data, epochs
         self.coordinates = coordinates
         self.trace: list[float] = []
-        self.steps = 0
+        self.steps, self.is_late = 0, False
         self.weights = model.weights()
         self.point = None if coordinates is None else torch.from_numpy(coordinates.values()).requires_grad_(True)
         self.parameters: list[Tensor] = [] if self.point is None else [self.point]
@@ -146,33 +149,37 @@ class MinibatchTraining:
             self.parameters += model.variational_parameters()
         self.optimizer = torch.optim.Adam(self.parameters, lr=_LEARNING_RATE) if self.parameters else None
 
-    def run(self, report: Callable[[float], None], deadline: float = math.inf) -> str:
+    def run(self, report: Callable[[float], None], deadline: Deadline = NEVER) -> str:
         """Go through the batches, and leave the model with what was learned.
 
         :param report: is told the bound after every epoch, as the batches of the epoch estimate it.
-        :param deadline: the time after which no epoch begins.
+        :param deadline: when the bound of all rows is to have been evaluated after it; there is one step at least.
         :returns: what ended the training.
         """
         try:
             for epoch in range(self.epochs):
-                if epoch > 0 and clock() >= deadline:
-                    return f"stopped at the time limit after {epoch} epochs; raise time_limit to go on"
-                expected = self._epoch(epoch / self.epochs)
+                expected = self._epoch(epoch / self.epochs, deadline)
                 self.trace.append(expected - float(self.weights.kl_divergence.sum()))
                 report(self.trace[-1])
+                if self.is_late:
+                    return f"stopped at the time limit in epoch {epoch + 1}; raise time_limit to go on"
             return f"{self.epochs} epochs"
         finally:
             if not self.weights.is_diagonal:
                 self.model.set_weights(self.weights)
 
-    def _epoch(self, progress: float) -> float:
-        """One pass over the batches; the expected log likelihood of all rows, as they estimate it."""
+    def _epoch(self, progress: float, deadline: Deadline) -> float:
+        """One pass over the batches, as far as there is time; the expected log likelihood of all rows, as estimated."""
         if self.optimizer is not None:
             self.optimizer.param_groups[0]["lr"] = _LEARNING_RATE * (1.0 - progress)
         total, rows = 0.0, 0
         for x, y, _ in batches(self.loader, None, None):
+            began = timing.clock()
             total += self._step(x, y)
             rows += len(x)
+            self.is_late = not deadline.allows(_SHARE_OF_BOUND * (timing.clock() - began) * self.num_data / len(x))
+            if self.is_late:
+                break
         return total * self.num_data / rows
 
     def _step(self, x: Tensor, y: Tensor) -> float:
@@ -246,7 +253,7 @@ def fit_minibatches(
     num_data: int | None,
     epochs: int,
     initialize: bool,
-    seconds: float | None,
+    deadline: Deadline,
     report: Callable[[float], None],
 ) -> FitSummary:
     """Train a variational model from minibatches, and leave it in evaluation mode.
@@ -256,26 +263,26 @@ def fit_minibatches(
     :param num_data: the number of all rows; default: they are counted.
     :param epochs: how many times the batches are gone through.
     :param initialize: whether starting values come from some of the rows.
-    :param seconds: how long it may take, about; None for as long as it takes.
+    :param deadline: when it is to have ended.
     :param report: is told the bound after every epoch.
     :returns: what was done.
     :raises ValueError: for bad data; the model stays as it was.
     """
-    began, before = clock(), Rollback(model)
+    began, before = timing.clock(), Rollback(model)
     try:
         (x, y, noise), total = first_pass(loader, num_data)
         if noise is not None:
             raise ValueError("expected batches (x, y) for a variational model, got noise too; leave it out")
         labels = model.checked_targets(x, y)
-        known = moments(x, function_values(model, labels))
+        known = moments(x, function_values(model, labels), model.mean_module)
         if initialize:
             center_inputs(model, x)
             start_from_data(model, model.covar_module.exact_kernel, x, known)
-            learn_from_first_rows(model, x, labels)
+            learn_from_first_rows(model, x, labels, deadline.share(_SHARE_OF_FIRST_ROWS))
         coordinates = Coordinates(parts_of(model), known) if has_parameters(model) else None
         model.train()
         training = MinibatchTraining(model, loader, total, epochs, coordinates)
-        message = training.run(report, math.inf if seconds is None else began + seconds)
+        message = training.run(report, deadline)
         value = full_bound(model, loader)
     except Exception:
         before.restore()
@@ -283,7 +290,7 @@ def fit_minibatches(
     finally:
         model.zero_grad(set_to_none=True)
         model.eval()
-    took = clock() - began
+    took = timing.clock() - began
     stage = FitStage("minibatches", f"{total} rows", training.steps, took, value / total)
     return FitSummary(
         value,

@@ -5,25 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from gpytorch.means import Mean
 from torch import Tensor
 
-_SMALLEST = 1e-150
+from ..models.target_moments import TargetMoments, target_moments
 
 
 @dataclass(frozen=True)
 class Moments:
     """Moments of inputs and targets, in float64.
 
-    :param output_means: the mean of every output, (T,).
-    :param output_variances: the variance of every output, (T,).
+    :param targets: those of the outputs.
     :param input_mean: the mean of every column of the inputs, (d,).
     :param input_scale: their standard deviations, (d,); one for constant columns.
     """
 
-    output_means: Tensor
-    output_variances: Tensor
+    targets: TargetMoments
     input_mean: Tensor
     input_scale: Tensor
+
+    @property
+    def output_means(self) -> Tensor:
+        """The mean of every output, (T,)."""
+        return self.targets.means
+
+    @property
+    def output_variances(self) -> Tensor:
+        """The variance of every output, (T,), above zero."""
+        return self.targets.variances
+
+    @property
+    def first_noises(self) -> Tensor:
+        """Where noises start, (T,): at a tenth of the variance, and not far below what the function has to explain."""
+        return torch.maximum(0.1 * self.targets.variances, 1e-6 * self.targets.function_variances)
 
     @property
     def mean(self) -> Tensor:
@@ -33,7 +47,7 @@ class Moments:
     @property
     def variance(self) -> Tensor:
         """The mean variance of the outputs, each around its own mean."""
-        return self.output_variances.mean().clamp_min(_SMALLEST)
+        return self.output_variances.mean()
 
     @property
     def scale(self) -> Tensor:
@@ -47,40 +61,30 @@ class Moments:
         """
         if output is None or output >= len(self.output_means):
             return self.mean, self.scale
-        return self.output_means[output], self.output_variances[output].clamp_min(_SMALLEST).sqrt()
+        return self.output_means[output], self.output_variances[output].sqrt()
 
     def of_log_noise(self) -> Moments:
-        """Those of the logarithms of noise variances, which start at a tenth of the variance of every output."""
-        level = (0.1 * self.output_variances).clamp_min(_SMALLEST).log()
-        return Moments(level, torch.ones_like(level), self.input_mean, self.input_scale)
+        """Those of the logarithms of noise variances, which start at those of the first noises."""
+        level = self.first_noises.log()
+        ones = torch.ones_like(level)
+        return Moments(TargetMoments(level, ones, ones, torch.zeros_like(level)), self.input_mean, self.input_scale)
 
 
-def moments(x: Tensor, outputs: Tensor) -> Moments:
+def moments(x: Tensor, outputs: Tensor, mean: Mean | None = None) -> Moments:
     """Moments of inputs (..., N, d) and of outputs (N, T), real or complex, with NaN for missing values.
 
     Everything is taken in float64 around a first value, so that an offset costs no digits.
 
     :param x: inputs.
     :param outputs: targets.
+    :param mean: the mean function of the model, where it is known.
     """
     columns = x.detach().reshape(-1, x.shape[-1]).double()
     start = columns[0]
     centered = columns - start
     scale = centered.std(0, correction=0)
-    values = outputs.detach().to(torch.complex128 if outputs.is_complex() else torch.float64)
-    means, variances = zip(*[_of_column(column) for column in values.unbind(-1)], strict=True)
     return Moments(
-        torch.stack(means),
-        torch.stack(variances),
+        target_moments(outputs, mean, x),
         start + centered.mean(0),
         torch.where(scale > 0, scale, torch.ones_like(scale)),
     )
-
-
-def _of_column(column: Tensor) -> tuple[Tensor, Tensor]:
-    known = column[~torch.isnan(column)]
-    if not len(known):
-        return column.real.new_zeros(()), column.real.new_zeros(())
-    centered = known - known[0]
-    mean = centered.mean()
-    return (known[0] + mean).real, (centered - mean).abs().square().mean()

@@ -171,6 +171,9 @@ class NarrowObjective(Objective):
         error = self.num_rows**-0.5 if self.num_rows < len(self.x) or len(self.rows) > 1 else 0.0
         return max(super().tolerance, _SHARE_OF_ERROR * error)
 
+    def first_rows(self, size: int) -> None:
+        return None
+
     def some_rows(self) -> Tensor | None:
         count, size = self.rows.shape
         if count * size <= _TRIAL_ROWS and size <= 2 * _TRIAL_SIZE:

@@ -19,7 +19,7 @@ from linear_operator.operators import MaskedLinearOperator
 from torch import Tensor
 
 from .. import _checks
-from .._gpytorch import class_regressions
+from .._gpytorch import CHOLESKY_ALWAYS, class_regressions
 from ..inference import noise_model
 from ..inference.mean_basis import basis
 from ..kernels.observation import check_observed_mean
@@ -29,7 +29,6 @@ from ..models import WeightSpaceGP
 from .moments import Moments, moments
 from .starts import sample_rows
 
-_ANY_SIZE = 2**62
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Gradients per row and e-fold of a parameter that count as zero."""
 _SAMPLE = 1000
@@ -45,6 +44,8 @@ class Objective(abc.ABC):
     x: Tensor
     centers_inputs: ClassVar[bool] = True
     """Whether kernels may be given the mean of the inputs as their center before."""
+    growth: ClassVar[float] = 1.0
+    """The power of the number of rows with which the time of an evaluation grows, at most."""
     quantity: ClassVar[str] = "log marginal likelihood"
     """What it is, in words."""
 
@@ -72,6 +73,18 @@ class Objective(abc.ABC):
         is_small = self.num_rows <= _SAMPLE or not self.can_take_rows
         return None if is_small else sample_rows(self.num_rows, _SAMPLE).to(self.x.device)
 
+    def first_rows(self, size: int) -> Tensor | None:
+        """So many random rows, or all that are at hand where these are fewer; None for all rows."""
+        if not self.can_take_rows or size >= self.num_rows:
+            return None
+        return sample_rows(self.x.shape[-2], size).to(self.x.device)
+
+    def scaled_seconds(self, seconds: float, rows: Tensor | None, num_rows: int | None = None) -> float:
+        """What takes so many seconds for these rows, for another number of them, or for all."""
+        if rows is None:
+            return seconds
+        return seconds * ((self.num_rows if num_rows is None else num_rows) / rows.numel()) ** self.growth
+
     @property
     @abc.abstractmethod
     def outputs(self) -> Tensor:
@@ -92,7 +105,7 @@ class Objective(abc.ABC):
     @functools.cached_property
     def moments(self) -> Moments:
         """The moments of inputs and targets."""
-        return moments(self.x, self.outputs)
+        return moments(self.x, self.outputs, getattr(self.model, "mean_module", None))
 
 
 class WeightSpaceObjective(Objective):
@@ -159,6 +172,8 @@ class ExactObjective(Objective):
     :param y: new targets.
     :raises ValueError: for bad data; the model stays as it was.
     """
+
+    growth: ClassVar[float] = 3.0
 
     def __init__(self, model: ExactGP, x: Any, y: Any) -> None:
         if (x is None) != (y is None):
@@ -269,5 +284,5 @@ def cholesky_forced() -> Iterator[None]:
     ...     gpytorch.settings.max_cholesky_size.value() > 10**6
     True
     """
-    with gpytorch.settings.max_cholesky_size(_ANY_SIZE), gpytorch.settings.cholesky_max_tries(6):
+    with CHOLESKY_ALWAYS:
         yield

@@ -62,6 +62,9 @@ class SpectralObjective(Objective):
     def moments(self) -> Moments:
         return self._known
 
+    def first_rows(self, size: int) -> None:
+        return None
+
     def some_rows(self) -> None:
         return None
 

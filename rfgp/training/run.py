@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +12,20 @@ import torch
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
+from . import timing
 from .ascent import Ascent, Maximizer, NoValueError
 from .coordinates import Coordinates
 from .objectives import Objective
 from .starts import center_inputs, start_from_data
+from .timing import NEVER, Deadline
 
 _TRIALS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (3.0, 0.1))
 """By what lengthscales and noise are multiplied for the starts that are tried."""
 _TRIAL_EVALUATIONS, _SHARE = 25, 12
 """Evaluations of one trial: at most so many, and at most this fraction of all that are allowed."""
+_SHARE_OF_TRIALS = 0.4
+_FIRST_ROWS, _ENOUGH = 256, 20
+"""With a time limit evaluations take as many rows as can be evaluated so many times, and at least the first rows."""
 _PRECISION = {torch.float64: 1e-12, torch.float32: 1e-7}
 
 
@@ -30,8 +36,9 @@ class Run:
     :param initialize: whether starting values come from the data.
     :param limit: the largest number of evaluations.
     :param report: is told the log likelihood of every evaluation of all rows.
-    :param is_late: whether time is over, which ends the run after its first evaluation.
+    :param deadline: when it is to end.
     :param trial_limit: the largest number of evaluations of one trial; default: what ``limit`` has room for.
+    :param seconds: what an evaluation of few rows takes, about, as far as that is known.
     """
 
     def __init__(
@@ -40,11 +47,12 @@ class Run:
         initialize: bool,
         limit: int,
         report: Callable[[float], None] = lambda value: None,
-        is_late: Callable[[], bool] = lambda: False,
+        deadline: Deadline = NEVER,
         trial_limit: int | None = None,
+        seconds: float = 0.0,
     ) -> None:
         self.objective, self.model, self.limit = objective, objective.model, limit
-        self.report, self.is_late = report, is_late
+        self.report, self.deadline = report, deadline
         self.trial_limit = min(_TRIAL_EVALUATIONS, limit // _SHARE) if trial_limit is None else trial_limit
         moments = objective.moments
         lengths: set[int] = set()
@@ -61,23 +69,36 @@ class Run:
         self.lengths, self.noises = self.coordinates.mask(lengths), self.coordinates.mask(noises)
         self.maximizers: list[Maximizer] = []
         self.initial: float | None = None
+        self.rows: Tensor | None = None
+        self._seconds = seconds
 
     def ascend(self) -> Ascent:
         """Maximize, and leave the model with the best parameters."""
 
         def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient, evidence = self.evaluate(point, None)
-            self.initial = evidence if self.initial is None else self.initial
+            value, gradient, evidence = self.evaluate(point, self.rows)
+            if self.rows is None and self.initial is None:
+                self.initial = evidence
             self.report(evidence)
             return value, gradient
 
+        if not self.deadline.allows(self._seconds):
+            return self._unchanged()
+        if self.deadline.is_set:
+            self.rows = self._affordable_rows()
         starts, used = self._starts(evaluate)
-        self.maximizers.append(self._maximizer(evaluate, self.limit - used))
+        self.maximizers.append(self._maximizer(evaluate, self.limit - used, self.deadline))
         ascent = self.maximizers[-1].run(*starts)
         self._assign(ascent)
         ascent.evaluations += used
         ascent.message = ascent.message.replace(f"limit of {self.limit - used} eval", f"limit of {self.limit} eval")
         return ascent
+
+    def _unchanged(self) -> Ascent:
+        """The present point, where there is no time for an evaluation."""
+        point = self.coordinates.values()
+        message = "stopped at the time limit before an evaluation; raise time_limit"
+        return Ascent(point, np.nan, np.zeros_like(point), message=message)
 
     def keep_best(self) -> bool:
         """Leave the model with the best parameters seen so far; whether there are any."""
@@ -93,14 +114,18 @@ class Run:
         for parameter in self.coordinates.parameters:
             parameter.grad = None
 
-    def _maximizer(self, evaluate: Any, limit: int) -> Maximizer:
+    def _maximizer(self, evaluate: Any, limit: int, deadline: Deadline) -> Maximizer:
         precision = _PRECISION.get(self.objective.x.dtype, _PRECISION[torch.float32])
         bounds = self.coordinates.lower, self.coordinates.upper
-        return Maximizer(evaluate, *bounds, limit, self.objective.tolerance, precision, self.is_late)
+
+        def is_late() -> bool:
+            return not deadline.allows(self._seconds)
+
+        return Maximizer(evaluate, *bounds, limit, self.objective.tolerance, precision, is_late)
 
     def evaluate(self, point: np.ndarray, rows: Tensor | None) -> tuple[float, np.ndarray, float]:
         """Log evidence plus log prior per row, its gradient, and the log evidence."""
-        count = self.objective.num_rows if rows is None else rows.numel()
+        began, count = timing.clock(), self.objective.num_rows if rows is None else rows.numel()
         self.coordinates.assign(point)
         for parameter in self.coordinates.parameters:
             parameter.grad = None
@@ -113,6 +138,7 @@ class Run:
             cause = None
         except (ValueError, NanError, NotPSDError) as error:
             found, cause = np.full(2 + len(point), np.nan), error
+        self._seconds = timing.clock() - began
         value, log_likelihood, *gradient = self.objective.agreed(found)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             raise NoValueError from cause
@@ -127,7 +153,11 @@ class Run:
         present = self.coordinates.values()
         points = [present] if self.trained is None else [present, self._incoming_point()]
         rows = self.objective.some_rows()
-        size = self.trial_limit if rows is not None else min(self.trial_limit, self.limit // _SHARE)
+        if self.rows is not None and (rows is None or len(rows) >= len(self.rows)):
+            rows = self.rows
+        deadline, size = self.deadline.share(_SHARE_OF_TRIALS), self.trial_limit
+        if rows is None:
+            size = min(size, self.limit // _SHARE)
         if not self.lengths.any() or not size:
             return points, 0
 
@@ -136,7 +166,9 @@ class Run:
 
         found: list[Ascent] = []
         for length, noise in _TRIALS:
-            trial = self._maximizer(evaluate if rows is None else evaluate_some, size)
+            if not deadline.allows(self._seconds):
+                break
+            trial = self._maximizer(evaluate if rows is None else evaluate_some, size, deadline)
             self.maximizers.append(trial)
             try:
                 found.append(trial.run(present + np.log(length) * self.lengths + np.log(noise) * self.noises))
@@ -144,6 +176,22 @@ class Run:
                 continue
         used = sum(trial.evaluations for trial in self.maximizers) if rows is None else 0
         return [*points, *[ascent.point for ascent in sorted(found, key=lambda ascent: -ascent.value)[:1]]], used
+
+    def _affordable_rows(self) -> Tensor | None:
+        """As many rows as can be evaluated often enough in the time that is left; None for all."""
+        point, rows = self.coordinates.values(), self.objective.first_rows(_FIRST_ROWS)
+        while rows is not None:
+            for _ in range(2 if len(rows) <= _FIRST_ROWS else 1):  # what only the first one takes does not count
+                with contextlib.suppress(NoValueError):
+                    self.evaluate(point, rows)
+            more = self.objective.first_rows(2 * len(rows))
+            if more is not None and len(more) == len(rows):  # there are no more at hand
+                more = None
+            wanted = None if more is None else len(more)
+            if not self.deadline.allows(_ENOUGH * self.objective.scaled_seconds(self._seconds, rows, wanted)):
+                return rows
+            rows = more
+        return None
 
     def _incoming_point(self) -> np.ndarray:
         """What the model came with, in the coordinates of the present start."""

@@ -33,7 +33,6 @@ from ..models import HeteroscedasticGP
 from .moments import Moments
 
 _SAMPLE = 1000
-_NOISE_SHARE = 0.1
 
 
 def sample_rows(num_rows: int, size: int = _SAMPLE) -> Tensor:
@@ -75,7 +74,7 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: Moments) -> 
         noises = _start_noise(model.likelihood, moments)
         rows = x.reshape(-1, x.shape[-1])
         sample = rows[sample_rows(len(rows), 512).to(rows.device)]
-        _start_scale(kernel, sample, moments.output_variances.clamp_min(1e-150))
+        _start_scale(kernel, sample, moments.targets.function_variances)
         for module in model.modules():
             if isinstance(module, MultitaskMean):
                 for part, mean in zip(module.base_means, moments.output_means, strict=False):
@@ -147,32 +146,32 @@ def _is_default(kernel: Kernel, name: str) -> bool:
 
 
 def _start_noise(likelihood: Any, moments: Moments) -> set[int]:
-    """A tenth of the variance of the targets."""
-    variances = moments.output_variances.clamp_min(1e-150)
-    smallest = variances.min() if hasattr(likelihood, "raw_task_noises") else moments.variance
+    """Set noises in the units of the targets."""
+    variances = moments.first_noises
+    smallest = variances.min() if hasattr(likelihood, "raw_task_noises") else variances.mean()
     wanted: list[tuple[gpytorch.Module, str, Tensor]] = []
     if isinstance(likelihood, GaussianLikelihood):
-        wanted = [(likelihood.noise_covar, "noise", moments.variance)]
+        wanted = [(likelihood.noise_covar, "noise", smallest)]
     if isinstance(likelihood, LaplaceLikelihood | StudentTLikelihood):
-        wanted = [(likelihood, "noise", moments.variance)]
+        wanted = [(likelihood, "noise", smallest)]
     if getattr(likelihood, "second_noise_covar", None) is not None:
-        wanted = [(likelihood.second_noise_covar, "noise", moments.variance)]
+        wanted = [(likelihood.second_noise_covar, "noise", smallest)]
     if isinstance(likelihood, MultitaskGaussianLikelihood):
         wanted = [(likelihood, "task_noises", variances), (likelihood, "noise", smallest)]
         factor = getattr(likelihood, "task_noise_covar_factor", None)
         if factor is not None and factor.requires_grad:
             size = factor.square().sum(-1, keepdim=True).clamp_min(1e-12)
-            factor.mul_((_NOISE_SHARE * variances.unsqueeze(-1) / size).sqrt().to(factor))
+            factor.mul_((variances.unsqueeze(-1) / size).sqrt().to(factor))
     found = [(m, name, v) for m, name, v in wanted if getattr(m, f"raw_{name}", None) is not None]
     free = [(m, name, v) for m, name, v in found if getattr(m, f"raw_{name}").requires_grad]
     for module, name, variance in free:
-        set_within(module, name, _NOISE_SHARE * variance)
+        set_within(module, name, variance)
     return {id(getattr(module, f"raw_{name}")) for module, name, _ in free}
 
 
 def _start_mean(mean: Any, value: float) -> None:
     if isinstance(mean, ConstantMean) and mean.raw_constant.requires_grad:
-        mean.initialize(constant=value)
+        mean.initialize(constant=torch.full_like(mean.raw_constant, value))
     if isinstance(mean, LinearMean) and mean.weights.requires_grad:
         mean.weights.zero_()
         if mean.bias is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,7 +14,9 @@ from torch import Tensor
 from ..kernels.input_units import input_units
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
+from . import timing
 from .ascent import Ascent, NoValueError
+from .costs import fit_seconds, spectrum_seconds
 from .narrow import ExactForm, NarrowObjective, exact_form
 from .near_rows import near_blocks
 from .noise_check import NUM_NEIGHBORS, has_one_noise, noise_factor
@@ -24,6 +25,7 @@ from .rescale import only_free, spectral_objective
 from .run import Run, constrained_values
 from .starts import center_inputs, sample_rows, set_within
 from .summary import FitStage, FitSummary
+from .timing import Deadline
 
 STRATEGIES = ("auto", "evidence", "subset", "blocks")
 SMALL = 2000
@@ -38,6 +40,10 @@ _WIDE_EVALUATIONS, _WIDE_ROWS = 12, 10_000
 _SHARE_OF_TIME = 0.4
 _RESCALINGS = 60
 _MEASURED_BLOCKS = 8
+_GRADIENT = 3.0
+"""How many times a fit an evaluation with its gradient takes."""
+_COMPARISONS = 8.0
+"""As many fits to all rows must fit into a time limit where "auto" compares several ways by held-out rows."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class Training:
     :param objective: the evidence of the model and its data.
     :param initialize: whether starting values come from the data.
     :param limit: the largest number of evaluations.
-    :param seconds: how long tuning may take, about; None for as long as it takes.
+    :param deadline: when all is to have ended, the fit at the end included.
     :param report: is told the log likelihood of every evaluation.
     """
 
@@ -80,30 +86,34 @@ class Training:
         objective: Objective,
         initialize: bool,
         limit: int,
-        seconds: float | None,
+        deadline: Deadline,
         report: Callable[[float], None],
     ) -> None:
         self.objective, self.model, self.initialize, self.limit = objective, objective.model, initialize, limit
-        self.report, self.deadline = report, math.inf if seconds is None else clock() + seconds
+        self.report, self.deadline = report, deadline
         self.stages: list[FitStage] = []
         self.runs: list[Run] = []
         self.ascent: Ascent | None = None
         self.initial, self.used, self.found_by = math.nan, 0, ""
+        self.seconds = 0.0
 
     def run(self, strategy: str) -> float:
         """Tune, leave the model fitted, and return its evidence.
 
         :param strategy: one of ``STRATEGIES``.
         """
+        few, last = fit_seconds(self.objective, self.deadline)
+        self.seconds = _GRADIENT * few
         if strategy == "evidence":
-            return self._evidence()
+            return self._evidence(self.deadline.earlier(last))
         form = exact_form(self.objective)
-        if strategy == "auto":
-            self._best(form)
+        if strategy == "auto" and self.deadline.allows(_COMPARISONS * last):
+            self._best(form, last)
         else:
-            check_strategy(form, strategy)
-            self._tune(form, strategy, torch.arange(len(form.x)), 1.0)
-            self.found_by = strategy
+            chosen = "blocks" if strategy == "auto" else strategy
+            check_strategy(form, chosen)
+            self._tune(form, chosen, torch.arange(len(form.x)), self.deadline.earlier(last))
+            self.found_by = chosen
         return self._finish()
 
     def summary(self, value: float, seconds: float) -> FitSummary:
@@ -144,34 +154,40 @@ class Training:
     def _refit(self) -> float:
         return float(self.objective.finish())
 
-    def _evidence(self) -> float:
-        self._ascend("evidence", "all rows", self.objective, self.limit, self.deadline)
-        value, initial = self._refit(), self.runs[-1].initial
-        self.initial = value if initial is None else initial
+    def _evidence(self, deadline: Deadline) -> float:
+        self._ascend("evidence", "all rows", self.objective, self.limit, deadline)
+        value, run = self._refit(), self.runs[-1]
+        if run.rows is not None:
+            self.found_by = "evidence"
+        elif run.initial is None:
+            self.initial = value
+        else:
+            self.initial = run.initial
         return value
 
     def _ascend(
-        self, name: str, rows: str, objective: Objective, limit: int, deadline: float, trial_limit: int | None = None
+        self, name: str, rows: str, objective: Objective, limit: int, deadline: Deadline, trial_limit: int | None = None
     ) -> Ascent:
-        began = clock()
-        run = Run(objective, self.initialize, limit, self.report, lambda: clock() >= deadline, trial_limit)
+        began = timing.clock()
+        seconds = 0.0 if isinstance(objective, NarrowObjective) else self.seconds
+        run = Run(objective, self.initialize, limit, self.report, deadline, trial_limit, seconds)
         self.runs.append(run)
         self.ascent = ascent = run.ascend()
         self.used += ascent.evaluations
-        self.stages.append(FitStage(name, rows, ascent.evaluations, clock() - began, ascent.value))
+        what = rows if run.rows is None else f"{len(run.rows)} rows"
+        self.stages.append(FitStage(name, what, ascent.evaluations, timing.clock() - began, ascent.value))
         return ascent
 
-    def _tune(self, form: ExactForm, strategy: str, rows: Tensor, share: float) -> None:
-        """Learn parameters by the stages of a strategy, in a share of the time that is left."""
+    def _tune(self, form: ExactForm, strategy: str, rows: Tensor, deadline: Deadline) -> None:
+        """Learn parameters by the stages of a strategy."""
         stages = _STAGES[strategy]
-        deadline = clock() + share * (self.deadline - clock()) if math.isfinite(self.deadline) else math.inf
         blocks = rows[:0]
         for index, stage in enumerate(stages):
             left = min(stage.evaluations, self.limit - self.used)
             has_seen_all = index > 0 and stages[index - 1].size >= len(rows)
-            if left < 1 or has_seen_all or (index > 0 and clock() >= deadline):
+            if left < 1 or has_seen_all or (index > 0 and not deadline.allows()):
                 break
-            positions = self._blocks(form, strategy, stage, rows, deadline - clock(), len(stages) - index)
+            positions = self._blocks(form, strategy, stage, rows, deadline.left, len(stages) - index)
             if index > 0 and not len(positions):
                 break
             blocks = rows[positions]
@@ -179,17 +195,17 @@ class Training:
             what = f"{blocks.shape[0]} x {blocks.shape[1]} rows" if strategy == "blocks" else f"{blocks.shape[1]} rows"
             self._ascend(strategy, what, objective, left, deadline, min(16, self.limit // 12))
             self.initialize = False
-        if 0 < blocks.numel() < len(rows) > NUM_NEIGHBORS and has_one_noise(form):
+        if 0 < blocks.numel() < len(rows) > NUM_NEIGHBORS and has_one_noise(form) and deadline.allows():
             self._raise_noise(form, rows)
 
     def _raise_noise(self, form: ExactForm, rows: Tensor) -> None:
         """Raise a noise with which rows are predicted badly from those near them."""
-        began = clock()
+        began = timing.clock()
         factor, density = noise_factor(form, rows)
         if factor > 1.0:
             set_within(form.model.likelihood.noise_covar, "noise", factor * form.model.likelihood.noise.double())
         name = "noise as it is" if factor == 1.0 else f"noise times {factor:g}"
-        self.stages.append(FitStage(name, "rows given those near them", 0, clock() - began, density))
+        self.stages.append(FitStage(name, "rows given those near them", 0, timing.clock() - began, density))
 
     def _blocks(
         self, form: ExactForm, strategy: str, stage: _Stage, rows: Tensor, seconds: float, num_stages: int
@@ -225,13 +241,13 @@ class Training:
         """The seconds of an evaluation of value and gradient, after a first one."""
         seconds = math.inf
         for _ in range(2):
-            began = clock()
+            began = timing.clock()
             with torch.enable_grad():
                 NarrowObjective(form, blocks, self.objective.moments).evidence()
-            seconds = min(seconds, clock() - began)
+            seconds = min(seconds, timing.clock() - began)
         return max(seconds, 1e-9)
 
-    def _best(self, form: ExactForm) -> None:
+    def _best(self, form: ExactForm, last: float) -> None:
         """Take the parameters with which the wide model predicts held-out rows best."""
         held = sample_rows(len(form.x), min(_HELD_OUT, len(form.x) // 10))
         is_held = torch.zeros(len(form.x), dtype=torch.bool)
@@ -243,17 +259,19 @@ class Training:
             if found:
                 _restore(self.model, start)
             self.initialize = is_initialized
-            self._tune(form, strategy, rows, _SHARE_OF_TIME)
+            self._tune(form, strategy, rows, self.deadline.earlier(4.0 * last).share(_SHARE_OF_TIME))
             tuned, ascent = _values(self.model), self.ascent
             found.append(_Candidate(strategy, self._held_out(form, rows, held), tuned, ascent, _values(self.model)))
         best = min(found, key=lambda candidate: candidate.loss)
         left = min(_WIDE_EVALUATIONS, self.limit - self.used)
         has_blocks = getattr(self.model, "block_size", None) is not None  # whose evidence the blocks have seen
-        if left > 0 and clock() < self.deadline and not has_blocks:
+        if left > 0 and self.deadline.allows(3.0 * last) and not has_blocks:
             _restore(self.model, best.rescaled)
             some = rows[sample_rows(len(rows), _WIDE_ROWS)]
             objective = WeightSpaceObjective(self.model, *self._data(form, some), is_lazy=True)
-            ascent = self._ascend("evidence", f"{len(some)} rows", objective, left, self.deadline, 0)
+            ascent = self._ascend(
+                "evidence", f"{len(some)} rows", objective, left, self.deadline.earlier(2.0 * last), 0
+            )
             center_inputs(self.model, form.x)
             tuned = _values(self.model)
             wide = _Candidate("evidence", self._held_out(form, rows, held), tuned, ascent, _values(self.model))
@@ -264,7 +282,7 @@ class Training:
     @torch.no_grad()
     def _held_out(self, form: ExactForm, rows: Tensor, held: Tensor) -> float:
         """The mean negative log density of held-out targets under the wide model of other rows; a stage of its own."""
-        began, some = clock(), rows[sample_rows(len(rows), _CHECKED_ROWS)]
+        began, some = timing.clock(), rows[sample_rows(len(rows), _CHECKED_ROWS)]
         try:
             with quiet():
                 self.model.fit(*self._data(form, some))
@@ -277,7 +295,7 @@ class Training:
         except (ValueError, NoValueError):
             score = math.inf
         what = f"{len(held)} held-out rows"
-        self.stages.append(FitStage("wide model", what, 0, clock() - began, score, "nats lost per row"))
+        self.stages.append(FitStage("wide model", what, 0, timing.clock() - began, score, "nats lost per row"))
         return score if math.isfinite(score) else math.inf
 
     def _data(self, form: ExactForm, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -289,6 +307,10 @@ class Training:
         """Learn noise, output scale and mean again from the statistics, where these do not contain them."""
         if not isinstance(self.model, WeightSpaceGP):
             return None
+        if self.deadline.is_set and not self.deadline.allows(
+            spectrum_seconds(self.model.covar_module.num_scalar_features)
+        ):
+            return None
         objective = spectral_objective(self.model, self.objective.x, self.objective.moments)
         if objective is None:
             return None
@@ -296,11 +318,11 @@ class Training:
             return Run(objective, False, _RESCALINGS).ascend()
 
     def _finish(self) -> float:
-        began = clock()
+        began = timing.clock()
         value = self._refit()
         count = self.objective.num_rows
-        self.stages.append(FitStage("wide model", "all rows", 0, clock() - began, value / count))
-        began = clock()
+        self.stages.append(FitStage("wide model", "all rows", 0, timing.clock() - began, value / count))
+        began = timing.clock()
         try:
             ascent = self._rescale()
         except (ValueError, NoValueError):
@@ -310,14 +332,9 @@ class Training:
         with torch.no_grad():
             value = float(self.model.log_marginal_likelihood())
         self.stages.append(
-            FitStage("noise, scale and mean", "all rows", ascent.evaluations, clock() - began, value / count)
+            FitStage("noise, scale and mean", "all rows", ascent.evaluations, timing.clock() - began, value / count)
         )
         return value
-
-
-def clock() -> float:
-    """Seconds by the clock."""
-    return time.perf_counter()
 
 
 def check_strategy(form: ExactForm, strategy: str) -> None:

@@ -180,8 +180,8 @@ def test_evidence_has_gradients_after_a_downdate(monkeypatch):
 
     def make():
         model = model_of()
-        model.fit(x, y).downdate(x[:90], y[:90]).log_marginal_likelihood().backward()
-        return [p.grad for p in model.parameters() if p.grad is not None]
+        value = model.fit(x, y).downdate(x[:90], y[:90]).log_marginal_likelihood()
+        return torch.autograd.grad(value, [model.mean_module.raw_constant])
 
     for gradient, expected in zip(make(), dense(monkeypatch, make), strict=True):
         close(gradient, expected)

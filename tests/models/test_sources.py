@@ -247,10 +247,9 @@ def test_batches_that_require_gradients_are_refused():
         value.backward()
 
 
-def test_gradients_of_a_source_after_an_update():
+def test_gradients_of_a_source_are_refused_after_an_update():
+    """A second pass over the source would know nothing of the rows that came later."""
     x, y, _ = rows_for("gaussian", ROWS)
-    model, whole = (model_for("gaussian", keep_data=False) for _ in range(2))
-    value = model.fit(ArraySource(x[:30], y[:30], batch_size=7)).update(x[30:], y[30:]).log_marginal_likelihood()
-    wanted = gradients(whole, whole.fit(x, y).log_marginal_likelihood())
-    for name, gradient in gradients(model, value).items():
-        torch.testing.assert_close(gradient, wanted[name], rtol=1e-9, atol=1e-9)
+    model = model_for("gaussian", keep_data=False).fit(ArraySource(x[:30], y[:30], batch_size=7)).update(x[30:], y[30:])
+    with pytest.raises(ValueError, match="changed by update"):
+        model.log_marginal_likelihood().backward()

@@ -415,3 +415,53 @@ def test_whole_blocks_can_be_deleted_and_states_keep_that(neighbors):
     assert_equal(moments(twin, points), moments(model, points), 1e-12)
     model.update(gone, torch.ones(len(gone)))
     assert model.refit_error(torch.cat([rows[0], gone]), torch.cat([rows[1], torch.ones(len(gone))])).largest <= TRACE
+
+
+def graph_size(model):
+    """The number of nodes of graphs that the sums and kept rows of a model keep alive."""
+    local = model._known().local
+    tensors = [t for sums in model.draw_statistics for t in sums.sums().values()]
+    tensors += [] if local is None else list(local.tensors)
+    known, open_nodes = set(), [t.grad_fn for t in tensors]
+    while open_nodes:
+        node = open_nodes.pop()
+        if node is not None and node not in known:
+            known.add(node)
+            open_nodes += [following for following, _ in node.next_functions]
+    return len(known)
+
+
+CHANGES = {
+    "update": lambda model, rows: model.update(*rows),
+    "downdate": lambda model, rows: model.downdate(*rows),
+    "forget": lambda model, rows: model.forget(0.5),
+    "merge": lambda model, rows: model.merge(copy.deepcopy(model)),
+    "slide": lambda model, rows: model.slide(rows, rows),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", ["gaussian, ctr", "block, gaussian"])
+def test_sums_that_change_keep_no_graph_and_refuse_gradients(name, change):
+    """With gradients enabled, which is the default: a stream would keep all that ever came."""
+    model, arguments = {**SUMS, **LOCAL}[name]()
+    model.fit(*arguments)
+    CHANGES[change](model, part(arguments, slice(0, 3)))
+    assert graph_size(model) == 0
+    value = model.log_marginal_likelihood()
+    with pytest.raises(ValueError, match="call fit with all rows"):
+        value.backward()
+
+
+def test_other_gradients_stay_where_sums_have_changed():
+    model, arguments = SUMS["gaussian, ctr"]()
+    free = [model.likelihood.raw_noise, *model.mean_module.parameters()]
+    wanted = torch.autograd.grad(model.fit(*arguments).log_marginal_likelihood(), free)
+    model.fit(*part(arguments, slice(0, 9))).update(*part(arguments, slice(9, None)))
+    found = torch.autograd.grad(model.log_marginal_likelihood(), free)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+    with torch.no_grad():
+        model.fit(*arguments)
+    with pytest.raises(ValueError, match="without gradients"):
+        model.log_marginal_likelihood().backward()

@@ -14,11 +14,10 @@ from ... import _checks
 from ...distributions import ComplexNormal, MultivariateNormal
 from ...operators import Operator
 from ..covariance import WeightSpaceCovariance, plus_residual
-from ..kronecker import KroneckerPosterior
 from ..mean_basis import coefficients
 from ..noise import NoiseModel
 from ..noise.base import residual_columns
-from ..posterior import WeightPosterior
+from ..posterior import GaussianPosterior
 from ..products import feature_product
 from ..regression import Regression
 from .covariance import ResidualCovariance
@@ -57,14 +56,12 @@ class LocalRegression(Regression):
         self.local, self.num_neighbors = rows, num_neighbors
 
     def distribution(
-        self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None = None
+        self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None = None
     ) -> MultivariateNormal | ComplexNormal:
         with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
             return self._distribution(x, posterior, operator)
 
-    def _distribution(
-        self, x: Tensor, posterior: WeightPosterior | KroneckerPosterior, operator: Operator | None
-    ) -> MultivariateNormal:
+    def _distribution(self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None) -> MultivariateNormal:
         factor, flat = self.factor(operator), x.reshape(-1, x.shape[-1])
         conditioning = LocalConditioning(self.kernel, self.local, self.num_neighbors)
         chunks = flat.split(max(1, _BYTES // (8 * factor.num_scalar)))

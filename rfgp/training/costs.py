@@ -1,0 +1,50 @@
+"""What parts of a training will take, as measured on little data."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
+
+from . import timing
+from .objectives import Objective
+from .timing import Deadline
+
+_SIZES = (256, 2048)
+_SMALL_SPECTRUM, _SAFETY = 128, 2.0
+
+
+def fit_seconds(objective: Objective, deadline: Deadline) -> tuple[float, float]:
+    """What a fit to few rows takes, and what the fit to all rows at the end will; zeros without a deadline.
+
+    :param objective: the evidence of the model and its data.
+    :param deadline: when all is to have ended.
+    """
+    few = last = 0.0
+    for size in _SIZES if deadline.is_set else ():
+        rows = objective.first_rows(size)
+        seconds = min(_seconds(objective, rows), _seconds(objective, rows))
+        few, last = few or seconds, objective.scaled_seconds(seconds, rows)
+        if rows is None or not deadline.allows(2.0 * last):
+            break
+    return few, last
+
+
+@torch.no_grad()
+def _seconds(objective: Objective, rows: Tensor | None) -> float:
+    began = timing.clock()
+    with contextlib.suppress(ValueError, NanError, NotPSDError):
+        objective.evidence(rows)
+    return timing.clock() - began
+
+
+def spectrum_seconds(num_features: int) -> float:
+    """What the eigenvalues and eigenvectors of a matrix of features will take, at most.
+
+    :param num_features: its width.
+    """
+    began = timing.clock()
+    torch.linalg.eigh(torch.eye(_SMALL_SPECTRUM, dtype=torch.float64))
+    return _SAFETY * (timing.clock() - began) * (num_features / _SMALL_SPECTRUM) ** 3

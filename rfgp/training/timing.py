@@ -1,0 +1,52 @@
+"""When a training is to end: everything that takes time asks beforehand whether there is enough left."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+
+def clock() -> float:
+    """Seconds by the clock."""
+    return time.perf_counter()
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When something is to have ended.
+
+    :param end: on the clock; infinite for never.
+    """
+
+    end: float = math.inf
+
+    @classmethod
+    def after(cls, seconds: float | None) -> Deadline:
+        """In some seconds from now; None for never."""
+        return cls() if seconds is None else cls(clock() + seconds)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is one."""
+        return math.isfinite(self.end)
+
+    @property
+    def left(self) -> float:
+        """The seconds until then, zero where it is over."""
+        return max(0.0, self.end - clock())
+
+    def allows(self, seconds: float = 0.0) -> bool:
+        """Whether work of so many seconds would end before."""
+        return seconds < self.left
+
+    def earlier(self, seconds: float) -> Deadline:
+        """One that leaves so many seconds for what comes after, but no more than half of all that is left."""
+        return Deadline(self.end - min(seconds, 0.5 * self.left)) if self.is_set else self
+
+    def share(self, fraction: float) -> Deadline:
+        """After a part of the seconds that are left."""
+        return Deadline(clock() + fraction * self.left) if self.is_set else self
+
+
+NEVER = Deadline()

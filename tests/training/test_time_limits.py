@@ -1,0 +1,120 @@
+"""Time limits hold for starts, stages, evaluations and the fit at the end, by a clock that the tests move."""
+
+import math
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+
+import rfgp
+from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
+from rfgp.sklearn import plan
+from rfgp.training import strategies, timing
+from rfgp.training.minibatches import MinibatchTraining
+
+ROWS, PER_ROW, GRADIENT = 600, 0.01, 10.0
+"""Seconds that a fit takes for every row, and how many times as long an evaluation with its gradient takes."""
+
+
+class Clock:
+    def __init__(self):
+        self.now, self.evaluations = 0.0, []
+
+    def __call__(self):
+        return self.now
+
+    def spend(self, num_rows, is_evaluation):
+        self.now += PER_ROW * num_rows * (GRADIENT if is_evaluation else 1.0)
+        if is_evaluation:
+            self.evaluations.append(num_rows)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that every fit of a model moves."""
+    made = Clock()
+    monkeypatch.setattr(timing, "clock", made)
+    for kind in (WeightSpaceGP, LaplaceGP):
+        monkeypatch.setattr(kind, "fit", slow(kind.fit, made))
+    return made
+
+
+def slow(fit, clock):
+    def slowly(self, x, *rest, **options):
+        clock.spend(len(x), torch.is_grad_enabled())
+        return fit(self, x, *rest, **options)
+
+    return slowly
+
+
+def rows(count=ROWS):
+    x = torch.linspace(-1, 1, count, dtype=torch.float64).unsqueeze(-1)
+    return x, torch.sin(4 * x[:, 0])
+
+
+def model(kind=WeightSpaceGP, likelihood=None):
+    kernel = rfgp.approximate(ScaleKernel(RBFKernel()).double(), 4, input_dim=1, seed=0)
+    return kind(kernel, GaussianLikelihood().double() if likelihood is None else likelihood)
+
+
+@pytest.mark.parametrize("kind", [WeightSpaceGP, LaplaceGP])
+@pytest.mark.parametrize("limit", [30.0, 100.0, 600.0])
+def test_the_limit_holds_where_one_evaluation_of_all_rows_takes_60_seconds(clock, kind, limit):
+    """Starts and parameters are compared on some of the rows, and the model is there at the end."""
+    x, y = rows()
+    made = model(kind, gpytorch.likelihoods.StudentTLikelihood().double() if kind is LaplaceGP else None)
+    summary = rfgp.fit(made, x, y, time_limit=limit, progress=False)
+    assert clock.now <= 1.2 * limit
+    assert summary.seconds <= 1.2 * limit and "time limit" in summary.message
+    assert ROWS not in clock.evaluations
+    assert torch.isfinite(made.posterior(x[:2]).mean).all()
+    assert math.isfinite(summary.log_marginal_likelihood)
+
+
+def test_enough_time_takes_all_rows(clock):
+    x, y = rows()
+    summary = rfgp.fit(model(), x, y, time_limit=1e5, progress=False)
+    assert clock.now <= 1e5 and "time limit" not in summary.message
+    assert clock.evaluations[-1] == ROWS
+
+
+@pytest.mark.parametrize("strategy", strategies.STRATEGIES)
+@pytest.mark.filterwarnings("ignore:KL")
+def test_no_time_at_all_leaves_a_fitted_model(clock, strategy, monkeypatch):
+    """What is left may be negative where a share of it is taken."""
+    monkeypatch.setattr(rfgp.training.evidence, "SMALL", 100)
+    x, y = rows(200)
+    made = model()
+    rfgp.fit(made, x, y, time_limit=1e-3, strategy=strategy, progress=False)
+    assert clock.now <= 1.2e-3 + 10 * PER_ROW * len(x)
+    assert torch.isfinite(made.posterior(x[:2]).mean).all()
+
+
+def test_an_epoch_ends_where_time_does(clock, monkeypatch):
+    step = MinibatchTraining._step
+    monkeypatch.setattr(MinibatchTraining, "_step", lambda *args: clock.spend(100, False) or step(*args))
+    x, y = rows(64)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=8)
+    summary = rfgp.fit(model(WeightSpaceVariationalGP), loader, time_limit=7.5, progress=False)
+    assert summary.evaluations == 4  # a second each, and half a second for every batch of the bound at the end
+    assert "time limit in epoch 1" in summary.message
+
+
+def test_sizes_that_are_too_large_are_not_measured(monkeypatch):
+    measured = []
+
+    def seconds(made, x, y):
+        measured.append(made.covar_module.num_scalar_features)
+        return 0.1 * (measured[-1] / 128) ** 2
+
+    def make(size):
+        kernel = rfgp.approximate(RBFKernel(), size.num_features, input_dim=1, method="fourier", seed=0)
+        return WeightSpaceGP(kernel, GaussianLikelihood())
+
+    monkeypatch.setattr(plan, "_fit_seconds", seconds)
+    x, y = (part.float() for part in rows(20))
+    found = plan.timed_plan(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=False)
+    assert max(measured) == found.num_features == 512
+    assert plan.timed_plan(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=True).num_features == 128
