@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import gpytorch
-import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
@@ -22,6 +21,7 @@ from ..kernels import with_features
 from ..kernels.feature_operator import FeatureLinearOperator
 from ..kernels.noisy_features import NoisyFeaturesLinearOperator
 from ..likelihoods import LogVarianceLikelihood, MultitaskFixedNoiseGaussianLikelihood
+from ..likelihoods.quadrature import log_mean_density
 from .variational import WeightSpaceVariationalGP
 from .variational_strategy import FunctionParts
 from .weight_space import WeightSpaceGP
@@ -29,7 +29,6 @@ from .weight_space import WeightSpaceGP
 _STEPS = 500
 _PRECISION = 1e-10
 _SMALLEST_STEP = 1e-3
-_QUADRATURE_POINTS = 32
 
 
 class HeteroscedasticGP(torch.nn.Module):
@@ -161,7 +160,7 @@ class HeteroscedasticGP(torch.nn.Module):
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         r"""The log density of each new target, :math:`\log E_g N(y; E f, \mathrm{Var} f + e^g)`.
 
-        By Gauss-Hermite quadrature with 32 points.
+        By Gauss-Hermite quadrature about the mode of the integrand.
 
         :param x: inputs (N, d).
         :param y: targets (N,), or (N, T).
@@ -171,12 +170,13 @@ class HeteroscedasticGP(torch.nn.Module):
         function, log_noise = self.posterior(x), self.log_noise.posterior(x)
         if _checks.floating(y, "y").shape != function.mean.shape:
             raise ValueError(f"expected y of shape {tuple(function.mean.shape)}, got {tuple(y.shape)}; pass targets")
-        points, weights = (torch.from_numpy(part).to(log_noise.mean) for part in _RULE)
-        spread = (2.0 * log_noise.variance).sqrt().unsqueeze(-1)
-        variance = function.variance.unsqueeze(-1) + (log_noise.mean.unsqueeze(-1) + spread * points).exp()
-        error = (y - function.mean).unsqueeze(-1)
-        terms = -0.5 * ((2.0 * math.pi * variance).log() + error.square() / variance)
-        return torch.logsumexp(terms + (weights / math.pi**0.5).log(), dim=-1)
+        function_variance, square = function.variance.unsqueeze(-1), (y - function.mean).square().unsqueeze(-1)
+
+        def log_density(g: Tensor) -> Tensor:
+            variance = function_variance + g.exp()
+            return -0.5 * ((2.0 * math.pi * variance).log() + square / variance)
+
+        return log_mean_density(log_density, log_noise.mean, log_noise.variance).to(y.dtype)
 
     def parts(self, x: Tensor, y: Tensor) -> TrainingParts:
         """Training data, and what the functions of log noise are made of at their inputs.
@@ -363,9 +363,6 @@ class NoiseFit(NamedTuple):
     bound: float
     d_mean: Tensor
     d_variance: Tensor
-
-
-_RULE = np.polynomial.hermite.hermgauss(_QUADRATURE_POINTS)
 
 
 def _num_outputs(kernel: Any) -> int:

@@ -161,6 +161,20 @@ def test_log_prob_integrates_to_one():
     torch.testing.assert_close(variance, predicted.variance.squeeze(0), rtol=1e-3, atol=0.0)
 
 
+def test_log_prob_of_an_outlier_finds_the_log_noise_that_explains_it():
+    x, y, _ = rows(300)
+    model = single().fit(x, y)
+    point, value = x[:1], torch.tensor([30.0])
+    function, log_noise = model.posterior(point), model.log_noise.posterior(point)
+    g = torch.linspace(-20.0, 20.0, 40_001)
+    normal = torch.distributions.Normal
+    terms = normal(log_noise.mean, log_noise.stddev).log_prob(g)
+    terms = terms + normal(function.mean, (function.variance + g.exp()).sqrt()).log_prob(value)
+    torch.testing.assert_close(
+        model.log_prob(point, value), terms.logsumexp(0, True) + math.log(1e-3), rtol=1e-5, atol=0
+    )
+
+
 @pytest.mark.parametrize("make", [single, tasks])
 def test_states_copies_and_pickles_keep_predictions(make):
     x, y, _ = rows()
