@@ -17,6 +17,7 @@ from torch import Tensor
 from .. import _checks, _state
 from ..distributions import MultivariateNormal
 from ..inference import GaussianWeights, expected_log_likelihood
+from ..inference.mean_basis import mean_values
 from ..kernels import with_features
 from ..kernels.feature_operator import FeatureLinearOperator
 from ..kernels.noisy_features import NoisyFeaturesLinearOperator
@@ -202,7 +203,8 @@ class HeteroscedasticGP(torch.nn.Module):
             x, y, observed = x[observed], y[observed], observed[observed]
         with torch.no_grad():
             prior = self.covar_module(x).evaluate_kernel()
-            residual = torch.where(observed, y - self.mean_module(x), 0.0).double()
+            mean = mean_values(self.mean_module, x).expand(len(x), self.num_outputs).reshape(y.shape)
+            residual = torch.where(observed, y - mean, 0.0).double()
             missing = None if self.covar_module.has_output_factor else self.covar_module.residual_variance(x)
         return TrainingParts(x, y, observed, self.log_noise.variational_strategy.at(x), prior, residual, missing)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean, MultitaskMean
+from gpytorch.means import ConstantMean, MultitaskMean, ZeroMean
 
 import rfgp
 from rfgp.inference import GaussianWeights
@@ -118,6 +118,19 @@ def test_independent_outputs_are_models_of_their_own():
         torch.testing.assert_close(model.posterior(x).mean[:, output], alone.posterior(x).mean, rtol=1e-4, atol=1e-5)
     assert abs(model.bound - total) < 1e-6
     assert torch.isnan(model.log_prob(x, both)).sum() == 2
+
+
+@pytest.mark.parametrize("mean", [None, ConstantMean()])
+def test_one_mean_for_several_outputs(mean):
+    x, y, _ = rows()
+    both = torch.stack([y, 0.5 * y.flip(0)], dim=-1)
+    kernels = tasks().covar_module, scaled(1)
+    parts = ConstantMean() if mean else ZeroMean()
+    wanted = HeteroscedasticGP(*copy.deepcopy(kernels), MultitaskMean(parts, num_tasks=2)).fit(x, both)
+    model = HeteroscedasticGP(*kernels, mean).fit(x, both)
+    assert model.bound == pytest.approx(wanted.bound, rel=1e-9)
+    torch.testing.assert_close(model.predictive(x).mean, wanted.predictive(x).mean)
+    assert rfgp.fit(model, x, both, max_evaluations=2, progress=False).log_marginal_likelihood > wanted.bound
 
 
 def test_training_learns_the_noise_in_any_units():
