@@ -176,7 +176,7 @@ def draws_of(make: Callable[[int], Kernel], seed: int) -> Iterator[Kernel]:
     has_landmarks = any(isinstance(part, LandmarkKernel) for part in made.modules())
     for index in range(NUM_DRAWS):
         if has_landmarks and index:
-            made = make(seed + index).double()
+            made = copy.deepcopy(make(seed + index)).double()
         if not redraw(made, generator) and not has_landmarks:
             yield made
             return

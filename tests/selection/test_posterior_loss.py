@@ -130,8 +130,10 @@ def test_features_are_not_made_from_the_rows_that_they_are_held_against(monkeypa
         return make(*args, train_inputs=train_inputs, **kwargs)
 
     monkeypatch.setattr(selection.ranking, "approximated", record)
-    rank_methods(scaled(RBFKernel(), 1.0), 16, x, methods=["optimized_maclaurin:real", "landmarks"])
-    held = PosteriorTest(x, 0).held_out
+    exact = scaled(RBFKernel(), 1.0).float()
+    rank_methods(exact, 16, x.float(), methods=["optimized_maclaurin:real", "landmarks"])
+    assert exact.outputscale.dtype == torch.float32
+    held = PosteriorTest(x.float(), 0).held_out
     assert len(made_from) >= 8 and not any((held[:, None] == rows).all(-1).any() for rows in made_from)
 
 
