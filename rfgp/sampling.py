@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy
@@ -11,6 +12,28 @@ import torch
 from torch import Generator, Tensor
 
 from . import _checks
+
+
+@contextlib.contextmanager
+def drawing_from(generator: Generator | None) -> Iterator[None]:
+    """Let what draws from PyTorch's default generators draw from another one, and leave the default ones as they were.
+
+    :param generator: a CPU generator; default: PyTorch's own.
+
+    >>> generator = torch.Generator()
+    >>> with drawing_from(generator.manual_seed(0)):
+    ...     first = torch.rand(2)
+    >>> with drawing_from(generator.manual_seed(0)):
+    ...     bool((torch.rand(2) == first).all())
+    True
+    """
+    if generator is None:
+        yield
+        return
+    seed = int(torch.randint(2**62, (), generator=generator))
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
 
 
 def rademacher(shape: Sequence[int], generator: Generator | None = None) -> Tensor:

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import (
+    AdditiveKernel,
+    CosineKernel,
+    Kernel,
+    PeriodicKernel,
+    ProductKernel,
+    RQKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
 from torch import Tensor
 
 from ..kernels.values import accurate_values
@@ -79,10 +88,11 @@ class AnyKernel:
     have to be as good.
 
     :param kernel: the kernel in float64, which is changed.
+    :param center: what is subtracted from inputs, (d,): zero for a kernel of more than their differences.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self._kernel = kernel
+    def __init__(self, kernel: Kernel, center: Tensor) -> None:
+        self._kernel, self._center = kernel, center
         for part in kernel.modules():
             if isinstance(part, Kernel):
                 part.covar_dist = _distances
@@ -90,8 +100,8 @@ class AnyKernel:
         self._lengths = [length.detach() for length in lengths if isinstance(length, Tensor)]
 
     def prepared(self, x: Tensor) -> Tensor:
-        """The inputs themselves."""
-        return x
+        """The inputs without their center."""
+        return x - self._center
 
     @torch.no_grad()
     def values(self, left: Tensor, right: Tensor) -> Tensor:
@@ -107,6 +117,10 @@ class AnyKernel:
         return total
 
 
+_OF_DIFFERENCES = (RQKernel, PeriodicKernel, CosineKernel, SpectralMixtureKernel)
+"""Kernels of the differences of inputs, which need not be :class:`Stationary`."""
+
+
 def form_of(kernel: Kernel, x: Tensor) -> Form:
     """The form of a kernel of one output in float64, which may be changed.
 
@@ -120,7 +134,8 @@ def form_of(kernel: Kernel, x: Tensor) -> Form:
     while type(inner) is ScaleKernel:
         outputscale, inner = outputscale * float(inner.outputscale.detach()), inner.base_kernel
     if type(inner) not in (AdditiveKernel, ProductKernel):
-        return AnyKernel(kernel)
+        center = x.mean(0)
+        return AnyKernel(kernel, center if type(inner) in _OF_DIFFERENCES else torch.zeros_like(center))
     columns = [part.active_dims for part in inner.kernels]
     inputs = [x if own is None else x.index_select(-1, own) for own in columns]
     parts = [form_of(part, own) for part, own in zip(inner.kernels, inputs, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -20,8 +21,10 @@ from .preconditioner import FeaturePreconditioner
 from .problem import exact_matrix, of_features, of_landmarks, targets_and_noise
 
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
-_SHARE = 0.05
-"""Of the standard error: how much an iteration may still change an estimate at the end."""
+_SHARE = 0.1
+"""Of the standard error: how far the last iterations may be apart, for every random vector, at the end."""
+_FEWEST = 5
+"""Iterations that are compared at the end, or a third of all where that is more: few iterations may stand still."""
 _NOTHING_LEFT = 1e-20
 _DIVERGENCES: dict[str, Callable[[Tensor], Tensor]] = {
     "exact_from_approximate": lambda v: v - 1.0 - v.log(),
@@ -32,12 +35,15 @@ _DIVERGENCES: dict[str, Callable[[Tensor], Tensor]] = {
 class Estimate(NamedTuple):
     """A number that was estimated from random vectors.
 
-    :param value: the estimate, without bias but for quadrature errors far below the standard error.
-    :param standard_error: its standard error, over the random vectors.
+    :param value: the estimate, without bias but for errors of the quadrature. Where it has converged, these are far
+        below the standard error.
+    :param standard_error: its standard error, over the random vectors. It does not know errors of the quadrature.
     :param num_probes: the number of random vectors.
     :param iterations: the products with the kernel matrix.
+    :param is_converged: whether the last third of the iterations, at least five of them, changed the quadrature by less
+        than a tenth of the standard error.
 
-    >>> Estimate(value=-12.0, standard_error=0.5, num_probes=16, iterations=9).standard_error
+    >>> Estimate(value=-12.0, standard_error=0.5, num_probes=16, iterations=9, is_converged=True).standard_error
     0.5
     """
 
@@ -45,6 +51,7 @@ class Estimate(NamedTuple):
     standard_error: float
     num_probes: int
     iterations: int
+    is_converged: bool
 
 
 @torch.no_grad()
@@ -73,7 +80,7 @@ def log_determinant(
     :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
     :param num_landmarks: the number of landmarks where the kernel has none.
     :param num_probes: the number of random vectors, at least 2; all of them share the kernel values of an iteration.
-    :param max_iterations: the largest number of iterations.
+    :param max_iterations: the largest number of iterations; a warning says where the quadrature has not converged.
     :param seed: the seed of the random vectors.
     :param progress: whether a bar counts the iterations; default: on a terminal.
     :returns: the estimate with its standard error.
@@ -121,7 +128,7 @@ def stochastic_kl(
     :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
     :param direction: which of the two divergences.
     :param num_probes: the number of random vectors, at least 2; all of them share the kernel values of an iteration.
-    :param max_iterations: the largest number of iterations.
+    :param max_iterations: the largest number of iterations; a warning says where the quadrature has not converged.
     :param seed: the seed of the random vectors.
     :param progress: whether a bar counts the iterations; default: on a terminal.
     :returns: the estimate with its standard error.
@@ -169,18 +176,34 @@ def _trace(
     generator = torch.Generator().manual_seed(_checks.seed(seed))
     solver = ConjugateGradients(matrix, noise, preconditioner, preconditioner.draw(num_probes, generator))
     start = solver.energy
-    last = torch.full_like(start, math.nan)
+    history: list[Tensor] = []
+    is_converged = False
     with tqdm(desc="quadrature", unit="pass", disable=None if progress is None else not progress, leave=False) as bar:
-        for _ in range(max_iterations):
+        while not is_converged and len(history) < max_iterations:
             solver.step()
             bar.update()
             values = len(noise) * _quadratures(solver, function)
+            history.append(values)
             error = float(values.std()) / math.sqrt(num_probes)
-            is_done = bool((solver.energy <= _NOTHING_LEFT * start).all())
-            if is_done or float((values - last).abs().max()) <= _SHARE * error:
-                break
-            last = values
-    return Estimate(float(values.mean()), error, num_probes, len(solver.steps))
+            is_solved = bool((solver.energy <= _NOTHING_LEFT * start).all())
+            is_converged = is_solved or _last_changes(history) <= _SHARE * error
+    if not is_converged:
+        warnings.warn(
+            f"the quadrature has not converged after {len(history)} iterations: its last ones differ by "
+            f"{_last_changes(history):.2g}, beside a standard error of {error:.2g}; raise max_iterations, or use more "
+            "features or landmarks",
+            stacklevel=4,
+        )
+    return Estimate(float(values.mean()), error, num_probes, len(history), is_converged)
+
+
+def _last_changes(history: list[Tensor]) -> float:
+    """The largest range of values (R,) in the last third of a history; infinite where it is short."""
+    count = max(_FEWEST, math.ceil(len(history) / 3))
+    if len(history) <= count:
+        return math.inf
+    last = torch.stack(history[-count - 1 :])
+    return float((last.amax(0) - last.amin(0)).max())
 
 
 def _quadratures(solver: ConjugateGradients, function: Callable[[Tensor], Tensor]) -> Tensor:

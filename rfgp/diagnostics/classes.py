@@ -31,7 +31,8 @@ def brier_score(probabilities: Tensor, labels: Tensor) -> Tensor:
 def reliability_curve(probabilities: Tensor, labels: Tensor, num_bins: int = 10) -> CalibrationCurve:
     """How often the most probable class is right, by the probability that it was given.
 
-    Bins hold as many rows as each other, which wide bins of equal width do not.
+    Bins hold as many rows as each other, which wide bins of equal width do not. Where rows of one confidence are in two
+    bins, each of them counts in both as the share of those that are right: a curve does not depend on an order of rows.
 
     :param probabilities: (N, C), from 0 to 1.
     :param labels: (N,), integers from 0 to C - 1.
@@ -46,9 +47,9 @@ def reliability_curve(probabilities: Tensor, labels: Tensor, num_bins: int = 10)
     known = checked_probabilities(probabilities, labels)
     bins = _checks.positive_integer("num_bins", num_bins, largest=len(known))
     confidence, chosen = probabilities.double().max(-1)
-    order = confidence.argsort(stable=True)
-    right = (chosen == known).double()
-    parts = order.tensor_split(bins)
+    _, levels, sizes = confidence.unique(return_inverse=True, return_counts=True)
+    right = confidence.new_zeros(len(sizes)).index_add(0, levels, (chosen == known).double()).div(sizes)[levels]
+    parts = confidence.argsort().tensor_split(bins)
     predicted, observed = (torch.stack([values[rows].mean() for rows in parts]) for values in (confidence, right))
     count = predicted.new_tensor([float(len(rows)) for rows in parts])
     return shares(predicted.clamp_max(1.0), observed, count)

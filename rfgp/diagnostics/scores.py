@@ -196,7 +196,8 @@ def energy_score(samples: Tensor, y: Tensor) -> Tensor:
     error = torch.linalg.vector_norm(draws - y.double().unsqueeze(1), dim=-1).mean()
     count = len(samples)
     rows = max(1, 2**22 // count**2)
-    apart = torch.stack([torch.cdist(part, part).sum() for part in draws.split(rows)]).sum()
+    mode = "donot_use_mm_for_euclid_dist"  # products lose the digits of distances far from zero
+    apart = torch.stack([torch.cdist(part, part, compute_mode=mode).sum() for part in draws.split(rows)]).sum()
     return error - apart / (2.0 * count * (count - 1) * len(y))
 
 

@@ -9,11 +9,10 @@ import torch
 from gpytorch.distributions import MultivariateNormal, base_distributions
 from torch import Tensor
 
-from .._gpytorch import OneDimensionalLikelihood
-from .quadrature import marginal_by_quadrature
+from .quadrature import QuadratureLikelihood
 
 
-class LogVarianceLikelihood(OneDimensionalLikelihood):
+class LogVarianceLikelihood(QuadratureLikelihood):
     r"""Normal values with mean zero and the variance exp(f): residuals of input-dependent noise, or returns.
 
     .. math:: p(e \mid f) = N(e; 0, e^f), \qquad
@@ -51,12 +50,3 @@ class LogVarianceLikelihood(OneDimensionalLikelihood):
         mean, variance = function_dist.mean, function_dist.variance
         scaled = observations.square() * (0.5 * variance - mean).exp()
         return -0.5 * (math.log(2.0 * math.pi) + mean + scaled)
-
-    def marginal(
-        self, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
-    ) -> torch.distributions.Distribution:
-        """The distribution of values, as a mixture of normal ones by Gauss-Hermite quadrature.
-
-        :param function_dist: the distribution of the function, (..., N).
-        """
-        return marginal_by_quadrature(self.forward, function_dist, self.quadrature)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 from gpytorch.constraints import Interval, Positive
-from gpytorch.distributions import MultivariateNormal, base_distributions
+from gpytorch.distributions import base_distributions
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from .._gpytorch import OneDimensionalLikelihood
-from .quadrature import marginal_by_quadrature
+from .quadrature import QuadratureLikelihood
 
 
-class NegativeBinomialLikelihood(OneDimensionalLikelihood):
+class NegativeBinomialLikelihood(QuadratureLikelihood):
     r"""Counts with the mean exp(f) and a variance that a learned dispersion adds to.
 
     .. math:: y \mid f \sim \mathrm{NB}, \qquad E[y \mid f] = e^f, \qquad \mathrm{Var}[y \mid f] = e^f + \alpha e^{2f}
@@ -68,15 +66,12 @@ class NegativeBinomialLikelihood(OneDimensionalLikelihood):
         """
         return _counts(function_samples, self.dispersion)
 
-    def marginal(
-        self, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
-    ) -> torch.distributions.Distribution:
-        """The distribution of counts, as a mixture of negative binomial ones by Gauss-Hermite quadrature.
+    def conditional(self, function_samples: Tensor) -> torch.distributions.NegativeBinomial:
+        """The distribution of counts, given values of the function.
 
-        :param function_dist: the distribution of the function, (..., N).
+        :param function_samples: some logarithms of means at every input, (..., N, K).
         """
-        conditional = functools.partial(_counts, dispersion=self.dispersion.unsqueeze(-1))
-        return marginal_by_quadrature(conditional, function_dist, self.quadrature)
+        return _counts(function_samples, self.dispersion.unsqueeze(-1))
 
 
 def _counts(f: Tensor, dispersion: Tensor) -> torch.distributions.NegativeBinomial:

@@ -8,11 +8,10 @@ import torch
 from gpytorch.distributions import MultivariateNormal, base_distributions
 from torch import Tensor
 
-from .._gpytorch import OneDimensionalLikelihood
-from .quadrature import marginal_by_quadrature
+from .quadrature import QuadratureLikelihood
 
 
-class PoissonLikelihood(OneDimensionalLikelihood):
+class PoissonLikelihood(QuadratureLikelihood):
     r"""Counts with the rate exp(f), the logarithmic link of Poisson regression.
 
     .. math:: p(y \mid f) = \frac{e^{y f - e^f}}{y!}, \qquad
@@ -44,12 +43,3 @@ class PoissonLikelihood(OneDimensionalLikelihood):
         """
         mean, variance = function_dist.mean, function_dist.variance
         return observations * mean - (mean + 0.5 * variance).exp() - torch.lgamma(observations + 1.0)
-
-    def marginal(
-        self, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
-    ) -> torch.distributions.Distribution:
-        """The distribution of counts, as a mixture of Poisson distributions by Gauss-Hermite quadrature.
-
-        :param function_dist: the distribution of the function, (..., N).
-        """
-        return marginal_by_quadrature(self.forward, function_dist, self.quadrature)

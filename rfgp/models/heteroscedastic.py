@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import gpytorch
-import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
@@ -18,10 +17,12 @@ from torch import Tensor
 from .. import _checks, _state
 from ..distributions import MultivariateNormal
 from ..inference import GaussianWeights, expected_log_likelihood
+from ..inference.mean_basis import mean_values
 from ..kernels import with_features
 from ..kernels.feature_operator import FeatureLinearOperator
 from ..kernels.noisy_features import NoisyFeaturesLinearOperator
 from ..likelihoods import LogVarianceLikelihood, MultitaskFixedNoiseGaussianLikelihood
+from ..likelihoods.quadrature import log_mean_density
 from .target_moments import target_moments
 from .variational import WeightSpaceVariationalGP
 from .variational_strategy import FunctionParts
@@ -30,7 +31,6 @@ from .weight_space import WeightSpaceGP
 _STEPS = 500
 _PRECISION = 1e-10
 _SMALLEST_STEP = 1e-3
-_QUADRATURE_POINTS = 32
 
 
 class HeteroscedasticGP(torch.nn.Module):
@@ -165,7 +165,7 @@ class HeteroscedasticGP(torch.nn.Module):
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
         r"""The log density of each new target, :math:`\log E_g N(y; E f, \mathrm{Var} f + e^g)`.
 
-        By Gauss-Hermite quadrature with 32 points.
+        By Gauss-Hermite quadrature about the mode of the integrand.
 
         :param x: inputs (N, d).
         :param y: targets (N,), or (N, T).
@@ -175,12 +175,13 @@ class HeteroscedasticGP(torch.nn.Module):
         function, log_noise = self.posterior(x), self.log_noise.posterior(x)
         if _checks.floating(y, "y").shape != function.mean.shape:
             raise ValueError(f"expected y of shape {tuple(function.mean.shape)}, got {tuple(y.shape)}; pass targets")
-        points, weights = (torch.from_numpy(part).to(log_noise.mean) for part in _RULE)
-        spread = (2.0 * log_noise.variance).sqrt().unsqueeze(-1)
-        variance = function.variance.unsqueeze(-1) + (log_noise.mean.unsqueeze(-1) + spread * points).exp()
-        error = (y - function.mean).unsqueeze(-1)
-        terms = -0.5 * ((2.0 * math.pi * variance).log() + error.square() / variance)
-        return torch.logsumexp(terms + (weights / math.pi**0.5).log(), dim=-1)
+        function_variance, square = function.variance.unsqueeze(-1), (y - function.mean).square().unsqueeze(-1)
+
+        def log_density(g: Tensor) -> Tensor:
+            variance = function_variance + g.exp()
+            return -0.5 * ((2.0 * math.pi * variance).log() + square / variance)
+
+        return log_mean_density(log_density, log_noise.mean, log_noise.variance).to(y.dtype)
 
     def parts(self, x: Tensor, y: Tensor) -> TrainingParts:
         """Training data, and what the functions of log noise are made of at their inputs.
@@ -206,7 +207,8 @@ class HeteroscedasticGP(torch.nn.Module):
             x, y, observed = x[observed], y[observed], observed[observed]
         with torch.no_grad():
             prior = self.covar_module(x).evaluate_kernel()
-            residual = torch.where(observed, y - self.mean_module(x), 0.0).double()
+            mean = mean_values(self.mean_module, x).expand(len(x), self.num_outputs).reshape(y.shape)
+            residual = torch.where(observed, y - mean, 0.0).double()
             missing = _least_noise(y, self.mean_module, x)
             residual_variance = None if self.covar_module.has_output_factor else self.covar_module.residual_variance(x)
             if residual_variance is not None:
@@ -368,9 +370,6 @@ class NoiseFit(NamedTuple):
     bound: float
     d_mean: Tensor
     d_variance: Tensor
-
-
-_RULE = np.polynomial.hermite.hermgauss(_QUADRATURE_POINTS)
 
 
 def _num_outputs(kernel: Any) -> int:

@@ -157,7 +157,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
             raise ValueError(f"expected inputs of shape (N, d), got {tuple(x.shape)}; flatten the batch")
         with torch.no_grad():
             scaled = self._scaled(x)
-            distance, nearest = torch.cdist(scaled, centers).min(-1)
+            distance, nearest = torch.cdist(scaled, centers, compute_mode="donot_use_mm_for_euclid_dist").min(-1)
             features = self._features(feature_map, scaled - centers[nearest]).double()
             mean = (features * posterior.mean.squeeze(-1)[nearest]).sum(-1)
             variance = torch.empty_like(mean)

@@ -9,7 +9,7 @@ import torch
 from ..models import WeightSpaceGP
 from .analysis import analysis
 from .closed_form import mean_squared_slopes, partial_variances
-from .estimate import Estimate
+from .estimate import Estimate, shares
 from .inputs import InputDistribution, Inputs
 
 
@@ -52,9 +52,7 @@ class DerivativeSensitivities:
             raise ValueError(f"expected uniform or normal inputs for a bound, got values for {name}; use sobol_indices")
         factor = torch.tensor(constants, dtype=torch.float64)
         squares, whole = self.mean_square, self.variance
-        return Estimate(
-            factor * squares.value / whole.value.unsqueeze(-1), factor * squares.samples / whole.samples.unsqueeze(-1)
-        )
+        return Estimate(shares(factor * squares.value, whole.value), shares(factor * squares.samples, whole.samples))
 
 
 def derivative_sensitivities(

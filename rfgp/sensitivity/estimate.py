@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from .. import _checks
@@ -58,3 +59,9 @@ class Estimate:
     def __getitem__(self, index: int) -> Estimate:
         """The estimate of one of several quantities."""
         return Estimate(self.value[index], self.samples[:, index])
+
+
+def shares(parts: Tensor, whole: Tensor) -> Tensor:
+    """The ratios of parts (..., d) to a whole (...), zero where that is zero: no input of a constant matters."""
+    known = whole.unsqueeze(-1)
+    return torch.where(known > 0.0, parts / known, 0.0)

@@ -11,7 +11,7 @@ from .. import _checks, _optional
 from ..models import WeightSpaceGP
 from .analysis import analysis
 from .closed_form import PartialVariances, partial_variances
-from .estimate import Estimate
+from .estimate import Estimate, shares
 from .inputs import Inputs
 from .sampled import sampled_variances
 
@@ -19,6 +19,8 @@ from .sampled import sampled_variances
 @dataclass(frozen=True)
 class SobolIndices:
     """Sobol' indices with their posterior; of shape (d,), or (T, d) for several outputs.
+
+    They are zero for a function that is constant over the inputs.
 
     :param names: the names of the d inputs.
     :param first: first-order indices: the share of the variance of f that is that of an input alone.
@@ -103,7 +105,8 @@ def sobol_indices(
     inputs, without any sampling of these, at O(m^2 d) and a product with m x m matrices for each index. Functions drawn
     from the posterior have the same matrices. Sums, products and multitask kernels of Fourier features, periodic,
     constant and linear kernels, and constant and linear means are included. Other features are averaged over scrambled
-    Sobol' points; the result says which.
+    Sobol' points; the result says which. What landmarks or a truncated series lack is drawn independently at every
+    point, as in the posterior of the model: it counts in total indices, and in no first-order index.
 
     :param model: a fitted model of one or several outputs, of real targets; of class labels, the latent functions.
     :param inputs: a distribution for every column of the inputs, in the units that the model was fitted in; by name, or
@@ -132,17 +135,17 @@ def sobol_indices(
     else:
         parts = [partial_variances(waves, known.inputs, second_order) for waves in known.waves or []]
     variances = _joined(parts)
-    whole = variances.variance.unsqueeze(-1)
+    whole = variances.variance
     second = None
     if variances.pairs is not None:
         alone = variances.single
         interaction = variances.pairs - alone.unsqueeze(-1) - alone.unsqueeze(-2)
         interaction.diagonal(dim1=-2, dim2=-1).fill_(torch.nan)
-        second = known.estimate(interaction / whole.unsqueeze(-1))
+        second = known.estimate(shares(interaction, whole.unsqueeze(-1)))
     return SobolIndices(
         known.names,
-        known.estimate(variances.single / whole),
-        known.estimate(1.0 - variances.others / whole),
+        known.estimate(shares(variances.single, whole)),
+        known.estimate(shares(whole.unsqueeze(-1) - variances.others, whole)),
         second,
         known.estimate(variances.mean),
         known.estimate(variances.variance),

@@ -10,9 +10,11 @@ from torch import Generator, Tensor
 from .. import _checks
 from ..kernels.reference_tensor import reference_tensor
 from ..models import WeightSpaceGP
+from ..sampling import drawing_from
 from .analysis import check_model
 from .estimate import Estimate
 from .inputs import Inputs, checked_inputs
+from .sampled import SampledFunctions
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Propagation:
     :param input_std: the root of the first term: what is left where the function is known to be the posterior mean.
     :param model_std: the root of the second term: what is left where the inputs are known.
     :param points: the inputs, (N, d).
-    :param values: functions drawn from the posterior at these, (S, N), or (S, N, T).
+    :param values: functions drawn from the posterior at these, (S, N), or (S, N, T). What landmarks or a truncated
+        series lack is drawn independently at every point.
 
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
@@ -83,7 +86,7 @@ def propagate(
         such as a measurement and its errors.
     :param num_points: the number N of inputs that are drawn.
     :param num_functions: the number S of functions drawn from the posterior.
-    :param generator: a CPU generator for the inputs; default: PyTorch's own.
+    :param generator: a CPU generator for inputs and functions; default: PyTorch's own.
     :raises ValueError: for a model that is not fitted, of complex targets or with blocks, or bad inputs.
 
     >>> import gpytorch, rfgp
@@ -104,10 +107,12 @@ def propagate(
         x = torch.stack([distribution.sample(size, seed) for distribution in known.values()], dim=-1)
     check_model(model)
     x = x.to(reference_tensor(model.covar_module))
-    posterior, values = model.posterior(x), model.sample_functions(count)(x)
+    posterior = model.posterior(x)
+    with drawing_from(seed):
+        values = SampledFunctions(model, count).drawn(x)
     mean, variance = posterior.mean, posterior.variance
     if model._noise.is_batched:
-        mean, variance, values = mean.mT, variance.mT, values.mT
+        mean, variance = mean.mT, variance.mT
     return Propagation(mean.mean(0), mean.std(0, correction=0), variance.mean(0).sqrt(), x, values)
 
 

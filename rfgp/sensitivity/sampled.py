@@ -16,7 +16,11 @@ from .inputs import InputDistribution, points
 
 
 class SampledFunctions:
-    """The posterior mean of a model and functions drawn from it, by their values.
+    r"""The posterior mean of a model and functions drawn from it, by their values.
+
+    What landmarks or a truncated series lack is drawn independently at every input, as the posterior has it:
+
+    .. math:: f_s(x) = \mu(x) + \phi(x) w_s + \sqrt{r(x)}\, \epsilon_s(x), \qquad r(x) = k(x, x) - |\phi(x)|^2
 
     :param model: a fitted WeightSpaceGP.
     :param num_functions: the number S of functions that are drawn.
@@ -26,12 +30,25 @@ class SampledFunctions:
         self.model, self.samples = model, model.sample_functions(num_functions)
 
     @torch.no_grad()
+    def drawn(self, x: Tensor) -> Tensor:
+        """The values of the functions drawn at x (N, d), (S, N) or (S, N, T)."""
+        values = self.samples(x)
+        values = values.mT if self.model._noise.is_batched else values
+        parts = [
+            part.covar_module.residual_variance(x) for part in (self.model, *self.model.further_draws.of(self.model))
+        ]
+        known = [part.mT if part.dim() > 1 else part.reshape(len(x), -1) for part in parts if part is not None]
+        if not known:
+            return values
+        deviations = torch.stack(known).mean(0).sqrt().expand(len(x), values.shape[2:].numel())
+        return values + deviations.reshape(values.shape[1:]) * torch.randn_like(values)
+
+    @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         """The values at x (N, d), (N, (1 + S) T): those of the mean first."""
         x = x.to(reference_tensor(self.model.covar_module))
-        mean, drawn = self.model.posterior(x).mean, self.samples(x)
-        if self.model._noise.is_batched:
-            mean, drawn = mean.mT, drawn.mT
+        mean, drawn = self.model.posterior(x).mean, self.drawn(x)
+        mean = mean.mT if self.model._noise.is_batched else mean
         values = torch.cat([mean.unsqueeze(0), drawn]).double().cpu()
         return values.unsqueeze(-1).transpose(0, 1).flatten(1) if values.dim() == 2 else values.movedim(1, 0).flatten(1)
 

@@ -19,6 +19,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from .._gpytorch import class_regressions
+from ..inference.mean_basis import mean_values
 from ..models import WeightSpaceGP
 from .moments import Moments
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
@@ -61,7 +62,7 @@ class ExactForm:
         """The log likelihood of independent blocks of rows (B, n), summed."""
         x, kernel = self.x[rows], self.kernel
         if self.is_multitask:
-            mean = self.model.mean_module(x).expand(*rows.shape, self.targets.shape[-1])
+            mean = mean_values(self.model.mean_module, x).expand(*rows.shape, self.targets.shape[-1])
             prior = MultitaskMultivariateNormal(mean, to_linear_operator(covariance(kernel, x)))
             marginal = self.model.likelihood(prior)
             residual = (self.targets[rows] - marginal.mean).flatten(-2)

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 import torch
 from certified import ComposedTrial, Trial, long_kernel
-from gpytorch.kernels import LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.kernels import (
+    LinearKernel,
+    MaternKernel,
+    PeriodicKernel,
+    PolynomialKernel,
+    RBFKernel,
+    RQKernel,
+    ScaleKernel,
+)
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
 
@@ -53,6 +61,15 @@ def test_bounds_hold_for_sums_and_products_with_rows_very_near_to_each_other():
     trials = [ComposedTrial(seed) for seed in range(25)]
     assert max(trial.ratios().max() for trial in trials) <= 1.0
     assert max(trial.misses().max() for trial in trials) <= 0.0
+
+
+@pytest.mark.parametrize("make", [RQKernel, PeriodicKernel, RBFKernel, lambda: RQKernel() + MaternKernel()])
+def test_kernels_of_differences_are_as_accurate_far_from_zero(make):
+    x = (rows()[0] * 2.0**10).round() / 2.0**10
+    here, there = (KernelMatrix(make(), x + at) for at in (0.0, 2.0**20))
+    ones = torch.ones(len(x), 1).double()
+    torch.testing.assert_close(there.times(ones), here.times(ones), rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(there.rounding(ones), here.rounding(ones), rtol=1e-3, atol=0.0)
 
 
 @every_kernel

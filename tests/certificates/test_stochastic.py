@@ -67,6 +67,26 @@ def test_standard_errors_are_those_of_repetitions():
     assert 0.4 < float(spread / stated) < 1.8  # the standard deviation of 12 values has an error of 21 %
 
 
+def test_a_plateau_is_not_the_end():
+    """Features that take little noise for a signal: many small eigenvalues are found late."""
+    generator = torch.Generator().manual_seed(1)
+    x, noise = torch.rand(ROWS, 3, generator=generator, dtype=torch.float64), torch.full((ROWS,), 1e-3).double()
+    kernel = MaternKernel(nu=1.5).double()
+    kernel.lengthscale = 1.0
+    made = rfgp.approximate(kernel, 150, method="fourier", train_inputs=x, seed=0)
+    exact, approximate = (
+        MultivariateNormal(torch.zeros(ROWS).double(), part(x, x).to_dense().detach() + torch.diag(noise))
+        for part in (kernel, made)
+    )
+    parts = made, FixedNoiseGaussianLikelihood(noise), x
+    found = stochastic_kl(*parts, num_probes=4)
+    assert found.is_converged and within(found, kl_divergence(approximate, exact))
+    with pytest.warns(UserWarning, match="not converged after 10 iterations"):
+        assert not stochastic_kl(*parts, max_iterations=10).is_converged
+    with pytest.warns(UserWarning, match="raise max_iterations"):
+        assert not log_determinant(*parts, num_landmarks=5, max_iterations=10).is_converged
+
+
 def test_bad_calls():
     x, kernel, noise = problem()
     likelihood = FixedNoiseGaussianLikelihood(noise)

@@ -52,6 +52,13 @@ def test_energy_score_of_one_output_is_the_crps():
     assert abs(float(exact - found)) < 4.0 * 1.5 / math.sqrt(4000)
 
 
+def test_energy_score_does_not_depend_on_where_zero_is():
+    generator = torch.Generator().manual_seed(0)
+    samples, y = (torch.randn(*shape, 2, generator=generator).double() for shape in ((60, 4), (4,)))
+    far = 2.0**26
+    assert energy_score(samples + far, y + far) == pytest.approx(float(energy_score(samples, y)), abs=1e-6)
+
+
 def test_energy_score_prefers_the_joint_distribution():
     y = draw(2000, 1).expand(-1, 2)
     joint, apart = draw(50, 2000, 1, seed=1).expand(-1, -1, 2), draw(50, 2000, 2, seed=2)
@@ -112,6 +119,16 @@ def labelled(num_rows=6000, sharpen=1.0):
     truth = torch.softmax(logits, dim=-1)
     labels = torch.multinomial(truth, 1, generator=torch.Generator().manual_seed(3)).squeeze(-1)
     return torch.softmax(sharpen * logits, dim=-1), labels
+
+
+def test_calibration_of_tied_confidences_does_not_depend_on_the_order_of_rows():
+    probabilities = torch.tensor([[0.8, 0.2]] * 10 + [[0.3, 0.7]] * 6 + [[0.9, 0.1]] * 4)
+    labels = torch.tensor([0] * 8 + [1] * 2 + [1] * 2 + [0] * 4 + [0] * 4)
+    orders = (probabilities, labels), (probabilities.flip(0), labels.flip(0))
+    for rows in orders:
+        observed = reliability_curve(*rows, num_bins=4).observed
+        torch.testing.assert_close(observed, torch.tensor([1 / 3, (1 / 3 + 3.2) / 5, 0.8, 4.8 / 5]).double())
+    torch.testing.assert_close(*(expected_calibration_error(*rows, num_bins=4) for rows in orders))
 
 
 def test_brier_score():

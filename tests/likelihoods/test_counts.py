@@ -129,3 +129,40 @@ def test_marginals_have_the_moments_of_counts(dispersion, batch):
     torch.testing.assert_close(marginal.mean, mean)
     torch.testing.assert_close(marginal.variance, mean + second - mean.square(), rtol=1e-6, atol=0.0)
     assert marginal.log_prob(torch.ones(4)).shape == marginal.sample().shape == (*batch, 4)
+
+
+@pytest.mark.usefixtures("float64_default")
+@pytest.mark.parametrize("dispersion", [0.0, 0.01, 0.4])
+def test_log_marginals_of_counts_whose_densities_are_narrow_or_far_out(dispersion):
+    """Where the rate is known to less than the root of it, the fixed points of a rule pass the density by."""
+    likelihood = NegativeBinomialLikelihood() if dispersion else PoissonLikelihood()
+    if dispersion:
+        likelihood.dispersion = dispersion
+    y = torch.tensor([0.0, 3.0, 2_000.0, 40_000.0, 5_000.0])
+    latent = MultivariateNormal(torch.tensor([1.0, 1.0, 7.0, 9.0, 1.0]), torch.diag(torch.tensor([4, 1, 1, 2, 0.01])))
+    f = (latent.mean + torch.linspace(-10.0, 10.0, 200_001).unsqueeze(-1)).numpy()
+    rate, size = np.exp(f), 1.0 / max(dispersion, 1e-9)
+    terms = stats.nbinom.logpmf(y, size, size / (size + rate)) if dispersion else stats.poisson.logpmf(y, rate)
+    terms = terms + stats.norm.logpdf(f, latent.mean.numpy(), latent.stddev.numpy())
+    expected = special.logsumexp(terms, axis=0) + np.log(1e-4)
+    with torch.inference_mode():
+        np.testing.assert_allclose(likelihood(latent).log_prob(y), expected, rtol=0, atol=1e-5)
+    found = likelihood.log_marginal(y, MultivariateNormal(latent.mean.float(), latent.covariance_matrix.float()))
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.detach(), expected, rtol=1e-5)
+    if dispersion:
+        found.sum().backward()
+        assert torch.isfinite(likelihood.raw_dispersion.grad).all()
+
+
+@KINDS
+def test_draws_of_counts_have_function_values_of_their_own(make):
+    latent, count = MultivariateNormal(torch.full((1,), 12.0), torch.eye(1)), 4000
+    likelihood = make()
+    if isinstance(likelihood, NegativeBinomialLikelihood):
+        likelihood.dispersion = 1e-4
+    torch.manual_seed(0)
+    drawn = likelihood(latent).sample((count,))
+    assert drawn.shape == (count, 1)
+    share = (drawn.log() - 12.0).abs().lt(0.2).double().mean()
+    assert abs(share - 0.1585) < 4.0 * (0.1585 * 0.8415 / count) ** 0.5

@@ -35,3 +35,13 @@ def test_expected_log_density_is_exact():
     wanted = (density * weights).sum(-1) / np.sqrt(2.0 * np.pi)
     found = LogVarianceLikelihood().expected_log_prob(values, MultivariateNormal(mean, torch.diag(variance)))
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-10)
+
+
+@pytest.mark.usefixtures("float64_default")
+def test_log_marginals_of_values_far_out():
+    values, spread = torch.tensor([0.0, 1.0, 30.0]), torch.tensor([1.0, 2.0, 0.1])
+    functions = torch.linspace(-30.0, 30.0, 100_001)[:, None]
+    terms = stats.norm.logpdf(values, scale=(0.5 * functions).exp()) + stats.norm.logpdf(functions, -1.0, spread)
+    wanted = special.logsumexp(terms, axis=0) + np.log(6e-4)
+    latent = MultivariateNormal(torch.full((3,), -1.0), torch.diag(spread.square()))
+    np.testing.assert_allclose(LogVarianceLikelihood()(latent).log_prob(values), wanted, rtol=0, atol=1e-4)

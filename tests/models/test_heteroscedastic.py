@@ -9,7 +9,7 @@ import pytest
 import torch
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
-from gpytorch.means import ConstantMean, MultitaskMean
+from gpytorch.means import ConstantMean, MultitaskMean, ZeroMean
 
 import rfgp
 from rfgp.inference import GaussianWeights
@@ -120,6 +120,19 @@ def test_independent_outputs_are_models_of_their_own():
     assert torch.isnan(model.log_prob(x, both)).sum() == 2
 
 
+@pytest.mark.parametrize("mean", [None, ConstantMean()])
+def test_one_mean_for_several_outputs(mean):
+    x, y, _ = rows()
+    both = torch.stack([y, 0.5 * y.flip(0)], dim=-1)
+    kernels = tasks().covar_module, scaled(1)
+    parts = ConstantMean() if mean else ZeroMean()
+    wanted = HeteroscedasticGP(*copy.deepcopy(kernels), MultitaskMean(parts, num_tasks=2)).fit(x, both)
+    model = HeteroscedasticGP(*kernels, mean).fit(x, both)
+    assert model.bound == pytest.approx(wanted.bound, rel=1e-9)
+    torch.testing.assert_close(model.predictive(x).mean, wanted.predictive(x).mean)
+    assert rfgp.fit(model, x, both, max_evaluations=2, progress=False).log_marginal_likelihood > wanted.bound
+
+
 @pytest.mark.long("three whole trainings")
 def test_training_learns_the_noise_in_any_units():
     x, y, variances = rows(400)
@@ -160,6 +173,20 @@ def test_log_prob_integrates_to_one():
     predicted = model.predictive(x[:1])
     variance = torch.trapezoid(density * (grid - predicted.mean).square(), grid)
     torch.testing.assert_close(variance, predicted.variance.squeeze(0), rtol=1e-3, atol=0.0)
+
+
+def test_log_prob_of_an_outlier_finds_the_log_noise_that_explains_it():
+    x, y, _ = rows(300)
+    model = single().fit(x, y)
+    point, value = x[:1], torch.tensor([30.0])
+    function, log_noise = model.posterior(point), model.log_noise.posterior(point)
+    g = torch.linspace(-20.0, 20.0, 40_001)
+    normal = torch.distributions.Normal
+    terms = normal(log_noise.mean, log_noise.stddev).log_prob(g)
+    terms = terms + normal(function.mean, (function.variance + g.exp()).sqrt()).log_prob(value)
+    torch.testing.assert_close(
+        model.log_prob(point, value), terms.logsumexp(0, True) + math.log(1e-3), rtol=1e-5, atol=0
+    )
 
 
 @pytest.mark.parametrize("make", [single, tasks])

@@ -55,6 +55,14 @@ def test_marginals_equal_dense_algebra_around_every_center(threshold):
         torch.testing.assert_close(posterior.variance[i], variance[0, 0].detach(), rtol=1e-9, atol=1e-9)
 
 
+def test_far_from_zero_the_nearest_center_is_the_same():
+    kernel, likelihood = kernel_and_likelihood(lengthscale=1.0)
+    x, y = rows()
+    x, far = (256.0 * x).round() / 256.0, 2.0**32
+    here, there = (LocalizedMaclaurinGP(kernel, likelihood, 30, threshold=1.0).fit(x + at, y) for at in (0.0, far))
+    torch.testing.assert_close(there.posterior(x + far).mean, here.posterior(x).mean, rtol=1e-5, atol=1e-5)
+
+
 def test_a_single_center_is_the_plain_method():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()

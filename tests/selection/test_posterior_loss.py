@@ -108,6 +108,45 @@ def test_landmarks_are_not_held_against_themselves():
     assert posterior_loss(kernel, x).kl_per_point == pytest.approx(only.kl_per_point, rel=0.5)
 
 
+def test_few_draws_lose_more_than_what_is_reported():
+    """A draw is above the 90% quantile of eight others with a probability of 2/9 at most, a mean with one of a half."""
+    x, kernel, above = uniform(40), matern(), []
+    for seed in range(16):
+        test = PosteriorTest(x, seed)
+        found = selection.ranking.candidate_of(kernel, 16, "fourier", x, test, seed, has_error=False)
+        seeds = range(100 + 4 * seed, 104 + 4 * seed)
+        fresh = [test.loss(rfgp.approximate(kernel, 16, method="fourier", input_dim=2, seed=i)) for i in seeds]
+        above.append(sum(loss.kl_per_point > found.kl_per_point for loss in fresh) / 4.0)
+    share = torch.tensor(above)
+    assert float(share.mean()) < 2.0 / 9.0 + 3.0 * float(share.std()) / 4.0
+
+
+def test_features_are_not_made_from_the_rows_that_they_are_held_against(monkeypatch):
+    x, made_from = uniform(80), []
+    make = selection.ranking.approximated
+
+    def record(*args, train_inputs, **kwargs):
+        made_from.append(train_inputs)
+        return make(*args, train_inputs=train_inputs, **kwargs)
+
+    monkeypatch.setattr(selection.ranking, "approximated", record)
+    exact = scaled(RBFKernel(), 1.0).float()
+    rank_methods(exact, 16, x.float(), methods=["optimized_maclaurin:real", "landmarks"])
+    assert exact.outputscale.dtype == torch.float32
+    held = PosteriorTest(x.float(), 0).held_out
+    assert len(made_from) >= 8 and not any((held[:, None] == rows).all(-1).any() for rows in made_from)
+
+
+def test_suggested_numbers_pass_a_test_that_had_no_part_in_the_search():
+    x, kernel = uniform(200), RBFKernel()
+    kernel.lengthscale = 0.5
+    for seed in range(2):
+        width = suggest_num_features(kernel, x, kl_per_point=0.6, method="fourier", seed=seed)
+        test = PosteriorTest(x, seed + 8)
+        draws = [rfgp.approximate(kernel, width, method="fourier", input_dim=2, seed=1000 + i) for i in range(8)]
+        assert sum(test.loss(draw).kl_per_point > 0.6 for draw in draws) <= 3
+
+
 def test_collapsed_variances_show_beyond_the_data():
     exact, x = scaled(RBFKernel(), 1.0), 0.4 * uniform(200) - 0.2
     ranking = {c.method: c for c in rank_methods(exact, 16, x, methods=["fourier", "random_maclaurin:real"])}

@@ -8,6 +8,7 @@ import pytest
 import torch
 from gpytorch.kernels import MultitaskKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.means import ConstantMean
 from quadrature import Quadrature
 
 import rfgp
@@ -46,6 +47,34 @@ def test_quantiles_and_probabilities_are_those_of_a_known_function():
     assert known.points.shape == (10_000, 2) and known.values.shape == (200, 10_000)
 
 
+def test_what_landmarks_lack_is_in_all_results():
+    x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
+    kernel = RBFKernel()
+    kernel.lengthscale = 0.3
+    made = rfgp.approximate(kernel, 12, method="landmarks", train_inputs=x, seed=0)
+    model = rfgp.WeightSpaceGP(made, GaussianLikelihood()).fit(x, x[:, 0])
+    torch.manual_seed(0)
+    known = propagate(model, x, num_functions=2000)
+    variance = known.values.var(0).mean()
+    assert float(variance) == pytest.approx(float(known.model_std.square()), rel=4.0 * (2.0 / 2000) ** 0.5)
+    assert bool(made.residual_variance(x).mean() > 0.3 * variance)
+    indices = sobol_indices(model, [Uniform(0.0, 1.0)] * 2, num_functions=50, num_points=64)
+    spread = propagate(model, [Uniform(0.0, 1.0)] * 2, num_functions=200).values.var(1).mean()
+    error = math.hypot(float(indices.variance.std) / 50**0.5, float(spread) * (2.0 / 2000) ** 0.5)
+    assert indices.method == "sampling" and abs(float(indices.variance.mean - spread)) < 4.0 * error < 0.3 * float(
+        spread
+    )
+
+
+def test_a_generator_is_for_inputs_and_functions():
+    before = torch.random.get_rng_state()
+    first, second = (
+        propagate(fitted(), [Uniform(0.0, 1.0)] * 2, num_points=5, generator=torch.Generator().manual_seed(0))
+        for _ in range(2)
+    )
+    assert torch.equal(first.values, second.values) and torch.equal(torch.random.get_rng_state(), before)
+
+
 def test_dependent_inputs_are_given_as_draws():
     same = torch.rand(500, 1, generator=torch.Generator().manual_seed(1)).expand(500, 2)
     known = propagate(fitted(lambda x: x[:, 0] - x[:, 1]), same, num_functions=3)
@@ -62,6 +91,19 @@ def test_several_outputs_and_bad_calls():
         known.quantile(2.0)
     with pytest.raises(ValueError, match="columns"):
         propagate(model, [Uniform(0, 1)])
+
+
+def test_no_input_of_a_constant_function_is_important():
+    x = torch.rand(30, 2)
+    for method in ("fourier", "landmarks"):
+        kernel = rfgp.approximate(RBFKernel(), 8, method=method, train_inputs=x, seed=0)
+        model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood(), ConstantMean())
+        model.mean_module.constant.data.fill_(2.0)
+        indices = sobol_indices(
+            model.fit(x, torch.full((30,), 2.0)), [Uniform(0, 1)] * 2, num_functions=3, num_points=8
+        )
+        assert indices.first.value.tolist() == indices.total.value.tolist() == [0.0, 0.0]
+        assert float(indices.second.value[0, 1]) == 0.0
 
 
 def test_tables_name_inputs_in_order_of_importance():

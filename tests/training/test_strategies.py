@@ -134,6 +134,7 @@ def test_the_likelihood_of_several_outputs():
     torch.testing.assert_close(objective.evidence(), model.likelihood(prior).log_prob(y), rtol=1e-8, atol=1e-8)
     summary = rfgp.fit(model, x, y, strategy="subset", max_evaluations=20, progress=False)
     assert summary.stages[0].name == "subset"
+    rfgp.fit(WeightSpaceGP(kernel, model.likelihood), x, y, strategy="subset", max_evaluations=1, progress=False)
     with pytest.raises(ValueError, match=r"expected one target per row .* several outputs"):
         rfgp.fit(model, x, y, strategy="blocks", progress=False)
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
 from linear_operator import to_linear_operator
 
 import rfgp
@@ -61,7 +61,10 @@ def test_features_and_their_kernel_values_agree():
 
 @pytest.mark.parametrize("name, shift", [("real", 0.0), ("real", 0.5), ("exact", 0.3)])
 def test_no_bias_and_the_variance(name, shift):
-    """The mean over samples is that of the distributions; the estimated variances have the mean of the squares."""
+    """The mean over samples is that of the distributions; the estimated variances have the mean of the squares.
+
+    Where both distributions are the same, these are the variances without the terms which are zero then.
+    """
     kernel, count = KERNELS[name], 150
     found = [mmd(*samples(40, 60, shift, seed), kernel) for seed in range(count)]
     values = torch.tensor([f.squared for f in found])
@@ -69,12 +72,20 @@ def test_no_bias_and_the_variance(name, shift):
     apart = abs(float(values.mean()) - truth.squared)
     assert apart < 4.0 * math.hypot(float(values.std()) / math.sqrt(count), truth.standard_error)
     squares = (values - values.mean()).square()
-    variances = torch.tensor([f.standard_error**2 for f in found])
+    variances = torch.tensor([(f.standard_error if shift else f.null_standard_error) ** 2 for f in found])
     error = math.hypot(float(squares.std()), float(variances.std())) / math.sqrt(count)
     assert abs(float(squares.mean()) - float(variances.mean())) < 4.0 * error
-    if shift == 0.0:
-        null = torch.tensor([f.null_standard_error**2 for f in found])
-        assert abs(float(squares.mean()) - float(null.mean())) < 4.0 * error
+
+
+def test_standard_errors_do_not_depend_on_the_origin_of_the_embeddings():
+    x, y = samples()
+    here, there = (mmd(x + origin, y + origin, LinearKernel().double()) for origin in (0.0, 1000.0))
+    assert there.standard_error == pytest.approx(here.standard_error, rel=1e-6)
+
+
+def test_standard_errors_of_equal_distributions_are_not_zero():
+    found = [mmd(*samples(20, 20, 0.0, seed), KERNELS["exact"]) for seed in range(20)]
+    assert all(f.standard_error >= f.null_standard_error > 0.0 for f in found)
 
 
 def test_no_bias_over_draws_of_features():
