@@ -38,6 +38,7 @@ class Reading:
     :param decimal: the decimal point or comma of text.
     :param header: whether the first row has the names of the columns.
     :param sheet: the name or the index of the sheet of a workbook; default: the first one.
+    :param encoding: the encoding of text, where it is told by a file that was read before.
     :raises ValueError: for others.
     """
 
@@ -45,6 +46,7 @@ class Reading:
     decimal: str | None = None
     header: bool | None = None
     sheet: str | int | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         known = text.SEPARATORS
@@ -61,6 +63,9 @@ class Reading:
             _checks.flag("header", self.header)
 
 
+AS_RECOGNIZED = Reading()
+
+
 @dataclass(frozen=True, eq=False)
 class Raw:
     """The columns of a table before anything is made of them.
@@ -71,6 +76,7 @@ class Raw:
     :param notes: what there is to say about the file.
     :param repeated: names that several columns had.
     :param index: the name of the column that was the index of a data frame; empty for none.
+    :param reading: how the file was read, as far as other files are to be read so.
     """
 
     name: str
@@ -79,13 +85,34 @@ class Raw:
     notes: tuple[str, ...] = ()
     repeated: frozenset[str] = frozenset()
     index: str = ""
+    reading: Reading = AS_RECOGNIZED
 
 
-def open_table(source: Any, reading: Reading) -> Raw:
+@dataclass(frozen=True)
+class Learned:
+    """What is known of a file by another one that it is to be like.
+
+    :param reading: how the other file was read.
+    :param names: the names of columns that it is to have.
+    """
+
+    reading: Reading = AS_RECOGNIZED
+    names: frozenset[str] = frozenset()
+
+    def is_header(self, row: Sequence[Any]) -> bool:
+        """Whether a row has all these names."""
+        return bool(self.names) and self.names <= set(map(_tidy, row))
+
+
+NOTHING_LEARNED = Learned()
+
+
+def open_table(source: Any, reading: Reading, learned: Learned = NOTHING_LEARNED) -> Raw:
     """The columns of a file or a data frame.
 
     :param source: a path, or a pandas DataFrame, whose index becomes a column where it is not 0, 1, 2, ...
     :param reading: how a file is to be read.
+    :param learned: what is known of it by another file.
     :raises ValueError: where it cannot be read.
     :raises ImportError: without pandas, or what it needs for the format.
     """
@@ -105,7 +132,7 @@ def open_table(source: Any, reading: Reading) -> Raw:
         )
     content = _content(path, is_packed)
     if suffix in TEXT:
-        return _text(path.name, content, reading)
+        return _text(path.name, content, reading, learned)
     if reading.separator is not None or reading.decimal is not None:
         raise ValueError(f"expected separator and decimal for text files, got {path.name}; leave them out")
     if suffix in (".xlsx", ".xlsm"):
@@ -139,17 +166,50 @@ def _check_size(path: Path, size: int) -> None:
     _checks.fits_in_memory(_BYTES_PER_BYTE * size, what, "take some of the rows, or rfgp.data for batches")
 
 
-def _text(name: str, content: bytes, reading: Reading) -> Raw:
-    whole, encoding = text.decode(content, name)
-    rows, comment = text.without_comments(whole)
-    separator = text.SEPARATORS.get(reading.separator or "", reading.separator) or text.recognized_separator(rows)
+def _text(name: str, content: bytes, reading: Reading, learned: Learned) -> Raw:
+    whole, encoding = text.decode(content, name, learned.reading.encoding)
+    above, rest = text.parted(whole)
+    separator = _separator(text.without_comments(rest), reading, learned)
+    comment, rows = _rows_and_comment(above, rest, separator)
     cells = text.parsed(rows, separator, name)
     shown = next((known for known, character in text.SEPARATORS.items() if character == separator), separator)
     described = f"text in {encoding}, separator {shown}"
-    in_comment = text.rows_of(comment, separator)[:1] or [[]]
-    is_names = len(in_comment[0]) == cells.shape[1] and reading.header is None and _is_data(cells.iloc[0])
-    names = in_comment[0] if is_names else None
-    return _named(name, _under_names(cells, names, reading.header, name), described)
+    header = learned.reading.header if reading.header is None else reading.header
+    if header is None and learned.is_header(cells.iloc[0]):
+        header = True
+    is_names = len(comment) == cells.shape[1] and header is None and _is_data(cells.iloc[0])
+    found = _named(name, _under_names(cells, comment if is_names else None, header, name), described)
+    return replace(found, reading=Reading(separator, header=reading.header, encoding=encoding))
+
+
+def _separator(rows: str, reading: Reading, learned: Learned) -> str:
+    """What is between two cells: what is given, or was in the other file where this gives its names, or else fits."""
+    given = text.SEPARATORS.get(reading.separator or "", reading.separator)
+    known = learned.reading.separator
+    if given is None and known is not None and learned.is_header((text.sample_of(rows, known) or [[]])[0]):
+        return known
+    return given or text.recognized_separator(rows)
+
+
+def _rows_and_comment(above: list[str], rest: str, separator: str) -> tuple[list[str], str]:
+    """The cells of the last comment above the rows that may have names, and all rows: some of these may begin with #.
+
+    Such a row has as many cells as others. Above the first other one it has numbers that are no names of columns.
+    """
+    pandas = _optional.require("pandas", "pandas", "tables")
+    sample = text.sample_of(text.without_comments(rest), separator)
+    width = text.common_width(sample)
+    comment: list[str] = []
+    for place, line in enumerate(above):
+        cells = (text.rows_of(line.lstrip("#").strip(), separator) or [[]])[0]
+        if not sample or len(cells) != len(sample[0]):
+            continue
+        first = pandas.DataFrame([cells, sample[0]])
+        if _is_data(first.iloc[1]) and not _has_names(first):
+            rest = "\n".join([*above[place:], rest])
+            break
+        comment = cells
+    return comment, text.without_comments(rest, lambda line: len(text.rows_of(line, separator)[0]) == width)
 
 
 def _workbook(name: str, content: bytes, reading: Reading) -> Raw:

@@ -92,6 +92,34 @@ def test_rows_with_missing_cells(folder, model_file, capsys):
     assert ",," not in capsys.readouterr().out
 
 
+def test_new_files_are_read_as_the_first_one(tmp_path):
+    """The separator, the decimal comma and the header of a file in which they could be others."""
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"2019": rng.integers(1000, 9999, size=30) / 1000.0, "y": rng.normal(size=30).round(3)})
+    frame.to_csv(tmp_path / "first.csv", index=False, sep="~", decimal=",")
+    table = read(tmp_path / "first.csv", "y", separator="~", decimal=",")
+    TableModel.fit(table, num_features=4).save(tmp_path / "model.pt")
+    frame[["2019"]].to_csv(tmp_path / "new.csv", index=False, sep="~", decimal=",")
+    frame.to_csv(tmp_path / "again.csv", index=False, sep="~", decimal=",")
+    model = TableModel.load(tmp_path / "model.pt")
+    known = model.predict(frame)
+    for name in ("new.csv", "again.csv"):
+        assert model.predict(tmp_path / name).equals(known)
+
+
+@pytest.mark.parametrize(
+    ("targets", "change", "name"),
+    [
+        ("price,price_lower", {"price_lower": houses()["price"] - 1.5}, "price_lower"),
+        ("probability_u", {"probability_u": ["u", "v"] * 60}, "probability_u"),
+    ],
+)
+def test_columns_of_predictions_with_one_name_are_refused(targets, change, name):
+    table = read(houses().assign(**change), targets)
+    with pytest.raises(ValueError, match=f"of the columns of predictions, got two of '{name}'"):
+        TableModel.fit(table)
+
+
 def test_files_that_are_there_stay(folder, model_file, capsys):
     path, _ = model_file
     (folder / "kept.csv").write_text("mine", encoding="utf-8")
