@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _checks, _files
+from .. import _archives, _checks, _files
 
 _MAGIC = b"rfgp sums, format 2\n"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
@@ -60,5 +60,5 @@ def read(
                 f"again, or {advice}"
             )
         file.seek(start)
-        tensors: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+        tensors: dict[str, Tensor] = _archives.read(file)
         return tensors

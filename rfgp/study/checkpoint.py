@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .. import _files
+from .. import _archives, _files
 from ..datasets import Dataset
 from . import report
 from .measurements import Run
@@ -45,7 +45,11 @@ class Checkpoint:
     def exact(self) -> dict[str, Any] | None:
         """What was kept of the exact model, if anything was."""
         path = self.folder / _EXACT
-        return torch.load(path, weights_only=True) if path.is_file() else None
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            state: dict[str, Any] = _archives.read(file)
+        return state
 
     def keep_exact(self, state: dict[str, Any]) -> None:
         """Keep the exact model.
