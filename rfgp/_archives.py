@@ -1,4 +1,4 @@
-"""Archives that ``torch.save`` wrote, which take as much memory as they have bytes."""
+"""Archives of ``torch.save``, which take as much memory as they have bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,21 @@ from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
+
+
+def write(content: Any, file: BinaryIO) -> None:
+    """Write an archive.
+
+    :param content: tensors, and containers of them.
+    :param file: an open file.
+    :raises OSError: where it cannot be written, such as to a full disk, for which PyTorch has an error of its own.
+    """
+    try:
+        torch.save(content, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def read(file: BinaryIO) -> Any:

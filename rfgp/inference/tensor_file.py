@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .. import _archives, _checks, _files
@@ -30,7 +29,7 @@ def write(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
 def _write(tensors: dict[str, Any], path: Path) -> None:
     with path.open("w+b") as file:
         file.write(_MAGIC + bytes(_CHECKSUM_BYTES))
-        torch.save(tensors, file)
+        _archives.write(tensors, file)
         file.seek(len(_MAGIC) + _CHECKSUM_BYTES)
         digest = hashlib.file_digest(file, "sha256").digest()
         file.seek(len(_MAGIC))

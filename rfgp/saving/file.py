@@ -92,7 +92,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
         )
         tensors = description.tensors
         content = {"header": header, "tensors": tensors, "checksum": _checksum(header, tensors)}
-        _files.write_whole(path, functools.partial(torch.save, content))
+        _files.write_whole(path, functools.partial(_write, content))
     if with_rows is None and description.num_rows:
         warnings.warn(
             f"the file holds {description.num_rows} training rows or their features, by which this "
@@ -144,8 +144,14 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
         ) from error
     if not isinstance(model, torch.nn.Module | Recorded):
         raise ValueError(f"expected a model in {name}, got {type(model).__name__}; save the model again")
-    is_there = device is None or device.type == "cpu" or not isinstance(model, torch.nn.Module)
-    return model if is_there else model.to(device)
+    if isinstance(model, torch.nn.Module) and device is not None and device.type != "cpu":
+        return model.to(device)
+    return model
+
+
+def _write(content: dict[str, Any], path: Path) -> None:
+    with path.open("wb") as file:
+        _archives.write(content, file)
 
 
 def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:

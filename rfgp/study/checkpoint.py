@@ -10,8 +10,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from .. import _archives, _files
 from ..datasets import Dataset
 from . import report
@@ -56,7 +54,8 @@ class Checkpoint:
 
         :param state: tensors, numbers and strings.
         """
-        _files.write_whole(self.folder / _EXACT, lambda path: torch.save(state, path))
+        with _files.whole_file(self.folder / _EXACT) as path, path.open("wb") as file:
+            _archives.write(state, file)
 
     def keep(self, run: Run) -> None:
         """Keep a run, on the disk before this returns.

@@ -251,7 +251,7 @@ def test_a_failing_save_leaves_the_file(error, path, fitted, monkeypatch):
     before = path.read_bytes()
 
     def broken(content, file):
-        file.write_bytes(b"half")
+        file.write(b"half")
         raise error
 
     monkeypatch.setattr(torch, "save", broken)
