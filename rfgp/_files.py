@@ -113,7 +113,12 @@ def _locked(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
     """
     while True:
         temporary = _temporary_name(target)
-        handle = make(temporary)
+        try:
+            handle = make(temporary)
+        except FileNotFoundError:
+            if target.parent.is_dir():
+                continue
+            raise
         _lock(handle)
         if temporary.exists():
             return temporary, handle

@@ -71,6 +71,21 @@ def test_predictions_in_the_units_of_the_table(folder, model_file, capsys):
     assert capsys.readouterr().out.splitlines()[0] == "id,price,price_lower,price_upper"
 
 
+def test_cells_of_predictions_are_no_formulas(tmp_path):
+    names = ["=1+1", "-2.5", "+1 a", "@sum", "\tx", "plain", "-x", "7", "+3e2", "a=b"]
+    frame = pandas.DataFrame({"id": names, "=a": [*range(9), -1], "y": np.arange(10.0)})
+    table = read(frame.assign(y=["=u", "v"] * 5), "y")
+    TableModel.fit(table, num_features=4).save(tmp_path / "model.pt")
+    frame.to_parquet(tmp_path / "new.parquet")
+    assert (
+        main(["predict", str(tmp_path / "model.pt"), str(tmp_path / "new.parquet"), "--out", str(tmp_path / "p.csv")])
+        == 0
+    )
+    found = pandas.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    assert found["id"].tolist() == ["'=1+1", "-2.5", "'+1 a", "'@sum", "'\tx", "plain", "'-x", "7", "+3e2", "a=b"]
+    assert set(found["y"]) <= {"'=u", "v"} and list(found.columns)[2:] == ["probability_=u", "probability_v"]
+
+
 def test_rows_do_not_depend_on_the_others(folder, model_file, monkeypatch):
     model = TableModel.load(model_file[0])
     whole = model.predict(houses())
