@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _checks, _optional
-from . import text
+from . import packed, text
 from .cells import MISSING_WORDS
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ TEXT = (".csv", ".tsv", ".txt", ".dat")
 SUFFIXES = (*TEXT, ".jsonl", ".ndjson", ".parquet", ".pq", ".xlsx", ".xlsm")
 """How the names of files end, with or without .gz behind it."""
 ROW_NAMES = "row names"
-_BYTES_PER_BYTE = 10  # of a file whose cells have some eight characters, as strings in columns
-_CHUNK = 2**24
 _NO_NAME = re.compile(
     r"[^A-Za-z]*[0-9][^A-Za-z]*(?:[eE][+-]?[0-9]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ].*|[+-]?(?i:nan|inf)"
 )
@@ -130,40 +127,14 @@ def open_table(source: Any, reading: Reading, learned: Learned = NOTHING_LEARNED
             f"expected a file that ends in {', '.join(SUFFIXES)}, or .gz behind one of these, got {path.name!r}; "
             "convert it"
         )
-    content = _content(path, is_packed)
+    content, num_bytes = packed.content(path, is_packed)
     if suffix in TEXT:
         return _text(path.name, content, reading, learned)
     if reading.separator is not None or reading.decimal is not None:
         raise ValueError(f"expected separator and decimal for text files, got {path.name}; leave them out")
     if suffix in (".xlsx", ".xlsm"):
-        return _workbook(path.name, content, reading)
-    return _typed(path.name, content, is_parquet=suffix in (".parquet", ".pq"))
-
-
-def _content(path: Path, is_packed: bool) -> bytes:
-    """The bytes of a file, where its cells fit in memory."""
-    if not path.is_file():
-        raise ValueError(f"expected an existing file, got {str(path)!r}; check the path")
-    if not is_packed:
-        _check_size(path, path.stat().st_size)
-        return path.read_bytes()
-    pieces, size = [], 0
-    try:
-        with gzip.open(path) as stream:
-            while piece := stream.read(_CHUNK):
-                pieces.append(piece)
-                size += len(piece)
-                _check_size(path, size)
-    except (OSError, EOFError) as error:
-        raise ValueError(
-            f"expected a file of gzip, got {path.name}, which is damaged ({error}); copy it again"
-        ) from None
-    return b"".join(pieces)
-
-
-def _check_size(path: Path, size: int) -> None:
-    what = f"the cells of {path.name}, of {size:,} bytes,"
-    _checks.fits_in_memory(_BYTES_PER_BYTE * size, what, "take some of the rows, or rfgp.data for batches")
+        return _workbook(path.name, content, reading, num_bytes)
+    return _typed(path.name, content, num_bytes, is_parquet=suffix in (".parquet", ".pq"))
 
 
 def _text(name: str, content: bytes, reading: Reading, learned: Learned) -> Raw:
@@ -212,20 +183,25 @@ def _rows_and_comment(above: list[str], rest: str, separator: str) -> tuple[list
     return comment, text.without_comments(rest, lambda line: len(text.rows_of(line, separator)[0]) == width)
 
 
-def _workbook(name: str, content: bytes, reading: Reading) -> Raw:
+def _workbook(name: str, content: bytes, reading: Reading, num_bytes: int) -> Raw:
     pandas = _optional.require("pandas", "pandas", "tables")
     _optional.require("openpyxl", "openpyxl", "workbooks")
+    packed.check_workbook(name, content, num_bytes)
     try:
         book = pandas.ExcelFile(io.BytesIO(content), engine="openpyxl")
     except Exception as error:  # a workbook is a zip file of XML files, each of which may be wrong
-        raise ValueError(f"expected a workbook in {name}, got another file ({error}); save it again") from None
+        raise _other_file("a workbook", name, error) from None
     sheets = book.sheet_names
     sheet = 0 if reading.sheet is None else reading.sheet
     if isinstance(sheet, str) and sheet not in sheets and sheet.isdecimal():
         sheet = int(sheet)
     if (sheet not in sheets) if isinstance(sheet, str) else not 0 <= sheet < len(sheets):
         raise ValueError(f"expected one of the sheets {', '.join(sheets)} of {name}, got {sheet!r}; choose one of them")
-    cells = pandas.read_excel(book, sheet_name=sheet, header=None, dtype=object)
+    try:
+        packed.check_filled(name, book.book[sheet if isinstance(sheet, str) else sheets[sheet]])
+        cells = pandas.read_excel(book, sheet_name=sheet, header=None, dtype=object)
+    except Exception as error:  # as above
+        raise _other_file("a workbook", name, error) from None
     cells = cells.dropna(how="all").dropna(how="all", axis=1)
     if not len(cells):
         raise ValueError(f"expected rows of data, got none in {name}; choose another sheet (--sheet)")
@@ -235,7 +211,7 @@ def _workbook(name: str, content: bytes, reading: Reading) -> Raw:
     return _named(name, _under_names(cells.reset_index(drop=True), None, reading.header, name), described)
 
 
-def _typed(name: str, content: bytes, is_parquet: bool) -> Raw:
+def _typed(name: str, content: bytes, num_bytes: int, is_parquet: bool) -> Raw:
     """Parquet and JSON lines, whose columns have names and types."""
     pandas = _optional.require("pandas", "pandas", "tables")
     kind = "Parquet" if is_parquet else "JSON lines"
@@ -243,13 +219,19 @@ def _typed(name: str, content: bytes, is_parquet: bool) -> Raw:
         _optional.require("pyarrow", "PyArrow", "Parquet")
     try:
         if is_parquet:
-            frame = pandas.read_parquet(io.BytesIO(content), engine="pyarrow")
+            frame = packed.parquet_frame(name, content, num_bytes)
         else:
             decoded, _ = text.decode(content, name)
             frame = pandas.DataFrame([dict(json.loads(line)) for line in decoded.splitlines() if line.strip()])
-    except (ValueError, OSError, KeyError, TypeError) as error:
-        raise ValueError(f"expected {kind} in {name}, got another file ({error}); save it again") from None
+    except Exception as error:  # a damaged page gives errors of Arrow, and a line of JSON any
+        raise _other_file(kind, name, error) from None
     return _indexed(name, frame, kind)
+
+
+def _other_file(kind: str, name: str, error: Exception) -> Exception:
+    """What to raise where a file is no such one: what is said of it already, or what another package says."""
+    other = ValueError(f"expected {kind} in {name}, got another file ({error}); save it again")
+    return error if _checks.is_own(error) else other
 
 
 def _indexed(name: str, frame: pandas.DataFrame, described: str) -> Raw:
