@@ -27,6 +27,11 @@ def has_values() -> bool:
     return not is_recorded and not is_transformed()
 
 
+def is_own(error: Exception) -> bool:
+    """Whether an error is one of rfgp's, which says what was expected."""
+    return isinstance(error, ValueError) and str(error).startswith("expected ")
+
+
 def instance(name: str, value: Any, kinds: type | tuple[type, ...], what: str, advice: str) -> None:
     """Raise where ``value`` is not of one of the kinds; ``what`` and ``advice`` say in words what it has to be."""
     if not isinstance(value, kinds):

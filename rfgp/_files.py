@@ -106,13 +106,30 @@ def _lock(handle: int) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX)
 
 
+def _locked(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+    """A new file or folder beside the target, and its handle, locked where that is possible.
+
+    It is made again where another writer has cleared it before its lock, as one that a killed process has left.
+    """
+    while True:
+        temporary = _temporary_name(target)
+        try:
+            handle = make(temporary)
+        except FileNotFoundError:
+            if target.parent.is_dir():
+                continue
+            raise
+        _lock(handle)
+        if temporary.exists():
+            return temporary, handle
+        os.close(handle)
+
+
 @contextlib.contextmanager
 def _temporary(target: Path, mode: int) -> Iterator[tuple[Path, int]]:
     """A new file beside the target, and its handle, locked where that is possible; it is gone afterwards."""
-    temporary = _temporary_name(target)
-    handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+    temporary, handle = _locked(target, lambda name: os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode))
     try:
-        _lock(handle)
         yield temporary, handle
     finally:
         os.close(handle)
@@ -122,17 +139,18 @@ def _temporary(target: Path, mode: int) -> Iterator[tuple[Path, int]]:
 @contextlib.contextmanager
 def _temporary_folder(target: Path) -> Iterator[Path]:
     """A new folder beside the target, locked where that is possible; it is gone afterwards."""
-    temporary = _temporary_name(target)
-    temporary.mkdir()
-    handle = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY) if hasattr(os, "O_DIRECTORY") else None
+    temporary, handle = _locked(target, _open_new_folder)
     try:
-        if handle is not None:
-            _lock(handle)
         yield temporary
     finally:
-        if handle is not None:
-            os.close(handle)
+        os.close(handle)
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _open_new_folder(name: Path) -> int:
+    """The handle of a new folder, or of nothing where folders have none."""
+    name.mkdir()
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY) if hasattr(os, "O_DIRECTORY") else os.open(os.devnull, 0)
 
 
 def _remove_left_over(target: Path) -> None:

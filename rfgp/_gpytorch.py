@@ -201,7 +201,7 @@ def refill_module(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
 def forget_priors_with(module: gpytorch.Module, part: Any) -> None:
     """Leave a module without those of its priors that have some object for a closure."""
     for name, entry in list(priors_of(module).items()):
-        if any(found is part for found in entry):
+        if isinstance(entry, tuple) and any(found is part for found in entry):
             module._modules.pop(name, None)
             if isinstance(module._priors, dict):
                 del module._priors[name]

@@ -5,13 +5,19 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\x1b(?!\[A)")
+"""What moves the cursor, changes colors or turns text around, but for the line up of a progress bar."""
+
 
 class Stream:
     """A stream whose reader may leave early: what is written afterwards goes nowhere, and the command goes on.
+
+    Names from files reach the terminal as text: control characters are written as escapes.
 
     :param stream: a text stream; signs that its encoding lacks become question marks.
     """
@@ -27,7 +33,7 @@ class Stream:
     def write(self, text: str) -> int:
         """Write a text, or drop it where nobody reads."""
         try:
-            return self._stream.write(text)
+            return self._stream.write(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text))
         except BrokenPipeError:
             self._leave()
             return len(text)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING, Any
 
 from .. import _files, tables
 from ..tables.formats import TEXT
 from .arguments import number
 from .table_options import FORMATS, add_reading, check_new_file, reading
+
+if TYPE_CHECKING:
+    import pandas
 
 DESCRIPTION = (
     "Predict the target for every row of a table, with an interval of new observations in its units, or with the "
@@ -16,6 +20,7 @@ DESCRIPTION = (
 )
 _STANDARD = "-"
 _DIGITS = "%.9g"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +54,25 @@ def run(options: argparse.Namespace) -> int:
     empty = int(found.iloc[:, -1].isna().sum())
     if empty:
         print(f"rfgp: {empty:,} of {len(found):,} rows have missing cells, and no prediction", file=sys.stderr)
+    found = _without_formulas(found)
     if not is_file:
         print(found.to_csv(index=False, float_format=_DIGITS), end="")
         return 0
     _files.write_whole(options.out, lambda path: found.to_csv(path, index=False, float_format=_DIGITS))
     print(f"wrote {len(found):,} rows to {options.out}")
     return 0
+
+
+def _without_formulas(table: pandas.DataFrame) -> pandas.DataFrame:
+    """A table whose cells and names of columns are no formulas for a spreadsheet: these have an apostrophe in front."""
+    return table.map(_as_text).rename(columns=_as_text)
+
+
+def _as_text(cell: Any) -> Any:
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

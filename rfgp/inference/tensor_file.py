@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from .. import _checks, _files
+from .. import _archives, _checks, _files
 
 _MAGIC = b"rfgp sums, format 2\n"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
@@ -30,7 +29,7 @@ def write(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
 def _write(tensors: dict[str, Any], path: Path) -> None:
     with path.open("w+b") as file:
         file.write(_MAGIC + bytes(_CHECKSUM_BYTES))
-        torch.save(tensors, file)
+        _archives.write(tensors, file)
         file.seek(len(_MAGIC) + _CHECKSUM_BYTES)
         digest = hashlib.file_digest(file, "sha256").digest()
         file.seek(len(_MAGIC))
@@ -60,5 +59,5 @@ def read(
                 f"again, or {advice}"
             )
         file.seek(start)
-        tensors: dict[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
+        tensors: dict[str, Tensor] = _archives.read(file)
         return tensors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,13 +23,7 @@ class Batches:
         self.loader = loader
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.batches()
-
-    def batches(self, start: int = 0) -> Iterator[Batch]:
-        """The batches from number ``start`` on; a loader that is no source of rows is read up to there."""
-        if isinstance(self.loader, Source):
-            return map(_unpack, self.loader.batches(start))
-        return map(_unpack, itertools.islice(self.loader, start, None))
+        return map(_unpack, self.loader.batches() if isinstance(self.loader, Source) else self.loader)
 
     @property
     def num_rows(self) -> int | None:

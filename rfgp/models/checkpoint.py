@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ from .progress import Running
 from .record import Record
 from .row_sums import RowSums
 
-_FORMAT = 1
+_FORMAT = 2
 _WRITER = "a fit with checkpoint="
 _AGAIN = "delete it to begin again, or name another file"
 
@@ -47,37 +48,36 @@ class Checkpoint:
     def sums(self, model: Any, source: Batches, running: Running) -> Iterator[RowSums]:
         """The sums over rows so far, first those of the file where it is there, and then those after every batch.
 
-        The batches before are left out; the last one of them is read once more, to tell whether the data are the same.
+        The batches before are read once more and not summed: their digest tells whether the data are the same.
 
         :param model: the model.
         :param source: the batches.
         :param running: sums over batches.
         :raises ValueError: for a damaged file, or one of another fit.
         """
-        before, start, rest = None, 0, source.batches()
+        before, read = None, _Read(source)
         if self.path.exists():
             saved = tensor_file.read(self.path, _WRITER, _AGAIN)
             about = self._about(saved)
-            start = about["num_batches"]
-            rest = source.batches(start - 1)
-            before = self._checked(model, source, saved, about, next(rest, None))
+            for _ in itertools.islice(read, about["num_batches"]):
+                pass
+            before = self._checked(model, source, saved, about, read)
             yield before
-        last: list[Batch] = []
         sums, in_file = before, 0 if before is None else before.num_rows
-        for count, sums in enumerate(running(_noted(rest, last), before), start + 1):
+        for sums in running(read, before):
             if sums.num_rows - in_file >= self.every:
-                self._save(model, source, sums, count, last[0])
+                self._save(model, source, sums, read)
                 in_file = sums.num_rows
             yield sums
         if sums is not None and sums.num_rows > in_file:
-            self._save(model, source, sums, count, last[0])
+            self._save(model, source, sums, read)
 
-    def _save(self, model: Any, source: Batches, sums: RowSums, num_batches: int, last: Batch) -> None:
+    def _save(self, model: Any, source: Batches, sums: RowSums, read: _Read) -> None:
         about = {
             "format": _FORMAT,
-            "num_batches": num_batches,
+            "num_batches": read.num_batches,
             "num_rows": sums.num_rows,
-            "last_batch": _digest(last),
+            "batches": read.digest,
             "patterns": sums.patterns,
             "source": source.description,
             "made_with": _made_with(model),
@@ -102,19 +102,19 @@ class Checkpoint:
         return about
 
     def _checked(
-        self, model: Any, source: Batches, saved: Mapping[str, Any], about: dict[str, Any], last: Batch | None
+        self, model: Any, source: Batches, saved: Mapping[str, Any], about: dict[str, Any], read: _Read
     ) -> RowSums:
         """The sums of the file, or a ValueError where they are those of another fit."""
         if about["source"] != source.description:
             raise self._other(source.description, about["source"])
-        if last is None or _digest(last) != about["last_batch"]:
+        if read.last is None or read.digest != about["batches"]:
             raise self._other(
-                f"the same rows in batch {about['num_batches'] - 1} of {source.description}", "others, or another order"
+                f"the same rows in {about['num_batches']} batches of {source.description}", "others, or another order"
             )
         if any(part.feature_map is None for part in map_holders(model.covar_module)):
             with torch.no_grad():
-                model._checked_rows(*last, False)
-                model.covar_module.scalar_features(last[0][:1])
+                model._checked_rows(*read.last, False)
+                model.covar_module.scalar_features(read.last[0][:1])
         for name, now in _made_with(model).items():
             if about["made_with"].get(name) != now:
                 raise self._other(f"{name} {now}", about["made_with"].get(name))
@@ -134,6 +134,42 @@ class Checkpoint:
 
     def _other(self, wanted: str, got: Any) -> ValueError:
         return ValueError(f"expected {wanted} as in this call for the checkpoint {self._name}, got {got}; {_AGAIN}")
+
+
+class _Read:
+    """Batches as they are read, with the last one and a number that stands for the rows of all of them.
+
+    :param batches: the batches.
+    """
+
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches, self._digest = iter(batches), hashlib.blake2b(digest_size=16)
+        self.last: Batch | None = None
+        self._hashed = self.num_batches = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        self._hash_last()
+        self.last = next(self._batches)
+        self.num_batches += 1
+        return self.last
+
+    @property
+    def digest(self) -> str:
+        """The number that stands for all batches so far."""
+        self._hash_last()
+        return self._digest.hexdigest()
+
+    def _hash_last(self) -> None:
+        """Add the last batch to the digest, which is after its rows have been checked."""
+        for value in () if self.last is None or self._hashed == self.num_batches else self.last:
+            if value is not None:
+                own = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
+                self._digest.update(f"{own.dtype} {tuple(own.shape)}".encode())
+                self._digest.update(own.reshape(-1).numpy().data)
+        self._hashed = self.num_batches
 
 
 def _made_with(model: Any) -> dict[str, str]:
@@ -157,21 +193,3 @@ def _states(model: Any) -> list[dict[str, Tensor]]:
 
 def _under(saved: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in saved.items() if name.startswith(prefix)}
-
-
-def _noted(batches: Iterable[Batch], last: list[Batch]) -> Iterator[Batch]:
-    """The batches, of which the last one is kept."""
-    for batch in batches:
-        last[:] = [batch]
-        yield batch
-
-
-def _digest(batch: Batch) -> str:
-    """A number that stands for the rows of a batch."""
-    digest = hashlib.blake2b(digest_size=16)
-    for value in batch:
-        if value is not None:
-            own = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
-            digest.update(f"{own.dtype} {tuple(own.shape)}".encode())
-            digest.update(own.reshape(-1).numpy().data)
-    return digest.hexdigest()

@@ -60,8 +60,9 @@ class TakesData(TakesBlocks):
             of local blocks and of held classes raise. Default: none, all in this process.
         :param progress: whether a bar shows the rows of batches and the time left; default: on terminals.
         :param checkpoint: a file that the sums of batches are saved to on the way, whole or not at all. Where it is
-            there, the same call goes on from it, and ends with the same bits as a fit that was never stopped. It stays
-            when the fit is done, and the same call then reads one batch. Default: none.
+            there, the same call goes on from it, and ends with the same bits as a fit that was never stopped. The rows
+            that are in it are read once more, to tell that they are the same. It stays when the fit is done. Default:
+            none.
         :param checkpoint_every: the number of rows after which it is saved, at the end of a batch.
         :returns: the model.
         :raises ValueError: for bad data, and for a checkpoint that is damaged, or of another model, other parameters or

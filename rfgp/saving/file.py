@@ -17,7 +17,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from .. import _checks, _files
+from .. import _archives, _checks, _files
 from .._version import __version__
 from ..models.record import Recorded
 from .building import Building
@@ -92,7 +92,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
         )
         tensors = description.tensors
         content = {"header": header, "tensors": tensors, "checksum": _checksum(header, tensors)}
-        _files.write_whole(path, functools.partial(torch.save, content))
+        _files.write_whole(path, functools.partial(_write, content))
     if with_rows is None and description.num_rows:
         warnings.warn(
             f"the file holds {description.num_rows} training rows or their features, by which this "
@@ -135,12 +135,23 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     device = None if into is None else _device(into)
     try:
         model = Building(header["objects"], tensors, classes).build(header["root"], into)
-    except (KeyError, IndexError, TypeError, AttributeError, RecursionError, StopIteration) as error:
+    except Exception as error:  # a header may say anything
+        if _checks.is_own(error):
+            raise
         raise ValueError(
             f"expected objects of rfgp {header['versions']['rfgp']} in {name} that rfgp {_versions()['rfgp']} knows, "
             f"got others ({type(error).__name__}: {error}); load it with the version that wrote it"
         ) from error
-    return model if device is None or device.type == "cpu" else model.to(device)
+    if not isinstance(model, torch.nn.Module | Recorded):
+        raise ValueError(f"expected a model in {name}, got {type(model).__name__}; save the model again")
+    if isinstance(model, torch.nn.Module) and device is not None and device.type != "cpu":
+        return model.to(device)
+    return model
+
+
+def _write(content: dict[str, Any], path: Path) -> None:
+    with path.open("wb") as file:
+        _archives.write(content, file)
 
 
 def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -156,7 +167,8 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not zipfile.is_zipfile(path):
         raise ValueError(f"expected the whole of {name}, got a part of it; it is cut off; copy it again")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as file:
+            content = _archives.read(file)
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"expected a file that rfgp.save wrote, got pickled objects or damaged ones in {name}, which are not "
@@ -175,8 +187,9 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         )
     try:
         known: Any = json.loads(header)
-        _ = known["format"], known["versions"]["rfgp"], known["root"], known["objects"]
-    except (ValueError, KeyError, TypeError) as error:
+        _ = int(known["format"]), known["root"], known["objects"]
+        known["versions"] = {package: str(known["versions"][package]) for package in _versions()}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"expected a header of rfgp.save in {name}, got another one; save the model again") from error
     return known, tensors
 
@@ -184,7 +197,7 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _check_versions(header: Mapping[str, Any], name: str) -> None:
     """Raise a ValueError for a newer format, and warn of versions with which the objects may be others."""
     versions, now = header["versions"], _versions()
-    if header["format"] > FORMAT:
+    if int(header["format"]) > FORMAT:
         raise ValueError(
             f"expected a file of format {FORMAT} at most, got format {header['format']} in {name}; it was written by "
             f"rfgp {versions['rfgp']}: install that version"

@@ -10,9 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from .. import _files
+from .. import _archives, _files
 from ..datasets import Dataset
 from . import report
 from .measurements import Run
@@ -45,14 +43,19 @@ class Checkpoint:
     def exact(self) -> dict[str, Any] | None:
         """What was kept of the exact model, if anything was."""
         path = self.folder / _EXACT
-        return torch.load(path, weights_only=True) if path.is_file() else None
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            state: dict[str, Any] = _archives.read(file)
+        return state
 
     def keep_exact(self, state: dict[str, Any]) -> None:
         """Keep the exact model.
 
         :param state: tensors, numbers and strings.
         """
-        _files.write_whole(self.folder / _EXACT, lambda path: torch.save(state, path))
+        with _files.whole_file(self.folder / _EXACT) as path, path.open("wb") as file:
+            _archives.write(state, file)
 
     def keep(self, run: Run) -> None:
         """Keep a run, on the disk before this returns.

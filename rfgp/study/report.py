@@ -13,7 +13,7 @@ def plus_minus(mean: float, error: float) -> str:
     >>> plus_minus(21.674, 0.5321), plus_minus(0.0111, math.nan)
     ('21.67 ± 0.53', '0.0111')
     """
-    if not math.isfinite(error) or error == 0 or mean == 0:
+    if not (math.isfinite(mean) and math.isfinite(error)) or error == 0 or mean == 0:
         return f"{mean:.4g}"
     decimals = min(1 - _magnitude(error), max(3 - _magnitude(mean), -_magnitude(error)))
     return f"{mean:.{max(decimals, 0)}f} ± {error:.{max(decimals, 0)}f}"

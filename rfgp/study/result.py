@@ -10,6 +10,7 @@ from typing import Any
 from .. import _files
 from ..training import FitStage, FitSummary
 from .candidate import Candidate
+from .differences import compare
 from .directory import FILES
 from .measured import Measured
 from .measurements import Run
@@ -65,7 +66,7 @@ def load(path: str | Path) -> StudyResult:
         settings = record["settings"]
         if "auto" in settings:
             settings["auto"] = {int(width): name for width, name in settings["auto"].items()}
-        return StudyResult(
+        found = StudyResult(
             settings,
             record["data"],
             training_summary(record["training"]),
@@ -76,11 +77,13 @@ def load(path: str | Path) -> StudyResult:
             tuple(Candidate.from_dict(candidate) for candidate in record.get("kernels", [])),
             record.get("request", {}),
         )
-    except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        _ = found.table(), str(compare(found, found))  # which need all that a study has
+    except Exception as error:  # a file may say anything
         raise ValueError(
             f"expected the results of a study in {str(file)!r}, got another file ({type(error).__name__}: {error}); "
             "name the directory that a study wrote"
         ) from None
+    return found
 
 
 def training_summary(record: dict[str, Any]) -> FitSummary:

@@ -63,19 +63,23 @@ class Cells:
         return Cells(self.kind, self.values[rows], self.states[rows], self.shown.iloc[rows], self.date_format)
 
 
-def decimal_of(frame: pandas.DataFrame, name: str) -> str:
+def decimal_of(frame: pandas.DataFrame, name: str, known: str | None = None) -> str | None:
     """The decimal point or comma of the text in a table, by the numbers that can be read in one way only.
 
     :param frame: the columns.
     :param name: the name of the table.
-    :raises ValueError: where all numbers with a comma may have it between thousands.
+    :param known: that of another table, which holds where no number tells; None where none is known.
+    :returns: the mark; None where there is none and none is known.
+    :raises ValueError: where all numbers with a comma may have it between thousands, and no mark is known.
     """
     texts = [cells.str.strip() for _, column in frame.items() if (cells := _strings(column)) is not None]
     with_commas = [cells[cells.str.contains(",", regex=False)] for cells in texts]
-    if not any(len(cells) for cells in with_commas):
-        return "."
+    if known != "," and not any(len(cells) for cells in with_commas):
+        return "." if any(cells.str.contains(".", regex=False).any() for cells in texts) else known
     points = sum(_count_of_clear(cells, ".", ",") for cells in texts)
     commas = sum(_count_of_clear(cells, ",", ".") for cells in with_commas)
+    if known is not None and points == commas:
+        return known
     unclear = [cell for cells in with_commas for cell in cells[cells.str.fullmatch(_thousands(","))][:1]]
     if unclear and not points and not commas:
         raise ValueError(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _checks
 from .cells import Cells, Kind, decimal_of, read_as
-from .files import Reading, open_table
+from .files import AS_RECOGNIZED, Learned, Reading, open_table
 from .formats import MISSING, Missing
 from .problems import bad_cells, shown
 
@@ -105,6 +105,7 @@ class Encoding:
     :param columns: the rules of the columns, in the order of the inputs.
     :param missing: what is done about missing cells: "raise", "drop" or "impute".
     :param index: the name of the column that tells rows apart; empty for none.
+    :param reading: how the file of the table was read.
 
     >>> import pandas, rfgp
     >>> frame = pandas.DataFrame({"size": [1.0, 2.5, 4.0], "color": ["red", "blue", "red"]})
@@ -116,6 +117,12 @@ class Encoding:
     columns: tuple[InputColumn, ...]
     missing: Missing = "raise"
     index: str = ""
+    reading: Reading = AS_RECOGNIZED
+
+    @property
+    def learned(self) -> Learned:
+        """What is known of files with the same columns."""
+        return Learned(self.reading, frozenset(column.name for column in self.columns))
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -126,14 +133,15 @@ class Encoding:
         """The inputs of a table with the same columns, in any order; others are not looked at.
 
         :param frame: the table.
-        :param decimal: the decimal point or comma of numbers in text; default: as it is recognized.
+        :param decimal: the decimal point or comma of numbers in text; default: as it is recognized, or was in
+            the table that was learned from where a number can be read in two ways.
         :param missing: "raise" where a cell has no value, "impute" what was learned for its column, or leave NaN for
             "drop"; default: as in the table that was learned from.
         :returns: inputs (N, d), float64.
         :raises ValueError: where columns are not there, and for cells that are not as they were.
         """
         how = self.missing if missing is None else _checks.choice("missing", missing, MISSING)
-        frame = open_table(frame, Reading()).frame
+        frame = open_table(frame, AS_RECOGNIZED).frame
         there = set(frame.columns)
         absent = [column.name for column in self.columns if column.name not in there]
         if absent:
@@ -145,7 +153,10 @@ class Encoding:
         if not self.columns:
             raise ValueError("expected columns of inputs, got none; learn from a table that has some")
         wanted = frame[[column.name for column in self.columns]]
-        mark = decimal_of(wanted, "the table") if decimal is None else _checks.choice("decimal", decimal, (".", ","))
+        if decimal is None:
+            mark = decimal_of(wanted, "the table", self.reading.decimal) or "."
+        else:
+            mark = _checks.choice("decimal", decimal, (".", ","))
         cells = {c.name: read_as(wanted[c.name], c.kind, mark, c.date_format) for c in self.columns}
         if how == "raise" and any(not found.is_there.all() for found in cells.values()):
             raise bad_cells(cells, "the table")
@@ -154,7 +165,8 @@ class Encoding:
 
     def to_json(self) -> dict[str, Any]:
         """The rules as numbers, strings, lists and dictionaries."""
-        return {"columns": [_plain(column) for column in self.columns], "missing": self.missing, "index": self.index}
+        columns = [_plain(column) for column in self.columns]
+        return {"columns": columns, "missing": self.missing, "index": self.index, "reading": asdict(self.reading)}
 
     @classmethod
     def from_json(cls, known: Mapping[str, Any]) -> Encoding:
@@ -163,7 +175,7 @@ class Encoding:
         :param known: these.
         """
         columns = (InputColumn(**{**column, "categories": tuple(column["categories"])}) for column in known["columns"])
-        return cls(tuple(columns), known["missing"], known["index"])
+        return cls(tuple(columns), known["missing"], known["index"], Reading(**known.get("reading", {})))
 
 
 def _plain(column: InputColumn) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _checks, _optional
-from . import text
+from . import packed, text
 from .cells import MISSING_WORDS
 from .formats import SEPARATORS, SUFFIXES, TEXT
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     import pandas
 
 ROW_NAMES = "row names"
-_BYTES_PER_BYTE = 10  # of a file whose cells have some eight characters, as strings in columns
-_CHUNK = 2**24
 _NO_NAME = re.compile(
     r"[^A-Za-z]*[0-9][^A-Za-z]*(?:[eE][+-]?[0-9]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ].*|[+-]?(?i:nan|inf)"
 )
@@ -36,6 +33,7 @@ class Reading:
     :param decimal: the decimal point or comma of text.
     :param header: whether the first row has the names of the columns.
     :param sheet: the name or the index of the sheet of a workbook; default: the first one.
+    :param encoding: the encoding of text, where it is told by a file that was read before.
     :raises ValueError: for others.
     """
 
@@ -43,6 +41,7 @@ class Reading:
     decimal: str | None = None
     header: bool | None = None
     sheet: str | int | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         known = SEPARATORS
@@ -59,6 +58,9 @@ class Reading:
             _checks.flag("header", self.header)
 
 
+AS_RECOGNIZED = Reading()
+
+
 @dataclass(frozen=True, eq=False)
 class Raw:
     """The columns of a table before anything is made of them.
@@ -69,6 +71,7 @@ class Raw:
     :param notes: what there is to say about the file.
     :param repeated: names that several columns had.
     :param index: the name of the column that was the index of a data frame; empty for none.
+    :param reading: how the file was read, as far as other files are to be read so.
     """
 
     name: str
@@ -77,13 +80,34 @@ class Raw:
     notes: tuple[str, ...] = ()
     repeated: frozenset[str] = frozenset()
     index: str = ""
+    reading: Reading = AS_RECOGNIZED
 
 
-def open_table(source: Any, reading: Reading) -> Raw:
+@dataclass(frozen=True)
+class Learned:
+    """What is known of a file by another one that it is to be like.
+
+    :param reading: how the other file was read.
+    :param names: the names of columns that it is to have.
+    """
+
+    reading: Reading = AS_RECOGNIZED
+    names: frozenset[str] = frozenset()
+
+    def is_header(self, row: Sequence[Any]) -> bool:
+        """Whether a row has all these names."""
+        return bool(self.names) and self.names <= set(map(_tidy, row))
+
+
+NOTHING_LEARNED = Learned()
+
+
+def open_table(source: Any, reading: Reading, learned: Learned = NOTHING_LEARNED) -> Raw:
     """The columns of a file or a data frame.
 
     :param source: a path, or a pandas DataFrame, whose index becomes a column where it is not 0, 1, 2, ...
     :param reading: how a file is to be read.
+    :param learned: what is known of it by another file.
     :raises ValueError: where it cannot be read.
     :raises ImportError: without pandas, or what it needs for the format.
     """
@@ -101,69 +125,81 @@ def open_table(source: Any, reading: Reading) -> Raw:
             f"expected a file that ends in {', '.join(SUFFIXES)}, or .gz behind one of these, got {path.name!r}; "
             "convert it"
         )
-    content = _content(path, is_packed)
+    content, num_bytes = packed.content(path, is_packed)
     if suffix in TEXT:
-        return _text(path.name, content, reading)
+        return _text(path.name, content, reading, learned)
     if reading.separator is not None or reading.decimal is not None:
         raise ValueError(f"expected separator and decimal for text files, got {path.name}; leave them out")
     if suffix in (".xlsx", ".xlsm"):
-        return _workbook(path.name, content, reading)
-    return _typed(path.name, content, is_parquet=suffix in (".parquet", ".pq"))
+        return _workbook(path.name, content, reading, num_bytes)
+    return _typed(path.name, content, num_bytes, is_parquet=suffix in (".parquet", ".pq"))
 
 
-def _content(path: Path, is_packed: bool) -> bytes:
-    """The bytes of a file, where its cells fit in memory."""
-    if not path.is_file():
-        raise ValueError(f"expected an existing file, got {str(path)!r}; check the path")
-    if not is_packed:
-        _check_size(path, path.stat().st_size)
-        return path.read_bytes()
-    pieces, size = [], 0
-    try:
-        with gzip.open(path) as stream:
-            while piece := stream.read(_CHUNK):
-                pieces.append(piece)
-                size += len(piece)
-                _check_size(path, size)
-    except (OSError, EOFError) as error:
-        raise ValueError(
-            f"expected a file of gzip, got {path.name}, which is damaged ({error}); copy it again"
-        ) from None
-    return b"".join(pieces)
-
-
-def _check_size(path: Path, size: int) -> None:
-    what = f"the cells of {path.name}, of {size:,} bytes,"
-    _checks.fits_in_memory(_BYTES_PER_BYTE * size, what, "take some of the rows, or rfgp.data for batches")
-
-
-def _text(name: str, content: bytes, reading: Reading) -> Raw:
-    whole, encoding = text.decode(content, name)
-    rows, comment = text.without_comments(whole)
-    separator = SEPARATORS.get(reading.separator or "", reading.separator) or text.recognized_separator(rows)
+def _text(name: str, content: bytes, reading: Reading, learned: Learned) -> Raw:
+    whole, encoding = text.decode(content, name, learned.reading.encoding)
+    above, rest = text.parted(whole)
+    separator = _separator(text.without_comments(rest), reading, learned)
+    comment, rows = _rows_and_comment(above, rest, separator)
     cells = text.parsed(rows, separator, name)
     shown = next((known for known, character in SEPARATORS.items() if character == separator), separator)
     described = f"text in {encoding}, separator {shown}"
-    in_comment = text.rows_of(comment, separator)[:1] or [[]]
-    is_names = len(in_comment[0]) == cells.shape[1] and reading.header is None and _is_data(cells.iloc[0])
-    names = in_comment[0] if is_names else None
-    return _named(name, _under_names(cells, names, reading.header, name), described)
+    header = learned.reading.header if reading.header is None else reading.header
+    if header is None and learned.is_header(cells.iloc[0]):
+        header = True
+    is_names = len(comment) == cells.shape[1] and header is None and _is_data(cells.iloc[0])
+    found = _named(name, _under_names(cells, comment if is_names else None, header, name), described)
+    return replace(found, reading=Reading(separator, header=reading.header, encoding=encoding))
 
 
-def _workbook(name: str, content: bytes, reading: Reading) -> Raw:
+def _separator(rows: str, reading: Reading, learned: Learned) -> str:
+    """What is between two cells: what is given, or was in the other file where this gives its names, or else fits."""
+    given = SEPARATORS.get(reading.separator or "", reading.separator)
+    known = learned.reading.separator
+    if given is None and known is not None and learned.is_header((text.sample_of(rows, known) or [[]])[0]):
+        return known
+    return given or text.recognized_separator(rows)
+
+
+def _rows_and_comment(above: list[str], rest: str, separator: str) -> tuple[list[str], str]:
+    """The cells of the last comment above the rows that may have names, and all rows: some of these may begin with #.
+
+    Such a row has as many cells as others. Above the first other one it has numbers that are no names of columns.
+    """
+    pandas = _optional.require("pandas", "pandas", "tables")
+    sample = text.sample_of(text.without_comments(rest), separator)
+    width = text.common_width(sample)
+    comment: list[str] = []
+    for place, line in enumerate(above):
+        cells = (text.rows_of(line.lstrip("#").strip(), separator) or [[]])[0]
+        if not sample or len(cells) != len(sample[0]):
+            continue
+        first = pandas.DataFrame([cells, sample[0]])
+        if _is_data(first.iloc[1]) and not _has_names(first):
+            rest = "\n".join([*above[place:], rest])
+            break
+        comment = cells
+    return comment, text.without_comments(rest, lambda line: len(text.rows_of(line, separator)[0]) == width)
+
+
+def _workbook(name: str, content: bytes, reading: Reading, num_bytes: int) -> Raw:
     pandas = _optional.require("pandas", "pandas", "tables")
     _optional.require("openpyxl", "openpyxl", "workbooks")
+    packed.check_workbook(name, content, num_bytes)
     try:
         book = pandas.ExcelFile(io.BytesIO(content), engine="openpyxl")
     except Exception as error:  # a workbook is a zip file of XML files, each of which may be wrong
-        raise ValueError(f"expected a workbook in {name}, got another file ({error}); save it again") from None
+        raise _other_file("a workbook", name, error) from None
     sheets = book.sheet_names
     sheet = 0 if reading.sheet is None else reading.sheet
     if isinstance(sheet, str) and sheet not in sheets and sheet.isdecimal():
         sheet = int(sheet)
     if (sheet not in sheets) if isinstance(sheet, str) else not 0 <= sheet < len(sheets):
         raise ValueError(f"expected one of the sheets {', '.join(sheets)} of {name}, got {sheet!r}; choose one of them")
-    cells = pandas.read_excel(book, sheet_name=sheet, header=None, dtype=object)
+    try:
+        packed.check_filled(name, book.book[sheet if isinstance(sheet, str) else sheets[sheet]])
+        cells = pandas.read_excel(book, sheet_name=sheet, header=None, dtype=object)
+    except Exception as error:  # as above
+        raise _other_file("a workbook", name, error) from None
     cells = cells.dropna(how="all").dropna(how="all", axis=1)
     if not len(cells):
         raise ValueError(f"expected rows of data, got none in {name}; choose another sheet (--sheet)")
@@ -173,7 +209,7 @@ def _workbook(name: str, content: bytes, reading: Reading) -> Raw:
     return _named(name, _under_names(cells.reset_index(drop=True), None, reading.header, name), described)
 
 
-def _typed(name: str, content: bytes, is_parquet: bool) -> Raw:
+def _typed(name: str, content: bytes, num_bytes: int, is_parquet: bool) -> Raw:
     """Parquet and JSON lines, whose columns have names and types."""
     pandas = _optional.require("pandas", "pandas", "tables")
     kind = "Parquet" if is_parquet else "JSON lines"
@@ -181,13 +217,19 @@ def _typed(name: str, content: bytes, is_parquet: bool) -> Raw:
         _optional.require("pyarrow", "PyArrow", "Parquet")
     try:
         if is_parquet:
-            frame = pandas.read_parquet(io.BytesIO(content), engine="pyarrow")
+            frame = packed.parquet_frame(name, content, num_bytes)
         else:
             decoded, _ = text.decode(content, name)
             frame = pandas.DataFrame([dict(json.loads(line)) for line in decoded.splitlines() if line.strip()])
-    except (ValueError, OSError, KeyError, TypeError) as error:
-        raise ValueError(f"expected {kind} in {name}, got another file ({error}); save it again") from None
+    except Exception as error:  # a damaged page gives errors of Arrow, and a line of JSON any
+        raise _other_file(kind, name, error) from None
     return _indexed(name, frame, kind)
+
+
+def _other_file(kind: str, name: str, error: Exception) -> Exception:
+    """What to raise where a file is no such one: what is said of it already, or what another package says."""
+    other = ValueError(f"expected {kind} in {name}, got another file ({error}); save it again")
+    return error if _checks.is_own(error) else other
 
 
 def _indexed(name: str, frame: pandas.DataFrame, described: str) -> Raw:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -94,11 +95,13 @@ class TableModel(torch.nn.Module):
         :param time_limit: seconds in which training is to end, about; default: no limit.
         :param test_share: the share of the rows that is held out, between 0 and 1.
         :param seed: the seed of the rows that are held out, and of the features.
-        :raises ValueError: for bad parameters, a table without a target, or with fewer than ten rows.
+        :raises ValueError: for bad parameters, a table without a target, or with fewer than ten rows, and for targets
+            or classes with which two columns of predictions have one name.
         :raises ImportError: without scikit-learn.
         """
         _checks.instance("table", table, Table, "a table", "read it with rfgp.tables.read")
         began = time.perf_counter()
+        _prediction_names(table.target_names, table.class_names, table.encoding.index)
         data = table.split(test_share, seed)
         estimator = _estimator(data, kernel, num_features, time_limit, seed)
         x_scales = _scales(estimator.x_scaler_)
@@ -168,7 +171,7 @@ class TableModel(torch.nn.Module):
         pandas = _optional.require("pandas", "pandas", "tables")
         if not 0.0 < _checks.number(level) < 1.0:
             raise ValueError(f"expected a level between 0 and 1, got {level!r}; such as 0.95")
-        raw = open_table(source, Reading(separator, decimal, header, sheet))
+        raw = open_table(source, Reading(separator, decimal, header, sheet), self.encoding.learned)
         x = self.encoding.encode(raw.frame, decimal=decimal, missing=missing)
         is_whole = ~x.isnan().any(-1)
         columns = self._columns(x[is_whole], level) if bool(is_whole.any()) else {}
@@ -181,19 +184,13 @@ class TableModel(torch.nn.Module):
     def _columns(self, x: Tensor, level: float) -> dict[str, Any]:
         """The columns of predictions by name."""
         predicted = self.distribution(x)
+        names = _prediction_names(self.target_names, self.class_names, self.encoding.index)
         if isinstance(predicted, Tensor):
-            (target,) = self.target_names
-            named = {target: [self.class_names[code] for code in predicted.argmax(-1).tolist()]}
-            chances = zip(self.class_names, predicted.unbind(-1), strict=True)
-            return named | {f"probability_{name}": values.numpy() for name, values in chances}
+            best = [self.class_names[code] for code in predicted.argmax(-1).tolist()]
+            return dict(zip(names, (best, *predicted.mT.numpy()), strict=True))
         half = float(torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64))) * predicted.stddev
-        ends = {"": predicted.mean, "_lower": predicted.mean - half, "_upper": predicted.mean + half}
-        shaped = {end: values.reshape(len(values), -1).numpy() for end, values in ends.items()}
-        return {
-            f"{name}{end}": values[:, place]
-            for place, name in enumerate(self.target_names)
-            for end, values in shaped.items()
-        }
+        ends = torch.stack([predicted.mean, predicted.mean - half, predicted.mean + half], dim=-1)
+        return dict(zip(names, ends.reshape(len(x), -1).mT.numpy(), strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all to one file, which nothing is unpickled of; :func:`rfgp.load` reads it too.
@@ -231,6 +228,19 @@ def _estimator(data: Dataset, kernel: Any, num_features: Any, time_limit: float 
     if data.num_classes is None:
         return RandomFeatureGPRegressor(kernel, **settings).fit(x, y)
     return RandomFeatureGPClassifier(kernel, **settings).partial_fit(x, y, classes=range(data.num_classes))
+
+
+def _prediction_names(targets: tuple[str, ...], classes: tuple[str, ...], index: str) -> list[str]:
+    """The names of the columns of predictions, all different: mean and interval, or the best class and all chances."""
+    ends = ("",) if classes else ("", "_lower", "_upper")
+    names = [f"{target}{end}" for target in targets for end in ends] + [f"probability_{name}" for name in classes]
+    twice = [name for name, count in Counter([*names, index]).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"expected different names of the columns of predictions, got two of {twice[0]!r}; name the targets, the "
+            "classes or the column that tells rows apart otherwise"
+        )
+    return names
 
 
 def _scales(scaler: Any) -> Tensor:

@@ -127,7 +127,8 @@ def read(
 
     *Files.* Text (.csv, .tsv, .txt, .dat), JSON lines (.jsonl, .ndjson), Parquet and workbooks (.xlsx), each of them
     also with .gz behind it, or a data frame. Of text, the encoding (UTF-8, UTF-16, Windows-1252), the separator, the
-    decimal comma, a header, and lines that begin with # are recognized.
+    decimal comma, a header, and comments are recognized: lines that begin with # and have not as many cells as the
+    rows.
 
     *Inputs.* Numbers and booleans are inputs as they are, and dates are days since 1970. Text of two values is one
     input, 0 or 1, and text of up to 50 values one input for each. Left out are columns with a single value, and one
@@ -179,7 +180,8 @@ def read(
     if both:
         raise ValueError(f"expected a target that is not dropped, got {shown(both[0])} as both; drop others")
     looked_at = raw.frame[[name for name in raw.frame.columns if name not in dropped]]
-    mark = decimal_of(looked_at, raw.name) if decimal is None else decimal
+    found_mark = decimal_of(looked_at, raw.name) if decimal is None else decimal
+    mark = found_mark or "."
     cells = {name: recognized(looked_at[name], mark) for name in looked_at.columns}
     if task == "classification":
         cells |= {name: _labels(looked_at[name], cells[name], mark) for name in targets}
@@ -198,7 +200,7 @@ def read(
         named = ", ".join(f"{column.name!r} ({column.role})" for column in list(columns.values())[:_MOST_NAMED])
         raise ValueError(f"expected a column of {raw.name} that can be an input, got {named}; add one")
     index = [name for name, role in roles.items() if role == "index"]
-    encoding = Encoding(rules, missing, "".join(index))
+    encoding = Encoding(rules, missing, "".join(index), replace(raw.reading, decimal=found_mark))
     parts = [rule.encoded(taken[rule.name], impute=missing == "impute") for rule in rules]
     y, found_task, classes = _targets({name: taken[name] for name in targets}, task, raw.name)
     for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():

@@ -7,6 +7,7 @@ import csv
 import io
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import _optional
@@ -21,6 +22,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_COMMENT = re.compile(r"(?m)^#.*\n?")
 _CONTROL = re.compile("[\\x00-\\x08\\x0e-\\x1f]")
 _SAMPLE_CHARACTERS = 100_000
 _SAMPLE_ROWS = 200
@@ -29,14 +31,15 @@ _CONSISTENT = 0.95
 _MOST_SHOWN = 3
 
 
-def decode(content: bytes, name: str) -> tuple[str, str]:
+def decode(content: bytes, name: str, known: str | None = None) -> tuple[str, str]:
     """The text of a file, and its encoding: by its byte order mark, else UTF-8, UTF-16 and Windows-1252 in turn.
 
     :param content: the bytes.
     :param name: the name of the file.
+    :param known: the encoding of a file that is alike, which is tried before others of one byte for each character.
     :raises ValueError: for bytes that are no text.
     """
-    for encoding in _candidates(content):
+    for encoding in _candidates(content, known):
         try:
             text = content.decode(encoding)
         except UnicodeDecodeError:
@@ -46,34 +49,40 @@ def decode(content: bytes, name: str) -> tuple[str, str]:
     raise ValueError(f"expected text in {name}, got other bytes; save it as text in UTF-8")
 
 
-def _candidates(content: bytes) -> list[str]:
+def _candidates(content: bytes, known: str | None) -> list[str]:
     marked = [encoding for mark, encoding in _MARKS if content.startswith(mark)]
     if marked:
         return marked
     if b"\0" in content[:1000]:
         is_little = content[1:1000:2].count(0) > content[0:1000:2].count(0)
         return ["utf-16-le" if is_little else "utf-16-be"]
-    return ["utf-8", "cp1252", "latin-1"]
+    return ["utf-8", "latin-1", "cp1252"] if known == "latin-1" else ["utf-8", "cp1252", "latin-1"]
 
 
-def without_comments(text: str) -> tuple[str, str]:
-    """A text without lines that begin with #, and the last of those that it begins with, which may have the names.
-
-    Behind the first line of data only a text without quotation marks loses such lines, since a cell in these may have
-    several lines.
+def parted(text: str) -> tuple[list[str], str]:
+    """The lines that begin with # above the first other line, and what follows them.
 
     :param text: the whole text.
     """
-    last = ""
+    above: list[str] = []
     while True:
         text = text.lstrip("\r\n")
         if not text.startswith("#"):
-            break
+            return above, text
         end = re.search(r"\r\n|\r|\n", text)
-        last, text = (text, "") if end is None else (text[: end.start()], text[end.end() :])
-    if '"' not in text and "\n#" in text:
-        text = re.sub(r"(?m)^#.*\n?", "", text)
-    return text, last.lstrip("#").strip()
+        line, text = (text, "") if end is None else (text[: end.start()], text[end.end() :])
+        above.append(line)
+
+
+def without_comments(text: str, keep: Callable[[str], bool] = lambda line: False) -> str:
+    """A text without lines that begin with #, where it has no quotation marks: a cell in these may have several lines.
+
+    :param text: the text.
+    :param keep: whether such a line stays.
+    """
+    if '"' in text or "#" not in text:
+        return text
+    return _COMMENT.sub(lambda found: found[0] if keep(found[0]) else "", text)
 
 
 def rows_of(text: str, separator: str) -> list[list[str]]:
@@ -109,6 +118,20 @@ def recognized_separator(text: str) -> str:
     return SEPARATORS[best]
 
 
+def common_width(rows: list[list[str]]) -> int:
+    """The number of cells that most rows have; 0 without rows."""
+    return max(Counter(map(len, rows)).most_common(1), default=(0, 0))[0]
+
+
+def sample_of(text: str, separator: str) -> list[list[str]]:
+    """The cells of the first rows.
+
+    :param text: the text.
+    :param separator: what is between two cells.
+    """
+    return rows_of(_sample(text), separator)
+
+
 def _sample(text: str) -> str:
     """The first rows of a text, whole ones where it has several."""
     head = text[:_SAMPLE_CHARACTERS]
@@ -124,12 +147,10 @@ def parsed(text: str, separator: str, name: str) -> pandas.DataFrame:
     :raises ValueError: where there are no rows, or some have more cells than the others.
     """
     reader = _optional.require("pandas", "pandas", "tables")
-    sample = rows_of(_sample(text), separator)
+    sample = sample_of(text, separator)
     if not sample:
         raise ValueError(f"expected rows of data, got none in {name}; check the file")
-    widths = Counter(map(len, sample))
-    (common, _), *_ = widths.most_common(1)
-    width = max(common, len(sample[0]))
+    width = max(common_width(sample), len(sample[0]))
     options: dict[str, Any] = {"sep": r"\s+" if separator == WHITESPACE else separator, "header": None}
     options |= {"names": range(width), "dtype": str, "keep_default_na": False, "index_col": False}
     try:

@@ -4,6 +4,7 @@ import copy
 import gc
 import io
 import os
+import resource
 import signal
 import weakref
 
@@ -704,6 +705,40 @@ def test_files_of_killed_processes_are_cleared(tmp_path):
         ".sums2.0123456789abcdef.tmp",
         "sums",
     ]
+
+
+@pytest.mark.parametrize("write", [_files.whole_file, _files.whole_folder])
+def test_a_file_that_is_not_locked_yet_is_made_again(write, tmp_path, monkeypatch):
+    """Another writer of the same file clears what is there between the making of a name and its lock."""
+    lock, calls = _files._lock, []
+
+    def late(handle):
+        calls.append(handle)
+        if len(calls) == 1:
+            _files._remove_left_over(tmp_path / "sums")
+        lock(handle)
+
+    monkeypatch.setattr(_files, "_lock", late)
+    with write(tmp_path / "sums") as temporary:
+        (temporary / "part" if temporary.is_dir() else temporary).write_text("mine")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["sums"] and len(calls) == 2
+
+
+@pytest.mark.parametrize("where", ["model", "sums"])
+def test_a_full_disk_is_an_error_of_the_system(where, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("mine")
+    kernel = rfgp.approximate(RBFKernel(), 512, input_dim=2)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            rfgp.save(kernel, path) if where == "model" else GramStatistics(99, 1).save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, previous)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"] and path.read_text() == "mine"
 
 
 def test_files_of_living_processes_stay(tmp_path):

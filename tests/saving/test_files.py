@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import warnings
+import zipfile
 
 import gpytorch
 import pytest
@@ -14,6 +15,7 @@ from problems import INPUTS, ExactModel, model_for, rows_for
 from saved_models import MODELS, ROWS, assert_same, predictions, through_a_file
 
 import rfgp
+from rfgp.inference import GramStatistics, tensor_file
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -101,6 +103,31 @@ def test_pickles_are_not_run(path, tmp_path):
         assert not folder.exists()
 
 
+def bombs():
+    """Contents that are much larger than their files, by the name of what makes them so."""
+    return {"strides": torch.zeros(1).expand(10_000_000), "packed": torch.zeros(1_000_000)}
+
+
+@pytest.mark.parametrize("kind", bombs())
+def test_small_files_of_large_tensors_are_refused(kind, path, fitted, monkeypatch):
+    content = {"header": "{}", "tensors": {"a": bombs()[kind]}, "checksum": ""}
+    torch.save(content, path)
+    if kind == "packed":
+        with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as whole, zipfile.ZipFile(path, "w", 8) as packed:
+            for member in whole.infolist():
+                packed.writestr(member.filename, whole.read(member))
+    assert path.stat().st_size < 20_000
+    monkeypatch.setattr("rfgp.saving.file._checksum", lambda *parts: pytest.fail("the whole of it is read"))
+    with pytest.raises(ValueError, match=r"expected .*model\.pt.* as rfgp\.save wrote it"):
+        rfgp.load(path)
+
+
+def test_small_files_of_large_sums_are_refused(path):
+    tensor_file.write(path, {"gram": bombs()["strides"]})
+    with pytest.raises(ValueError, match="got one that repeats or lacks some"):
+        GramStatistics.load(path)
+
+
 def test_every_truncation_and_every_change_is_noticed(path, fitted):
     rfgp.save(fitted, path)
     whole = path.read_bytes()
@@ -173,13 +200,58 @@ def test_descriptions_that_fit_nothing(path, fitted):
             rfgp.load(path)
 
 
+FORGED = {
+    "format": lambda header: header.update(format="x"),
+    "versions": lambda header: header.update(versions={"rfgp": "0.1"}),
+    "float": lambda header: header.update(root={"float": "x"}),
+    "size": lambda header: header.update(root={"size": [2]}),
+    "pair": lambda header: header.update(root={"named tuple": [1]}),
+    "array": lambda header: header.update(objects=5),
+    "parameter": lambda header: header["objects"][0]["object"][1].update(_parameters={"dict": []}, _priors=3),
+    "sums": lambda header: header.update(
+        objects=[{"state": ["rfgp.inference.statistics:GramStatistics", {}]}], root={"@": 0}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_headers_are_named(name, path, fitted):
+    rfgp.save(fitted, path)
+    rewritten(path, FORGED[name])
+    with pytest.raises(ValueError, match=r"^expected "):
+        rfgp.load(path)
+
+
+def test_a_kernel_in_place_of_a_prior_is_not_gone_through(path, fitted):
+    """A kernel has items without an end."""
+    rfgp.save(fitted, path)
+
+    def change(header):
+        number = len(header["objects"])
+        header["objects"] += [{"dict": [["a", {"@": number + 1}]]}, {"new": "gpytorch.kernels.rbf_kernel:RBFKernel"}]
+        header["objects"][0]["object"][1]["_priors"] = {"@": number}
+
+    rewritten(path, change)
+    assert type(rfgp.load(path)) is WeightSpaceGP
+
+
+def test_a_header_of_too_many_levels_is_named(path, fitted):
+    rfgp.save(fitted, path)
+    content = torch.load(path, weights_only=True)
+    content["header"] = "[" * 100_000
+    checksum = rfgp.saving.file._checksum(content["header"], content["tensors"])
+    torch.save(content | {"checksum": checksum}, path)
+    with pytest.raises(ValueError, match="expected a header of rfgp"):
+        rfgp.load(path)
+
+
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, MemoryError])
 def test_a_failing_save_leaves_the_file(error, path, fitted, monkeypatch):
     rfgp.save(fitted, path)
     before = path.read_bytes()
 
     def broken(content, file):
-        file.write_bytes(b"half")
+        file.write(b"half")
         raise error
 
     monkeypatch.setattr(torch, "save", broken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from html.parser import HTMLParser
 
@@ -107,6 +108,43 @@ def test_other_data_are_told(result):
     assert "say nothing" not in " ".join(study.compare(result, result).words)
     other = study.StudyResult(**{**vars(result), "data": {**result.data, "num_test": 21}})
     assert "differences of scores say nothing about methods" in " ".join(study.compare(result, other).words)
+
+
+FORGED = {
+    "pair": ("runs", 0, "against", "exact", "mnll", [1.0]),
+    "mapping": ("runs", 0, "against", "exact", 3),
+    "word": ("exact", "kernel_error", "x"),
+    "measure": ("runs", 0, "against", "exact", {}),
+    "huge": ("runs", 0, "coverage", 10**400),
+    "versions": ("environment", "versions", [1]),
+    "auto": ("settings", "auto", "x", {"x": 1}),
+    "methods": ("settings", "methods", None),
+    "runs": ("runs", []),
+    "deep": ("runs", 0, "seconds", 1.0),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_results_are_named(result, tmp_path, capsys, name):
+    *path, last, value = FORGED[name]
+    record = node = result.to_dict()
+    for key in path:
+        node = node[key]
+    node[last] = value
+    (tmp_path / "results.json").write_text(json.dumps(record), encoding="utf-8")
+    assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
+    assert "rfgp: error: expected the results of a study in" in capsys.readouterr().err
+
+
+def test_names_from_files_do_not_move_the_cursor(result, tmp_path, capsys):
+    record = result.to_dict()
+    record["settings"]["kernel"] = "\x1b[2J\x9bm\u202erbf"
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(json.dumps(record), encoding="utf-8")
+        record["settings"]["\x1b[31mscaling"] = "unit"
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    printed = capsys.readouterr().out
+    assert "\\x1b[31mscaling" in printed and not set("\x1b\x9b\u202e") & set(printed)
 
 
 def test_the_command(result, tmp_path, monkeypatch, capsys):

@@ -189,6 +189,21 @@ def test_other_ways_of_writing(file, text):
     check(read(file(text), "y"))
 
 
+@pytest.mark.parametrize("header", ["kind,size,y", "# kind,size,y", ""])
+def test_rows_that_begin_with_a_comment_sign_stay(file, header):
+    kinds = ["#red", "#blue", "plain"] * 10
+    text = lines(header, kinds, A, Y).replace("\n", "\n# a remark\n", 5)
+    table = read(file(text), -1)
+    name = "kind" if header else "0"
+    assert len(table.x) == ROWS and table.input_names[:3] == (f"{name}=#blue", f"{name}=#red", f"{name}=plain")
+    assert torch.equal(table.y, torch.from_numpy(Y))
+
+
+def test_a_column_of_cells_with_a_comment_sign(file):
+    table = read(file("# colors\ncolor\n#red\n#blue\nplain\n"))
+    assert table.input_names == ("color=#blue", "color=#red", "color=plain") and len(table.x) == 3
+
+
 @pytest.mark.parametrize("group", [",", " ", "\u00a0", "'"])
 def test_thousands(file, group):
     big = [f"{1e6 * v:,.1f}".replace(",", group) for v in A]

@@ -61,6 +61,23 @@ def test_missing_cells(table):
     assert np.array_equal(left.any(-1), [False, True, True, False])
 
 
+@pytest.mark.parametrize(
+    ("learned", "new", "size"),
+    [
+        ("4,5", "2.436", 2436.0),
+        ("4,5", "2.5", 2.5),
+        ("4,5", "2.436,5", 2436.5),
+        ("4.5", "2,436", 2436.0),
+        ("4.5", "2,5", 2.5),
+        ("4.5", "2.436", 2.436),
+    ],
+)
+def test_the_decimal_mark_that_was_learned_tells_where_a_number_may_be_two(learned, new, size):
+    table = read(FRAME.assign(size=["1", "2", "3", learned]), "price")
+    again = Encoding.from_json(json.loads(json.dumps(table.encoding.to_json())))
+    assert again.encode(FRAME.assign(size=new))[0, 0] == size
+
+
 def test_what_was_not_there_before(table):
     message = "expected one of 'blue', 'green', 'red' in column 'color', as in the table that was learned from, got 'pi"
     with pytest.raises(ValueError, match=re.escape(message)):

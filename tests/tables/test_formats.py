@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zipfile
 
 import numpy as np
 import pandas
@@ -103,9 +104,58 @@ def test_files_that_are_refused(tmp_path, name, content, options, message):
         read(tmp_path / name, "b", **options)
 
 
+def test_a_damaged_page_is_named(tmp_path):
+    path = tmp_path / "table.parquet"
+    frame().to_parquet(path)
+    content = bytearray(path.read_bytes())
+    content[4:60] = bytes(56)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"expected Parquet in table\.parquet, got another file"):
+        read(path, "price")
+
+
+def test_a_damaged_sheet_is_named(tmp_path):
+    frame().to_excel(tmp_path / "whole.xlsx", index=False)
+    with zipfile.ZipFile(tmp_path / "whole.xlsx") as whole, zipfile.ZipFile(tmp_path / "table.xlsx", "w") as cut:
+        for member in whole.infolist():
+            content = whole.read(member)
+            cut.writestr(member, content[:-200] if "sheet1" in member.filename else content)
+    with pytest.raises(ValueError, match=r"expected a workbook in table\.xlsx, got another file"):
+        read(tmp_path / "table.xlsx", "price")
+
+
 def test_files_that_are_not_there(tmp_path):
     with pytest.raises(ValueError, match=r"expected an existing file, got '.*none\.csv'"):
         read(tmp_path / "none.csv", "b")
+
+
+BOMBS = {
+    "long.parquet": lambda path: pandas.DataFrame({"a": ["x" * 50_000] * 100, "b": range(100)}).to_parquet(path),
+    "rows.parquet": lambda path: pandas.DataFrame({"a": np.zeros(700_000), "b": 1.0}).to_parquet(path),
+    "zeros.csv.gz": lambda path: path.write_bytes(gzip.compress(b"0,0\n" * 1_000_000)),
+    "zeros.xlsx": lambda path: zipped(path, b"0" * 4_000_000),
+}
+
+
+def zipped(path, content):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/workbook.xml", content)
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_small_files_of_large_tables_are_refused(tmp_path, monkeypatch, name):
+    BOMBS[name](tmp_path / name)
+    monkeypatch.setattr("rfgp.tables.packed._LARGE", 2**21)
+    with pytest.raises(ValueError, match=rf"expected a table of at most 500 times the bytes of {name}, got "):
+        read(tmp_path / name, "b" if "parquet" in name else 1)
+
+
+def test_workbooks_of_empty_cells_are_refused(tmp_path, monkeypatch):
+    cells = pandas.DataFrame([[1.0, *[None] * 400, 2.0]] * 40)
+    cells.to_excel(tmp_path / "far.xlsx", index=False, header=False)
+    monkeypatch.setattr("rfgp.tables.packed._MANY_CELLS", 10_000)
+    with pytest.raises(ValueError, match=r"expected values in the cells of far\.xlsx, got 50 of 10,050 cells with one"):
+        read(tmp_path / "far.xlsx", 0)
 
 
 def test_packed_files_beyond_memory(tmp_path, monkeypatch):

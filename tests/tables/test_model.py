@@ -71,6 +71,21 @@ def test_predictions_in_the_units_of_the_table(folder, model_file, capsys):
     assert capsys.readouterr().out.splitlines()[0] == "id,price,price_lower,price_upper"
 
 
+def test_cells_of_predictions_are_no_formulas(tmp_path):
+    names = ["=1+1", "-2.5", "+1 a", "@sum", "\tx", "plain", "-x", "7", "+3e2", "a=b"]
+    frame = pandas.DataFrame({"id": names, "=a": [*range(9), -1], "y": np.arange(10.0)})
+    table = read(frame.assign(y=["=u", "v"] * 5), "y")
+    TableModel.fit(table, num_features=4).save(tmp_path / "model.pt")
+    frame.to_parquet(tmp_path / "new.parquet")
+    assert (
+        main(["predict", str(tmp_path / "model.pt"), str(tmp_path / "new.parquet"), "--out", str(tmp_path / "p.csv")])
+        == 0
+    )
+    found = pandas.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    assert found["id"].tolist() == ["'=1+1", "-2.5", "'+1 a", "'@sum", "'\tx", "plain", "'-x", "7", "+3e2", "a=b"]
+    assert set(found["y"]) <= {"'=u", "v"} and list(found.columns)[2:] == ["probability_=u", "probability_v"]
+
+
 def test_rows_do_not_depend_on_the_others(folder, model_file, monkeypatch):
     model = TableModel.load(model_file[0])
     whole = model.predict(houses())
@@ -90,6 +105,34 @@ def test_rows_with_missing_cells(folder, model_file, capsys):
     assert printed.err == "rfgp: 2 of 120 rows have missing cells, and no prediction\n"
     assert main([*command, "--missing", "impute"]) == 0
     assert ",," not in capsys.readouterr().out
+
+
+def test_new_files_are_read_as_the_first_one(tmp_path):
+    """The separator, the decimal comma and the header of a file in which they could be others."""
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"2019": rng.integers(1000, 9999, size=30) / 1000.0, "y": rng.normal(size=30).round(3)})
+    frame.to_csv(tmp_path / "first.csv", index=False, sep="~", decimal=",")
+    table = read(tmp_path / "first.csv", "y", separator="~", decimal=",")
+    TableModel.fit(table, num_features=4).save(tmp_path / "model.pt")
+    frame[["2019"]].to_csv(tmp_path / "new.csv", index=False, sep="~", decimal=",")
+    frame.to_csv(tmp_path / "again.csv", index=False, sep="~", decimal=",")
+    model = TableModel.load(tmp_path / "model.pt")
+    known = model.predict(frame)
+    for name in ("new.csv", "again.csv"):
+        assert model.predict(tmp_path / name).equals(known)
+
+
+@pytest.mark.parametrize(
+    ("targets", "change", "name"),
+    [
+        ("price,price_lower", {"price_lower": houses()["price"] - 1.5}, "price_lower"),
+        ("probability_u", {"probability_u": ["u", "v"] * 60}, "probability_u"),
+    ],
+)
+def test_columns_of_predictions_with_one_name_are_refused(targets, change, name):
+    table = read(houses().assign(**change), targets)
+    with pytest.raises(ValueError, match=f"of the columns of predictions, got two of '{name}'"):
+        TableModel.fit(table)
 
 
 def test_files_that_are_there_stay(folder, model_file, capsys):
