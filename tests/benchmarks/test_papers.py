@@ -25,6 +25,7 @@ def _dtype_stays():
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.long("thirty scripts of benchmarks, each a small study")
 def test_quick_form(script, tmp_path):
     module, path = table.module(script), tmp_path / f"{script}.json"
     result = json.loads(json.dumps(module.measure(Options(True, None, path))))

@@ -62,6 +62,7 @@ def test_a_trace_takes_another_number_of_rows(make):
 
 
 @pytest.mark.parametrize("cls", map_classes(), ids=lambda cls: cls.__name__)
+@pytest.mark.long("compiles for seconds")
 def test_one_graph_holds_a_map(cls):
     feature_map = cls.examples()[-1].double()
     torch.compiler.reset()

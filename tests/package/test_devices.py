@@ -358,6 +358,7 @@ OUTPUT_CASES = [
 
 @devices
 @pytest.mark.parametrize(("name", "noise", "pattern"), OUTPUT_CASES)
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 def test_weight_space_of_several_outputs(name, noise, pattern, device):
     def scenario(device):
         model = copy.deepcopy(output_model(name, noise)).double().to(device)

@@ -184,6 +184,7 @@ SHARED = {
 
 
 @pytest.mark.parametrize("name", SHARED)
+@pytest.mark.long("thousands of draws")
 def test_parts_that_share_weights_are_predicted_with_their_covariance(name):
     compose, create, parts = SHARED[name]
     kernels, x = [randomised(part) if "tasks" in name else part for part in parts()], points(5)

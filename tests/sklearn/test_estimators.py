@@ -23,7 +23,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures
 
 SMALL = {"num_features": 64, "max_evaluations": 12, "random_state": 0}
-EACH = [RandomFeatureGPRegressor(**SMALL), RandomFeatureGPClassifier(**SMALL), RandomFeatures(num_features=32)]
+QUICK = SMALL | {"num_features": 32, "max_evaluations": 4}
+EACH = [RandomFeatureGPRegressor(**QUICK), RandomFeatureGPClassifier(**QUICK), RandomFeatures(num_features=32)]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*ends at the.*bound:UserWarning")
 
@@ -201,6 +202,7 @@ def test_blocks_of_rough_kernels_take_fewer_landmarks(kernel, block_size, expect
     assert model.model_.covar_module.num_scalar_features == expected
 
 
+@pytest.mark.long("whole trainings")
 def test_more_time_makes_wider_models():
     x, y = regression(3000)
     short = regressor(num_features="auto", max_evaluations=1, time_limit=0.01).fit(x, y)

@@ -102,6 +102,7 @@ def test_a_window_equals_a_fit_to_its_rows(name, batch):
 
 @pytest.mark.parametrize("products", [torch.float64, torch.float32])
 @torch.no_grad()
+@pytest.mark.long("thousands of steps")
 def test_the_drift_is_below_its_bound_and_ends_with_an_exchange(products):
     model = gaussian(product_dtype=products)
     x, y = wave(4000)

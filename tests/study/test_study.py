@@ -170,6 +170,7 @@ def test_auto_of_a_study_is_the_method_that_is_predicted_to_be_best(regression):
     assert torch.equal(*[kernel(measured.x[:9]).to_dense() for kernel in kernels])
 
 
+@pytest.mark.long("a whole study")
 def test_tables_and_results_name_the_method_that_auto_took(regression, tmp_path):
     settings = {"methods": ["auto", "fourier"], "num_features": [8, 16], "num_seeds": 1, "exact_limit": 30}
     result = run(regression, kernel="rbf", **settings)

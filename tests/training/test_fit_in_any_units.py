@@ -108,6 +108,7 @@ def test_the_same_exact_model_in_any_units(kind, units, references):
 
 @pytest.mark.parametrize("kind", ["weight space", "features"])
 @pytest.mark.parametrize("units", ["y x 1e-08", "y x 1e+08", "y + 10000 sd", "x x 1e-06", "x x 1000", "x + 1000"])
+@pytest.mark.long("whole trainings; units of one output are in make test")
 def test_a_usable_model_in_float32(units, kind):
     error = trained("rbf", kind, torch.float64)[3]
     assert trained("rbf", kind, torch.float32, **UNITS[units])[3] <= 1.1 * error
@@ -129,6 +130,7 @@ def test_periods_and_frequencies_start_from_the_data(kernel):
 
 
 @pytest.mark.usefixtures("float64_default")
+@pytest.mark.long("whole trainings; units of one output are in make test")
 def test_tasks_in_units_of_their_own():
     x, y, _ = rows()
     both = torch.stack([y, y + x[:, 0]], dim=-1)
@@ -144,6 +146,7 @@ def test_tasks_in_units_of_their_own():
 
 
 @pytest.mark.usefixtures("float64_default")
+@pytest.mark.long("whole trainings; units of one output are in make test")
 def test_a_linear_mean_of_inputs_far_from_zero():
     evidence = []
     for x_offset, y_offset in ((0.0, 0.0), (1e5, 1e5)):

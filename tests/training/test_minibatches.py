@@ -114,6 +114,7 @@ def test_all_rows_beat_every_distribution_that_a_gradient_finds(make):
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.long("hundreds of epochs")
 def test_minibatches_come_near_the_bound_of_all_rows(covariance):
     x, y = rows(200)
     best = rfgp.fit(model_of(BernoulliLikelihood()), x, labels(y), max_evaluations=40).log_marginal_likelihood
@@ -140,6 +141,7 @@ def test_minibatches_of_classes_learn_them():
 
 
 @pytest.mark.parametrize("options", [{"max_evaluations": 30}, {"epochs": 10}], ids=["all rows", "minibatches"])
+@pytest.mark.long("hundreds of epochs")
 def test_learned_landmarks_raise_the_bound_above_that_of_fixed_ones(options):
     """They are the inducing points of GPyTorch's sparse variational model."""
     x, _ = rows()
