@@ -29,6 +29,7 @@ from ..operators import Operator
 from .function_samples import FunctionSamples
 from .impropriety import SomeRows, warn_of_impropriety
 from .mixture import functions_of_random_draws
+from .model_lock import alone
 from .posterior_points import PosteriorPoints
 from .record import Record
 from .refused_gradients import refusing
@@ -48,6 +49,9 @@ class WeightSpaceGP(LeavesOut, Saves):
     complex targets take a ComplexGaussianLikelihood. Where its noise is circular, and the residuals of a fit are
     significantly not, the first prediction after it warns. With improper noise, or a kernel of two outputs, which are
     real and imaginary part, the posterior has a pseudo-covariance.
+
+    Several threads may read a model while one changes its rows: each sees the rows before or after. Parameters may not
+    change meanwhile, as they do in :func:`rfgp.fit`.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one.
     :param likelihood: a Gaussian, fixed-noise, complex Gaussian, complex fixed-noise or Dirichlet classification
@@ -102,6 +106,7 @@ class WeightSpaceGP(LeavesOut, Saves):
         model.further_draws.maps = self.further_draws.maps
         return model
 
+    @alone
     def weight_posterior(self) -> GaussianPosterior:
         """The posterior of the weights, of the first draw; a batch of C of them for a Dirichlet likelihood.
 
@@ -136,8 +141,9 @@ class WeightSpaceGP(LeavesOut, Saves):
         with torch.no_grad():
             residuals = y - regression.function(posterior.mean, x)
             leverages = regression.leverages(x, posterior) / noise
-        warn_of_impropriety(residuals, leverages, noise, stacklevel=4)
+        warn_of_impropriety(residuals, leverages, noise, stacklevel=6)
 
+    @alone
     def posterior(self, x: Tensor, operator: Operator | None = None) -> MultivariateNormal | ComplexNormal:
         """The posterior of the function at inputs, without noise: ``likelihood(model.posterior(x))`` adds it.
 
@@ -167,6 +173,7 @@ class WeightSpaceGP(LeavesOut, Saves):
         further = [draw.posterior(x, operator) for draw in self.further_draws.of(self)]
         return mixture([own, *further]) if further else own
 
+    @alone
     @torch.no_grad()
     def point_predictor(self, dtype: torch.dtype | None = None) -> PointPredictor | PointMixture | PosteriorPoints:
         """What says means and variances of single points as often as wanted, and nothing of how points covary.
@@ -207,6 +214,7 @@ class WeightSpaceGP(LeavesOut, Saves):
         """The posterior at inputs, as :meth:`posterior` gives it, and as GPyTorch's models do in evaluation mode."""
         return self.posterior(x)
 
+    @alone
     def log_marginal_likelihood(self) -> Tensor:
         r"""The log evidence of the training data, summed over classes; differentiable in all parameters.
 
@@ -236,6 +244,7 @@ class WeightSpaceGP(LeavesOut, Saves):
         further = [draw.log_marginal_likelihood() for draw in self.further_draws.of(self)]
         return torch.stack([own, *further]).mean() if further else own
 
+    @alone
     def sample_functions(self, num_functions: int, prior: bool = False) -> FunctionSamples:
         """Draws of functions from the posterior or the prior, which can be evaluated anywhere.
 
@@ -270,6 +279,7 @@ class WeightSpaceGP(LeavesOut, Saves):
         known = WeightPrior.of((*batch, factor.num_columns), self._features.is_complex, factor.device)
         return regression.draws(drawn_weights(known, count, self._noise.is_complex))
 
+    @alone
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new random weights; the statistics are then stale.
 

@@ -18,6 +18,7 @@ from .batches import Batch, Batches, batches
 from .block_tasks import rows_of_partitions
 from .checkpoint import Checkpoint
 from .impropriety import SomeRows
+from .model_lock import alone
 from .partitions import Partitions, sums_of_partitions
 from .progress import shown
 from .rank_sums import processes_of
@@ -32,6 +33,7 @@ from .weight_space_rows import finite
 class TakesData(TakesBlocks):
     """A weight-space model that is fitted to data."""
 
+    @alone
     def fit(
         self,
         x: Tensor | Iterable[Any],
@@ -111,6 +113,7 @@ class TakesData(TakesBlocks):
             self._take(sums_of_partitions(self, partitions, executor), [])
         return self
 
+    @alone
     def load_statistics(self, statistics: GramStatistics | Sequence[GramStatistics]) -> Self:
         """Take statistics from elsewhere, such as merged ones of several shards, in place of a fit.
 

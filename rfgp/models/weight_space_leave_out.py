@@ -15,6 +15,7 @@ from ..inference.local import LocalRegression
 from ..inference.local.left_out_blocks import LeftOutBlocks
 from ..inference.training_residual import RESIDUALS
 from .folds import folds
+from .model_lock import alone
 from .weight_space_updates import Updates
 
 
@@ -39,6 +40,7 @@ class LeaveOutFunctions:
 class LeavesOut(Updates):
     """A weight-space model that predicts its rows from the others."""
 
+    @alone
     @torch.no_grad()
     def leave_one_out(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> LeaveOneOut:
         r"""The prediction of every row by a fit to all others with the same parameters, at O(N D^2) in all.
@@ -72,6 +74,7 @@ class LeavesOut(Updates):
         x, rows, draws, residual = self._left_out(x, y, noise)
         return leave_one_out(x, rows, self._noise, draws, residual)
 
+    @alone
     @torch.no_grad()
     def leave_group_out(
         self, x: Tensor, y: Tensor, groups: Tensor | int, noise: Tensor | None = None, *, seed: int = 0
@@ -118,6 +121,7 @@ class LeavesOut(Updates):
         x, rows, draws, residual = self._left_out(x, y, noise)
         return leave_group_out(x, rows, self._noise, draws, residual, known)
 
+    @alone
     @torch.no_grad()
     def leave_out_functions(
         self,

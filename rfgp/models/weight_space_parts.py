@@ -36,6 +36,7 @@ from ..kernels.width_warning import warn_of_width
 from .batches import Batch
 from .impropriety import SomeRows
 from .mixture import FurtherDraws, check_draws
+from .model_lock import ModelLock, alone
 from .record import WEIGHTS, Record, WeightsCode
 from .snapshot import Snapshots
 from .weight_space_checks import check_local_kernel, check_output_kernel, check_residual, check_scalar_kernel
@@ -60,6 +61,7 @@ class WeightSpaceParts(gpytorch.Module):
     ) -> None:
         super().__init__()
         forget_load_hooks(self)
+        self._lock = ModelLock()
         self.covar_module = with_features(kernel)
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
@@ -118,6 +120,7 @@ class WeightSpaceParts(gpytorch.Module):
         return factor.num_outputs if isinstance(factor, OutputFactor) else 1
 
     @property
+    @alone
     def statistics(self) -> GramStatistics:
         """The sums over the training data; those of the first draw where there are several.
 
@@ -128,6 +131,7 @@ class WeightSpaceParts(gpytorch.Module):
         return fitted.statistics
 
     @property
+    @alone
     def draw_statistics(self) -> list[GramStatistics]:
         """The sums over the training data for every draw of the weights, as :meth:`load_statistics` takes them.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import _state
 from ..inference.class_statistics import ClassStatistics
 from ..kernels.reference_tensor import reference_tensor
+from .model_lock import alone
 from .weight_space_checks import check_statistics
 from .weight_space_parts import WeightSpaceParts
 from .weight_space_state import Fitted, SavedState
@@ -22,6 +23,7 @@ class Saves(WeightSpaceParts):
         """What copies and pickles hold: all but the rows, which belong to the graph of the gradients."""
         return {**self.__dict__, "_rows": None}
 
+    @alone
     def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
         """What :func:`rfgp.save` writes: all but caches and rows, of which blocks and small classes need theirs.
 
@@ -59,6 +61,7 @@ class Saves(WeightSpaceParts):
             _state.check(self.covar_module, state, f"{prefix}covar_module.")
             self.further_draws.prepare(self.covar_module, state, f"{prefix}further_draws.")
 
+    @alone
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load a state as torch modules do; on an error the model stays as it was.
 
@@ -73,6 +76,7 @@ class Saves(WeightSpaceParts):
             _state.check(self, rest, strict=strict)
             return super().load_state_dict(state_dict, strict, assign)
 
+    @alone
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination.update(SavedState.of(self.likelihood, self._patterns, self._all_fitted()).named(prefix))

@@ -15,6 +15,7 @@ from ..inference.local import LocalRows
 from ..kernels.width_warning import quiet
 from ..linalg import sample_rows
 from .batches import Batch, batches, joined
+from .model_lock import alone
 from .row_search import row_numbers
 from .row_sums import RowSums, difference
 from .weight_space_data import TakesData
@@ -64,6 +65,7 @@ class Updates(TakesData):
         self.slide((x, y, noise))
         return self
 
+    @alone
     @torch.no_grad()
     def downdate(self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, weight: float = 1.0) -> Self:
         r"""Take rows away again; the result equals a fit to the others.
@@ -114,6 +116,7 @@ class Updates(TakesData):
             self._take(left._replace(some=some), self._data_without(x, y, noise))
         return self
 
+    @alone
     @torch.no_grad()
     def forget(self, factor: float) -> Self:
         r"""Multiply the weights of all rows by a factor: exponential forgetting.
@@ -152,6 +155,7 @@ class Updates(TakesData):
         self._set_blocks(self._known_rows().forgotten(factor), [])
         return self
 
+    @alone
     @torch.no_grad()
     def merge(self, *others: Any) -> Self:
         """Add the rows of models that were trained apart; the result equals a fit to the rows of all.
@@ -188,6 +192,7 @@ class Updates(TakesData):
             self._take(known, [batch for part in parts for batch in part] if all(parts) else [])
         return self
 
+    @alone
     @torch.no_grad()
     def refit_error(
         self, x: Tensor | Iterable[tuple[Tensor, ...]], y: Tensor | None = None, noise: Tensor | None = None
@@ -220,6 +225,7 @@ class Updates(TakesData):
         sums = known.difference(refit._known_sums(), refit._noise)
         return RefitError(sums, difference(ours.mean, theirs.mean), difference(ours.variance, theirs.variance))
 
+    @alone
     @torch.no_grad()
     def slide(self, added: Batch, removed: Batch | None = None, factor: float = 1.0) -> RowSums | None:
         """Add rows, and let others leave or fade, without a check that they were there: a step of a stream.
@@ -281,6 +287,7 @@ class Updates(TakesData):
             self._fitted, self._posterior, self.training_data = before
             raise
 
+    @alone
     def set_sums(self, sums: RowSums) -> Self:
         """Let sums over the rows of the model, found in another order, replace those that it has.
 

@@ -1,5 +1,7 @@
 """What several threads do at a time: GPyTorch's settings, which are those of the process, are back at the end."""
 
+import copy
+import pickle
 import threading
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import torch
 
 import rfgp
 from rfgp import _gpytorch
+from rfgp.models import WeightSpaceGP
+from rfgp.models.model_lock import ModelLock
 
 SHARED = {
     "EVALUATED_KERNELS": gpytorch.settings.lazily_evaluate_kernels.on,
@@ -66,3 +70,44 @@ def test_no_setting_of_the_process_is_changed_elsewhere():
         if f"settings.{word}" in path.read_text() or f"settings.fast_computations.{word}" in path.read_text()
     ]
     assert not found
+
+
+@pytest.mark.parametrize("read", ["posterior", "log_marginal_likelihood", "draw_statistics"])
+def test_a_reader_sees_a_model_before_or_after_an_update(read, monkeypatch):
+    """A reader comes when the sums of further draws are new, and those of the first are not yet."""
+    x = torch.rand(20, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = torch.sin(6 * x[:, 0])
+    model = WeightSpaceGP(
+        rfgp.approximate(gpytorch.kernels.RBFKernel().double(), 8, input_dim=1, seed=0),
+        gpytorch.likelihoods.GaussianLikelihood().double(),
+        num_draws=2,
+    )
+
+    def value():
+        if read == "posterior":
+            return model.posterior(x[:3]).mean
+        if read == "log_marginal_likelihood":
+            return model.log_marginal_likelihood()
+        return torch.stack([sums.count.sum() for sums in model.draw_statistics])
+
+    found, keep, has_read = [], WeightSpaceGP._set, threading.Event()
+    reader = threading.Thread(target=lambda: (found.append(value().detach()), has_read.set()))
+
+    def slowly(self, *args, **options):
+        if self is model:
+            reader.start()
+            has_read.wait(0.1)
+        keep(self, *args, **options)
+
+    model.fit(x[:10], y[:10])
+    before = value().detach()
+    monkeypatch.setattr(WeightSpaceGP, "_set", slowly)
+    model.update(x[10:], y[10:])
+    reader.join(10.0)
+    assert torch.equal(found[0], before) or torch.equal(found[0], value())
+    assert not torch.equal(before, value())
+
+
+def test_copies_of_a_model_have_locks_of_their_own():
+    lock = ModelLock()
+    assert copy.deepcopy(lock) is not lock and pickle.loads(pickle.dumps(lock)) is not lock

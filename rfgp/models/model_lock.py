@@ -1,0 +1,51 @@
+"""One thread at a time: a model that several threads read is seen before or after a change, never between."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, Self, TypeVar, cast
+
+import torch
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+class ModelLock:
+    """The lock of one model. Copies and pickles of the model have locks of their own.
+
+    >>> import copy
+    >>> lock = ModelLock()
+    >>> copy.deepcopy(lock) is lock
+    False
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+        return type(self), ()
+
+
+def alone(method: _Method) -> _Method:
+    """Let a method wait until no other thread is in one of the same model.
+
+    :param method: a method of an object with a ``_lock``.
+    """
+
+    @functools.wraps(method)
+    def locked(self: Any, *args: Any, **options: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return method(self, *args, **options)
+        with self._lock:
+            return method(self, *args, **options)
+
+    return cast(_Method, locked)
