@@ -20,6 +20,7 @@ from torch import Tensor
 from ..approximation import approximate
 from ..kernels import RandomFeatureKernel
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
+from ..sampling import drawing_from
 
 
 def default_kernel(num_inputs: int, num_outputs: int) -> Kernel:
@@ -42,7 +43,8 @@ def independent_outputs(kernel: Kernel, num_outputs: int) -> Kernel:
     :param kernel: an exact kernel of one output.
     :param num_outputs: the number of outputs m.
     """
-    several = MultitaskKernel(kernel, num_tasks=num_outputs, rank=0)
+    with drawing_from(torch.Generator()):  # GPyTorch draws the scales that are set here
+        several = MultitaskKernel(kernel, num_tasks=num_outputs, rank=0)
     several.task_covar_module.initialize(var=torch.ones(num_outputs))
     return several
 

@@ -18,6 +18,8 @@ from gpytorch.kernels import (
 )
 from torch import Generator
 
+from ..sampling import drawing_from
+
 _LARGEST_RANK = 2
 """How many factors outputs share at most, beside a variance of each one's own."""
 
@@ -73,14 +75,11 @@ def multitask_kernel(kernel: str | Kernel, num_columns: int, num_outputs: int, g
     :param kernel: a name in ``KERNELS``, or a GPyTorch kernel of one or of so many outputs.
     :param num_columns: the number of columns of the inputs.
     :param num_outputs: the number of outputs.
-    :param generator: draws the factor of the covariance from which training starts.
+    :param generator: draws the covariance from which training starts.
     """
     made = input_kernel(kernel, num_columns)
     example = torch.zeros(1, num_columns, dtype=torch.float64)
     if made.num_outputs_per_input(example, example) > 1:
         return made
-    outputs = MultitaskKernel(made, num_tasks=num_outputs, rank=min(num_outputs, _LARGEST_RANK)).double()
-    factor = outputs.task_covar_module.covar_factor
-    with torch.no_grad():
-        factor.copy_(torch.randn(factor.shape, generator=generator, dtype=torch.float64))
-    return outputs
+    with drawing_from(generator):
+        return MultitaskKernel(made, num_tasks=num_outputs, rank=min(num_outputs, _LARGEST_RANK)).double()

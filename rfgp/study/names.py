@@ -18,6 +18,7 @@ from gpytorch.kernels import (
 
 from .. import _checks
 from ..kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel
+from ..sampling import drawing_from
 
 METHODS = (
     "rademacher:real",
@@ -62,12 +63,8 @@ def exact_kernel(name: str, num_outputs: int = 1) -> Kernel:
         return _field(name).double()
     base = _base(name)
     if num_outputs > 1:
-        outputs = MultitaskKernel(base, num_tasks=num_outputs, rank=min(num_outputs, _LARGEST_RANK)).double()
-        factor = outputs.task_covar_module.covar_factor
-        generator = torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            factor.copy_(torch.randn(factor.shape, generator=generator, dtype=torch.float64))
-        return outputs
+        with drawing_from(torch.Generator().manual_seed(0)):
+            return MultitaskKernel(base, num_tasks=num_outputs, rank=min(num_outputs, _LARGEST_RANK)).double()
     return (base if name == "linear" else ScaleKernel(base)).double()
 
 

@@ -50,6 +50,18 @@ LAYERS = {
 BELOW_KERNELS = list(LAYERS)[: list(LAYERS).index("rfgp.kernels")]
 
 
+def test_every_layer_has_one_row():
+    rows = [names(cells[0])[0] for cells in tables(PAGE)["layer"]]
+    assert [name for name in rows if rows.count(name) > 1] == []
+
+
+def test_paragraphs_of_the_page_begin_a_sentence():
+    """A line that begins in lower case goes on from one that does not end."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    pairs = zip(["", *lines], lines, strict=False)
+    assert [line for before, line in pairs if line[:1].islower() and (not before or before.endswith("."))] == []
+
+
 @functools.cache
 def parsed(path):
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))

@@ -48,7 +48,6 @@ BY_DESIGN = {
     "kernels/landmarks.py:_random_rows": "an order of rows",
     "models/conjugate_gradients.py:SignSketch.draw": "signs and places",
     "selection/posterior.py:PosteriorTest.__init__": "an order of rows",
-    "selection/posterior.py:PosteriorTest.mean_loss": "new weights",
     "training/minibatches.py:RowBatches.__iter__": "an order of rows",
     "training/starts.py:_start_mean": "a number, by GPyTorch",
     "training/strategies.py:Training._blocks": "the numbers of the rows of blocks",
