@@ -170,7 +170,7 @@ def _trace(
     solver = ConjugateGradients(matrix, noise, preconditioner, preconditioner.draw(num_probes, generator))
     start = solver.energy
     last = torch.full_like(start, math.nan)
-    with tqdm(desc="quadrature", unit="pass", disable=None if progress is None else not progress, leave=False) as bar:
+    with tqdm(desc="quadrature", unit="pass", disable=_checks.no_bar(progress), leave=False) as bar:
         for _ in range(max_iterations):
             solver.step()
             bar.update()

@@ -9,6 +9,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal, base_distributions
 from torch import Tensor
 
+from .. import _checks
 from .._gpytorch import OneDimensionalLikelihood
 from .quadrature import marginal_by_quadrature
 
@@ -21,6 +22,7 @@ class LogVarianceLikelihood(OneDimensionalLikelihood):
 
     :param num_functions: the number T of independent functions on the same features, for
         :class:`rfgp.models.WeightSpaceVariationalGP`; default: one.
+    :raises ValueError: for a number that is not a positive integer.
 
     Source: Goldberg, Williams and Bishop (1997); the expectation is a moment of a log-normal.
 
@@ -30,7 +32,7 @@ class LogVarianceLikelihood(OneDimensionalLikelihood):
 
     def __init__(self, num_functions: int | None = None) -> None:
         super().__init__()
-        self.num_functions = num_functions
+        self.num_functions = None if num_functions is None else _checks.positive_integer("num_functions", num_functions)
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.Normal:
         """The distribution of values given those of the function.
