@@ -44,6 +44,7 @@ from rfgp import (
     plots,
     sampling,
     selection,
+    sensitivity,
     sklearn,
     streams,
     study,
@@ -1268,6 +1269,10 @@ SAVING_CALLS = [
 HUGE = 2**70
 UNSIGNED = LABELS.to(torch.uint64)
 HEIGHT = {"model": GP, "x": X, "y": Y, "new_x": X}
+LANDMARKS = rfgp.approximate(RBFKernel(), 4, method="landmarks", train_inputs=X.double())
+NEAR = models.WeightSpaceGP(LANDMARKS, GaussianLikelihood(), block_size=4, num_neighbors=3).double()
+FAR = torch.full((2, 3), 1e200, dtype=torch.float64)
+NEAR.fit(X.double(), Y.double())
 BO = botorch.WeightSpaceModel(X.double(), Y.double()[:, None], num_features=8, seed=0)
 REGRESSOR = sklearn.RandomFeatureGPRegressor(num_features=8, random_state=0).fit(X.double().numpy(), Y.double().numpy())
 
@@ -1330,6 +1335,15 @@ ORDINARY_CALLS = [
     ("read_archive, path is a number", lambda: datasets.read_archive(0.5, "y")),
     ("tables.read, separator is a list", lambda: tables.read("a.csv", separator=[])),
     ("CsvSource, separator is not ASCII", lambda: data.CsvSource(__file__, "a", delimiter="\u00a7")),
+    ("NEAR.posterior, x is too far away", lambda: NEAR.posterior(FAR)),
+    ("verdict, facts is a number", lambda: study.verdict(0)),
+    ("merge, other is a number", lambda: data.ColumnMoments.of(X).merge(HUGE)),
+    ("over_compact_set, pointwise", lambda: bounds.over_compact_set(0, input_dim=2, diameter=1.0, slope=1.0)),
+    ("PosteriorPoints, variance is a tensor", lambda: models.PosteriorPoints(LAPLACE)(X, X)),
+    ("characteristic, w is a number", lambda: sensitivity.Uniform(0.0, 1.0).characteristic(0.5)),
+    ("calibration_curve, levels is a number", lambda: diagnostics.calibration_curve(PREDICTED, Y, math.inf)),
+    ("exceedance, threshold is text", lambda: sensitivity.propagate(GP, X, num_functions=3).exceedance("a")),
+    ("legend, target is a number", lambda: plots.legend(0, [])),
     ("ComplexNormal, not Hermitian", lambda: distributions.ComplexNormal(CN.loc, torch.triu(torch.ones(5, 5)))),
 ]
 
