@@ -15,6 +15,8 @@ from torch import Generator, Tensor
 from ._torch import is_transformed
 
 _LARGEST_SEED = 2**63 - 1
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+"""Integers that PyTorch can hold, and neither compare nor sort."""
 
 
 def has_values() -> bool:
@@ -46,6 +48,17 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
+def no_bar(progress: Any) -> bool | None:
+    """Whether a bar stays away: what tqdm takes as ``disable``, None for terminals alone, or raise."""
+    return None if progress is None else not flag("progress", progress)
+
+
+def part(name: str, value: Any, what: str) -> None:
+    """Raise where ``value`` is neither None nor a module, such as a prior or a constraint, which ``what`` names."""
+    if value is not None:
+        instance(name, value, torch.nn.Module, f"None or {what}", f"make one by its class, such as {what}")
+
+
 def seed(value: Any, name: str = "seed") -> int:
     """Return ``value`` as an int, or raise where it is not an integer from 0 to 2^63 - 1."""
     is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
@@ -74,15 +87,19 @@ def number(value: Any) -> float:
     """``value`` as a float, and NaN where it is no number."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta:
         value = value.item()
-    return math.nan if isinstance(value, bool) or not isinstance(value, numbers.Real) else float(value)
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    try:
+        return float(value) if is_real else math.nan
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def positive_integer(name: str, value: Any, largest: int | None = None) -> int:
-    """Return ``value`` as an int, or raise where it is not an integer in 1..largest."""
+    """Return ``value`` as an int, or raise where it is not an integer in 1..largest, or of 2^63 and more."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta:
         value = value.item()
-    whole = not isinstance(value, bool) and isinstance(value, int | float) and float(value).is_integer()
-    if not whole or value < 1 or (largest is not None and value > largest):
+    whole = not isinstance(value, bool) and isinstance(value, int | float) and number(value).is_integer()
+    if not whole or not 1 <= value <= (_LARGEST_SEED if largest is None else largest):
         limit = "a positive integer" if largest is None else f"an integer from 1 to {largest}"
         raise ValueError(f"expected {limit} for {name}, got {value!r}; choose another {name}")
     return int(value)
@@ -166,6 +183,8 @@ def inputs(x: Any, input_dim: int | None = None, name: str = "x") -> Tensor:
         raise ValueError(f"expected {name} of shape (..., N, d), got {tuple(x.shape)}; use {advice}")
     if x.shape[-2] == 0:
         raise ValueError(f"expected at least one row in {name}, got shape {tuple(x.shape)}; pass non-empty data")
+    if x.shape[-1] == 0:
+        raise ValueError(f"expected at least one column in {name}, got shape {tuple(x.shape)}; pass inputs")
     if input_dim is not None and x.shape[-1] != input_dim:
         if x.shape[-2:] == (input_dim, 1):
             advice = f"use {name}.unsqueeze(0) for a single row of {input_dim} numbers, before it is a column"
@@ -241,7 +260,7 @@ def integers(value: Any, name: str, what: str = "values") -> Tensor:
     is_other = isinstance(value, Tensor) and (
         value.is_floating_point() or value.is_complex() or value.dtype == torch.bool
     )
-    if not isinstance(value, Tensor) or is_other:
+    if not isinstance(value, Tensor) or is_other or value.dtype in _UNSIGNED:
         got = value.dtype if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"expected integer {what} for {name}, got {got}; convert with torch.as_tensor and .long()")
     return tensor(value, name)

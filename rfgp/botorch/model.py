@@ -110,6 +110,11 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
                 "ModelListGP of them"
             )
         _check_shapes(train_X, train_Y, train_Yvar)
+        if kernel is not None:
+            _checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as gpytorch.kernels.RBFKernel()")
+        if not isinstance(outcome_transform, _DefaultType):
+            _checks.part("outcome_transform", outcome_transform, "botorch.models.transforms.Standardize(1)")
+        _checks.part("input_transform", input_transform, "botorch.models.transforms.Normalize(2)")
         count = train_Y.shape[-1]
         outcome = Standardize(m=count) if isinstance(outcome_transform, _DefaultType) else outcome_transform
         with torch.no_grad():
@@ -263,6 +268,9 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         self.eval()
         _checks.finite(_checks.inputs(X, name="X").detach(), "X")
         self._check_batch(X)
+        if posterior_transform is not None and not callable(posterior_transform):
+            got = type(posterior_transform).__name__
+            raise ValueError(f"expected a transform of posteriors, got {got}; such as a ScalarizedPosteriorTransform")
         x, functions = self.transform_inputs(X), self._present()
         outcome = getattr(self, "outcome_transform", None)
         noise = None if observation_noise is False else self._noise(functions, x, observation_noise)
@@ -298,12 +306,14 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         :raises ValueError: for observations of another number of outputs, or that are not finite.
         """
         self.eval()
+        _checks.inputs(X, name="X")
+        _checks.floating(Y, "Y")
         if Y.shape[-1:] != (self.num_outputs,) or X.shape[-2:-1] != Y.shape[-2:-1]:
             raise ValueError(
                 f"expected X (..., q, d) and Y (..., q, {self.num_outputs}), got {tuple(X.shape)} and "
                 f"{tuple(Y.shape)}; give every output a column"
             )
-        _checks.finite(_checks.inputs(X, name="X").detach(), "X")
+        _checks.finite(X.detach(), "X")
         _checks.finite(Y.detach(), "Y")
         y = self.outcome_transform(Y, X=X)[0] if hasattr(self, "outcome_transform") else Y
         x, functions = self.transform_inputs(X), self._present()
@@ -515,6 +525,8 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
     def _numbers(self, outputs: list[int]) -> list[int]:
         """Numbers of outputs from 0, or a ValueError where there are no such outputs."""
         count = self.num_outputs
+        if not isinstance(outputs, list | tuple) or not all(type(index) is int for index in outputs):
+            raise ValueError(f"expected a list of numbers of outputs, got {outputs!r}; such as [0]")
         known = [index for index in outputs if -count <= index < count]
         if not known or len(known) < len(outputs):
             raise ValueError(f"expected numbers from 0 to {count - 1} of outputs, got {outputs}; correct them")

@@ -37,6 +37,7 @@ def over_compact_set(pointwise: TailBound, input_dim: int, diameter: float, slop
     >>> over_compact_set(hoeffding, input_dim=2, diameter=1.0, slope=1.0).num_features(epsilon=0.2, delta=0.05)
     4071
     """
+    _checks.instance("pointwise", pointwise, TailBound, "a TailBound", "such as that of a theorem for one point")
     d = _checks.positive_integer("input_dim", input_dim)
     log_size = math.log(_common.positive("diameter", diameter)) + math.log(_common.positive("slope", slope))
     log_size += math.log(16.0)

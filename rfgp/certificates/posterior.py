@@ -158,7 +158,7 @@ class CertifiedPosterior:
         _checks.positive("tolerance", tolerance, "0.001 is a thousandth of the standard deviation of the targets")
         _checks.positive_integer("max_iterations", max_iterations)
         limit = float("inf") if max_seconds is None else _checks.positive("max_seconds", max_seconds)
-        disable = None if progress is None else not progress
+        disable = _checks.no_bar(progress)
         start, before = time.monotonic(), self.iterations
 
         def is_over(passes: int) -> bool:
@@ -212,7 +212,7 @@ class CertifiedPosterior:
         """
         _checks.positive("tolerance", tolerance, "0.01 is a hundredth of the prior variance")
         _checks.positive_integer("max_iterations", max_iterations)
-        disable = None if progress is None else not progress
+        disable = _checks.no_bar(progress)
         with tqdm(desc="variances", unit="pass", disable=disable, leave=False) as bar:
             chunks = self._points(x).split(_POINTS)
             parts = [self._variance_bounds(points, tolerance, max_iterations, bar) for points in chunks]
@@ -237,7 +237,9 @@ class CertifiedPosterior:
         return Bounds((upper - gap - 2.0 * allowance).clamp_min(0.0), upper)
 
     def _points(self, x: Tensor) -> Tensor:
-        return _checks.finite(_checks.inputs(x, self._num_columns)).detach().double()
+        if _checks.inputs(x, self._num_columns).dim() != 2:
+            raise ValueError(f"expected points of shape (M, d), got {tuple(x.shape)}; flatten their batches")
+        return _checks.finite(x).detach().double()
 
     def _certified(self) -> float:
         return float(_certified(self._solver, self._preconditioner))

@@ -178,7 +178,7 @@ def _trace(
     start = solver.energy
     history: list[Tensor] = []
     is_converged = False
-    with tqdm(desc="quadrature", unit="pass", disable=None if progress is None else not progress, leave=False) as bar:
+    with tqdm(desc="quadrature", unit="pass", disable=_checks.no_bar(progress), leave=False) as bar:
         while not is_converged and len(history) < max_iterations:
             solver.step()
             bar.update()

@@ -66,6 +66,8 @@ def jackknife_plus(
     if not isinstance(model, WeightSpaceGP):
         raise ValueError(f"expected a WeightSpaceGP, got {type(model).__name__}; use split_conformal for other models")
     _checks.finite(_checks.inputs(new_x, _checks.inputs(x).shape[-1], "new_x"), "new_x")
+    if new_x.dim() != 2:
+        raise ValueError(f"expected new_x of shape (n, d), got {tuple(new_x.shape)}; flatten its batches")
     functions = model.leave_out_functions(x, y, groups, noise, seed=seed)
     scores = columns(functions.errors).abs()
     points = max(1, _NUMBERS // (scores.numel() + 1))

@@ -9,6 +9,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from .. import _checks
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from .quantiles import Interval, checked_level, columns, quantile
 
@@ -90,11 +91,14 @@ def split_conformal(
     torch.Size([3])
     """
     known = checked_level(level)
+    _checks.flag("normalize", normalize)
+    if not callable(model) or not hasattr(model, "likelihood"):
+        raise ValueError(f"expected a model with a likelihood, got {type(model).__name__}; such as a WeightSpaceGP")
     if isinstance(model, ExactGP) and model.training:
         raise ValueError("expected a model in evaluation mode, got one in training mode; call model.eval() first")
     mean, deviation = predicted(model, x, noise)
-    if not isinstance(y, Tensor) or y.shape != mean.shape or y.is_complex():
-        got = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+    if _checks.floating(y, "y").shape != mean.shape:
+        got = tuple(y.shape)
         raise ValueError(f"expected real targets y of shape {tuple(mean.shape)}, got {got}; give a target per row")
     if bool(torch.isinf(y).any()):
         raise ValueError("expected finite targets y, got infinite ones; NaN stands for a missing one")

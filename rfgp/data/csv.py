@@ -63,8 +63,8 @@ class CsvSource(Source):
     ) -> None:
         self.batch_size = _checks.positive_integer("batch_size", batch_size)
         self.columns = Columns.of(inputs, target, noise, dtype, target_dtype)
-        if not isinstance(delimiter, str) or len(delimiter) != 1:
-            raise ValueError(f"expected one character for delimiter, got {delimiter!r}; use a comma or a tab")
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii():
+            raise ValueError(f"expected one character of ASCII for delimiter, got {delimiter!r}; use a comma or a tab")
         self.delimiter = delimiter
         self.paths, self._first_row = files_of(path, ".csv"), 0
         for name in self.paths:

@@ -8,6 +8,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from .. import _checks
+
 
 @dataclass(frozen=True)
 class ColumnMoments:
@@ -67,7 +69,9 @@ class ColumnMoments:
         """Those of these rows and others.
 
         :param other: moments of as many columns.
+        :raises ValueError: for something else.
         """
+        _checks.instance("other", other, ColumnMoments, "moments of columns", "make them by ColumnMoments.of(rows)")
         count = self.count + other.count
         share = other.count / count.clamp_min(1.0)
         distance = other.mean - self.mean

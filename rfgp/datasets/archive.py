@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 
+from .. import _checks
 from .base import Dataset, Scaling, Task, from_arrays, split
 from .npz import read_arrays
 from .targets import typed_targets
@@ -39,6 +41,7 @@ def read_archive(
     >>> data.task, data.num_classes, tuple(data.x_train.shape)
     ('classification', 2, (16, 20))
     """
+    _checks.instance("path", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
     path = Path(path)
     if path.suffix.lower() != ".npz":
         raise ValueError(f"expected a file that ends in .npz, got {str(path)!r}; read a table by rfgp.tables.read")

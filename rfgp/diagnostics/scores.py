@@ -160,6 +160,8 @@ def calibration_curve(predictive: Any, y: Tensor, levels: Sequence[float] | None
     True
     """
     inside = (2.0 * pit(predictive, y) - 1.0).abs()
+    if levels is not None and not isinstance(levels, Sequence):
+        raise ValueError(f"expected a list of levels, got {type(levels).__name__}; such as [0.5, 0.9]")
     nominal = [probability(level) for level in ([k / 20 for k in range(1, 20)] if levels is None else levels)]
     predicted = torch.tensor(nominal, dtype=torch.float64, device=inside.device)
     observed = (inside <= predicted.unsqueeze(-1)).double().mean(-1)

@@ -74,7 +74,7 @@ class ComplexNormal(Distribution):
             raise ValueError("expected one of covariance_matrix and covariance_root, got both or neither; pass one")
         size = loc.shape[-1]
         if covariance_matrix is not None:
-            _check_numbers("covariance_matrix", covariance_matrix, (size, size), 2)
+            _check_hermitian(covariance_matrix, size)
         if covariance_root is not None:
             _check_numbers("covariance_root", covariance_root, (size,), 2)
         if pseudo_covariance is not None:
@@ -298,6 +298,19 @@ def _check_variances(diagonal: Any, size: int) -> None:
         raise ValueError(f"expected diagonal of shape (..., {size}), got {tuple(diagonal.shape)}; pass variances")
     if bool((diagonal < 0).any()):
         raise ValueError(f"expected variances of at least 0, got {float(diagonal.min()):g}; square standard deviations")
+
+
+def _check_hermitian(value: Any, size: int) -> None:
+    """Raise where ``value`` is not a matrix (..., N, N) that is its own adjoint, up to rounding."""
+    _check_numbers("covariance_matrix", value, (size, size), 2)
+    if not _checks.has_values() or not value.numel():
+        return
+    known = value.detach()
+    gap, largest = float((known - known.mH).abs().max()), float(known.abs().max())
+    if gap > torch.finfo(known.dtype).eps ** 0.5 * largest:
+        raise ValueError(
+            f"expected a Hermitian covariance_matrix, got one that differs from its adjoint by {gap:.3g}; correct it"
+        )
 
 
 def _check_numbers(name: str, value: Any, sizes: tuple[int, ...], dims: int) -> None:

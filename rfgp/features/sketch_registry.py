@@ -10,6 +10,24 @@ from .. import _checks
 from .polynomial_sketch import PolynomialSketch
 
 FORMS = ("real", "complex", "ctr")
+TAKEN = (
+    "auto",
+    "fourier",
+    "fourier_orthogonal",
+    "fourier_hadamard",
+    "spherical",
+    "spherical_orthogonal",
+    "spherical_hadamard",
+    "optical",
+    "random_maclaurin",
+    "optimized_maclaurin",
+    "linear",
+    "series",
+    "landmarks",
+    "landmarks_greedy",
+    "landmarks_kmeans",
+)
+"""Names of other methods, which a sketch cannot have."""
 _Sketch = TypeVar("_Sketch", bound=PolynomialSketch)
 
 
@@ -39,8 +57,10 @@ def register_sketch(name: str, default_form: str = "ctr", **options: Any) -> Cal
     'real'
     """
     _checks.choice("default_form", default_form, FORMS)
-    if name in SKETCHES:
-        raise ValueError(f"expected a name other than {', '.join(SKETCHES)}, got {name!r}; choose another")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"expected a word of letters, digits and _ for name, got {name!r}; such as 'my_sketch'")
+    if name in TAKEN or name in SKETCHES:
+        raise ValueError(f"expected a name other than {', '.join((*SKETCHES, *TAKEN))}, got {name!r}; choose another")
 
     def register(cls: type[_Sketch]) -> type[_Sketch]:
         SKETCHES[name] = NamedSketch(functools.partial(cls, **options), default_form)

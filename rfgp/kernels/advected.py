@@ -49,6 +49,9 @@ class AdvectedKernel(Kernel):
         spread_prior: Prior | None = None,
         **kwargs: Any,
     ) -> None:
+        for name, prior in (("velocity_prior", velocity_prior), ("spread_prior", spread_prior)):
+            _checks.part(name, prior, "gpytorch.priors.NormalPrior(0.0, 1.0)")
+        _checks.part("spread_constraint", spread_constraint, "gpytorch.constraints.Positive()")
         super().__init__(**kwargs)
         self.num_space_dims = _checks.positive_integer("num_space_dims", num_space_dims)
         shape = (*self.batch_shape, 1, self.num_space_dims)

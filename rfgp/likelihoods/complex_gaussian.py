@@ -175,7 +175,10 @@ class ComplexGaussianLikelihood(ComplexNoise, GaussianLikelihood):
         has_pseudo_noise: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(noise_prior, noise_constraint, torch.Size(batch_shape), **kwargs)
+        _checks.part("noise_prior", noise_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
+        _checks.part("noise_constraint", noise_constraint, "gpytorch.constraints.GreaterThan(1e-4)")
+        shape = torch.Size(_checks.shape(batch_shape, "batch_shape"))
+        super().__init__(noise_prior, noise_constraint, shape, **kwargs)
         self._learn_circularity(has_pseudo_noise, batch_shape)
 
 
@@ -214,6 +217,8 @@ class FixedNoiseComplexGaussianLikelihood(ComplexNoise, FixedNoiseGaussianLikeli
         if not bool((known > 0).all()) or bool(torch.isinf(known).any()):
             raise ValueError("expected positive, finite noise variances, got others; square standard deviations")
         _checks.flag("learn_additional_noise", learn_additional_noise)
+        _checks.part("noise_prior", noise_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
+        _checks.part("noise_constraint", noise_constraint, "gpytorch.constraints.GreaterThan(1e-4)")
         options = {"noise_prior": noise_prior, "noise_constraint": noise_constraint}
         super().__init__(noise, learn_additional_noise, **options)
         self._learn_circularity(has_pseudo_noise, ())

@@ -59,6 +59,9 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
         noise_prior: Prior | None = None,
         noise_constraint: Interval | None = None,
     ) -> None:
+        _checks.part("noise_prior", noise_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
+        _checks.part("noise_constraint", noise_constraint, "gpytorch.constraints.GreaterThan(1e-4)")
+        shape = torch.Size(_checks.shape(batch_shape, "batch_shape"))
         super().__init__(noise_covar=FixedGaussianNoise(_variances(noise)))
         self.num_tasks: int = noise.shape[-1]
         self.second_noise_covar: MultitaskHomoskedasticNoise | None = None
@@ -67,7 +70,7 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
                 self.num_tasks,
                 noise_prior=noise_prior,
                 noise_constraint=noise_constraint,
-                batch_shape=torch.Size(batch_shape),
+                batch_shape=shape,
             )
 
     @property

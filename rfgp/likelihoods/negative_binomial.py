@@ -10,6 +10,7 @@ from gpytorch.distributions import base_distributions
 from gpytorch.priors import Prior
 from torch import Tensor
 
+from .. import _checks
 from .quadrature import QuadratureLikelihood
 
 
@@ -44,7 +45,10 @@ class NegativeBinomialLikelihood(QuadratureLikelihood):
         dispersion_constraint: Interval | None = None,
     ) -> None:
         super().__init__()
-        self.register_parameter("raw_dispersion", torch.nn.Parameter(torch.zeros(*batch_shape, 1)))
+        _checks.part("dispersion_prior", dispersion_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
+        _checks.part("dispersion_constraint", dispersion_constraint, "gpytorch.constraints.Positive()")
+        shape = (*_checks.shape(batch_shape, "batch_shape"), 1)
+        self.register_parameter("raw_dispersion", torch.nn.Parameter(torch.zeros(shape)))
         self.register_constraint("raw_dispersion", dispersion_constraint or Positive())
         if dispersion_prior is not None:
             self.register_prior("dispersion_prior", dispersion_prior, _dispersion, _set_dispersion)

@@ -45,7 +45,9 @@ def opened(out: Any, layout: Layout, starts: Sequence[int]) -> Iterator[Out]:
     :param starts: the first rows of the parts of the map.
     :raises ValueError: where ``out`` does not fit, or is a folder with other things.
     """
-    if not isinstance(out, str | os.PathLike):
+    if not isinstance(out, str | os.PathLike | Mapping):
+        raise ValueError(f"expected a path, or arrays by name, for out, got {type(out).__name__}; pass one of these")
+    if isinstance(out, Mapping):
         yield ArraysOut(out, layout)
         return
     path = Path(out)

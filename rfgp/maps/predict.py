@@ -83,6 +83,8 @@ def predict_map(
     num_outputs = example.arrays["mean"][0].size
     parts = known.parts(num_outputs, executor is not None)
     destination = layout.empty() if out is None else out
+    if executor is not None and not hasattr(executor, "submit"):
+        raise ValueError(f"expected an executor, got {type(executor).__name__}; such as a ProcessPoolExecutor")
     with opened(destination, layout, [part.start for part in parts]) as opened_out:
         if executor is None:
             work = one_after_the_other(evaluation, parts, opened_out)
@@ -104,7 +106,7 @@ def predict_map(
 def _all(work: Iterator[Done], num_rows: int, progress: bool | None) -> Done:
     """Have all work done, with a bar."""
     done = Done(0, None, 0)
-    silent = None if progress is None else not progress
+    silent = _checks.no_bar(progress)
     with tqdm(total=num_rows, desc="map", unit="row", unit_scale=True, disable=silent, leave=False) as bar:
         for more in work:
             done = done.plus(more)

@@ -180,7 +180,7 @@ def solved(
 
         return scipy.sparse.linalg.LinearOperator((width, width), matvec=product, dtype=np.float64)
 
-    num_iterations, disable = 0, None if progress is None else not progress
+    num_iterations, disable = 0, _checks.no_bar(progress)
 
     def count(_: np.ndarray) -> None:
         nonlocal num_iterations

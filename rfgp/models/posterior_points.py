@@ -44,6 +44,7 @@ class PosteriorPoints:
         :param variance: whether there are variances, or means alone.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
+        _checks.flag("variance", variance)
         parts = [self._chunk(chunk, variance) for chunk in _checks.inputs(x).to(self.dtype).split(_ROWS)]
         means, variances = zip(*parts, strict=True)
         return PointMoments(torch.cat(means), torch.cat(variances) if variance else None)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tqdm.auto import tqdm
 
+from .. import _checks
 from .batches import Batch
 from .row_sums import RowSums
 
@@ -23,7 +24,7 @@ def shown(running: Running, num_rows: int | None, progress: bool | None) -> Runn
 
     def with_bar(batches: Iterable[Batch], known: RowSums | None) -> Iterator[RowSums]:
         before = 0 if known is None else known.num_rows
-        options = {"unit": " rows", "unit_scale": True, "disable": None if progress is None else not progress}
+        options = {"unit": " rows", "unit_scale": True, "disable": _checks.no_bar(progress)}
         with tqdm(total=num_rows, initial=before, desc="fit", leave=False, **options) as bar:
             for sums in running(batches, known):
                 bar.update(sums.num_rows - before)

@@ -67,7 +67,7 @@ class WeightSpaceParts(gpytorch.Module):
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
         check_observed_mean(self.covar_module, self.mean_module)
         self.product_dtype = None if product_dtype is None else _checks.product_dtype(product_dtype)
-        self.keep_data = bool(keep_data)
+        self.keep_data = _checks.flag("keep_data", keep_data)
         self._known_noise = None if self.covar_module.has_output_factor else noise_model(likelihood)
         if self._known_noise is None:
             check_output_kernel(self.covar_module, self.mean_module)

@@ -109,6 +109,11 @@ def legend(target: Figure, panels: Sequence[Axes], columns: int = 4) -> None:
     >>> result.legends[0].get_texts()[0].get_text()
     'mean'
     """
+    for name, value in (("target", target), *(("every panel", panel) for panel in panels)):
+        wanted = "legend" if name == "target" else "get_legend_handles_labels"
+        if not hasattr(value, wanted):
+            raise ValueError(f"expected matplotlib's figure and axes for {name}, got {value!r}; take those of figure()")
+    columns = _checks.positive_integer("columns", columns)
     handles: dict[str, Any] = {}
     for ax in panels:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):

@@ -123,9 +123,7 @@ def _ranked(
     start = perf_counter()
     found: list[Candidate] = []
     reasons: list[str] = []
-    with tqdm(
-        names, desc="rank", unit="method", disable=None if progress is None else not progress, leave=False
-    ) as bar:
+    with tqdm(names, desc="rank", unit="method", disable=_checks.no_bar(progress), leave=False) as bar:
         for i, name in enumerate(bar):
             if found and perf_counter() - start > time_limit:
                 left_out = ", ".join(names[i:])

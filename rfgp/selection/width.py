@@ -80,7 +80,7 @@ def suggest_num_features(
     ends_at_rows = is_diagonal or goal.is_posterior
     most = min(num_rows + num_rows % 2, _MOST_FEATURES) if ends_at_rows else _MOST_FEATURES
     start, low, high, error, seconds = perf_counter(), 0, min(_FIRST, most), math.inf, 0.0
-    with tqdm(desc="suggest", unit="step", disable=None if progress is None else not progress, leave=False) as bar:
+    with tqdm(desc="suggest", unit="step", disable=_checks.no_bar(progress), leave=False) as bar:
 
         def predicted(width: int, is_check: bool = False) -> float:
             nonlocal seconds

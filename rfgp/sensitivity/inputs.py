@@ -51,7 +51,7 @@ class InputDistribution(abc.ABC):
 
         :param w: frequencies, in radians per unit of the input.
         """
-        w = w.double()
+        w = _checks.floating(w, "w").double()
         return torch.polar(torch.ones_like(w), w * self.mean) * self.centered_characteristic(w)
 
     def at_differences(self, v: Tensor, w: Tensor) -> Tensor:

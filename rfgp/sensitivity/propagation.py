@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -66,8 +67,12 @@ class Propagation:
         """The probability over the inputs that f(X) exceeds a threshold, and how well it is known.
 
         :param threshold: in the units of the targets.
+        :raises ValueError: where it is no number.
         """
-        return _estimate((self.values > threshold).to(self.values.dtype).mean(1))
+        known = _checks.number(threshold)
+        if math.isnan(known):
+            raise ValueError(f"expected a number for threshold, got {threshold!r}; in the units of the targets")
+        return _estimate((self.values > known).to(self.values.dtype).mean(1))
 
 
 @torch.no_grad()

@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
 
+from .. import _checks
 from .arrays import Floats, drawn_seed
 from .base import Parts, RandomFeatureGP
 from .folds import by_fold, fold_labels
@@ -190,8 +191,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :param n_samples: the number S of draws.
         :param random_state: the seed, a RandomState, or None.
         :returns: (N, S), or (N, T, S) for several targets.
+        :raises ValueError: for a number of draws that is not a positive integer.
         """
-        x = self._inputs(X)
+        x, n_samples = self._inputs(X), _checks.positive_integer("n_samples", n_samples)
         with torch.no_grad():
             observed = self.model_.likelihood(self.model_.posterior(x))
             factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()

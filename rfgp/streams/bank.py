@@ -60,6 +60,8 @@ class LengthscaleBank:
         _checks.instance(
             "stream", stream, (SlidingWindow, Forgetting), "a stream", "such as SlidingWindow(model, 1000)"
         )
+        if not isinstance(factors, Sequence):
+            raise ValueError(f"expected a list of factors, got {type(factors).__name__}; such as (0.5, 1, 2)")
         self.factors = [_checks.positive("every factor", factor) for factor in factors]
         if len(self.factors) < 2 or sorted(set(self.factors)) != self.factors:
             raise ValueError(f"expected two or more ascending factors, got {list(factors)}; such as (0.5, 1, 2)")

@@ -30,6 +30,7 @@ class Forgetting:
     """
 
     def __init__(self, model: WeightSpaceGP, factor: float) -> None:
+        _checks.instance("model", model, WeightSpaceGP, "a WeightSpaceGP", "make one of a kernel and a likelihood")
         self.model, self.factor = model, _checks.positive("factor", factor)
         if self.factor > 1.0:
             raise ValueError(f"expected a factor of at most 1, got {self.factor:g}; weights of rows fade")

@@ -71,6 +71,7 @@ class SlidingWindow:
     """
 
     def __init__(self, model: WeightSpaceGP, size: int) -> None:
+        _checks.instance("model", model, WeightSpaceGP, "a WeightSpaceGP", "make one of a kernel and a likelihood")
         self.model, self.size = model, _checks.positive_integer("size", size)
         self.drift = Drift()
         self._batches: collections.deque[Batch] = collections.deque()

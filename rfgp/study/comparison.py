@@ -275,6 +275,7 @@ def _read(
     data: Any, target: Any, task: Task | None, missing: Missing, drop: Sequence[str | int]
 ) -> tuple[Dataset, str | None]:
     """The data set, and what there is to say about its columns."""
+    _checks.instance("drop", drop, Sequence, "a list of columns", "put them in brackets")
     if isinstance(data, Dataset | Table):
         if target is not None or task is not None or missing != "raise" or len(drop) > 0:
             raise ValueError(
@@ -306,7 +307,10 @@ def _check_outputs(dataset: Dataset, kernel: Any) -> None:
 def _unique(name: str, values: Iterable[Any]) -> list[Any]:
     if not isinstance(values, Iterable) or isinstance(values, str | Tensor):
         raise ValueError(f"expected a list of values for {name}, got {values!r}; put it in brackets")
-    result = list(dict.fromkeys(values))
+    result = list(values)
+    if any(isinstance(value, Tensor | list | dict | set) for value in result):
+        raise ValueError(f"expected single values for {name}, got {result!r}; take them out of their brackets")
+    result = list(dict.fromkeys(result))
     if not result:
         raise ValueError(f"expected at least one value for {name}, got none; name one")
     return result

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .. import _checks
 from . import report
 from .estimate import Estimate
 from .measured import Measured
@@ -76,6 +77,8 @@ def compare(first: Measured, second: Measured, names: tuple[str, str] = ("A", "B
     >>> compare(result, result).words[0]
     'A and B have the same settings, data and versions.'
     """
+    for study in (first, second):
+        _checks.instance("each of both", study, Measured, "a study", "take rfgp.study.load or rfgp.study.run")
     settings = dict(_different(first, second))
     is_same_data = all(a == b for a, b in zip(_data(first), _data(second), strict=True) if None not in (a, b))
     rows = tuple(_rows(first, second)) if first.data["task"] == second.data["task"] else ()

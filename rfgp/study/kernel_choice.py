@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Normal
 from tqdm.auto import tqdm
 
+from .. import _checks
 from ..linalg import cholesky
 from .bench import Bench
 from .candidate import Candidate
@@ -28,7 +29,7 @@ def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: b
     :param progress: whether to show a progress bar; default: on terminals only.
     """
     losses: dict[str, Tensor] = {}
-    for name in tqdm(names, desc="kernels", unit="kernel", disable=None if progress is None else not progress):
+    for name in tqdm(names, desc="kernels", unit="kernel", disable=_checks.no_bar(progress)):
         bench = make(name)
         try:
             bench.learn(progress=False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
-from .. import _files
+from .. import _checks, _files
 from ..training import FitStage, FitSummary
 from .candidate import Candidate
 from .differences import compare
@@ -57,6 +58,7 @@ def load(path: str | Path) -> StudyResult:
         ...
     ValueError: expected a directory with results.json of a study, got 'nowhere' without; check the path
     """
+    _checks.instance("path", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
     file = Path(path)
     file = file / FILES[0] if file.is_dir() else file
     if not file.is_file():

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from .. import _checks
 from ..diagnostics import kl_reading
 from .candidate import Candidate
 from .estimate import SIGNIFICANT, Estimate
@@ -152,6 +153,7 @@ def verdict(facts: Facts) -> Verdict:
     >>> verdict(facts).headline
     'Approximate: landmarks with 64 features is close to exact, and 10 times as fast.'
     """
+    _checks.instance("facts", facts, Facts, "the facts of a study", "take its facts()")
     best = best_approximation(facts)
     choice, headline = _exact_or_approximate(facts, best)
     taken = facts.exact if choice == "exact" else best

@@ -47,7 +47,7 @@ class Reading:
         known = SEPARATORS
         if self.separator is not None:
             is_one = isinstance(self.separator, str) and len(self.separator) == 1 and self.separator not in '"\r\n#'
-            if not is_one and self.separator not in known:
+            if not is_one and not (isinstance(self.separator, str) and self.separator in known):
                 raise ValueError(
                     f"expected one character or one of {', '.join(known)} for separator, got {self.separator!r}; "
                     "choose one of these"

@@ -159,7 +159,7 @@ def fit(
     passes = _EPOCHS if epochs is None else _checks.positive_integer("epochs", epochs)
     count = None if num_data is None else _checks.positive_integer("num_data", num_data)
     began, deadline = clock(), Deadline.after(time_limit)
-    is_silent = None if progress is None else not progress
+    is_silent = _checks.no_bar(progress)
     if isinstance(model, WeightSpaceVariationalGP) and name == "evidence":
         check_variational(strategy, noise)
         if epochs is not None or not takes_all_rows(model, x, strategy):

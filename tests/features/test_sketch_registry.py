@@ -9,7 +9,8 @@ from gpytorch.kernels import LinearKernel, PolynomialKernel, ScaleKernel
 import rfgp
 from rfgp import sampling
 from rfgp.features import ComplexToReal, PolynomialSketch, polynomial_sketch, register_sketch
-from rfgp.features.by_name import SKETCHES
+from rfgp.features.sketch_registry import SKETCHES, TAKEN
+from rfgp.kernels import METHODS
 from rfgp.selection import rank_methods
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -55,6 +56,10 @@ def inputs(num_rows, seed=0):
     return torch.nn.functional.normalize(x, dim=-1)
 
 
+def test_names_of_other_methods_are_taken():
+    assert set(TAKEN) == {"auto", *METHODS} - SKETCHES.keys()
+
+
 @pytest.mark.parametrize("form", ["real", "complex", "ctr"])
 def test_it_is_made_by_its_name(laplace_sketch, form):
     sketch = polynomial_sketch("laplace", form, 3, 20000, 2, torch.Generator().manual_seed(0))
@@ -86,7 +91,7 @@ def test_a_product_takes_its_columns(laplace_sketch):
 
 
 def test_names_are_taken_once(laplace_sketch):
-    with pytest.raises(ValueError, match=r"^expected a name other than rademacher, .*laplace, got 'laplace'"):
+    with pytest.raises(ValueError, match=r"^expected a name other than rademacher, .*laplace, .*, got 'laplace'"):
         register_sketch("laplace")
     with pytest.raises(ValueError, match="expected one of real, complex, ctr for default_form"):
         register_sketch("another", default_form="imaginary")

@@ -24,7 +24,11 @@ from torch.distributions import Normal
 import rfgp
 from rfgp import (
     allocation,
+    botorch,
     bounds,
+    certificates,
+    conformal,
+    data,
     datasets,
     diagnostics,
     distributions,
@@ -33,12 +37,18 @@ from rfgp import (
     kernels,
     likelihoods,
     linalg,
+    maps,
     models,
+    observations,
     operators,
     plots,
     sampling,
     selection,
+    sensitivity,
+    sklearn,
+    streams,
     study,
+    tables,
 )
 from rfgp.models import simplex
 
@@ -1256,7 +1266,89 @@ SAVING_CALLS = [
     ("load, classes is not of classes", lambda: rfgp.load(__file__, classes=["RBFKernel"])),
 ]
 
+HUGE = 2**70
+UNSIGNED = LABELS.to(torch.uint64)
+HEIGHT = {"model": GP, "x": X, "y": Y, "new_x": X}
+LANDMARKS = rfgp.approximate(RBFKernel(), 4, method="landmarks", train_inputs=X.double())
+NEAR = models.WeightSpaceGP(LANDMARKS, GaussianLikelihood(), block_size=4, num_neighbors=3).double()
+FAR = torch.full((2, 3), 1e200, dtype=torch.float64)
+NEAR.fit(X.double(), Y.double())
+BO = botorch.WeightSpaceModel(X.double(), Y.double()[:, None], num_features=8, seed=0)
+REGRESSOR = sklearn.RandomFeatureGPRegressor(num_features=8, random_state=0).fit(X.double().numpy(), Y.double().numpy())
+
+ORDINARY_CALLS = [
+    ("register_sketch, name is bytes", lambda: features.register_sketch(b"name")),
+    ("register_sketch, name is empty", lambda: features.register_sketch("")),
+    ("register_sketch, name is auto", lambda: features.register_sketch("auto")),
+    ("register_sketch, name has a form", lambda: features.register_sketch("mine:real")),
+    ("register_sketch, name is a method", lambda: features.register_sketch("landmarks")),
+    ("approximate, num_features is huge", lambda: rfgp.approximate(RBFKernel(), HUGE, input_dim=3)),
+    ("approximate, num_features has 400 digits", lambda: rfgp.approximate(RBFKernel(), 10**400, input_dim=3)),
+    ("split_conformal, level has 400 digits", lambda: conformal.split_conformal(GP, X, Y, 10**400)),
+    ("split_conformal, model is a tensor", lambda: conformal.split_conformal(X, X, Y)),
+    ("split_conformal, y is booleans", lambda: conformal.split_conformal(GP, X, Y > 0.5)),
+    ("split_conformal, normalize is a tensor", lambda: conformal.split_conformal(GP, X, Y, normalize=X)),
+    ("jackknife_plus, new_x has batches", lambda: conformal.jackknife_plus(**HEIGHT | {"new_x": X.reshape(2, 6, 3)})),
+    ("LABELS of uint64", lambda: CLASSES.fit(X, UNSIGNED)),
+    ("rank_methods, x has no columns", lambda: selection.rank_methods(RBFKernel(), 8, X[:, :0])),
+    ("suggest_num_features, x has no columns", lambda: selection.suggest_num_features(RBFKernel(), X[:, :0])),
+    ("certify, new_x has batches", lambda: certificates.certify(GP, X, Y, X.reshape(2, 6, 3))),
+    ("boxes, no columns", lambda: observations.boxes(X[:, :0], X[:, :0])),
+    ("NegativeBinomialLikelihood, batch_shape", lambda: likelihoods.NegativeBinomialLikelihood(1j)),
+    ("NegativeBinomialLikelihood, prior", lambda: likelihoods.NegativeBinomialLikelihood(dispersion_prior="a")),
+    ("NegativeBinomialLikelihood, constraint", lambda: likelihoods.NegativeBinomialLikelihood((), None, 5)),
+    ("ComplexGaussianLikelihood, batch_shape", lambda: likelihoods.ComplexGaussianLikelihood(batch_shape=5)),
+    ("ComplexGaussianLikelihood, prior", lambda: likelihoods.ComplexGaussianLikelihood(b"a")),
+    ("ComplexGaussianLikelihood, constraint", lambda: likelihoods.ComplexGaussianLikelihood(None, X)),
+    ("AdvectedKernel, velocity_prior", lambda: kernels.AdvectedKernel(2, velocity_prior=math.inf)),
+    ("AdvectedKernel, spread_constraint", lambda: kernels.AdvectedKernel(2, spread_constraint=[])),
+    ("LogVarianceLikelihood, num_functions is text", lambda: likelihoods.LogVarianceLikelihood("8")),
+    ("SlidingWindow, model is None", lambda: streams.SlidingWindow(None, 5)),
+    ("Forgetting, model is None", lambda: streams.Forgetting(None, 0.9)),
+    ("LengthscaleBank, factors is None", lambda: streams.LengthscaleBank(streams.SlidingWindow(GP, 5), None)),
+    ("predict_map, progress is a tensor", lambda: maps.predict_map(GP, X, progress=X)),
+    ("predict_map, out is a class", lambda: maps.predict_map(GP, X, out=dict)),
+    ("predict_map, executor is a number", lambda: maps.predict_map(GP, X, executor=0.5)),
+    ("WeightSpaceGP, keep_data is a tensor", lambda: models.WeightSpaceGP(K, GAUSSIAN, keep_data=X)),
+    ("WeightSpaceModel, kernel is a tensor", lambda: botorch.WeightSpaceModel(X, Y[:, None], kernel=X)),
+    ("WeightSpaceModel, outcome_transform", lambda: botorch.WeightSpaceModel(X, Y[:, None], outcome_transform=1j)),
+    ("WeightSpaceModel, input_transform", lambda: botorch.WeightSpaceModel(X, Y[:, None], input_transform=[1.0])),
+    ("BO.subset_output, a number", lambda: BO.subset_output(0.5)),
+    ("BO.subset_output, text", lambda: BO.subset_output("a")),
+    ("BO.subset_output, floats", lambda: BO.subset_output([0.0])),
+    ("BO.posterior, output_indices is a number", lambda: BO.posterior(X.double(), output_indices=0.5)),
+    ("BO.posterior, output_indices is a tensor", lambda: BO.posterior(X.double(), output_indices=X)),
+    ("BO.posterior, posterior_transform", lambda: BO.posterior(X.double(), posterior_transform=0)),
+    ("BO.condition, X is None", lambda: BO.condition_on_observations(None, Y.double()[:, None])),
+    ("BO.condition, Y is a list", lambda: BO.condition_on_observations(X.double(), [1.0])),
+    ("BO.condition, Y is complex", lambda: BO.condition_on_observations(X.double(), Y[:, None].to(torch.complex128))),
+    ("PathwiseFeatureMap, kernel is a number", lambda: botorch.PathwiseFeatureMap(0, 3)),
+    ("PathwiseFeatureMap, input_dim is text", lambda: botorch.PathwiseFeatureMap(K, "a")),
+    ("REGRESSOR.sample_y, n_samples is text", lambda: REGRESSOR.sample_y(ARRAY, "a")),
+    ("REGRESSOR.sample_y, n_samples is negative", lambda: REGRESSOR.sample_y(ARRAY, -1)),
+    ("row_chunks, no columns", lambda: linalg.row_chunks(10, 0)),
+    ("row_chunks, text", lambda: linalg.row_chunks("a", 8)),
+    ("compare, first is a mapping", lambda: study.compare({}, None)),
+    ("study.load, path is a number", lambda: study.load(0.5)),
+    ("study.run, methods is not hashable", lambda: study.run(DATA, methods=[["fourier"]])),
+    ("study.run, drop is None", lambda: study.run(DATA, drop=None)),
+    ("read_archive, path is a number", lambda: datasets.read_archive(0.5, "y")),
+    ("tables.read, separator is a list", lambda: tables.read("a.csv", separator=[])),
+    ("CsvSource, separator is not ASCII", lambda: data.CsvSource(__file__, "a", delimiter="\u00a7")),
+    ("NEAR.posterior, x is too far away", lambda: NEAR.posterior(FAR)),
+    ("verdict, facts is a number", lambda: study.verdict(0)),
+    ("merge, other is a number", lambda: data.ColumnMoments.of(X).merge(HUGE)),
+    ("over_compact_set, pointwise", lambda: bounds.over_compact_set(0, input_dim=2, diameter=1.0, slope=1.0)),
+    ("PosteriorPoints, variance is a tensor", lambda: models.PosteriorPoints(LAPLACE)(X, X)),
+    ("characteristic, w is a number", lambda: sensitivity.Uniform(0.0, 1.0).characteristic(0.5)),
+    ("calibration_curve, levels is a number", lambda: diagnostics.calibration_curve(PREDICTED, Y, math.inf)),
+    ("exceedance, threshold is text", lambda: sensitivity.propagate(GP, X, num_functions=3).exceedance("a")),
+    ("legend, target is a number", lambda: plots.legend(0, [])),
+    ("ComplexNormal, not Hermitian", lambda: distributions.ComplexNormal(CN.loc, torch.triu(torch.ones(5, 5)))),
+]
+
 SECTIONS = {
+    "ordinary": ORDINARY_CALLS,
     "approximate": APPROXIMATE_CALLS,
     "kernels": KERNELS_CALLS,
     "features": FEATURES_CALLS,

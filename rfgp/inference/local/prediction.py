@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ... import _checks
 from .residual import Conditional, ResidualProcess
 from .rows import LocalRows
 
@@ -99,7 +100,9 @@ class LocalConditioning:
         :param near: all points in the units of the rows.
         :param points: the numbers of those that are looked at, (n,).
         """
-        _, found = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
+        distances, found = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
+        if not bool(torch.from_numpy(distances).isfinite().all()):
+            raise _checks.overflow(near[points])
         return torch.from_numpy(found).reshape(len(points), -1)
 
 

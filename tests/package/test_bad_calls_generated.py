@@ -30,6 +30,8 @@ from reference_pages import EXTENDING, INTERNAL
 
 import rfgp
 
+pytestmark = pytest.mark.long("thousands of calls")
+
 ROOT = rfgp.__path__[0]
 PLACES = 12
 """Bad values that are drawn for each argument, by a seed of its name."""
