@@ -46,6 +46,7 @@ NUMBERS = {
     "diagnostics": 25,
 }
 """How many mutants are drawn in each subpackage."""
+INVALID = "invalid"
 ARITHMETIC = ("Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow")
 OTHERS = ("AddNot", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd")
 OTHERS += ("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "NumberReplacer", "ZeroIterationForLoop")
@@ -258,7 +259,7 @@ class Judges:
                         self._judge(mutant, place, [items[name] for name in names], write)
                     os.close(write)
                     limit = time.monotonic() + 60 + 5 * sum(self._seconds[name] for name in names)
-                    running[process] = mutant, place, names, read, limit
+                    running[process] = mutant, place, read, limit
                 elif not running:
                     return True
                 else:
@@ -267,7 +268,7 @@ class Judges:
     def _collect(self, running, out) -> None:
         """Write the verdicts of forks that have ended."""
         time.sleep(0.02)
-        for process, (mutant, place, names, read, limit) in list(running.items()):
+        for process, (mutant, place, read, limit) in list(running.items()):
             late = time.monotonic() > limit
             if late:
                 os.kill(process, signal.SIGKILL)
@@ -276,11 +277,9 @@ class Judges:
                     os.waitpid(process, 0)
                 with os.fdopen(read) as pipe:
                     killer = pipe.read()
-                verdict = {
-                    "verdict": "killed" if killer or late else "survived",
-                    "by": killer or ("time" if late else ""),
-                }
-                line = dataclasses.asdict(mutant) | verdict | {"line": place.line, "tests": len(names)}
+                killer = killer or ("time" if late else "")
+                verdict = INVALID if killer == INVALID else "killed" if killer else "survived"
+                line = dataclasses.asdict(mutant) | {"verdict": verdict, "by": killer, "line": place.line}
                 out.write(json.dumps(line) + "\n")
                 out.flush()
                 del running[process]
@@ -304,13 +303,12 @@ class Judges:
             by_file[name.split("::")[0]].append(name)
         folder = f"tests/{Path(mutant.file).parts[1]}/"
         files = sorted(by_file, key=lambda file: (not file.startswith(folder), file))
-        found, total = [], 0.0
-        for turn in itertools.zip_longest(*(by_file[file] for file in files)):
-            for name in filter(None, turn):
-                total += self._seconds.get(name, 0.0)
-                if total > self._budget and found:
-                    return found
+        found, left = [], self._budget
+        for name in filter(None, itertools.chain(*itertools.zip_longest(*(by_file[file] for file in files)))):
+            seconds = self._seconds.get(name, 0.0)
+            if seconds <= left:
                 found.append(name)
+                left -= seconds
         return found
 
     @staticmethod
@@ -322,6 +320,10 @@ class Judges:
         session = items[0].session
         try:
             apply(mutant, place)
+        except SyntaxError:
+            os.write(pipe, INVALID.encode())
+            os._exit(0)
+        try:
             for item, following in itertools.zip_longest(items, items[1:]):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
                 if session.testsfailed:
@@ -340,7 +342,7 @@ def report(path: Path) -> str:
     found = [json.loads(line) for line in path.read_text().splitlines()]
     lines = []
     for part in (*NUMBERS, ""):
-        here = [r for r in found if r["file"].startswith(f"rfgp/{part}") and r["verdict"] != "gone"]
+        here = [r for r in found if r["file"].startswith(f"rfgp/{part}") and r["verdict"] not in ("gone", INVALID)]
         killed = sum(r["verdict"] == "killed" for r in here)
         lines.append(f"{part or 'all':12} {killed:4} of {len(here):4} killed, {killed / max(len(here), 1):.1%}")
     lines += [
