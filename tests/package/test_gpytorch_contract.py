@@ -118,8 +118,6 @@ ATTRIBUTES = {
     "_load_state_hook_ignore_shapes": scale_kernel,
     "_load_strict_shapes": scale_kernel,
     "_parameters": lambda: torch.nn.Linear(1, 1),
-    "_validate_args": lambda: torch.distributions.Distribution,
-    "_validate_sample": lambda: torch.distributions.Distribution,
     "_version": lambda: torch.ones(1),
     "_batch_shape": scale_kernel,
     "_constraints": scale_kernel,
