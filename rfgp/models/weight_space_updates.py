@@ -75,8 +75,8 @@ class Updates(TakesData):
         and so on for all sums, at O(N D^2 + D^3) for N rows: the matrix that is left is checked to be positive. Nothing
         of the rows stays but a rounding error of the sums: these are centered anew, patterns of missing outputs that no
         row has any more go, and so do rows that ``keep_data``, complex targets or blocks keep. What was learned from
-        the rows before stays learned: parameters, landmarks, and the center of the inputs. :meth:`refit_error` compares
-        the result with a fit.
+        the rows before stays learned: parameters, landmarks, the center of the inputs, and powers of two that bound
+        them. :meth:`refit_error` compares the result with a fit.
 
         With ``block_size`` the rows are found among those that are kept, and only the blocks that they were in are
         computed again; the other blocks stay as they are.
