@@ -9,7 +9,8 @@ from torch import Tensor
 def input_bounds(x: Tensor) -> Tensor:
     """The bounds (2, d) of inputs x (N, d), in float64 and on the CPU: zero, and powers of two with their signs."""
     known = x.detach()
-    return torch.stack([-_power_above(-known.amin(0)), _power_above(known.amax(0))])
+    low, high = torch.stack([known.amin(0), known.amax(0)]).double().cpu()
+    return torch.stack([-_power_above(-low), _power_above(high)])
 
 
 def joined_bounds(first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -21,6 +22,5 @@ def joined_bounds(first: Tensor | None, second: Tensor | None) -> Tensor | None:
 
 def _power_above(values: Tensor) -> Tensor:
     """The smallest power of two, with its sign, or zero, that is not below each value."""
-    known = values.double().cpu()
-    power = known.sign() * torch.exp2(torch.frexp(known).exponent.double() - 1.0)
-    return torch.where(power < known, 2.0 * power, power)
+    power = values.sign() * torch.exp2(torch.frexp(values).exponent.double() - 1.0)
+    return torch.where(power < values, 2.0 * power, power)

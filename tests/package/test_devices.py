@@ -68,6 +68,7 @@ BY_DESIGN = {
     "inference/local/rows.py:_points": "inputs for the trees of blocks and of nearest rows",
     "kernels/landmarks.py:_far_apart": "k-means++",
     "kernels/landmarks.py:choose_landmarks": "the numbers of the landmarks that k-means++ chose",
+    "models/input_bounds.py:input_bounds": "two powers of two of every input",
     "models/conjugate_gradients.py:solved": "conjugate gradients",
     "models/conjugate_gradients.py:solved.operator.product": "conjugate gradients",
     "models/normal_equations.py:by_lbfgs": "L-BFGS",
