@@ -50,7 +50,7 @@ BY_DESIGN = {
     "selection/posterior.py:PosteriorTest.__init__": "an order of rows",
     "training/minibatches.py:RowBatches.__iter__": "an order of rows",
     "training/starts.py:_start_mean": "a number, by GPyTorch",
-    "training/strategies.py:Training._blocks": "the numbers of the rows of blocks",
+    "training/stages.py:StageRows.positions": "the numbers of the rows of blocks",
     "training/evidence.py:fit": "some rows",
     "training/starts.py:median_distances": "some rows",
     "training/starts.py:start_from_data": "some rows",
