@@ -89,6 +89,8 @@ class Checkpoint:
             tensors |= {f"state.{index}.{name}": value.detach() for name, value in state.items()}
         if sums.some is not None:
             tensors |= {f"some.{name}": value for name, value in sums.some._asdict().items()}
+        if sums.input_bounds is not None:
+            tensors["input_bounds"] = sums.input_bounds
         tensor_file.write(self.path, tensors)
 
     def _about(self, saved: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +132,7 @@ class Checkpoint:
         patterns = tuple(tuple(pattern) for pattern in about["patterns"])
         model._noise.patterns = patterns
         kept = SomeRows(some["x"].to(device), some["y"].to(device)) if some else None
-        return RowSums(tuple(draws), patterns, kept, num_rows=about["num_rows"])
+        return RowSums(tuple(draws), patterns, kept, None, about["num_rows"], saved.get("input_bounds"))
 
     def _other(self, wanted: str, got: Any) -> ValueError:
         return ValueError(f"expected {wanted} as in this call for the checkpoint {self._name}, got {got}; {_AGAIN}")

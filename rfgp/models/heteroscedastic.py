@@ -30,6 +30,8 @@ from .weight_space import WeightSpaceGP
 
 _STEPS = 500
 _PRECISION = 1e-10
+_ROUNDING = 10.0 * torch.finfo(torch.float64).eps
+"""Errors of the matrix of a regression, relative to its trace, at most."""
 _SMALLEST_STEP = 1e-3
 
 
@@ -45,8 +47,9 @@ class HeteroscedasticGP(torch.nn.Module):
     .. math:: \log p(y) \ge \log N(y; m, \Phi \Phi^\top + \mathrm{diag}(s)) - \tfrac14 \sum_i \mathrm{Var}\, g_i
         - KL\big(q(u) \,\|\, N(0, I)\big)
 
-    Targets count as known up to their rounding, or up to 1e-13 of their variance. That variance is part of the errors,
-    so that no smaller noise is learned: there is no regression with it.
+    Targets count as known up to their rounding, up to 1e-13 of their variance, or up to the rounding of the sum of the
+    prior variances. The largest of these is part of the errors, so that no smaller noise is learned: there is no
+    regression with it.
 
     :meth:`fit` maximizes it over q(u) by natural-gradient steps of O(N D^2); :func:`rfgp.fit` learns all other
     parameters from it too. Every output has a function g_t of its own; they share the features of the noise kernel.
@@ -209,7 +212,7 @@ class HeteroscedasticGP(torch.nn.Module):
             prior = self.covar_module(x).evaluate_kernel()
             mean = mean_values(self.mean_module, x).expand(len(x), self.num_outputs).reshape(y.shape)
             residual = torch.where(observed, y - mean, 0.0).double()
-            missing = _least_noise(y, self.mean_module, x)
+            missing = _least_noise(y, self.mean_module, x, prior)
             residual_variance = None if self.covar_module.has_output_factor else self.covar_module.residual_variance(x)
             if residual_variance is not None:
                 missing = missing + residual_variance.double()
@@ -376,9 +379,14 @@ def _num_outputs(kernel: Any) -> int:
     return int(kernel.output_factor().num_outputs) if kernel.has_output_factor else 1
 
 
-def _least_noise(y: Tensor, mean: Mean, x: Tensor) -> Tensor:
-    """The least noise variances of targets (N,) or (N, T): (1,) or (T,)."""
-    return target_moments(y if y.dim() > 1 else y.unsqueeze(-1), mean, x).least_noise
+def _least_noise(y: Tensor, mean: Mean, x: Tensor, prior: FeatureLinearOperator) -> Tensor:
+    r"""The least noise variances of targets (N,) or (N, T): (1,) or (T,).
+
+    The matrix of a regression, :math:`I + \Phi^\top S^{-1} \Phi`, has rounding errors of its trace, which are to stay
+    below the identity.
+    """
+    known = target_moments(y if y.dim() > 1 else y.unsqueeze(-1), mean, x).least_noise
+    return known.maximum(_ROUNDING * prior.diagonal().double().sum())
 
 
 def _known_noise(kernel: Any, num_outputs: int) -> gpytorch.likelihoods.Likelihood:

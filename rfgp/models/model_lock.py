@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self, TypeVar, cast
 
 import torch
@@ -33,6 +34,20 @@ class ModelLock:
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
         return type(self), ()
+
+
+@contextmanager
+def together(models: Iterable[Any]) -> Iterator[None]:
+    """Let no other thread be in a method of any of several models.
+
+    All threads take the locks in one order, so that none waits for another that waits for it.
+
+    :param models: objects with a ``_lock``, some perhaps several times.
+    """
+    with ExitStack() as held:
+        for lock in sorted((model._lock for model in models), key=id):
+            held.enter_context(lock)
+        yield
 
 
 def alone(method: _Method) -> _Method:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from torch import Tensor
 from ..distributed import Ranks, Shard
 from ..inference import GramStatistics
 from .impropriety import SomeRows
+from .input_bounds import joined_bounds
 from .row_sums import Patterns, RowSums
 from .second_pass import Alone
 
@@ -22,6 +24,7 @@ class _Part(NamedTuple):
 
     patterns: Patterns
     some: SomeRows | None
+    input_bounds: Tensor | None
     sizes: tuple[tuple[int, int, int], ...]
     kinds: tuple[bool, bool]
     kind: type[GramStatistics]
@@ -31,7 +34,7 @@ class _Part(NamedTuple):
         first = sums.draws[0]
         sizes = tuple((draw.num_features, len(draw.shift), len(draw.count)) for draw in sums.draws)
         kinds = first.has_complex_features, first.shift.is_complex()
-        return cls(sums.patterns, sums.some, sizes, kinds, type(first))
+        return cls(sums.patterns, sums.some, sums.input_bounds, sizes, kinds, type(first))
 
 
 class AllRanks(Alone):
@@ -119,7 +122,8 @@ def sum_over_ranks(own: RowSums | None, ranks: Ranks, model: Any) -> RowSums:
         if own is not None:
             total = noise.merged(own.grouped(patterns)[index], total)
         draws.append(total.all_reduce(ranks))
-    return RowSums(tuple(draws), patterns, _joined([part.some for part in parts]))
+    inputs = functools.reduce(joined_bounds, (part.input_bounds for part in parts))
+    return RowSums(tuple(draws), patterns, _joined([part.some for part in parts]), input_bounds=inputs)
 
 
 def _joined(some: list[Any]) -> SomeRows | None:

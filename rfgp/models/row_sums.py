@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..inference import GramStatistics, NoiseModel, TrainingRows
 from .impropriety import SomeRows
+from .input_bounds import joined_bounds
 
 Patterns = tuple[tuple[bool, ...], ...]
 
@@ -20,6 +21,7 @@ class RowSums(NamedTuple):
     :param some: rows of complex targets on which residuals will be looked at.
     :param rows: the rows, where gradients are to run back to them; those of merged sums are not known.
     :param num_rows: the number of rows, also of those without a target.
+    :param input_bounds: powers of two between which the inputs lie, (2, d); None where they are not known.
     """
 
     draws: tuple[GramStatistics, ...]
@@ -27,6 +29,7 @@ class RowSums(NamedTuple):
     some: SomeRows | None = None
     rows: TrainingRows | None = None
     num_rows: int = 0
+    input_bounds: Tensor | None = None
 
     def merged(self, other: RowSums, noise: NoiseModel) -> RowSums:
         """The sums over the rows of both.
@@ -38,7 +41,8 @@ class RowSums(NamedTuple):
         pairs = zip(self.grouped(patterns), other.grouped(patterns), strict=True)
         some = other.some if self.some is None or other.some is None else self.some.and_some_of(*other.some)
         draws = tuple(noise.merged(known, added) for known, added in pairs)
-        return RowSums(draws, patterns, some, num_rows=self.num_rows + other.num_rows)
+        inputs = joined_bounds(self.input_bounds, other.input_bounds)
+        return RowSums(draws, patterns, some, num_rows=self.num_rows + other.num_rows, input_bounds=inputs)
 
     def without(self, other: RowSums, noise: NoiseModel, is_centered: bool = True) -> RowSums:
         """The sums over these rows without those of others.
@@ -51,9 +55,8 @@ class RowSums(NamedTuple):
         patterns = (*self.patterns, *(pattern for pattern in other.patterns if pattern not in self.patterns))
         pairs = zip(self.grouped(patterns), other.grouped(patterns), strict=True)
         noise.patterns = patterns
-        left = RowSums(
-            tuple(noise.without(known, removed, is_centered) for known, removed in pairs), patterns, self.some
-        )
+        draws = tuple(noise.without(known, removed, is_centered) for known, removed in pairs)
+        left = RowSums(draws, patterns, self.some, input_bounds=self.input_bounds)
         counts = zip(patterns, left.draws[0].count.tolist(), strict=False)
         kept = tuple(pattern for pattern, count in counts if count)
         return left._replace(draws=tuple(left.grouped(kept)), patterns=kept) if kept else left

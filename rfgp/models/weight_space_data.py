@@ -18,6 +18,7 @@ from .batches import Batch, Batches, batches
 from .block_tasks import rows_of_partitions
 from .checkpoint import Checkpoint
 from .impropriety import SomeRows
+from .input_bounds import input_bounds, joined_bounds
 from .model_lock import alone
 from .partitions import Partitions, sums_of_partitions
 from .progress import shown
@@ -197,6 +198,7 @@ class TakesData(TakesBlocks):
         models: list[Any] = [self]
         draws: list[Any] = [None] * self.num_draws if known is None else list(known.draws)
         some, num_rows = (None, 0) if known is None else (known.some, known.num_rows)
+        inputs = None if known is None else known.input_bounds
         keeps_rows = is_all and torch.is_grad_enabled() and not self._contains_noise
         for batch in parts:
             draws[0], rows = self._add(draws[0], *batch, is_all=is_all)
@@ -206,13 +208,16 @@ class TakesData(TakesBlocks):
                 model._add(total, *batch, is_all=is_all)[0] for model, total in zip(models[1:], draws[1:], strict=True)
             ]
             some = self._and_some_of(some, *batch[:2])
+            own = input_bounds(batch[0])
+            inputs = own if num_rows == 0 else joined_bounds(inputs, own)
             num_rows += len(batch[0])
             kept = TrainingRows.of(batch[0], rows, self._noise.num_outputs) if keeps_rows else None
-            yield RowSums(tuple(draws), self._patterns, some, kept, num_rows)
+            yield RowSums(tuple(draws), self._patterns, some, kept, num_rows, inputs)
 
     def _known_sums(self) -> RowSums:
         """The sums of the last fit, or a ValueError where there are none, or they are stale."""
-        return RowSums(tuple(self.draw_statistics), self._patterns, self._some_rows)
+        draws = tuple(self.draw_statistics)
+        return RowSums(draws, self._patterns, self._some_rows, input_bounds=self._known().input_bounds)
 
     def _take(self, sums: RowSums, data: list[Batch], record: Record | None = None) -> None:
         """Let these be the sums of the model.
@@ -223,7 +228,7 @@ class TakesData(TakesBlocks):
         """
         self._noise.patterns = sums.patterns
         self.further_draws.set(self, sums.draws[1:], sums.rows)
-        self._set(sums.draws[0], data, sums.some, record=record)
+        self._set(sums.draws[0], data, sums.some, record=record, input_bounds=sums.input_bounds)
         self._rows = sums.rows
 
     def _add(

@@ -200,13 +200,15 @@ class WeightSpaceParts(gpytorch.Module):
         some: SomeRows | None,
         local: LocalRows | None = None,
         record: Record | None = None,
+        input_bounds: Tensor | None = None,
     ) -> None:
         factor = self._features.output_factor()
         width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
         values = self._noise.num_values(statistics)
         if width > values:
             warn_of_width(self.covar_module, f"{width} features exceed the {int(values)} training rows", stacklevel=3)
-        self._fitted = Fitted(statistics, Record(self._feature_state()) if record is None else record, local)
+        record = Record(self._feature_state()) if record is None else record
+        self._fitted = Fitted(statistics, record, local, input_bounds)
         self._posterior = None
         self._some_rows = some
         self._rows = None

@@ -14,16 +14,25 @@ from ..inference.local import LocalRows
 from .record import Record
 
 _SUMS, _FITTED, _LOCAL = "statistics.", "fitted_with.", "local."
-_KINDS, _DRAW = (_SUMS, _FITTED, _LOCAL), "draw."
+_BOUNDS, _DRAW = "input_bounds", "draw."
+_KINDS = _SUMS, _FITTED, _LOCAL, _BOUNDS
 _ALWAYS = ("num_classes", "alpha_epsilon", "patterns")
 
 
 class Fitted(NamedTuple):
-    """The sums over the training data, what they were computed with, and the rows where blocks of them are kept."""
+    """What was fitted.
+
+    :param statistics: the sums over the training data.
+    :param record: what they were computed with.
+    :param local: the rows, where blocks of them are kept.
+    :param input_bounds: powers of two between which the inputs lie, (2, d), on the CPU; None where they are not known,
+        as in states from before they were kept.
+    """
 
     statistics: GramStatistics
     record: Record
     local: LocalRows | None = None
+    input_bounds: Tensor | None = None
 
     def to(self, device: torch.device) -> Self:
         """The same on a device, to which the sums are moved in place."""
@@ -37,6 +46,8 @@ class Fitted(NamedTuple):
         own |= {_FITTED + name: value.clone() for name, value in self.record.tensors.items()}
         if self.local is not None:
             own |= {_LOCAL + name: value for name, value in self.local.state_dict().items()}
+        if self.input_bounds is not None:
+            own[_BOUNDS] = self.input_bounds.clone()
         return own
 
     @classmethod
@@ -47,10 +58,11 @@ class Fitted(NamedTuple):
         """
         sums, record, local = (
             {name.removeprefix(kind): value for name, value in state.items() if name.startswith(kind)}
-            for kind in _KINDS
+            for kind in (_SUMS, _FITTED, _LOCAL)
         )
         rows = LocalRows.from_state_dict(local) if local else None
-        return cls(GramStatistics.from_state_dict(sums), Record(record), rows)
+        inputs = state.get(_BOUNDS)
+        return cls(GramStatistics.from_state_dict(sums), Record(record), rows, None if inputs is None else inputs.cpu())
 
 
 class SavedState(NamedTuple):

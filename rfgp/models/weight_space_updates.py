@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -15,7 +15,7 @@ from ..inference.local import LocalRows
 from ..kernels.width_warning import quiet
 from ..linalg import sample_rows
 from .batches import Batch, batches, joined
-from .model_lock import alone
+from .model_lock import alone, together
 from .row_search import row_numbers
 from .row_sums import RowSums, difference
 from .weight_space_data import TakesData
@@ -75,8 +75,8 @@ class Updates(TakesData):
         and so on for all sums, at O(N D^2 + D^3) for N rows: the matrix that is left is checked to be positive. Nothing
         of the rows stays but a rounding error of the sums: these are centered anew, patterns of missing outputs that no
         row has any more go, and so do rows that ``keep_data``, complex targets or blocks keep. What was learned from
-        the rows before stays learned: parameters, landmarks, and the center of the inputs. :meth:`refit_error` compares
-        the result with a fit.
+        the rows before stays learned: parameters, landmarks, the center of the inputs, and powers of two that bound
+        them. :meth:`refit_error` compares the result with a fit.
 
         With ``block_size`` the rows are found among those that are kept, and only the blocks that they were in are
         computed again; the other blocks stay as they are.
@@ -155,7 +155,6 @@ class Updates(TakesData):
         self._set_blocks(self._known_rows().forgotten(factor), [])
         return self
 
-    @alone
     @torch.no_grad()
     def merge(self, *others: Any) -> Self:
         """Add the rows of models that were trained apart; the result equals a fit to the rows of all.
@@ -177,6 +176,14 @@ class Updates(TakesData):
         >>> model.fit(x[:50], y[:50]).merge(other).statistics.num_rows
         100.0
         """
+        for other in others:
+            if not isinstance(other, Updates):
+                raise ValueError(f"expected a fitted WeightSpaceGP to merge, got {type(other).__name__}; pass models")
+        with together((self, *others)):
+            return self._merge(others)
+
+    def _merge(self, others: Sequence[Updates]) -> Self:
+        """:meth:`merge`, while no other thread is in one of the models."""
         known = self._known_sums()
         for other in others:
             self._check_alike(other)
@@ -357,10 +364,8 @@ class Updates(TakesData):
             self._set(finite(total, local.x), data, None, local.detached())
         return self
 
-    def _check_alike(self, other: Any) -> None:
+    def _check_alike(self, other: Updates) -> None:
         """Raise a ValueError where the rows of another model cannot be added to those of this one."""
-        if not isinstance(other, Updates):
-            raise ValueError(f"expected a fitted WeightSpaceGP to merge, got {type(other).__name__}; pass models")
         names = ("block_size", "residual", "num_draws", "num_outputs")
         strange = [name for name in names if getattr(self, name) != getattr(other, name)]
         kinds = ("likelihood", "mean_module")

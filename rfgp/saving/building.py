@@ -74,7 +74,9 @@ class Building:
         kind: Any = self._class(name, known)
         if not issubclass(kind, tuple):
             raise ValueError(f"expected a class of tuples, got {name}; the file is not one that rfgp.save wrote")
-        return tuple.__new__(kind, self._values(codes, known, path))
+        defaults = getattr(kind, "_field_defaults", {})  # of fields that the class has gained since
+        gained = [defaults[name] for name in getattr(kind, "_fields", ())[len(codes) :] if name in defaults]
+        return tuple.__new__(kind, [*self._values(codes, known, path), *gained])
 
     def _class_of_name(self, content: str, known: Any, path: tuple[str, ...]) -> type:
         return self._class(content, None)

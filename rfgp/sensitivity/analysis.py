@@ -17,6 +17,7 @@ from .inputs import InputDistribution, Inputs, checked_inputs
 from .sampled import SampledFunctions
 
 CLOSED_FORM, SAMPLING = "closed form", "sampling"
+_CENTRAL = (0.05, 0.95)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def analysis(model: WeightSpaceGP, inputs: Inputs, num_functions: int) -> Analys
     :param model: a fitted model.
     :param inputs: the distributions of its inputs.
     :param num_functions: the number S of functions drawn from the posterior.
-    :raises ValueError: for another model, one of complex targets or with blocks, or another number of inputs.
+    :raises ValueError: for another model, one of complex targets or with blocks, another number of inputs, or
+        distributions far outside the training inputs.
     """
     known = checked_inputs(inputs)
     count = _checks.positive_integer("num_functions", num_functions)
@@ -74,6 +76,8 @@ def analysis(model: WeightSpaceGP, inputs: Inputs, num_functions: int) -> Analys
     distributions = tuple(known.values())
     with torch.no_grad():  # which raises where there is no fit, or of other inputs
         model.posterior(torch.tensor([[d.mean for d in distributions]]).to(reference_tensor(model.covar_module)))
+    levels = torch.tensor(_CENTRAL, dtype=torch.float64)
+    check_bounds(model, tuple(known), torch.stack([d.quantile(levels) for d in distributions], dim=-1))
     posterior = posterior_waves(model, distributions, count)
     has_outputs = model._noise.targets.has_tasks or model._noise.is_batched
     if posterior is None:
@@ -99,6 +103,36 @@ def check_model(model: WeightSpaceGP) -> None:
         )
     if model._noise.is_complex:
         raise ValueError("expected a model of real targets, got one of complex ones; fit real and imaginary part")
+
+
+def check_bounds(model: WeightSpaceGP, names: Sequence[str], central: Tensor) -> None:
+    """Raise a ValueError for inputs far outside those of training: farther from their bounds than these are apart.
+
+    Equal bounds say nothing of distances, and are left out.
+
+    :param model: a fitted model.
+    :param names: the names of the d inputs.
+    :param central: where the central part of every input begins and ends, (2, d).
+    """
+    known = model._known().input_bounds
+    if known is None or known.shape != central.shape:
+        return
+    width = known[1] - known[0]
+    is_far = (width > 0.0) & ((central[0] < known[0] - width) | (central[1] > known[1] + width))
+    for column in is_far.nonzero().flatten().tolist()[:1]:
+        (low, high), (begin, end) = known[:, column].tolist(), central[:, column].tolist()
+        raise ValueError(
+            f"expected {names[column]} near the training inputs, which lie between {low:g} and {high:g}, got an input "
+            f"of which nine tenths are from {begin:.4g} to {end:.4g}; describe inputs in the units that the model was "
+            "fitted in: the model_ of an estimator was fitted to standardized inputs, (value - x_scaler_.mean_) / "
+            "x_scaler_.scale_"
+        )
+
+
+def central_part(x: Tensor) -> Tensor:
+    """Where the central part of every column of draws (N, d) begins and ends, (2, d), in float64 and on the CPU."""
+    ranks = [round(level * (len(x) - 1)) for level in _CENTRAL]
+    return x.detach().double().cpu().sort(0).values[ranks]
 
 
 def checked_grid(grid: int | Tensor, inputs: Sequence[InputDistribution]) -> Tensor:

@@ -114,7 +114,8 @@ def sobol_indices(
     :param second_order: whether interactions of pairs are wanted.
     :param num_functions: the number S of functions drawn from the posterior, by PyTorch's random numbers.
     :param num_points: the number of points where the features are not Fourier features, a power of two.
-    :raises ValueError: for a model that is not fitted, of complex targets or with blocks, or bad distributions.
+    :raises ValueError: for a model that is not fitted, of complex targets or with blocks, or bad distributions:
+        among these are those whose central nine tenths reach farther from the training inputs than these are apart.
 
     Source: Sobol' (1993); Homma and Saltelli (1996), total indices; Oakley and O'Hagan (2004), Gaussian processes.
 

@@ -199,13 +199,18 @@ def checked_inputs(inputs: Inputs) -> dict[str, InputDistribution]:
     if isinstance(inputs, Mapping):
         found = {str(name): value for name, value in inputs.items()}
     else:
-        found = {f"x{k + 1}": value for k, value in enumerate(inputs)}
+        found = dict(zip(default_names(len(inputs)), inputs, strict=True))
     if not found:
         raise ValueError(f"expected at least one input, got none; {advice}")
     for name, value in found.items():
         what = "a distribution of rfgp.sensitivity"
         _checks.instance(f"the input {name}", value, InputDistribution, what, "such as Uniform(0, 1)")
     return found
+
+
+def default_names(count: int) -> list[str]:
+    """The names of so many inputs without names."""
+    return [f"x{k + 1}" for k in range(count)]
 
 
 def points(inputs: Sequence[InputDistribution], levels: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from .. import _checks
 from ..kernels.reference_tensor import reference_tensor
 from ..models import WeightSpaceGP
 from ..sampling import drawing_from
-from .analysis import check_model
+from .analysis import central_part, check_bounds, check_model
 from .estimate import Estimate
-from .inputs import Inputs, checked_inputs
+from .inputs import Inputs, checked_inputs, default_names
 from .sampled import SampledFunctions
 
 
@@ -92,7 +92,8 @@ def propagate(
     :param num_points: the number N of inputs that are drawn.
     :param num_functions: the number S of functions drawn from the posterior.
     :param generator: a CPU generator for inputs and functions; default: PyTorch's own.
-    :raises ValueError: for a model that is not fitted, of complex targets or with blocks, or bad inputs.
+    :raises ValueError: for a model that is not fitted, of complex targets or with blocks, or bad inputs, such as those
+        far outside the training inputs.
 
     >>> import gpytorch, rfgp
     >>> from rfgp.sensitivity import Normal, propagate
@@ -107,12 +108,15 @@ def propagate(
     size, seed = _checks.positive_integer("num_points", num_points), _checks.generator(generator)
     if isinstance(inputs, Tensor):
         x = _checks.finite(_checks.inputs(inputs, name="inputs"), "inputs")
+        names = default_names(x.shape[-1])
     else:
         known = checked_inputs(inputs)
+        names = list(known)
         x = torch.stack([distribution.sample(size, seed) for distribution in known.values()], dim=-1)
     check_model(model)
     x = x.to(reference_tensor(model.covar_module))
     posterior = model.posterior(x)
+    check_bounds(model, names, central_part(x))
     with drawing_from(seed):
         values = SampledFunctions(model, count).drawn(x)
     mean, variance = posterior.mean, posterior.variance

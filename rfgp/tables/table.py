@@ -19,18 +19,15 @@ from ..datasets.base import Scaling, Task, split
 from ..datasets.targets import typed_targets
 from .cells import WRONG, Cells, decimal_of, read_as, recognized
 from .encoding import Encoding, InputColumn, too_many_categories
-from .files import ROW_NAMES, Raw, Reading, open_table
+from .files import Raw, Reading, open_table
 from .formats import MISSING, Missing
 from .problems import bad_cells, several, shown
 from .report import Column, column_of, printed, same_columns, same_rows
+from .roles import is_constant, roles_of
 
 if TYPE_CHECKING:
     import pandas
 
-_INDEX = re.compile(
-    rf"(?i:{ROW_NAMES}|unnamed:? ?[0-9]*|row_?(?:id|number|name|nr)?s?|(?:.*[ _.-])?(?:id|idx|index))|.*[a-z]I[dD]"
-)
-"""Names of columns that tell rows apart."""
 _MOST_NAMED = 20
 
 
@@ -185,7 +182,7 @@ def read(
     cells = {name: recognized(looked_at[name], mark) for name in looked_at.columns}
     if task == "classification":
         cells |= {name: _labels(looked_at[name], cells[name], mark) for name in targets}
-    roles = _roles(cells, targets, kept, raw.index)
+    roles = roles_of(cells, targets, kept, raw.index)
     inputs = [name for name in cells if name not in roles]
     if (error := too_many_categories({name: cells[name] for name in inputs})) is not None:
         raise error
@@ -193,7 +190,7 @@ def read(
     columns = {name: column_of(name, cells[name], roles.get(name, "input")) for name in cells}
     taken = {name: cells[name].taken(rows) for name in (*inputs, *targets)}
     for name in inputs:
-        if _is_constant(taken[name]):
+        if is_constant(taken[name]):
             columns[name] = replace(columns[name], role="constant")
     rules = tuple(InputColumn.learned(name, taken[name]) for name in inputs if columns[name].role == "input")
     if not rules:
@@ -254,41 +251,9 @@ def _column(raw: Raw, names: list[str], wanted: Any, what: str) -> str:
     )
 
 
-def _roles(cells: Mapping[str, Cells], targets: list[str], kept: list[str], known: str) -> dict[str, str]:
-    """What is done with the columns that are no inputs."""
-    roles = {name: "target" for name in targets}
-    for name, found in cells.items():
-        if name not in roles and (found.kind == "empty" or _is_constant(found)):
-            roles[name] = "empty" if found.kind == "empty" else "constant"
-    others = [name for name in cells if name not in roles]
-    index = _index(cells, [name for name in others if name not in kept], known)
-    return roles | {index: "index"} if index and len(others) > 1 else roles
-
-
 def _labels(column: pandas.Series, cells: Cells, decimal: str) -> Cells:
     """A column of labels, as text where some of them are no numbers."""
     return read_as(column, "text", decimal, "") if bool((cells.states == WRONG).any()) else cells
-
-
-def _is_constant(cells: Cells) -> bool:
-    """Whether all values that are there are the same."""
-    values = cells.values[cells.is_there]
-    return len(values) > 0 and bool((values == values[0]).all())
-
-
-def _index(cells: Mapping[str, Cells], names: list[str], known: str) -> str:
-    """The first column that tells rows apart; empty for none."""
-    for name in names:
-        found = cells[name]
-        if not found.is_there.all() or found.kind not in ("integer", "text"):
-            continue
-        if found.kind == "integer":
-            steps = found.values - np.arange(len(found.values))
-            if steps[0] in (0.0, 1.0) and bool((steps == steps[0]).all()) and len(steps) > 2:
-                return name
-        if (name == known or _INDEX.fullmatch(name)) and len(set(found.values.tolist())) == len(found.values):
-            return name
-    return ""
 
 
 def _rows(

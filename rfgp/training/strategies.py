@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
-from ..kernels.input_units import input_units
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from . import timing
 from .ascent import Ascent, NoValueError
 from .costs import fit_seconds, spectrum_seconds
 from .narrow import ExactForm, NarrowObjective, exact_form
-from .near_rows import near_blocks
 from .noise_check import NUM_NEIGHBORS, has_one_noise, noise_factor
 from .objectives import Objective, WeightSpaceObjective
 from .rescale import only_free, spectral_objective
 from .run import Run, constrained_values
+from .stages import STAGES, StageRows
 from .starts import center_inputs, sample_rows, set_within
 from .summary import FitStage, FitSummary
 from .timing import Deadline
@@ -39,26 +37,10 @@ _HELD_OUT, _CHECKED_ROWS = 1000, 20_000
 _WIDE_EVALUATIONS, _WIDE_ROWS = 12, 10_000
 _SHARE_OF_TIME = 0.4
 _RESCALINGS = 60
-_MEASURED_BLOCKS = 8
 _GRADIENT = 3.0
 """How many times a fit an evaluation with its gradient takes."""
 _COMPARISONS = 8.0
 """As many fits to all rows must fit into a time limit where "auto" compares several ways by held-out rows."""
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """Blocks of rows, and how many evaluations they take."""
-
-    count: int
-    size: int
-    evaluations: int
-
-
-_STAGES = {
-    "blocks": (_Stage(256, 48, 25), _Stage(256, 96, 15), _Stage(80, 192, 10)),
-    "subset": (_Stage(1, 500, 60), _Stage(1, 1500, 15)),
-}
 
 
 class _Candidate(NamedTuple):
@@ -180,14 +162,14 @@ class Training:
 
     def _tune(self, form: ExactForm, strategy: str, rows: Tensor, deadline: Deadline) -> None:
         """Learn parameters by the stages of a strategy."""
-        stages = _STAGES[strategy]
+        stages, taken = STAGES[strategy], StageRows(form, rows, self.objective.moments)
         blocks = rows[:0]
         for index, stage in enumerate(stages):
             left = min(stage.evaluations, self.limit - self.used)
             has_seen_all = index > 0 and stages[index - 1].size >= len(rows)
             if left < 1 or has_seen_all or (index > 0 and not deadline.allows()):
                 break
-            positions = self._blocks(form, strategy, stage, rows, deadline.left, len(stages) - index)
+            positions = taken.positions(strategy, stage, deadline.left, len(stages) - index)
             if index > 0 and not len(positions):
                 break
             blocks = rows[positions]
@@ -206,46 +188,6 @@ class Training:
             set_within(form.model.likelihood.noise_covar, "noise", factor * form.model.likelihood.noise.double())
         name = "noise as it is" if factor == 1.0 else f"noise times {factor:g}"
         self.stages.append(FitStage(name, "rows given those near them", 0, timing.clock() - began, density))
-
-    def _blocks(
-        self, form: ExactForm, strategy: str, stage: _Stage, rows: Tensor, seconds: float, num_stages: int
-    ) -> Tensor:
-        """Positions in ``rows`` of the rows of a stage, (B, n), as many as its share of the seconds allows.
-
-        Few blocks learn a noise of zero: where the share allows too few, the stage takes all the time that is left, and
-        where that does not do either there are none, but for the first stage.
-        """
-        size = min(stage.size, len(rows))
-        if strategy == "subset":
-            return sample_rows(len(rows), self._affordable_size(form, rows, stage, seconds / num_stages)).unsqueeze(0)
-        points = form.x[rows].double() / input_units(form.kernel, form.x)
-        count = stage.count
-        if math.isfinite(seconds):
-            some = near_blocks(points, size, _MEASURED_BLOCKS)
-            cost = stage.evaluations * self._cost(form, rows[some]) / len(some)
-            fewest = stage.count // 2
-            count = int(seconds / num_stages / cost)
-            if count < fewest:
-                is_enough = seconds >= fewest * cost or stage is _STAGES[strategy][0]
-                count = fewest if is_enough else 0
-        return near_blocks(points, size, count, seed=size) if count else rows.new_empty(0, size)
-
-    def _affordable_size(self, form: ExactForm, rows: Tensor, stage: _Stage, seconds: float) -> int:
-        if not math.isfinite(seconds):
-            return stage.size
-        size = min(stage.size, len(rows), 256)
-        cost = self._cost(form, rows[sample_rows(len(rows), size)].unsqueeze(0))
-        return max(size, min(2 * stage.size, int(size * (seconds / (stage.evaluations * cost)) ** (1.0 / 3.0))))
-
-    def _cost(self, form: ExactForm, blocks: Tensor) -> float:
-        """The seconds of an evaluation of value and gradient, after a first one."""
-        seconds = math.inf
-        for _ in range(2):
-            began = timing.clock()
-            with torch.enable_grad():
-                NarrowObjective(form, blocks, self.objective.moments).evidence()
-            seconds = min(seconds, timing.clock() - began)
-        return max(seconds, 1e-9)
 
     def _best(self, form: ExactForm, last: float) -> None:
         """Take the parameters with which the wide model predicts held-out rows best."""

@@ -141,7 +141,7 @@ def summary(model):
     found |= {f"gradient {name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
     with torch.no_grad():
         found["mean"] = model.posterior(inputs()[:5]).mean
-    return found | {"evidence": value.detach()}
+    return found | {"evidence": value.detach(), "bounds": model._known().input_bounds}
 
 
 def start(rank, count, folder):

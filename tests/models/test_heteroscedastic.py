@@ -225,6 +225,15 @@ def test_targets_without_noise_are_fitted(y):
     torch.testing.assert_close(model.posterior(x).mean, y, rtol=0.0, atol=1e-3)
 
 
+@pytest.mark.parametrize("scale", [1e2, 1e4])
+def test_no_noise_is_learned_that_is_too_small_for_the_scale_of_the_kernel(scale):
+    """Rounding of a regression grows with the sum of prior variances: fits ended where the posterior had no factor."""
+    (x, _, _), model = rows(200), HeteroscedasticGP(scaled(0), scaled(1))
+    model.covar_module.outputscale = scale
+    posterior = model.fit(x, torch.zeros(200)).posterior(x)
+    assert posterior.mean.abs().max() == 0.0 and torch.isfinite(posterior.variance).all()
+
+
 def test_an_error_at_the_end_of_training_leaves_the_model_as_it_was(monkeypatch):
     def fail(*args):
         raise ValueError("expected a regression, got none")

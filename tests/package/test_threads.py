@@ -111,3 +111,24 @@ def test_a_reader_sees_a_model_before_or_after_an_update(read, monkeypatch):
 def test_copies_of_a_model_have_locks_of_their_own():
     lock = ModelLock()
     assert copy.deepcopy(lock) is not lock and pickle.loads(pickle.dumps(lock)) is not lock
+
+
+def test_merges_in_both_directions_take_the_locks_in_one_order():
+    """Where each thread had taken the lock of its own model first, both would wait for ever."""
+    x, y = torch.rand(12, 2, generator=torch.Generator().manual_seed(0)), torch.linspace(0.0, 1.0, 12)
+    kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 4, input_dim=2, seed=0)
+    one = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    two, taken = copy.deepcopy(one), []
+
+    class Known(ModelLock):
+        def __enter__(self):
+            taken.append(self)
+            return super().__enter__()
+
+    one._lock, two._lock = Known(), Known()
+    orders = []
+    for model, other in ((one, two), (two, one)):
+        taken.clear()
+        model.merge(other)
+        orders.append([id(lock) for lock in dict.fromkeys(taken)])
+    assert orders[0] == orders[1] and len(orders[0]) == 2

@@ -222,6 +222,13 @@ def test_forged_headers_are_named(name, path, fitted):
         rfgp.load(path)
 
 
+def test_fields_that_a_file_lacks_have_their_defaults(path, fitted):
+    rfgp.save(fitted, path)
+    rewritten(path, lambda header: header["objects"][0]["object"][1]["_fitted"]["named tuple"][1].pop())
+    loaded = rfgp.load(path)
+    assert loaded._fitted.input_bounds is None and torch.equal(loaded.statistics.gram, fitted.statistics.gram)
+
+
 def test_a_kernel_in_place_of_a_prior_is_not_gone_through(path, fitted):
     """A kernel has items without an end."""
     rfgp.save(fitted, path)

@@ -12,7 +12,15 @@ from gpytorch.means import ConstantMean
 from quadrature import Quadrature
 
 import rfgp
-from rfgp.sensitivity import Normal, Uniform, propagate, sobol_indices
+from rfgp.sensitivity import (
+    Empirical,
+    Normal,
+    Uniform,
+    derivative_sensitivities,
+    main_effects,
+    propagate,
+    sobol_indices,
+)
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -125,3 +133,37 @@ def test_tables_of_several_outputs():
     assert indices.second is None and len(indices.table().splitlines()) == 8
     pytest.importorskip("pandas")
     assert list(indices.to_frame()["output"]) == [1, 1, 2, 2]
+
+
+def in_raw_units():
+    """Distributions of inputs in their own units, and a model that was fitted to standardized ones."""
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    kernel = rfgp.approximate(RBFKernel(), 16, input_dim=2, seed=0)
+    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood()).fit((x - x.mean(0)) / x.std(0), x[:, 0])
+    return model, {"radius": Uniform(0.05, 0.15), "length": Uniform(1120.0, 1680.0)}
+
+
+@pytest.mark.parametrize("analyze", [sobol_indices, main_effects, derivative_sensitivities, propagate])
+def test_distributions_far_outside_the_training_inputs_are_refused(analyze):
+    model, inputs = in_raw_units()
+    with pytest.raises(ValueError, match=r"expected .*length.* got .* standardized"):
+        analyze(model, inputs)
+    analyze(model, inputs | {"length": Normal(0.0, 1.0)}, num_functions=2)
+
+
+def test_draws_far_outside_the_training_inputs_are_refused():
+    model, inputs = in_raw_units()
+    x = torch.stack([known.sample(50, torch.Generator().manual_seed(0)) for known in inputs.values()], dim=-1)
+    with pytest.raises(ValueError, match=r"expected .*x2.* got .* standardized"):
+        propagate(model, x)
+    propagate(model, 0.001 * x, num_functions=2)
+
+
+def test_long_tails_and_constant_columns_are_not_refused():
+    x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
+    x[:, 1] = 4.0
+    kernel = rfgp.approximate(RBFKernel(), 16, input_dim=2, seed=0)
+    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, x[:, 0])
+    values = torch.linspace(-0.5, 1.5, 100)
+    values[0], values[-1] = -1e3, 1e3
+    assert sobol_indices(model, [Empirical(values), Normal(4.0, 0.1)], num_functions=2).mean.value.isfinite()
