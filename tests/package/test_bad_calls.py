@@ -49,6 +49,7 @@ from rfgp import (
     streams,
     study,
     tables,
+    two_sample,
 )
 from rfgp.models import simplex
 
@@ -75,6 +76,7 @@ PREDICTED = Normal(torch.zeros(12), torch.ones(12))
 CN = distributions.ComplexNormal(torch.zeros(5).cfloat(), torch.eye(5))
 VALUE = operators.Value()
 RBF, POLY = RBFKernel(), PolynomialKernel(power=2)
+PLANE = RBFKernel(ard_num_dims=2)
 GAUSSIAN = GaussianLikelihood()
 
 
@@ -109,7 +111,9 @@ GP = models.WeightSpaceGP(approximated(RBFKernel()), GaussianLikelihood()).fit(X
 FIXED = models.WeightSpaceGP(approximated(RBFKernel()), FixedNoiseGaussianLikelihood(Y + 1.0)).fit(X, Y, Y + 1.0)
 CLASSES = models.WeightSpaceGP(approximated(RBFKernel()), DIRICHLET).fit(X, LABELS)
 PROBIT, BLOCKS = gpytorch.likelihoods.BernoulliLikelihood(), "block_diagonal"
+VARIATIONAL = models.WeightSpaceVariationalGP(approximated(RBFKernel()), GaussianLikelihood())
 LAPLACE = models.LaplaceGP(approximated(RBFKernel()), PROBIT).fit(X, Y > 0.5)
+KEPT = models.WeightSpaceGP(approximated(RBFKernel()), GaussianLikelihood(), keep_data=True).fit(X, Y)
 FIELD = models.WeightSpaceGP(CURL, GaussianLikelihood()).fit(X, X)
 EXACT = ExactModel(X, Y, GaussianLikelihood(), approximated(RBFKernel())).eval()
 LOCAL = models.LocalizedMaclaurinGP(RBFKernel(), GaussianLikelihood(), num_features=8).fit(X, Y)
@@ -129,6 +133,7 @@ def dataset(**changes):
 
 
 DATA = dataset()
+TABLE = data.ArraySource(X, Y)
 
 MINH = {"input_dim": 3, "diameter": 1.0, "slope": 1.0, "largest_norm": 1.0}
 BRAULT = MINH | {"variance": 1.0, "largest_error": 1.0, "intrinsic_dim": 2.0}
@@ -1345,6 +1350,19 @@ ORDINARY_CALLS = [
     ("exceedance, threshold is text", lambda: sensitivity.propagate(GP, X, num_functions=3).exceedance("a")),
     ("legend, target is a number", lambda: plots.legend(0, [])),
     ("ComplexNormal, not Hermitian", lambda: distributions.ComplexNormal(CN.loc, torch.triu(torch.ones(5, 5)))),
+    ("GP.load_state_dict, a path", lambda: GP.load_state_dict("state.pt")),
+    ("predict_map, lists in out", lambda: maps.predict_map(GP, X, {"mean": [0.0] * 12, "variance": [0.0] * 12})),
+    ("ArraySource, x is None", lambda: data.ArraySource(None)),
+    ("Standardize, numbers", lambda: data.Standardize(0.0, 1.0)),
+    ("Standardize, negative std", lambda: data.Standardize(X.mean(0), -X.std(0))),
+    ("Standardize, lengths differ", lambda: data.Standardize(X.mean(0), X.std(0)[:2])),
+    ("Standardize, not finite", lambda: data.Standardize(NANS[0], X.std(0))),
+    ("Standardize, other columns", lambda: data.Standardize(WIDE[0], WIDE[0])(X, Y)),
+    ("MappedSource, a tensor comes back", lambda: list(data.MappedSource(TABLE, lambda x, y: x))),
+    ("MappedSource, rows are left out", lambda: list(data.MappedSource(TABLE, lambda x, y: (x[:5], y[:5])))),
+    ("MappedSource, nothing comes back", lambda: list(data.MappedSource(TABLE, lambda x, y: None))),
+    ("sample, widths differ", lambda: data.sample([(X, Y), (WIDE, Y)], 5)),
+    ("SlidingWindow.update, y is None", lambda: streams.SlidingWindow(GP, 5).update(X, None)),
 ]
 
 SECTIONS = {
