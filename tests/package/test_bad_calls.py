@@ -1363,6 +1363,19 @@ ORDINARY_CALLS = [
     ("MappedSource, nothing comes back", lambda: list(data.MappedSource(TABLE, lambda x, y: None))),
     ("sample, widths differ", lambda: data.sample([(X, Y), (WIDE, Y)], 5)),
     ("SlidingWindow.update, y is None", lambda: streams.SlidingWindow(GP, 5).update(X, None)),
+    ("exact_posterior, ard_num_dims", lambda: diagnostics.exact_posterior(PLANE, GAUSSIAN, X, Y, X)),
+    ("exact_posterior, noise that is learned", lambda: diagnostics.exact_posterior(RBF, GAUSSIAN, X, Y, X, noise=Y)),
+    ("Temperature, zero", lambda: diagnostics.Temperature(0.0)),
+    ("Temperature, odds", lambda: diagnostics.Temperature(2.0)(3.0 * PROBABILITIES)),
+    ("VarianceScale, negative", lambda: diagnostics.VarianceScale(-1.0)),
+    ("crps, counts", lambda: diagnostics.crps(torch.distributions.Poisson(Y), Y)),
+    ("regression_mnll, heavy tails", lambda: diagnostics.regression_mnll(torch.distributions.StudentT(4.0, Y), Y)),
+    ("calibration_curve, no levels", lambda: diagnostics.calibration_curve(PREDICTED, Y, [])),
+    ("compare_to_exact, seed is a generator", lambda: diagnostics.compare_to_exact(KEPT, X, seed=G)),
+    ("jackknife_plus, seed is a generator", lambda: conformal.jackknife_plus(GP, X, Y, X, seed=G)),
+    ("suggest_num_features, percents", lambda: selection.suggest_num_features(RBF, X, 5, method="fourier")),
+    ("leave_group_out, labels of other rows", lambda: GP.leave_group_out(X, Y, LABELS[:9])),
+    ("sets, probabilities of other classes", lambda: conformal.ClassConditionalSets(EYE, LABELS[:3]).sets(EYE[:, :2])),
 ]
 
 SECTIONS = {
