@@ -1389,6 +1389,15 @@ ORDINARY_CALLS = [
     ("elbo, fewer rows than given", lambda: VARIATIONAL.elbo(X, Y, num_data=5)),
     ("Stacked, no operators", lambda: operators.Stacked()),
     ("leave_group_out, labels of other rows", lambda: GP.leave_group_out(X, Y, LABELS[:9])),
+    ("LaplaceKernel, ard_num_dims of other inputs", lambda: kernels.LaplaceKernel(ard_num_dims=2)(X)),
+    ("AdvectedKernel, ard_num_dims of other inputs", lambda: kernels.AdvectedKernel(2, ard_num_dims=2)(X)),
+    ("softmax kernel, ard_num_dims", lambda: kernels.ExponentialDotProductKernel(ard_num_dims=2)(X)),
+    ("approximate, more features than memory", lambda: rfgp.approximate(RBF, 10**12, input_dim=3)),
+    ("approximate, more signs than memory", lambda: rfgp.approximate(POLY, 10**12, input_dim=3, method="rademacher")),
+    ("GP.sample_functions, more than memory", lambda: GP.sample_functions(10**12)),
+    ("fit, epochs of a WeightSpaceGP", lambda: rfgp.fit(GP, X, Y, epochs=3)),
+    ("fit, num_data of an ExactGP", lambda: rfgp.fit(EXACT, num_data=12)),
+    ("GP.downdate, more rows than there are", lambda: GP.downdate(torch.cat([X, X]), torch.cat([Y, Y]))),
     ("sets, probabilities of other classes", lambda: conformal.ClassConditionalSets(EYE, LABELS[:3]).sets(EYE[:, :2])),
 ]
 
