@@ -46,6 +46,15 @@ class Standardize:
     def __call__(self, x: Tensor, y: Tensor | None = None, noise: Tensor | None = None) -> Batch:
         result = [_scaled(_checks.inputs(x, len(self.mean)), self.mean, self.std)]
         if y is not None and self.target_mean is not None and self.target_std is not None:
+            if not (y.is_floating_point() or y.is_complex()):
+                raise ValueError(
+                    f"expected numbers for y, got {y.dtype} as of labels; leave target_mean and target_std out"
+                )
+            if self.target_mean.dim() == 1 and y.shape[1:] != self.target_mean.shape:
+                raise ValueError(
+                    f"expected y with {len(self.target_mean)} columns as target_mean has, got shape {tuple(y.shape)}; "
+                    "take both from one source"
+                )
             y = _scaled(y, self.target_mean, self.target_std)
             noise = None if noise is None else noise / _nonzero(self.target_std).square().to(noise)
         return tuple([*result, *(values for values in (y, noise) if values is not None)])
@@ -58,7 +67,7 @@ class Standardize:
 def _check_scale(mean: Any, std: Any, mean_name: str, std_name: str, dims: tuple[int, ...]) -> None:
     """Raise where a mean and a standard deviation are not finite numbers of columns, in as many dimensions."""
     for name, value in ((mean_name, mean), (std_name, std)):
-        _checks.finite(_checks.real_tensor(_checks.tensor(value, name), name), name)
+        _checks.finite(_checks.tensor(value, name), name)
     if mean.shape != std.shape or mean.dim() not in dims:
         raise ValueError(
             f"expected {mean_name} and {std_name} with a number per column, got {tuple(mean.shape)} and "

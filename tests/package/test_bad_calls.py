@@ -1359,6 +1359,8 @@ ORDINARY_CALLS = [
     ("Standardize, lengths differ", lambda: data.Standardize(X.mean(0), X.std(0)[:2])),
     ("Standardize, not finite", lambda: data.Standardize(NANS[0], X.std(0))),
     ("Standardize, other columns", lambda: data.Standardize(WIDE[0], WIDE[0])(X, Y)),
+    ("Standardize, labels as targets", lambda: data.Standardize(X[0], X[1], Y[0], Y[1])(X, LABELS)),
+    ("Standardize, other targets", lambda: data.Standardize(X[0], X[1], X[2], X[3])(X, Y)),
     ("MappedSource, a tensor comes back", lambda: list(data.MappedSource(TABLE, lambda x, y: x))),
     ("MappedSource, rows are left out", lambda: list(data.MappedSource(TABLE, lambda x, y: (x[:5], y[:5])))),
     ("MappedSource, nothing comes back", lambda: list(data.MappedSource(TABLE, lambda x, y: None))),
