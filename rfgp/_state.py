@@ -47,6 +47,12 @@ def code(description: str) -> int:
     return int.from_bytes(hashlib.sha256(description.encode()).digest()[: _BITS // 8], "big")
 
 
+def check_mapping(state: Any) -> None:
+    """Raise where a state is no mapping, such as the path of a file."""
+    if not isinstance(state, Mapping):
+        raise ValueError(f"expected the mapping that state_dict() gives, got {type(state).__name__}; pass that")
+
+
 def check(module: torch.nn.Module, state: Mapping[str, Any], prefix: str = "", strict: bool = False) -> None:
     """Raise a ValueError where a state does not fit a module; load no tensor.
 
@@ -55,8 +61,7 @@ def check(module: torch.nn.Module, state: Mapping[str, Any], prefix: str = "", s
     :param prefix: what the names of the module's own tensors begin with.
     :param strict: whether all of these have to be there, and no others.
     """
-    if not isinstance(state, Mapping):
-        raise ValueError(f"expected the mapping that state_dict() gives, got {type(state).__name__}; pass that")
+    check_mapping(state)
     found = {name: value for name, value in state.items() if name.startswith(prefix)}
     for name, value in found.items():
         if not isinstance(value, Tensor):

@@ -73,7 +73,7 @@ def gaussian(shape: Sequence[int], generator: Generator | None = None) -> Tensor
     :param generator: a CPU generator; default: PyTorch's own.
     :returns: a float64 tensor.
     """
-    shape, generator = _checks.shape(shape), _checks.generator(generator)
+    shape, generator = _fitting(shape), _checks.generator(generator)
     return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
 
 
@@ -160,4 +160,11 @@ def stacked_permutations(size: int, length: int, generator: Generator | None = N
 
 def _integers(high: int, shape: Sequence[int], generator: Generator | None) -> Tensor:
     """Independent integers from 0 to ``high - 1``."""
-    return torch.randint(0, high, _checks.shape(shape), generator=_checks.generator(generator), device="cpu")
+    return torch.randint(0, high, _fitting(shape), generator=_checks.generator(generator), device="cpu")
+
+
+def _fitting(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of draws in eight bytes each, or raise where it is none, or they do not fit in memory."""
+    known = _checks.shape(shape)
+    _checks.fits_in_memory(8.0 * math.prod(known), f"random numbers of shape {known}", "use fewer features or columns")
+    return known

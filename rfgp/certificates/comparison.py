@@ -76,6 +76,9 @@ def certify(
     True
     """
     _checks.instance("model", model, WeightSpaceGP, "a WeightSpaceGP", "use certified_posterior for an exact kernel")
+    fitted = model.statistics.num_rows
+    if len(_checks.inputs(x)) != fitted:
+        raise ValueError(f"expected the {fitted:g} rows that the model was fitted to, got {len(x)}; pass all of them")
     approximate = model.posterior(new_x).mean.detach().double()
     parts = model.covar_module, model.likelihood, x, y, model.mean_module, noise
     posterior = certified_posterior(*parts, **settings)

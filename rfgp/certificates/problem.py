@@ -13,6 +13,7 @@ from torch import Tensor
 from .. import _checks
 from ..inference import noise_model
 from ..kernels import LandmarkKernel
+from ..kernels.checked import check_columns
 from ..kernels.landmarks import choose_landmarks
 from ..linalg import row_chunks
 from .kernel_matrix import KernelMatrix
@@ -22,7 +23,9 @@ from .preconditioner import FeaturePreconditioner, LandmarkPreconditioner
 def exact_matrix(kernel: Kernel, x: Tensor) -> KernelMatrix:
     """The matrix of an exact kernel, or of the exact one that a kernel approximates, at inputs (N, d)."""
     _checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as ScaleKernel(RBFKernel())")
-    return KernelMatrix(getattr(kernel, "exact_kernel", kernel), x)
+    exact = getattr(kernel, "exact_kernel", kernel)
+    check_columns(exact, x)
+    return KernelMatrix(exact, x)
 
 
 def of_landmarks(

@@ -49,7 +49,8 @@ class ClassConditionalSets:
         """
         known = _probabilities(probabilities)
         if known.shape[1] != len(self.thresholds):
-            raise ValueError(f"expected probabilities of {len(self.thresholds)} classes, got {known.shape[1]}")
+            classes = len(self.thresholds)
+            raise ValueError(f"expected probabilities of {classes} classes, got {known.shape[1]}; pass a column each")
         return 1.0 - known <= self.thresholds.to(known)
 
 

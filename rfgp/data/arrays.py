@@ -49,7 +49,8 @@ class ArraySource(CutSource):
     ) -> None:
         if noise is not None and y is None:
             raise ValueError("expected targets y beside noise, got noise alone; pass y, or leave noise out")
-        arrays = {name: value for name, value in (("x", x), ("y", y), ("noise", noise)) if value is not None}
+        given = {"x": x, "y": y, "noise": noise}
+        arrays = {name: value for name, value in given.items() if value is not None or name == "x"}
         for name, value in arrays.items():
             check_array(value, name, (2,) if name == "x" else (1, 2), None if name == "x" else x.shape[0])
         if noise is not None and tuple(noise.shape) != tuple(y.shape):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
 
 from .base import Batch, Source, check_source
 
@@ -13,7 +16,8 @@ class MappedSource(Source):
     :param source: whose batches are changed.
     :param function: takes the tensors of a batch, and returns those of the new one, with as many rows. To be pickled it
         is a function of a module, or an instance of a class.
-    :raises ValueError: for something that is no source or no function.
+    :raises ValueError: for something that is no source or no function, and where the function returns no batch of as
+        many rows.
 
     >>> import torch, rfgp
     >>> source = rfgp.data.ArraySource(torch.ones(5, 2), torch.ones(5))
@@ -42,7 +46,27 @@ class MappedSource(Source):
         return f"{self.source.description}, after {name}"
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        return (self.function(*batch) for batch in self.source.batches(start))
+        return (self._mapped(batch) for batch in self.source.batches(start))
+
+    def _mapped(self, batch: Batch) -> Batch:
+        """The batch that the function makes of one, checked."""
+        made = self.function(*batch)
+        is_batch = isinstance(made, tuple | list) and all(isinstance(values, Tensor) for values in made)
+        if not is_batch or not 1 <= len(made) <= 3:
+            raise ValueError(f"expected a batch (x,), (x, y) or (x, y, noise), got {_kind(made)}; return a tuple")
+        if any(values.shape[:1] != batch[0].shape[:1] for values in made):
+            raise ValueError(
+                f"expected a batch of {len(batch[0])} rows as before the function, got shapes "
+                f"{[tuple(values.shape) for values in made]}; leave no row out"
+            )
+        return tuple(made)
 
     def partitions(self, count: int) -> list[Source]:
         return [MappedSource(part, self.function) for part in self.source.partitions(count)]
+
+
+def _kind(made: Any) -> str:
+    """What a function returned, in words."""
+    if not isinstance(made, tuple | list):
+        return type(made).__name__
+    return f"({', '.join(type(value).__name__ for value in made)})"

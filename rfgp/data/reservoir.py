@@ -114,6 +114,9 @@ def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, see
         tensors = _tensors(batch)
         if parts and len(tensors) != len(parts[0].tensors):
             raise ValueError("expected targets and noise in all batches or none, got them in some; give them to all")
+        if parts and any(a.shape[1:] != b.shape[1:] for a, b in zip(tensors, parts[0].tensors, strict=True)):
+            shapes = [[tuple(values.shape) for values in known] for known in (parts[0].tensors, tensors)]
+            raise ValueError(f"expected batches with the same columns, got shapes {shapes}; give all the same")
         parts.append(_candidates(tensors, row, row_keys(row, len(tensors[0]), chosen), largest, count))
         row, kept = row + len(tensors[0]), kept + len(parts[-1].keys)
         if kept >= 2 * count:

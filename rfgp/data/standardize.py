@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .. import _checks
 from .base import Batch
 
 
@@ -18,7 +20,8 @@ class Standardize:
     :param std: their standard deviations, (d,); a column with zero is only centered.
     :param target_mean: of the targets, () or (T,); default: targets and noise stay as they are.
     :param target_std: their standard deviations.
-    :raises ValueError: where only one of the last two is given.
+    :raises ValueError: where only one of the last two is given, numbers are not finite, or a standard deviation is
+        negative; and at a call for a batch with other columns.
 
     >>> import torch, rfgp
     >>> source = rfgp.data.ArraySource(1e3 * torch.rand(500, 2) + 7.0, torch.rand(500))
@@ -36,10 +39,22 @@ class Standardize:
     def __post_init__(self) -> None:
         if (self.target_mean is None) != (self.target_std is None):
             raise ValueError("expected both target_mean and target_std, got one of them; pass both or none")
+        _check_scale(self.mean, self.std, "mean", "std", (1,))
+        if self.target_mean is not None and self.target_std is not None:
+            _check_scale(self.target_mean, self.target_std, "target_mean", "target_std", (0, 1))
 
     def __call__(self, x: Tensor, y: Tensor | None = None, noise: Tensor | None = None) -> Batch:
-        result = [_scaled(x, self.mean, self.std)]
+        result = [_scaled(_checks.inputs(x, len(self.mean)), self.mean, self.std)]
         if y is not None and self.target_mean is not None and self.target_std is not None:
+            if not (y.is_floating_point() or y.is_complex()):
+                raise ValueError(
+                    f"expected numbers for y, got {y.dtype} as of labels; leave target_mean and target_std out"
+                )
+            if self.target_mean.dim() == 1 and y.shape[1:] != self.target_mean.shape:
+                raise ValueError(
+                    f"expected y with {len(self.target_mean)} columns as target_mean has, got shape {tuple(y.shape)}; "
+                    "take both from one source"
+                )
             y = _scaled(y, self.target_mean, self.target_std)
             noise = None if noise is None else noise / _nonzero(self.target_std).square().to(noise)
         return tuple([*result, *(values for values in (y, noise) if values is not None)])
@@ -47,6 +62,19 @@ class Standardize:
     def __repr__(self) -> str:
         numbers = [self.mean, self.std, self.target_mean, self.target_std]
         return f"Standardize({', '.join(str(None if value is None else value.tolist()) for value in numbers)})"
+
+
+def _check_scale(mean: Any, std: Any, mean_name: str, std_name: str, dims: tuple[int, ...]) -> None:
+    """Raise where a mean and a standard deviation are not finite numbers of columns, in as many dimensions."""
+    for name, value in ((mean_name, mean), (std_name, std)):
+        _checks.finite(_checks.tensor(value, name), name)
+    if mean.shape != std.shape or mean.dim() not in dims:
+        raise ValueError(
+            f"expected {mean_name} and {std_name} with a number per column, got {tuple(mean.shape)} and "
+            f"{tuple(std.shape)}; take both from rfgp.data.sample"
+        )
+    if bool((std < 0).any()):
+        raise ValueError(f"expected {std_name} of at least 0, got {float(std.min()):g}; pass standard deviations")
 
 
 def _scaled(values: Tensor, mean: Tensor, std: Tensor) -> Tensor:

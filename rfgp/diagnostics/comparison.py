@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import _checks
-from .kl import has_fixed_noise, kl_divergence, latent_marginals, training_data
+from .exact import has_fixed_noise
+from .kl import kl_divergence, latent_marginals, training_data
 from .readings import kl_reading
 
 
@@ -122,6 +123,7 @@ def compare_to_exact(
     1.0...
     """
     most = _checks.positive_integer("max_rows", max_rows)
+    generator = torch.Generator().manual_seed(_checks.seed(seed))
     if _checks.positive_integer("num_subsets", num_subsets) < 2:
         raise ValueError("expected num_subsets of at least 2, got 1; a single subset has no standard error")
     inputs, targets, noise = training_data(model, train_inputs, train_targets, train_noise)
@@ -134,7 +136,6 @@ def compare_to_exact(
     if num_rows <= most:
         found = [_measures(*latent_marginals(model, x, inputs, targets, noise))]
     else:
-        generator = torch.Generator().manual_seed(_checks.seed(seed))
         found = []
         for _ in range(num_subsets):
             rows = torch.randperm(num_rows, generator=generator)[:most].sort().values.to(inputs.device)

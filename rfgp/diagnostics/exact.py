@@ -16,7 +16,9 @@ from torch.distributions import Normal
 from .. import _checks
 from .._gpytorch import EVALUATED_KERNELS, class_regressions
 from ..distributions import ComplexNormal
+from ..kernels.checked import check_columns
 from ..kernels.operator_valued import OperatorValuedKernel
+from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..likelihoods.complex_gaussian import ComplexNoise
 from ..linalg import accurate_dtype, cholesky
 
@@ -60,7 +62,11 @@ def exact_posterior(
     _checks.tensor(train_targets, "train_targets")
     if noise is not None:
         _checks.floating(noise, "noise")
+        if not has_fixed_noise(likelihood):
+            kind = type(likelihood).__name__
+            raise ValueError(f"expected no noise beside a {kind}, got some; use a FixedNoiseGaussianLikelihood")
     exact = copy.deepcopy(getattr(kernel, "exact_kernel", kernel)).double()
+    check_columns(exact, train_inputs)
     if train_targets.is_complex():
         train_inputs, train_targets, noise = _observed(likelihood, train_inputs, train_targets, noise)
     outputs = exact.num_outputs_per_input(train_inputs, x)
@@ -199,6 +205,12 @@ def _output_mean(mean: gpytorch.means.Mean | None, x: Tensor, outputs: int) -> T
         return x.new_zeros(len(x), outputs)
     values = copy.deepcopy(mean).double()(x)
     return values if values.dim() == 2 else values.unsqueeze(-1).expand(-1, outputs)
+
+
+def has_fixed_noise(likelihood: Any) -> bool:
+    """Whether a likelihood knows the noise of every row."""
+    fixed = gpytorch.likelihoods.FixedNoiseGaussianLikelihood | MultitaskFixedNoiseGaussianLikelihood
+    return isinstance(likelihood, fixed)
 
 
 def noise_covariance(likelihood: Any, num_rows: int, outputs: int, noise: Tensor | None = None) -> Tensor:

@@ -12,9 +12,8 @@ from torch.distributions import Normal
 
 from .. import _checks
 from ..distributions import ComplexNormal, unclamped
-from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..linalg import cholesky, log_determinant
-from .exact import exact_posterior, independent_normal, noise_covariance
+from .exact import exact_posterior, has_fixed_noise, independent_normal, noise_covariance
 
 _NORMAL = (Normal, torch.distributions.MultivariateNormal, ComplexNormal)
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
@@ -237,12 +236,6 @@ def _knows_noise(model: Any, y: Tensor) -> bool:
     total = known.double() if extra is None else known.double() + extra.noise.double()
     own = total.log()[~torch.isnan(y)].sum().to(statistics.log_noise)
     return bool(torch.isclose(own, statistics.log_noise.sum(), rtol=1e-6, atol=1e-6 * y.numel()))
-
-
-def has_fixed_noise(likelihood: Any) -> bool:
-    """Whether a likelihood knows the noise of every row."""
-    fixed = gpytorch.likelihoods.FixedNoiseGaussianLikelihood | MultitaskFixedNoiseGaussianLikelihood
-    return isinstance(likelihood, fixed)
 
 
 def _covariance(distribution: Any) -> Tensor:

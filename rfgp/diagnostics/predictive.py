@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
 from .. import _checks
-from ..distributions import unclamped
+from .scores import normal_marginals
 
 _ROUNDING = 1e-5  # of probabilities in single precision
 
@@ -71,29 +70,28 @@ def regression_mnll(predictive: Any, y: Tensor) -> Tensor:
     >>> regression_mnll(torch.distributions.Normal(torch.zeros(2), torch.ones(2)), torch.zeros(2))
     tensor(0.9189, dtype=torch.float64)
     """
-    _checks.instance("predictive", predictive, Distribution, "a normal distribution", "such as likelihood(posterior)")
-    if _numbers(y, "y").is_complex() or predictive.mean.is_complex():
-        raise ValueError("expected real predictions and targets, got complex ones; use log_prob of the distribution")
-    _check_shape(predictive.mean, y)
-    variance = unclamped(predictive).variance.double()
-    if not bool((variance > 0).all()):
-        raise ValueError(
-            f"expected positive variances, got a smallest one of {float(variance.min()):g}; score noisy predictions, "
-            "by likelihood(posterior)"
-        )
-    mean, std = predictive.mean.double(), variance.sqrt()
+    if _numbers(y, "y").is_complex():
+        raise ValueError("expected real targets, got complex ones; use log_prob of the distribution")
+    mean, std = normal_marginals(predictive)
+    _check_shape(mean, y)
     return -torch.distributions.Normal(mean, std).log_prob(y.double()).mean()
 
 
 def checked_probabilities(probabilities: Tensor, labels: Tensor) -> Tensor:
     """Labels as int64, or raise where they are none, or probabilities (N, C) are out of range."""
     known = _checked_labels(probabilities, labels)
+    check_probabilities(probabilities)
+    return known
+
+
+def check_probabilities(probabilities: Tensor) -> None:
+    """Raise where there are no numbers, or numbers out of range."""
+    _checks.finite(_checks.floating(probabilities, "probabilities"), "probabilities")
     if bool(((probabilities < 0) | (probabilities > 1 + _ROUNDING)).any()):
         raise ValueError(
             f"expected probabilities from 0 to 1, got {float(probabilities.min()):g} to {float(probabilities.max()):g}"
             "; use likelihood.class_probabilities"
         )
-    return known
 
 
 def _checked_labels(probabilities: Tensor, labels: Tensor) -> Tensor:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from .predictive import checked_probabilities
+from .. import _checks
+from .predictive import check_probabilities, checked_probabilities
 from .scores import normal_marginals, observed
 
 _LARGEST = 1e3
@@ -22,12 +23,16 @@ class VarianceScale:
     """A factor of predictive variances; call it with a distribution.
 
     :param factor: what variances are multiplied by.
+    :raises ValueError: for a factor that is not positive and finite.
 
     >>> VarianceScale(4.0)(torch.distributions.Normal(torch.zeros(1), torch.ones(1))).stddev
     tensor([2.], dtype=torch.float64)
     """
 
     factor: float
+
+    def __post_init__(self) -> None:
+        _checks.positive("factor", self.factor)
 
     def __call__(self, predictive: Any) -> Normal:
         """Normal marginals with the variances that are put right, in float64."""
@@ -60,6 +65,7 @@ class Temperature:
     r"""A temperature of class probabilities, :math:`p_c^{1/T} / \sum_{c'} p_{c'}^{1/T}`; call it with probabilities.
 
     :param value: T; above 1 probabilities become less extreme.
+    :raises ValueError: for a temperature that is not positive and finite, and for what are no probabilities.
 
     >>> Temperature(2.0)(torch.tensor([[0.9, 0.1]])).argmax().item()
     0
@@ -67,8 +73,12 @@ class Temperature:
 
     value: float
 
+    def __post_init__(self) -> None:
+        _checks.positive("value", self.value)
+
     def __call__(self, probabilities: Tensor) -> Tensor:
         """Probabilities (..., C) at this temperature."""
+        check_probabilities(probabilities)
         tiny = torch.finfo(probabilities.dtype).tiny
         return torch.softmax(probabilities.clamp_min(tiny).log() / self.value, dim=-1)
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Independent, LowRankMultivariateNormal, MultivariateNormal, Normal
 
 from .. import _checks
-from ..distributions import unclamped
+from ..distributions import ComplexNormal, unclamped
+
+_NORMAL = (Normal, MultivariateNormal, LowRankMultivariateNormal, ComplexNormal)
 
 
 def crps(predictive: Any, y: Tensor) -> Tensor:
@@ -160,8 +162,8 @@ def calibration_curve(predictive: Any, y: Tensor, levels: Sequence[float] | None
     True
     """
     inside = (2.0 * pit(predictive, y) - 1.0).abs()
-    if levels is not None and not isinstance(levels, Sequence):
-        raise ValueError(f"expected a list of levels, got {type(levels).__name__}; such as [0.5, 0.9]")
+    if levels is not None and (not isinstance(levels, Sequence) or not levels):
+        raise ValueError(f"expected a list of levels, got {levels!r}; such as [0.5, 0.9]")
     nominal = [probability(level) for level in ([k / 20 for k in range(1, 20)] if levels is None else levels)]
     predicted = torch.tensor(nominal, dtype=torch.float64, device=inside.device)
     observed = (inside <= predicted.unsqueeze(-1)).double().mean(-1)
@@ -219,7 +221,8 @@ def probability(level: Any) -> float:
 
 def normal_marginals(predictive: Any) -> tuple[Tensor, Tensor]:
     """Means and standard deviations in float64, or raise where they are not those of a real normal distribution."""
-    _checks.instance("predictive", predictive, Distribution, "a normal distribution", "such as likelihood(posterior)")
+    inner = predictive.base_dist if isinstance(predictive, Independent) else predictive
+    _checks.instance("predictive", inner, _NORMAL, "a normal distribution", "such as likelihood(posterior)")
     if predictive.mean.is_complex():
         raise ValueError("expected a real distribution, got a complex one; score real and imaginary parts")
     variance = unclamped(predictive).variance.double()

@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from .. import _checks
 from .._gpytorch import forget_priors
 
 
@@ -130,6 +131,8 @@ def drawn_weights(weights: Any, num_samples: int, has_complex_targets: bool) -> 
     >>> drawn_weights(prior, 3, has_complex_targets=False).shape[0]
     4
     """
+    size = weights.mean.shape[:-1].numel()
+    _checks.fits_in_memory(8.0 * size * num_samples, f"{num_samples} draws of {size} weights", "draw fewer functions")
     deviations: Tensor = weights.deviations(num_samples)
     if has_complex_targets and not deviations.is_complex():
         deviations = torch.complex(deviations, weights.deviations(num_samples)) * 0.5**0.5

@@ -511,7 +511,10 @@ def check_left(count: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
     :param pairs: Gram matrices before and after.
     """
     if bool((count < 0).any()):
-        raise ValueError("expected statistics of a subset of the rows to subtract, got more rows than there are")
+        raise ValueError(
+            "expected statistics of a subset of the rows to subtract, got more rows than there are; subtract rows that "
+            "were added"
+        )
     for pair in pairs:
         before, after = (sums.detach().diagonal(dim1=-2, dim2=-1).real for sums in pair)
         if not bool((after >= -ROUNDING * before).all()):

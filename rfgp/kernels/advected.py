@@ -12,9 +12,10 @@ from torch import Tensor
 
 from .. import _checks
 from ..features import Advected
+from .checked import CheckedKernel
 
 
-class AdvectedKernel(Kernel):
+class AdvectedKernel(CheckedKernel, Kernel):
     r"""The kernel of a field that drifts with a random velocity, and changes while it does; time is the last column.
 
     .. math:: k(h, u) = E_V \exp\Big(-\sum_k \frac{(h_k - V_k u)^2}{2 \ell_k^2} - \frac{u^2}{2 \ell_t^2}\Big), \qquad

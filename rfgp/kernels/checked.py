@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
+import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .. import _checks
+from .._gpytorch import EVALUATED_KERNELS
 
 
 class CheckedKernel:
@@ -30,6 +34,25 @@ class CheckedKernel:
                 "one of the two"
             )
         return super().__call__(x1, x2, *args, **kwargs)  # type: ignore[misc]
+
+
+def check_columns(kernel: Any, x: Tensor) -> None:
+    """Raise where an exact kernel cannot be evaluated at inputs (n, d), such as for another number of columns.
+
+    :param kernel: a kernel; nothing is done about anything else, which other checks refuse.
+    :param x: inputs (n, d).
+    :raises ValueError: for other columns than ``ard_num_dims`` or ``active_dims`` want.
+    """
+    if not isinstance(kernel, Kernel):
+        return
+    try:
+        with torch.no_grad(), EVALUATED_KERNELS:
+            copy.deepcopy(kernel).double()(x[:1].double(), diag=True)
+    except (RuntimeError, IndexError) as error:
+        raise ValueError(
+            f"expected inputs at which the {type(kernel).__name__} can be evaluated, got {x.shape[-1]} columns "
+            f"({error}); correct ard_num_dims, active_dims or the inputs"
+        ) from error
 
 
 def _shape(x: Any, name: str) -> tuple[int, ...]:

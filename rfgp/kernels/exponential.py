@@ -8,8 +8,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from .checked import CheckedKernel
 
-class ExponentialDotProductKernel(Kernel):
+
+class ExponentialDotProductKernel(CheckedKernel, Kernel):
     r"""The kernel :math:`k(x, y) = \exp(x^\top y / \ell^2)`, the softmax kernel of attention.
 
     :param kwargs: as for GPyTorch kernels: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,

@@ -9,9 +9,10 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..features import Laplace
+from .checked import CheckedKernel
 
 
-class LaplaceKernel(Kernel):
+class LaplaceKernel(CheckedKernel, Kernel):
     r"""The kernel :math:`k(x, y) = \exp(-\sum_k |x_k - y_k| / \ell_k)`, a product of Matern-1/2 kernels of one column.
 
     The gradient of its features in the lengthscale does not converge: their frequencies are Cauchy variables.

@@ -110,6 +110,10 @@ class ArraysOut(Out):
             if name not in arrays:
                 raise ValueError(f"expected an array {name!r} in out, got none; add one of shape {shape}")
             self.arrays[name] = arrays[name]
+            if not all(hasattr(arrays[name], member) for member in ("shape", "dtype", "__setitem__")):
+                raise ValueError(
+                    f"expected an array {name!r} in out, got {type(arrays[name]).__name__}; make a NumPy array of it"
+                )
             if tuple(self.arrays[name].shape) != shape:
                 raise ValueError(
                     f"expected an array {name!r} of shape {shape} in out, got {tuple(self.arrays[name].shape)}; make "

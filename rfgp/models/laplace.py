@@ -351,6 +351,7 @@ class _Fitted(NamedTuple):
 
         :raises ValueError: where only some of it is there, or something is no tensor.
         """
+        _state.check_mapping(state)
         kinds = tuple(prefix + kind for kind in (_FITTED, _RECORD))
         own = {name: value for name, value in state.items() if name.startswith(kinds)}
         rest = {name: value for name, value in state.items() if name not in own}

@@ -15,6 +15,7 @@ from .. import _checks
 from ..allocation import optimized_maclaurin
 from ..features import Maclaurin
 from ..inference import WeightPosterior
+from ..kernels.checked import check_columns
 from ..kernels.power_series import exponential_series
 from .record import Record, Recorded
 
@@ -110,6 +111,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
         if _checks.targets(y, x).is_complex():
             raise ValueError(f"expected real targets, got {y.dtype}; use WeightSpaceGP with ComplexGaussianLikelihood")
+        check_columns(self.covar_module, x)
         with torch.no_grad():
             scaled = self._scaled(x)
             if self._given_centers is None:

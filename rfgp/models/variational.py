@@ -133,7 +133,7 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         :raises ValueError: for bad data.
         """
         labels = self.checked_targets(x, y)
-        count = len(x) if num_data is None else _checks.positive_integer("num_data", num_data)
+        count = _num_data(num_data, len(x))
         terms = expected_log_probabilities(self.likelihood, labels, self(x))
         return terms.sum() * (count / len(x)) - self.variational_strategy.kl_divergence()
 
@@ -152,8 +152,8 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         """
         if _checks.positive("step_size", step_size) > 1.0:
             raise ValueError(f"expected a step_size of at most 1, got {step_size}; a step of 1 goes all the way")
-        count = len(x) if num_data is None else _checks.positive_integer("num_data", num_data)
         labels = self.checked_targets(x, y)
+        count = _num_data(num_data, len(x))
         weights = self.weights()
         at = self.variational_strategy.at(x)
         found = expected_log_likelihood(self.likelihood, labels, *at.moments(weights))
@@ -251,3 +251,11 @@ def _distribution(covariance: Any, width: int, batch_shape: torch.Size) -> Any:
             f"batch shape {tuple(batch_shape)}"
         )
     return covariance
+
+
+def _num_data(num_data: int | None, num_rows: int) -> int:
+    """The number of all rows, of which some are given, or raise."""
+    count = num_rows if num_data is None else _checks.positive_integer("num_data", num_data)
+    if count < num_rows:
+        raise ValueError(f"expected num_data of at least the {num_rows} rows of x, got {num_data}; count all rows")
+    return count

@@ -153,6 +153,7 @@ class LeavesOut(Updates):
         self._known()
         self._check_functions()
         _checks.inputs(x)
+        _checks.seed(seed)
         known = torch.arange(len(x), device=x.device) if groups is None else group_labels(groups, x, seed)
         _, numbers = known.unique(return_inverse=True)
         x, rows, draws, residual = self._left_out(x, y, noise)
@@ -221,11 +222,15 @@ def group_labels(groups: Tensor | int, x: Tensor, seed: int = 0) -> Tensor:
     :param x: inputs, (N, d).
     :param seed: the seed of random folds.
     """
+    _checks.seed(seed)
     if isinstance(groups, int):
         return folds(len(x), groups, seed).to(x.device)
     labels = _checks.integers(groups, "groups", "labels of groups")
     if labels.shape != (len(x),):
-        raise ValueError(f"expected a label of its group for each of {len(x)} rows, got {tuple(labels.shape)}")
+        raise ValueError(
+            f"expected a label of its group for each of {len(x)} rows, got {tuple(labels.shape)}; "
+            "pass as many, in one dimension"
+        )
     if len(labels.unique()) < 2:
         raise ValueError("expected at least two groups, got one, without which no row is left; label the rows")
     return labels.to(x.device)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from .. import _state
 from ..inference import GramStatistics
 from ..inference.local import LocalRows
 from .record import Record
@@ -104,6 +105,7 @@ class SavedState(NamedTuple):
 
         :raises ValueError: where only some of it is there, or something is no tensor, or the sums are not whole.
         """
+        _state.check_mapping(state)
         names, kinds = [prefix + name for name in _ALWAYS], tuple(prefix + kind for kind in (*_KINDS, _DRAW))
         own = {k: v for k, v in state.items() if k in names or k.startswith(kinds)}
         rest = {name: value for name, value in state.items() if name not in own}

@@ -22,7 +22,7 @@ class Stacked(Operator):
     """
 
     def __init__(self, *operators: Operator) -> None:
-        if not all(isinstance(operator, Operator) for operator in operators):
+        if not operators or not all(isinstance(operator, Operator) for operator in operators):
             raise ValueError(f"expected operators one by one, got {operators!r}; write Stacked(Value(), Gradient())")
         self.operators = operators
 

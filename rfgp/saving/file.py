@@ -127,8 +127,12 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     True
     """
     _checks.file("path", path, "rfgp.save wrote")
+    _checks.instance("classes", classes, (list, tuple), "a list of classes", "such as classes=[MyKernel]")
     for kind in classes:
         _checks.instance("every one of classes", kind, type, "a class", "such as classes=[MyKernel]")
+    if into is not None:
+        advice = "make one as the saved one was, or leave into out"
+        _checks.instance("into", into, (torch.nn.Module, Recorded), "a model", advice)
     name = repr(os.fspath(path))
     header, tensors = _read(Path(path), name)
     _check_versions(header, name)

@@ -102,20 +102,6 @@ def sample_rows(x: Tensor, seed: int) -> Tensor:
     return rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:_SAMPLE]]
 
 
-def check_columns(kernel: Kernel, x: Tensor) -> None:
-    """Raise a ValueError where a kernel cannot be evaluated at inputs (n, d), such as for another number of columns."""
-    if not isinstance(kernel, Kernel):
-        return
-    try:
-        with torch.no_grad(), EVALUATED_KERNELS:
-            copy.deepcopy(kernel).double()(x[:1].double(), diag=True)
-    except (RuntimeError, IndexError) as error:
-        raise ValueError(
-            f"expected train_inputs at which the {type(kernel).__name__} can be evaluated, got {x.shape[-1]} columns "
-            f"({error}); correct ard_num_dims, active_dims or the inputs"
-        ) from error
-
-
 def num_rows_of(x: Tensor) -> int:
     """The number of rows of inputs (..., N, d), those of a batch together."""
     return x.numel() // x.shape[-1]

@@ -16,9 +16,10 @@ from tqdm.auto import tqdm
 from .. import _checks
 from ..kernels import LandmarkKernel, Method, RandomFeatureKernel, family
 from ..kernels.approximated import approximated
+from ..kernels.checked import check_columns
 from ..kernels.landmark_kernel import check_scalar
 from ..kernels.map_holder import map_holders
-from .errors import PredictedError, check_columns, predict, sample_rows
+from .errors import PredictedError, predict, sample_rows
 from .posterior import PosteriorTest, draws_of
 
 _SIMILAR, _NOTHING = 1.1, 1e-3  # what few draws do not tell apart, and a divergence that no interval shows

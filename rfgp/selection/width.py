@@ -15,8 +15,9 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from .._gpytorch import EVALUATED_KERNELS
+from ..kernels.checked import check_columns
 from . import ranking
-from .errors import check_columns, columns_drawn, mean_over_pairs, num_rows_of, output_blocks, sample_rows
+from .errors import columns_drawn, mean_over_pairs, num_rows_of, output_blocks, sample_rows
 from .posterior import NUM_DRAWS, PosteriorTest
 from .ranking import Candidate, applicable, best_method, check_kernel, check_time_limit
 
@@ -49,7 +50,7 @@ def suggest_num_features(
 
     :param kernel: an exact kernel, with the parameters that count.
     :param train_inputs: (N, d).
-    :param tolerance: the relative Frobenius error of the kernel matrix to be met, a positive number.
+    :param tolerance: the relative Frobenius error of the kernel matrix to be met, between 0 and 1.
     :param kl_per_point: the loss of the posterior to be met in its place, a positive number; default: 0.05.
     :param method: the name of a method, or "auto": that of :func:`best_method` for each number.
     :param seed: as for :func:`rank_methods`.
@@ -163,7 +164,10 @@ class _Goal:
 
     @classmethod
     def of_kernel(cls, tolerance: float) -> _Goal:
-        return cls(_checks.positive("tolerance", tolerance, "0.1 is ten percent"), False)
+        asked = _checks.positive("tolerance", tolerance, "0.1 is ten percent")
+        if asked >= 1.0:
+            raise ValueError(f"expected a relative error below 1 for tolerance, got {tolerance!r}; 0.1 is ten percent")
+        return cls(asked, False)
 
     @classmethod
     def of_posterior(cls, kl_per_point: float | None) -> _Goal:

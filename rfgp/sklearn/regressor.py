@@ -111,7 +111,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         targets = _columns(targets)
         if targets.shape[1] != self.y_scaler_.n_features_in_:
             raise ValueError(
-                f"expected {self.y_scaler_.n_features_in_} targets as in the first call, got {targets.shape[1]}"
+                f"expected {self.y_scaler_.n_features_in_} targets as in the first call, got {targets.shape[1]}; "
+                "pass a column for each"
             )
         with torch.no_grad():
             self.model_.update(torch.from_numpy(self.x_scaler_.transform(inputs)), self._scaled_targets(targets))

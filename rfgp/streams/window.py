@@ -173,8 +173,8 @@ def _check_lengths(rows: Batch) -> None:
     """Raise a ValueError where inputs, targets and noise are no tensors of equally many rows."""
     x, y, noise = rows
     _checks.inputs(x)
-    for name, values in (("y", y), ("noise", noise)):
-        if values is not None and _checks.tensor(values, name).shape[:1] != x.shape[:1]:
+    for name, values in (("y", y), ("noise", y if noise is None else noise)):
+        if _checks.tensor(values, name).shape[:1] != x.shape[:1]:
             raise ValueError(
                 f"expected {name} with {len(x)} rows as x has, got shape {tuple(values.shape)}; pass as many"
             )

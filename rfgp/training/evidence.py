@@ -158,6 +158,11 @@ def fit(
         _checks.positive("time_limit", time_limit, "seconds, such as 30")
     passes = _EPOCHS if epochs is None else _checks.positive_integer("epochs", epochs)
     count = None if num_data is None else _checks.positive_integer("num_data", num_data)
+    if not isinstance(model, WeightSpaceVariationalGP) and (epochs, num_data) != (None, None):
+        raise ValueError(
+            f"expected a WeightSpaceVariationalGP beside epochs or num_data, got {type(model).__name__}; leave them "
+            "out, or use max_evaluations"
+        )
     began, deadline = clock(), Deadline.after(time_limit)
     is_silent = _checks.no_bar(progress)
     if isinstance(model, WeightSpaceVariationalGP) and name == "evidence":

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..kernels import RandomFeatureKernel
+from ..kernels.checked import check_columns
 from ..linalg import row_chunks
 
 _TILE = 2048
@@ -131,6 +132,8 @@ def check_samples(kernel: Any, x: Any, y: Any, fewest: int) -> None:
             f"expected two samples with the same columns and dtype, got {x.shape[1]} of {x.dtype} and {y.shape[1]} of "
             f"{y.dtype}; describe both alike"
         )
+    if not isinstance(kernel, RandomFeatureKernel):
+        check_columns(kernel, x)
     if len(kernel.batch_shape) or kernel.num_outputs_per_input(x[:1], y[:1]) != 1:
         raise ValueError("expected a kernel of one output without batches, got another; compare outputs one by one")
 

@@ -49,6 +49,7 @@ from rfgp import (
     streams,
     study,
     tables,
+    two_sample,
 )
 from rfgp.models import simplex
 
@@ -75,6 +76,7 @@ PREDICTED = Normal(torch.zeros(12), torch.ones(12))
 CN = distributions.ComplexNormal(torch.zeros(5).cfloat(), torch.eye(5))
 VALUE = operators.Value()
 RBF, POLY = RBFKernel(), PolynomialKernel(power=2)
+PLANE = RBFKernel(ard_num_dims=2)
 GAUSSIAN = GaussianLikelihood()
 
 
@@ -109,7 +111,9 @@ GP = models.WeightSpaceGP(approximated(RBFKernel()), GaussianLikelihood()).fit(X
 FIXED = models.WeightSpaceGP(approximated(RBFKernel()), FixedNoiseGaussianLikelihood(Y + 1.0)).fit(X, Y, Y + 1.0)
 CLASSES = models.WeightSpaceGP(approximated(RBFKernel()), DIRICHLET).fit(X, LABELS)
 PROBIT, BLOCKS = gpytorch.likelihoods.BernoulliLikelihood(), "block_diagonal"
+VARIATIONAL = models.WeightSpaceVariationalGP(approximated(RBFKernel()), GaussianLikelihood())
 LAPLACE = models.LaplaceGP(approximated(RBFKernel()), PROBIT).fit(X, Y > 0.5)
+KEPT = models.WeightSpaceGP(approximated(RBFKernel()), GaussianLikelihood(), keep_data=True).fit(X, Y)
 FIELD = models.WeightSpaceGP(CURL, GaussianLikelihood()).fit(X, X)
 EXACT = ExactModel(X, Y, GaussianLikelihood(), approximated(RBFKernel())).eval()
 LOCAL = models.LocalizedMaclaurinGP(RBFKernel(), GaussianLikelihood(), num_features=8).fit(X, Y)
@@ -129,6 +133,7 @@ def dataset(**changes):
 
 
 DATA = dataset()
+TABLE = data.ArraySource(X, Y)
 
 MINH = {"input_dim": 3, "diameter": 1.0, "slope": 1.0, "largest_norm": 1.0}
 BRAULT = MINH | {"variance": 1.0, "largest_error": 1.0, "intrinsic_dim": 2.0}
@@ -1345,6 +1350,57 @@ ORDINARY_CALLS = [
     ("exceedance, threshold is text", lambda: sensitivity.propagate(GP, X, num_functions=3).exceedance("a")),
     ("legend, target is a number", lambda: plots.legend(0, [])),
     ("ComplexNormal, not Hermitian", lambda: distributions.ComplexNormal(CN.loc, torch.triu(torch.ones(5, 5)))),
+    ("GP.load_state_dict, a path", lambda: GP.load_state_dict("state.pt")),
+    ("LAPLACE.load_state_dict, None", lambda: LAPLACE.load_state_dict(None)),
+    ("predict_map, lists in out", lambda: maps.predict_map(GP, X, {"mean": [0.0] * 12, "variance": [0.0] * 12})),
+    ("ArraySource, x is None", lambda: data.ArraySource(None)),
+    ("Standardize, numbers", lambda: data.Standardize(0.0, 1.0)),
+    ("Standardize, negative std", lambda: data.Standardize(X.mean(0), -X.std(0))),
+    ("Standardize, lengths differ", lambda: data.Standardize(X.mean(0), X.std(0)[:2])),
+    ("Standardize, not finite", lambda: data.Standardize(NANS[0], X.std(0))),
+    ("Standardize, other columns", lambda: data.Standardize(WIDE[0], WIDE[0])(X, Y)),
+    ("Standardize, labels as targets", lambda: data.Standardize(X[0], X[1], Y[0], Y[1])(X, LABELS)),
+    ("Standardize, other targets", lambda: data.Standardize(X[0], X[1], X[2], X[3])(X, Y)),
+    ("MappedSource, a tensor comes back", lambda: list(data.MappedSource(TABLE, lambda x, y: x))),
+    ("MappedSource, rows are left out", lambda: list(data.MappedSource(TABLE, lambda x, y: (x[:5], y[:5])))),
+    ("MappedSource, nothing comes back", lambda: list(data.MappedSource(TABLE, lambda x, y: None))),
+    ("sample, widths differ", lambda: data.sample([(X, Y), (WIDE, Y)], 5)),
+    ("SlidingWindow.update, y is None", lambda: streams.SlidingWindow(GP, 5).update(X, None)),
+    ("mmd, ard_num_dims of other inputs", lambda: two_sample.mmd(X, X, PLANE)),
+    ("mmd, active_dims of other inputs", lambda: two_sample.mmd(X, X, RBFKernel(active_dims=[7]))),
+    ("exact_posterior, ard_num_dims", lambda: diagnostics.exact_posterior(PLANE, GAUSSIAN, X, Y, X)),
+    ("exact_posterior, noise that is learned", lambda: diagnostics.exact_posterior(RBF, GAUSSIAN, X, Y, X, noise=Y)),
+    ("certified_posterior, ard_num_dims", lambda: certificates.certified_posterior(PLANE, GAUSSIAN, X, Y)),
+    ("log_determinant, ard_num_dims", lambda: certificates.log_determinant(PLANE, GAUSSIAN, X)),
+    ("certify, some of the rows", lambda: certificates.certify(GP, X[:9], Y[:9], X)),
+    ("LocalizedMaclaurinGP.fit, ard_num_dims", lambda: models.LocalizedMaclaurinGP(PLANE, GAUSSIAN, 8).fit(X, Y)),
+    ("load, classes is a class", lambda: rfgp.load("model.pt", classes=RBFKernel)),
+    ("load, classes is None", lambda: rfgp.load("model.pt", classes=None)),
+    ("load, into is a path", lambda: rfgp.load("model.pt", into="other.pt")),
+    ("load, into is a class", lambda: rfgp.load("model.pt", into=models.WeightSpaceGP)),
+    ("Temperature, zero", lambda: diagnostics.Temperature(0.0)),
+    ("Temperature, odds", lambda: diagnostics.Temperature(2.0)(3.0 * PROBABILITIES)),
+    ("VarianceScale, negative", lambda: diagnostics.VarianceScale(-1.0)),
+    ("crps, counts", lambda: diagnostics.crps(torch.distributions.Poisson(Y), Y)),
+    ("regression_mnll, heavy tails", lambda: diagnostics.regression_mnll(torch.distributions.StudentT(4.0, Y), Y)),
+    ("calibration_curve, no levels", lambda: diagnostics.calibration_curve(PREDICTED, Y, [])),
+    ("compare_to_exact, seed is a generator", lambda: diagnostics.compare_to_exact(KEPT, X, seed=G)),
+    ("jackknife_plus, seed is a generator", lambda: conformal.jackknife_plus(GP, X, Y, X, seed=G)),
+    ("approximate, a map of other inputs", lambda: rfgp.approximate(RBF, 8, input_dim=4, method=FOURIER)),
+    ("suggest_num_features, percents", lambda: selection.suggest_num_features(RBF, X, 5, method="fourier")),
+    ("elbo, fewer rows than given", lambda: VARIATIONAL.elbo(X, Y, num_data=5)),
+    ("Stacked, no operators", lambda: operators.Stacked()),
+    ("leave_group_out, labels of other rows", lambda: GP.leave_group_out(X, Y, LABELS[:9])),
+    ("LaplaceKernel, ard_num_dims of other inputs", lambda: kernels.LaplaceKernel(ard_num_dims=2)(X)),
+    ("AdvectedKernel, ard_num_dims of other inputs", lambda: kernels.AdvectedKernel(2, ard_num_dims=2)(X)),
+    ("softmax kernel, ard_num_dims", lambda: kernels.ExponentialDotProductKernel(ard_num_dims=2)(X)),
+    ("approximate, more features than memory", lambda: rfgp.approximate(RBF, 10**12, input_dim=3)),
+    ("approximate, more signs than memory", lambda: rfgp.approximate(POLY, 10**12, input_dim=3, method="rademacher")),
+    ("GP.sample_functions, more than memory", lambda: GP.sample_functions(10**12)),
+    ("fit, epochs of a WeightSpaceGP", lambda: rfgp.fit(GP, X, Y, epochs=3)),
+    ("fit, num_data of an ExactGP", lambda: rfgp.fit(EXACT, num_data=12)),
+    ("GP.downdate, more rows than there are", lambda: GP.downdate(torch.cat([X, X]), torch.cat([Y, Y]))),
+    ("sets, probabilities of other classes", lambda: conformal.ClassConditionalSets(EYE, LABELS[:3]).sets(EYE[:, :2])),
 ]
 
 SECTIONS = {

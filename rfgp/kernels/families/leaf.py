@@ -23,7 +23,7 @@ class LeafFamily(MapFamily):
 
     def approximate(self, request: Request) -> RandomFeatureKernel:
         if request.feature_map is not None:
-            return self._with_map(request.feature_map, request.num_features)
+            return self._with_map(request.feature_map, request)
         own = request.select(self.kernel)
         columns = self.num_columns(own.input_dim)
         if self.is_ranked and request.method is None and request.x is not None and self.exact_columns(request) is None:
@@ -47,8 +47,14 @@ class LeafFamily(MapFamily):
             return super().with_features()
         return FeatureKernel(self.kernel, MapRecipe(Method.parse(self.default), self.num_exact_features, 0))
 
-    def _with_map(self, feature_map: FeatureMap, num_features: int) -> FeatureKernel:
+    def _with_map(self, feature_map: FeatureMap, request: Request) -> FeatureKernel:
         made = FeatureKernel(self.kernel, feature_map)  # which raises where the map is another kernel's
+        num_features, columns = request.num_features, self.num_columns(request.select(self.kernel).input_dim)
+        if columns not in (None, feature_map.input_dim):
+            raise ValueError(
+                f"expected a map of {columns} columns as the inputs of the kernel have, got a "
+                f"{type(feature_map).__name__} of {feature_map.input_dim}; make the two agree"
+            )
         if feature_map.num_features != num_features:
             raise ValueError(
                 f"expected num_features={feature_map.num_features}, the columns of the {type(feature_map).__name__} "
