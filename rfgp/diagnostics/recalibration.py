@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from .predictive import checked_probabilities
+from .predictive import check_range, checked_probabilities
 from .scores import normal_marginals, observed
 
 _LARGEST = 1e3
@@ -68,7 +68,12 @@ class Temperature:
     value: float
 
     def __call__(self, probabilities: Tensor) -> Tensor:
-        """Probabilities (..., C) at this temperature."""
+        """Probabilities (..., C) at this temperature.
+
+        :param probabilities: (..., C), from 0 to 1.
+        :raises ValueError: for others.
+        """
+        check_range(probabilities)
         tiny = torch.finfo(probabilities.dtype).tiny
         return torch.softmax(probabilities.clamp_min(tiny).log() / self.value, dim=-1)
 
