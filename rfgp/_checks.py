@@ -112,6 +112,15 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def names(name: str, value: Any, count: int | None = None) -> tuple[str, ...]:
+    """Return ``value`` as a tuple, or raise where it is not a sequence of strings, of ``count`` where that is given."""
+    is_list = isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(v, str) for v in value)
+    if not is_list or (count is not None and len(value) != count):
+        wanted = "a list of strings" if count is None else f"a list of {count} strings"
+        raise ValueError(f"expected {wanted} for {name}, got {value!r}; pass one name for each")
+    return tuple(value)
+
+
 def path(name: str, value: Any) -> None:
     """Raise where ``value`` is neither None nor the name of a file or directory."""
     if value is not None:

@@ -141,7 +141,7 @@ def allocate(
     _checks.choice("sketch", sketch, CONVEX_SKETCHES)
     _checks.choice("form", form, FORMS)
     _checks.flag("is_gaussian", is_gaussian)
-    _checks.positive_integer("min_degree", min_degree)
+    min_degree = _checks.positive_integer("min_degree", min_degree)
     _checks.generator(generator)
     if function is not None and (not callable(function) or isinstance(function, torch.nn.Module | type)):
         raise ValueError(f"expected a function of inner products, got {type(function).__name__}; such as torch.exp")

@@ -608,7 +608,7 @@ class ModelSamples:
 def _check_shapes(x: Tensor, y: Tensor, noise: Tensor | None) -> None:
     """Raise a ValueError where targets are not columns of finite numbers with a row for each of the inputs."""
     for name, values in (("train_Y", y), ("train_Yvar", noise)):
-        if values is not None:
+        if values is not None or name == "train_Y":
             _checks.same_kind(_checks.floating(values, name), x, name, "train_X")
     if y.dim() != 2 or y.shape[:-1] != x.shape[:-1] or not y.shape[-1]:
         raise ValueError(

@@ -35,7 +35,7 @@ class PathwiseFeatureMap(FeatureMap):
 
     def __init__(self, kernel: RandomFeatureKernel, input_dim: int) -> None:
         _checks.instance("kernel", kernel, RandomFeatureKernel, "a kernel with features", "make one by approximate")
-        _checks.positive_integer("input_dim", input_dim)
+        input_dim = _checks.positive_integer("input_dim", input_dim)
         if kernel.has_output_factor:
             raise ValueError(
                 "expected a kernel of one output for BoTorch's pathwise sampling, got an operator-valued one; use "

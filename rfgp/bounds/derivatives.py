@@ -219,7 +219,7 @@ def _orders(p: Any, q: Any) -> list[int]:
     """The sum of two multi-indices."""
     values = []
     for name, index in (("p", p), ("q", q)):
-        entries = index.tolist() if isinstance(index, Tensor) else index
+        entries = _checks.tensor(index, name).tolist() if isinstance(index, Tensor) else index
         is_index = isinstance(entries, Sequence) and len(entries) > 0
         if not is_index or not all(type(entry) is int and entry >= 0 for entry in entries):
             raise ValueError(f"expected d non-negative integers for {name}, got {index!r}; pass one order per column")

@@ -156,7 +156,7 @@ class CertifiedPosterior:
         :raises ValueError: for a tolerance or limits that are not positive.
         """
         _checks.positive("tolerance", tolerance, "0.001 is a thousandth of the standard deviation of the targets")
-        _checks.positive_integer("max_iterations", max_iterations)
+        max_iterations = _checks.positive_integer("max_iterations", max_iterations)
         limit = float("inf") if max_seconds is None else _checks.positive("max_seconds", max_seconds)
         disable = _checks.no_bar(progress)
         start, before = time.monotonic(), self.iterations
@@ -211,7 +211,7 @@ class CertifiedPosterior:
         :raises ValueError: for bad inputs, or a tolerance or limit that is not positive.
         """
         _checks.positive("tolerance", tolerance, "0.01 is a hundredth of the prior variance")
-        _checks.positive_integer("max_iterations", max_iterations)
+        max_iterations = _checks.positive_integer("max_iterations", max_iterations)
         disable = _checks.no_bar(progress)
         with tqdm(desc="variances", unit="pass", disable=disable, leave=False) as bar:
             chunks = self._points(x).split(_POINTS)

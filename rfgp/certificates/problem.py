@@ -32,7 +32,7 @@ def of_landmarks(
     matrix: KernelMatrix, kernel: Any, x: Tensor, noise: Tensor, num_landmarks: int
 ) -> LandmarkPreconditioner:
     """The preconditioner of the landmarks that a kernel has, or else of random rows."""
-    _checks.positive_integer("num_landmarks", num_landmarks)
+    num_landmarks = _checks.positive_integer("num_landmarks", num_landmarks)
     inner = getattr(kernel, "unscaled", kernel)
     if isinstance(inner, LandmarkKernel):
         return LandmarkPreconditioner(matrix, inner.landmarks.detach().double(), noise)

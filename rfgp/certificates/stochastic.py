@@ -172,7 +172,7 @@ def _trace(
     """
     if _checks.positive_integer("num_probes", num_probes) < 2:
         raise ValueError("expected at least 2 for num_probes, got 1, which has no standard error; choose more")
-    _checks.positive_integer("max_iterations", max_iterations)
+    max_iterations = _checks.positive_integer("max_iterations", max_iterations)
     generator = torch.Generator().manual_seed(_checks.seed(seed))
     solver = ConjugateGradients(matrix, noise, preconditioner, preconditioner.draw(num_probes, generator))
     start = solver.energy

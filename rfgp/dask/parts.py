@@ -54,7 +54,8 @@ def parts_of_arrays(x: Any, y: Any, noise: Any) -> list[Part]:
 
     :raises ValueError: for something else, or where the arrays cannot be cut alike.
     """
-    arrays = {name: value for name, value in (("x", x), ("y", y), ("noise", noise)) if value is not None}
+    known = (("x", x), ("y", y), ("noise", noise))
+    arrays = {name: value for name, value in known if value is not None or name == "x"}
     for name, value in arrays.items():
         if not hasattr(value, "to_delayed") or not hasattr(value, "chunks"):
             raise ValueError(

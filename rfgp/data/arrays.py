@@ -49,15 +49,15 @@ class ArraySource(CutSource):
     ) -> None:
         if noise is not None and y is None:
             raise ValueError("expected targets y beside noise, got noise alone; pass y, or leave noise out")
-        given = {"x": x, "y": y, "noise": noise}
-        arrays = {name: value for name, value in given.items() if value is not None or name == "x"}
+        known = (("x", x), ("y", y), ("noise", noise))
+        arrays = {name: value for name, value in known if value is not None or name == "x"}
         for name, value in arrays.items():
             check_array(value, name, (2,) if name == "x" else (1, 2), None if name == "x" else x.shape[0])
         if noise is not None and tuple(noise.shape) != tuple(y.shape):
             raise ValueError(
                 f"expected noise of the shape of y, {tuple(y.shape)}, got {tuple(noise.shape)}; reshape it"
             )
-        _checks.positive_integer("batch_size", batch_size)
+        batch_size = _checks.positive_integer("batch_size", batch_size)
         self.dtype = None if dtype is None else _checks.floating_dtype("dtype", dtype)
         self.arrays, self.first = list(arrays.values()), 0
         self._name = ", ".join(map(_described, self.arrays))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +12,35 @@ from .. import _checks
 
 Batch = tuple[Tensor, ...]
 """A batch (x,), (x, y) or (x, y, noise)."""
+
+
+def with_same_columns(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches, or a ValueError with the number of the first that has other columns than the first of all.
+
+    >>> import torch
+    >>> [len(x) for x, in with_same_columns([(torch.ones(4, 2),), (torch.ones(3, 2),)])]
+    [4, 3]
+    """
+    wanted: list[tuple[int, ...]] | None = None
+    for number, batch in enumerate(batches, 1):
+        found = _columns(batch)
+        wanted = found if wanted is None else wanted
+        for name, first, own in zip(("x", "y", "noise"), wanted, found, strict=False):
+            if own != first:
+                raise ValueError(
+                    f"expected {name} of shape {_shape(first)} in batch {number}, as in batch 1, got {_shape(own)}; "
+                    "give all batches the same columns"
+                )
+        yield batch
+
+
+def _columns(batch: Any) -> list[tuple[int, ...]]:
+    parts = batch if isinstance(batch, list | tuple) else ()
+    return [tuple(part.shape[1:]) for part in parts if isinstance(part, Tensor)]
+
+
+def _shape(columns: tuple[int, ...]) -> str:
+    return f"(N, {', '.join(map(str, columns))})" if columns else "(N,)"
 
 
 class Source(ABC):

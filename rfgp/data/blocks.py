@@ -38,7 +38,7 @@ class BlockSource(CutSource):
         dtype: torch.dtype = torch.float64,
         target_dtype: torch.dtype | None = None,
     ) -> None:
-        _checks.positive_integer("batch_size", batch_size)
+        batch_size = _checks.positive_integer("batch_size", batch_size)
         self.columns = Columns.of(inputs, target, noise, dtype, target_dtype)
         self.paths = files_of(path, self.ending)
         self.blocks: list[tuple[str, int]] = []

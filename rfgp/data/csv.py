@@ -88,7 +88,7 @@ class CsvSource(Source):
         return (self.columns.batch(pieces, first, path) for path, first, pieces in wanted)
 
     def partitions(self, count: int) -> list[Source]:
-        _checks.positive_integer("count", count)
+        count = _checks.positive_integer("count", count)
         if count > len(self.paths):
             raise ValueError(
                 f"expected at least {count} CSV files for {count} partitions, got {joint_name(self.paths)}; write it "

@@ -48,7 +48,7 @@ class CutSource(Source):
         return self._read(edges) if len(edges) > 1 else iter(())
 
     def partitions(self, count: int) -> list[Source]:
-        _checks.positive_integer("count", count)
+        count = _checks.positive_integer("count", count)
         if self.num_rows < count:
             raise ValueError(
                 f"expected at least {count} rows for {count} partitions, got {self.description}; use fewer"

@@ -29,7 +29,7 @@ class GridSource(CutSource):
     """
 
     def __init__(self, axes: Sequence[Tensor], *, batch_size: int = 65536) -> None:
-        _checks.positive_integer("batch_size", batch_size)
+        batch_size = _checks.positive_integer("batch_size", batch_size)
         _checks.instance("axes", axes, (list, tuple), "a list of tensors", "pass one tensor per axis")
         if not axes:
             raise ValueError("expected at least one axis, got none; pass a tensor for each")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from .base import Batch, Source
+from .base import Batch, Source, with_same_columns
 from .moments import ColumnMoments
 
 _LARGEST_KEY = np.uint64(2**64 - 1)
@@ -103,14 +103,14 @@ def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, see
     >>> exact = gpytorch.kernels.RBFKernel()
     >>> kernel = rfgp.approximate(exact, 50, method="landmarks", train_inputs=known.x)
     """
-    _checks.positive_integer("count", count)
+    count = _checks.positive_integer("count", count)
     chosen = int(torch.randint(2**62, (), device="cpu")) if seed is None else _checks.seed(seed)
-    if not isinstance(source, Iterable):
+    if not isinstance(source, Iterable) or isinstance(source, Tensor):
         raise ValueError(f"expected a source or other batches of rows, got {type(source).__name__}; pass a source")
     parts: list[Sample] = []
     row = source.first_row if isinstance(source, Source) else 0
     largest, kept = _LARGEST_KEY, 0
-    for batch in source:
+    for batch in with_same_columns(source):
         tensors = _tensors(batch)
         if parts and len(tensors) != len(parts[0].tensors):
             raise ValueError("expected targets and noise in all batches or none, got them in some; give them to all")

@@ -69,7 +69,7 @@ class Dataset:
         if self.task == "regression" and self.num_classes is not None:
             raise ValueError(f"expected no num_classes for regression, got {self.num_classes!r}; leave it None")
         if self.task == "classification":
-            _checks.positive_integer("num_classes", self.num_classes)
+            object.__setattr__(self, "num_classes", _checks.positive_integer("num_classes", self.num_classes))
         for part in ("train", "test"):
             _checks.inputs(getattr(self, f"x_{part}"), name=f"x_{part}")
             _checks.tensor(getattr(self, f"y_{part}"), f"y_{part}")

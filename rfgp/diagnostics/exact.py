@@ -59,6 +59,9 @@ def exact_posterior(
         _checks.instance("mean", mean, gpytorch.means.Mean, "a GPyTorch mean", "such as ConstantMean()")
     _checks.finite(_checks.inputs(train_inputs, name="train_inputs"), "train_inputs")
     _checks.finite(_checks.inputs(x, train_inputs.shape[-1]))
+    for name, value in (("train_inputs", train_inputs), ("x", x)):
+        if value.dim() != 2:
+            raise ValueError(f"expected {name} of shape (N, d), got {tuple(value.shape)}; compare one batch at a time")
     _checks.tensor(train_targets, "train_targets")
     if noise is not None:
         _checks.floating(noise, "noise")

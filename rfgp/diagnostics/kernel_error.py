@@ -25,7 +25,7 @@ def relative_frobenius_error(kernel: Any, x: Tensor, y: Tensor | None = None) ->
 
     The exact kernel is evaluated in float64, in blocks of rows.
 
-    >>> import rfgp
+    >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.LinearKernel(), num_features=2, input_dim=2)
     >>> bool(relative_frobenius_error(kernel, torch.rand(10, 2)) < 1e-6)
     True

@@ -80,12 +80,12 @@ def regression_mnll(predictive: Any, y: Tensor) -> Tensor:
 def checked_probabilities(probabilities: Tensor, labels: Tensor) -> Tensor:
     """Labels as int64, or raise where they are none, or probabilities (N, C) are out of range."""
     known = _checked_labels(probabilities, labels)
-    check_probabilities(probabilities)
+    check_range(probabilities)
     return known
 
 
-def check_probabilities(probabilities: Tensor) -> None:
-    """Raise where there are no numbers, or numbers out of range."""
+def check_range(probabilities: Tensor) -> None:
+    """Raise where floating-point probabilities are not from 0 to 1."""
     _checks.finite(_checks.floating(probabilities, "probabilities"), "probabilities")
     if bool(((probabilities < 0) | (probabilities > 1 + _ROUNDING)).any()):
         raise ValueError(

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import _checks
-from .predictive import check_probabilities, checked_probabilities
+from .predictive import check_range, checked_probabilities
 from .scores import normal_marginals, observed
 
 _LARGEST = 1e3
@@ -77,8 +77,12 @@ class Temperature:
         _checks.positive("value", self.value)
 
     def __call__(self, probabilities: Tensor) -> Tensor:
-        """Probabilities (..., C) at this temperature."""
-        check_probabilities(probabilities)
+        """Probabilities (..., C) at this temperature.
+
+        :param probabilities: (..., C), from 0 to 1.
+        :raises ValueError: for others.
+        """
+        check_range(probabilities)
         tiny = torch.finfo(probabilities.dtype).tiny
         return torch.softmax(probabilities.clamp_min(tiny).log() / self.value, dim=-1)
 

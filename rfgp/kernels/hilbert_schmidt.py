@@ -42,8 +42,7 @@ def hilbert_schmidt_variance(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor | N
     >>> hilbert_schmidt_variance(kernel, torch.zeros(2, 3), torch.zeros(4, 3)).shape
     torch.Size([2, 4])
     """
-    for inputs in (x, y):
-        _checks.inputs(inputs)
+    _checks.same_kind(_checks.inputs(y, _checks.inputs(x).shape[-1], "y"), x, "y", "x")
     if not isinstance(kernel, RandomFeatureKernel):
         raise ValueError(
             f"expected a kernel with random features, got {type(kernel).__name__}; wrap it with rfgp.approximate"

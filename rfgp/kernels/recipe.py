@@ -31,7 +31,7 @@ class MapRecipe:
 
     def __init__(self, method: Method | str, num_features: int, seed: int, dtype: torch.dtype | None = None) -> None:
         known = method if isinstance(method, Method) else Method.parse(method)
-        _checks.positive_integer("num_features", num_features)
+        num_features = _checks.positive_integer("num_features", num_features)
         _checks.seed(seed)
         if known.has_pairs and num_features % 2:
             raise ValueError(

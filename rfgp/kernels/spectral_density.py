@@ -51,7 +51,8 @@ class SpectralDensityKernel(OperatorValuedKernel):
         self, density: Callable[[Tensor], Tensor], input_dim: int, proposal_scale: float = 1.0, **kwargs: Any
     ) -> None:
         Kernel.__init__(self, **kwargs)
-        self.measure = TraceMeasure(density, _checks.positive_integer("input_dim", input_dim), proposal_scale)
+        input_dim = _checks.positive_integer("input_dim", input_dim)
+        self.measure = TraceMeasure(density, input_dim, proposal_scale)
         self._outputs = density(torch.zeros(1, input_dim, dtype=torch.float64)).shape[-1]
 
     @property

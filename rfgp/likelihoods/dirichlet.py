@@ -18,6 +18,8 @@ from ..distributions import unclamped
 
 ALPHA_GRID = (1e-4, 1e-3, 1e-2, 1e-1)
 
+_BYTES = 40.0  # of a label and a class, while targets and noise are computed
+
 
 class DirichletTargets(NamedTuple):
     """Transformed label and noise variance inside a class and outside of it; floats."""
@@ -41,7 +43,8 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
     :param learn_additional_noise: whether to learn a further noise variance per class.
     :param num_classes: the number of classes C; default: the largest label plus one.
     :param dtype: the dtype of the transformed targets; default: PyTorch's default dtype.
-    :raises ValueError: where labels are not integers from 0 to C - 1, or alpha_epsilon is not positive.
+    :raises ValueError: where labels are not integers from 0 to C - 1, alpha_epsilon is not positive, or so
+        many classes would not fit in memory.
 
     Source: T B.3.4 (Milios et al., 2018).
 
@@ -70,6 +73,8 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
             num_classes = int(known.max()) + 1 if known.numel() else 0
         num_classes = _checks.positive_integer("num_classes", num_classes)
         _checks.labels(targets, targets.unsqueeze(-1), num_classes, "targets")
+        what = f"the targets of {len(targets)} labels and {num_classes} classes"
+        _checks.fits_in_memory(_BYTES * num_classes * (len(targets) + 1), what, "renumber the labels from 0")
         self._fixed_num_classes = num_classes
         super().__init__(
             targets,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data import Source
+from ..data.base import with_same_columns
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 
@@ -23,7 +24,8 @@ class Batches:
         self.loader = loader
 
     def __iter__(self) -> Iterator[Batch]:
-        return map(_unpack, self.loader.batches() if isinstance(self.loader, Source) else self.loader)
+        loader = self.loader.batches() if isinstance(self.loader, Source) else self.loader
+        return map(_unpack, with_same_columns(loader))
 
     @property
     def num_rows(self) -> int | None:

@@ -377,7 +377,8 @@ class _Rows:
         if isinstance(x, Shard):
             raise ValueError("expected the rows of all ranks for a LaplaceGP, got the Shard of one; pass all rows")
         self.model, self.x, self.y = model, x, y
-        self._checked = [self._check(*batch) for batch in batches(x, y, None)] if isinstance(x, Tensor) else None
+        known = batches(x, y, None)
+        self._checked = [self._check(*batch) for batch in known] if isinstance(x, Tensor) else None
         if self._checked is None and iter(x) is x:
             raise ValueError(
                 f"expected batches that can be gone through again, got {type(x).__name__}, which is used up after one "

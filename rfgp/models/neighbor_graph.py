@@ -37,7 +37,7 @@ def knn_laplacian(
     _checks.finite(_checks.inputs(x))
     if x.dim() != 2 or len(x) < 2:
         raise ValueError(f"expected at least two inputs of shape (N, d), got {tuple(x.shape)}; pass all inputs at once")
-    _checks.positive_integer("neighbors", neighbors, len(x) - 1)
+    neighbors = _checks.positive_integer("neighbors", neighbors, len(x) - 1)
     _checks.flag("is_normalized", is_normalized)
     if lengthscale is not None:
         lengthscale = _checks.positive("lengthscale", lengthscale, "a typical distance of neighbors is usual")

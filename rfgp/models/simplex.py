@@ -11,6 +11,8 @@ from torch import Tensor
 
 from .. import _checks
 
+_MATRICES = 3  # Helmert's matrix, its scaled copy and the result
+
 
 def simplex_code(num_classes: int, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:
     r"""The corners of a regular simplex around the origin, one column per class.
@@ -24,17 +26,20 @@ def simplex_code(num_classes: int, dtype: torch.dtype | None = None, device: tor
     :param dtype: the dtype of the result; default: the default dtype.
     :param device: the device of the result; default: the CPU.
     :returns: (p, p + 1), with columns of unit norm and inner products of -1/p.
-    :raises ValueError: for fewer than two classes.
+    :raises ValueError: for fewer than two classes, or where the code would not fit in memory.
 
     Source: B 6.1.1 (Mroueh et al., 2012), with the errata.
 
     >>> simplex_code(2)
     tensor([[ 1., -1.]])
     """
-    if _checks.positive_integer("num_classes", num_classes) < 2:
+    num_classes = _checks.positive_integer("num_classes", num_classes)
+    if num_classes < 2:
         raise ValueError(
             f"expected at least two classes, got num_classes={num_classes}; there is nothing to tell apart"
         )
+    what = f"the code of {num_classes} classes"
+    _checks.fits_in_memory(_MATRICES * 8.0 * num_classes**2, what, "correct num_classes, or merge classes")
     dtype = torch.get_default_dtype() if dtype is None else _checks.floating_dtype("dtype", dtype)
     code = -math.sqrt(num_classes / (num_classes - 1)) * scipy.linalg.helmert(num_classes)[::-1, ::-1]
     return torch.tensor(code, dtype=dtype, device=device)

@@ -18,7 +18,7 @@ def task_columns(y: Tensor, tasks: Tensor, num_tasks: int) -> Tensor:
     :param tasks: the number of the task of each row, (N,), integers from 0 to T - 1.
     :param num_tasks: T.
     :returns: (N, T), of the dtype of y.
-    :raises ValueError: for tasks of another length, or that are not such integers.
+    :raises ValueError: for tasks of another length, that are not such integers, or that would not fit in memory.
 
     >>> task_columns(torch.tensor([1.0, 2.0]), torch.tensor([1, 0]), 2)
     tensor([[nan, 1.],
@@ -31,7 +31,9 @@ def task_columns(y: Tensor, tasks: Tensor, num_tasks: int) -> Tensor:
     if tasks.shape != y.shape or (len(y) and not 0 <= int(tasks.min()) <= int(tasks.max()) < count):
         wanted = f"{tuple(y.shape)} from 0 to {count - 1}"
         raise ValueError(f"expected integer tasks of shape {wanted}, got {_found(tasks)}; renumber them")
-    columns = y.new_full((len(y), num_tasks), torch.nan)
+    what = f"{len(y)} rows of {count} tasks"
+    _checks.fits_in_memory(float(len(y) * count * y.element_size()), what, "renumber the tasks from 0")
+    columns = y.new_full((len(y), count), torch.nan)
     return columns.scatter(1, tasks.long().unsqueeze(-1), y.unsqueeze(-1))
 
 

@@ -22,8 +22,9 @@ def num_components(constants: Any) -> int:
     return len(_checks.finite(constants, "constants"))
 
 
-def check_vector_field(name: str, input_dim: int, components: int, dims: Sequence[int] | None = None) -> None:
-    """Raise where a field has not a component per coordinate, or is not on R^d with d in ``dims``."""
+def check_vector_field(name: str, input_dim: int, components: int, dims: Sequence[int] | None = None) -> int:
+    """Return d, or raise where a field on R^d has not a component per coordinate, or d is not in ``dims``."""
+    input_dim = _checks.positive_integer("input_dim", input_dim)
     components = _checks.positive_integer("components", components)
     if input_dim != components or (dims is not None and input_dim not in dims):
         space = f"R^{input_dim}" if dims is None else " or ".join(f"R^{d}" for d in dims)
@@ -31,3 +32,4 @@ def check_vector_field(name: str, input_dim: int, components: int, dims: Sequenc
             f"expected a vector field on {space} for {name}, got {components} components of {input_dim} coordinates; "
             "apply it to a field with a component per coordinate"
         )
+    return input_dim

@@ -136,7 +136,7 @@ class Divergence(DifferentialOperator):
     """
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
-        check_vector_field("the divergence", input_dim, components)
+        input_dim = check_vector_field("the divergence", input_dim, components)
         return [[partial(input_dim, k) for k in range(input_dim)]]
 
 
@@ -176,6 +176,8 @@ class RotatedGradient(DifferentialOperator):
     """
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
+        input_dim = _checks.positive_integer("input_dim", input_dim)
+        components = _checks.positive_integer("components", components)
         if (input_dim, components) != (2, 1):
             raise ValueError(
                 f"expected a function on R^2, got {components} components of {input_dim} coordinates; apply it to a "

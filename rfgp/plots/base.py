@@ -61,10 +61,25 @@ def array(values: Any, name: str) -> np.ndarray:
     """An array of floats, also of a tensor that requires gradients, or a ValueError where there are no such numbers."""
     if hasattr(values, "detach"):
         values = _checks.tensor(values, name).detach().cpu().numpy()
-    if not np.iscomplexobj(values):
-        with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, RuntimeError):
+        if not np.iscomplexobj(values):
             return np.asarray(values, dtype=float)
     raise ValueError(f"expected real numbers for {name}, got {type(values).__name__}; pass an array")
+
+
+def check_words(**words: Any) -> None:
+    """Raise where what figures write is neither None nor a string."""
+    for name, value in words.items():
+        _checks.instance(name, value, (str, type(None)), "a string", "pass the words that the figure writes")
+
+
+def check_color(name: str, value: Any) -> None:
+    """Raise where matplotlib knows no such color."""
+    check_installed()
+    from matplotlib.colors import is_color_like
+
+    if not isinstance(value, str | tuple) or not is_color_like(value):
+        raise ValueError(f'expected a color of matplotlib for {name}, got {value!r}; such as "black"')
 
 
 def check_limits(limits: Any) -> None:
@@ -109,6 +124,7 @@ def legend(target: Figure, panels: Sequence[Axes], columns: int = 4) -> None:
     >>> result.legends[0].get_texts()[0].get_text()
     'mean'
     """
+    _checks.instance("panels", panels, (Sequence, np.ndarray), "a list of axes", "take those of figure()")
     for name, value in (("target", target), *(("every panel", panel) for panel in panels)):
         wanted = "legend" if name == "target" else "get_legend_handles_labels"
         if not hasattr(value, wanted):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _checks
-from .base import COLORS, EXACT, LINES, MARKERS, array, axes
+from .base import COLORS, EXACT, LINES, MARKERS, array, axes, check_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +38,7 @@ def calibration(
     >>> calibration({"model": calibration_curve(predictive, torch.randn(100))}).get_xlabel()
     'nominal coverage of intervals'
     """
+    check_words(xlabel=xlabel, ylabel=ylabel)
     ax = axes(ax)
     _checks.instance("curves", curves, Mapping, "curves by name", "pass {name: calibration_curve(...)}")
     ax.plot([0.0, 1.0], [0.0, 1.0], color=EXACT, linestyle="--", linewidth=1.0, label="calibrated", zorder=1)
@@ -80,6 +81,7 @@ def pit_histogram(values: Any, *, num_bins: int = 20, label: str | None = None, 
     >>> pit_histogram(torch.rand(200)).get_ylabel()
     'density'
     """
+    check_words(label=label)
     ax, bins = axes(ax), _checks.positive_integer("num_bins", num_bins)
     places = array(values, "values").ravel()
     if not len(places) or not (places.min() >= 0.0 and places.max() <= 1.0):

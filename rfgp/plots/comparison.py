@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _checks
-from .base import COLORS, EXACT, LINES, MARKERS, array, axes
+from .base import COLORS, EXACT, LINES, MARKERS, array, axes, check_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ def comparison(
     levels: Mapping[str, float] | None = None,
     xlabel: str = "",
     ylabel: str = "",
-    log_x: int | None = 10,
+    log_x: float | None = 10,
     log_y: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
@@ -78,9 +78,12 @@ def comparison(
     >>> ax.get_xlabel()
     'features'
     """
-    ax = axes(ax)
-    if log_x is not None and not 1.0 < _checks.number(log_x) < np.inf:
-        raise ValueError(f"expected a base above 1 for log_x, got {log_x!r}; None is for a linear abscissa")
+    check_words(exact_name=exact_name, xlabel=xlabel, ylabel=ylabel)
+    ax, log_y = axes(ax), _checks.flag("log_y", log_y)
+    levels = {} if levels is None else levels
+    _checks.instance("levels", levels, Mapping, "ordinates by name", "pass {name: ordinate}")
+    if log_x is not None:
+        log_x = _base(log_x)
     _checks.instance("curves", curves, Mapping, "curves by name", "pass {name: Curve(x, y)}")
     for name, value in (("exact", exact), ("exact_x", exact_x)):
         if value is not None:
@@ -114,7 +117,7 @@ def comparison(
         ax.axhline(exact, label=exact_name, **line)
     if exact_x is not None:
         ax.axvline(exact_x, label=exact_name, **line)
-    for i, (name, level) in enumerate((levels or {}).items()):
+    for i, (name, level) in enumerate(levels.items()):
         style = _LEVELS[i % len(_LEVELS)]
         ax.axhline(_checks.number(level), label=name, color="#777777", linewidth=1.0, linestyle=style, zorder=1)
     _scale(ax, curves, log_x, log_y)
@@ -125,7 +128,14 @@ def comparison(
     return ax
 
 
-def _scale(ax: Axes, curves: Mapping[str, Curve], log_x: int | None, log_y: bool) -> None:
+def _base(log_x: Any) -> float:
+    base = _checks.number(log_x)
+    if not 1.0 < base < np.inf:
+        raise ValueError(f"expected a base above 1 for log_x, got {log_x!r}; None is for a linear abscissa")
+    return base
+
+
+def _scale(ax: Axes, curves: Mapping[str, Curve], log_x: float | None, log_y: bool) -> None:
     """Logarithmic axes with plain labels: every abscissa for base 2, and more than powers of ten on short axes."""
     from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _checks
-from .base import COLORS, EXACT, LINES, MARKERS, array, axes
+from .base import COLORS, EXACT, LINES, MARKERS, array, axes, check_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,7 @@ def convergence(
     >>> ax = convergence({"512 landmarks": [1.0, 0.1, 0.01]}, tolerance=0.05)
     """
     ax = axes(ax)
+    check_words(xlabel=xlabel, ylabel=ylabel)
     _checks.instance("bounds", bounds, Mapping, "bounds by name", "pass {name: bounds}")
     known = {} if errors is None else errors
     _checks.instance("errors", known, Mapping, "errors by name", "pass {name: errors}")

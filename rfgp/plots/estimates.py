@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _checks
-from .base import COLORS, EXACT, MARKERS, array, axes
+from .base import COLORS, EXACT, MARKERS, array, axes, check_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +39,10 @@ def estimates(
     ['exact', 'linear']
     """
     _checks.instance("values", values, Mapping, "numbers by name", 'such as {"exact": 1.0}')
+    check_words(level_name=level_name, xlabel=xlabel)
     names = list(values)
     errors = dict.fromkeys(names, np.nan) if errors is None else errors
+    _checks.instance("errors", errors, Mapping, "standard errors by name", 'such as {"exact": 0.1}')
     if not names or set(errors) != set(names):
         raise ValueError(f"expected values and errors of the same names, got {names} and {list(errors)}; correct them")
     ax = axes(ax)

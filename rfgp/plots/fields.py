@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from .. import _checks
-from .base import EXACT, array, axes, check_colors, check_limits
+from .base import EXACT, array, axes, check_color, check_colors, check_limits, check_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,9 @@ def vector_field(
     >>> ax = vector_field(points, points - 0.5)
     """
     place, arrows = array(points, "points"), array(velocity, "velocity")
-    _checks.positive("density", density)
+    density = _checks.positive("density", density)
+    check_words(label=label)
+    check_color("color", color)
     check_limits(limits)
     if place.shape != arrows.shape or place.shape[-1:] != (2,):
         raise ValueError(
@@ -58,6 +60,11 @@ def vector_field(
     ax = axes(ax)
     if variance is not None:
         spread = array(variance, "variance")
+        if spread.shape not in (place.shape, place.shape[:-1]):
+            raise ValueError(
+                f"expected variances of the shape of points, or of one dimension less, got {place.shape} and "
+                f"{spread.shape}; pass them per point"
+            )
         spread = np.sqrt(spread.sum(-1) if spread.shape == place.shape else spread)
         scalar_field(
             place, spread, label=label, limits=limits or (np.nanmin(spread), np.nanmax(spread)), colors="YlGnBu", ax=ax
@@ -101,10 +108,10 @@ def scalar_field(
     >>> ax = scalar_field(points, points[:, 0], label="height in m")
     """
     place, z = array(points, "points"), array(values, "values")
+    check_words(label=label)
     check_colors(colors)
     check_limits(limits)
-    if isinstance(levels, str) or not isinstance(levels, Sequence | np.ndarray | None):
-        _checks.positive_integer("levels", levels)
+    levels = _levels(levels)
     if place.shape[:-1] != z.shape or place.shape[-1:] != (2,) or z.ndim not in (1, 2):
         raise ValueError(
             f"expected points (R, C, 2) and values (R, C), or (N, 2) and (N,), got {place.shape} and {z.shape}; "
@@ -128,6 +135,18 @@ def scalar_field(
     if label is not None:
         ax.figure.colorbar(drawn, ax=ax, label=label, shrink=0.85, pad=0.02)
     return _map_axes(ax, place)
+
+
+def _levels(levels: Any) -> Any:
+    """A number of contour lines, or their values, which have to increase."""
+    if levels is None:
+        return None
+    if not isinstance(levels, list | tuple | np.ndarray):
+        return _checks.positive_integer("levels", levels)
+    values = array(levels, "levels")
+    if values.ndim != 1 or not (np.diff(values) > 0.0).all():
+        raise ValueError(f"expected increasing numbers for levels, got {levels!r}; sort them, each once")
+    return values
 
 
 def _axes_of(grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

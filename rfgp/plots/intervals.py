@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _checks
-from .base import COLORS, EXACT, LINES, MARKERS, array, axes
+from .base import COLORS, EXACT, LINES, MARKERS, array, axes, check_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +31,7 @@ def predictions(
 
     >>> ax = predictions([1.0, 2.0], [1.1, 2.4], [0.8, 2.1], [1.4, 2.7], unit="m")
     """
+    check_words(unit=unit, name=name)
     values = [array(v, n) for v, n in ((target, "target"), (mean, "mean"), (lower, "lower"), (upper, "upper"))]
     if len({value.shape for value in values}) > 1 or values[0].ndim != 1:
         raise ValueError(f"expected arrays of one length, got {[value.shape for value in values]}; correct them")
@@ -78,6 +79,10 @@ def coverage_by_level(
     """
     asked = array(levels, "levels")
     _checks.instance("shares", shares, Mapping, "shares by name", "pass {name: shares}")
+    if errors is not None:
+        _checks.instance("errors", errors, Mapping, "standard errors by name", "pass {name: errors}")
+        if not set(shares) <= set(errors):
+            raise ValueError(f"expected errors of {list(shares)}, got those of {list(errors)}; pass one array for each")
     ax = axes(ax)
     ax.plot([0.0, 1.0], [0.0, 1.0], color=EXACT, linestyle="--", linewidth=1.1, label="asked for", zorder=1)
     for place, (name, values) in enumerate(shares.items()):

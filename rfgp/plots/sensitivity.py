@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base import COLORS, EXACT, LINES, MARKERS, array, axes
+from .. import _checks
+from .base import COLORS, EXACT, LINES, MARKERS, array, axes, check_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +40,8 @@ def sobol_bars(
 
     >>> ax = sobol_bars(["slope", "height"], [0.3, 0.6], [0.4, 0.7])
     """
+    check_words(ylabel=ylabel)
+    names = _checks.names("names", names)
     ax, count = axes(ax), len(names)
     bars = (
         ("first order", first, first_interval, -0.2, COLORS[0], ""),
@@ -49,7 +52,7 @@ def sobol_bars(
         place = np.arange(count) + shift
         ax.bar(place, heights, 0.36, label=label, color=color, hatch=hatch, edgecolor=EXACT, linewidth=0.6)
         if interval is not None:
-            low, high = (_of_shape(end, (count,), f"the interval of {label}") for end in interval)
+            low, high = _ends(interval, (count,), f"the interval of {label}")
             ax.vlines(place, low, high, color=EXACT, linewidth=1.4)
     ax.axhline(0.0, color=EXACT, linewidth=0.8)
     ax.set_xticks(np.arange(count), names)
@@ -87,7 +90,8 @@ def main_effects(
     >>> grid = np.linspace(0.0, 1.0, 5)[:, None] * np.ones(2)
     >>> ax = main_effects(["slope", "height"], grid, grid**2)
     """
-    x = array(grid, "grid")
+    check_words(xlabel=xlabel, ylabel=ylabel)
+    x, names = array(grid, "grid"), _checks.names("names", names)
     if x.ndim != 2 or x.shape[1] != len(names):
         raise ValueError(f"expected grid of shape (G, {len(names)}), got {x.shape}; pass a column for every name")
     y = _of_shape(effect, x.shape, "effect")
@@ -102,7 +106,7 @@ def main_effects(
         style: dict[str, Any] = {"color": COLORS[k % len(COLORS)], "linestyle": LINES[k % len(LINES)]}
         style |= {"marker": MARKERS[k % len(MARKERS)], "markevery": max(len(x) // 6, 1), "markersize": 4.5}
         if interval is not None:
-            low, high = (_of_shape(end, y.shape, "an end of interval") for end in interval)
+            low, high = _ends(interval, y.shape, "interval")
             ax.fill_between(x[:, k], low[:, k], high[:, k], color=style["color"], alpha=0.22, linewidth=0)
         ax.plot(x[:, k], y[:, k], linewidth=1.4, label=name, **style)
     ax.set(xlabel=xlabel, ylabel=ylabel)
@@ -111,6 +115,13 @@ def main_effects(
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def _ends(interval: Any, shape: tuple[int, ...], name: str) -> list[np.ndarray]:
+    ends = interval if isinstance(interval, tuple | list) else np.atleast_1d(array(interval, name))
+    if len(ends) != 2:
+        raise ValueError(f"expected the two ends of {name}, got {len(ends)}; pass the lower and the upper ones")
+    return [_of_shape(end, shape, name) for end in ends]
 
 
 def _of_shape(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:

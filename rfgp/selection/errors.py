@@ -62,7 +62,7 @@ def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedErr
 
     Source: T 2.1, Table 4.1, 5.3 and 6.2, with the diagonal.
 
-    >>> import rfgp
+    >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=64, input_dim=3, method="fourier")
     >>> predicted_error(kernel, torch.rand(100, 3)).is_closed_form
     True

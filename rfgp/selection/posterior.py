@@ -69,7 +69,7 @@ def posterior_loss(
     :param seed: the seed of the sample.
     :raises ValueError: for a kernel without features, or bad inputs.
 
-    >>> import rfgp
+    >>> import gpytorch, rfgp
     >>> x, exact = torch.rand(100, 2), gpytorch.kernels.RBFKernel()
     >>> few, many = (rfgp.approximate(exact, d, method="fourier", input_dim=2, seed=0) for d in (16, 1024))
     >>> posterior_loss(few, x).kl_per_point > posterior_loss(many, x).kl_per_point

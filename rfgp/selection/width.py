@@ -60,6 +60,7 @@ def suggest_num_features(
     :raises ValueError: where the kernel is nearly diagonal on these inputs, so that the exact one costs less; where
         131,072 features do not suffice, and where the time does not.
 
+    >>> import gpytorch
     >>> x = torch.rand(200, 3)
     >>> kernel = gpytorch.kernels.RBFKernel()
     >>> suggest_num_features(kernel, x) <= suggest_num_features(kernel, x, method="landmarks") + 2

@@ -7,8 +7,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from .. import _checks
 
 Floats = NDArray[np.float64]
+
+
+def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+    """What scikit-learn's ``validate_data`` returns, also of tensors that require gradients.
+
+    :raises ValueError: for bad data, and for tensors that are sparse or have no values.
+    """
+    return validate_data(estimator, _array(X, "X"), _array(y, "y"), **options)
+
+
+def _array(values: Any, name: str) -> Any:
+    return _checks.tensor(values, name).detach() if isinstance(values, Tensor) else values
 
 
 def drawn_seed(random_state: Any) -> int:

@@ -15,13 +15,14 @@ from gpytorch.means import Mean
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .. import _checks
 from ..approximation import approximate
 from ..models import WeightSpaceGP
 from ..training import fit
+from .arrays import validated
 from .kernels import is_rough
 from .plan import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, Plan, default_plan, timed_plan
 
@@ -79,9 +80,7 @@ class RandomFeatureGP(BaseEstimator):
     def _inputs(self, X: ArrayLike) -> Tensor:
         """New inputs, checked and standardized."""
         check_is_fitted(self)
-        return torch.from_numpy(
-            self.x_scaler_.transform(validate_data(self, X, dtype=np.float64, order="C", reset=False))
-        )
+        return torch.from_numpy(self.x_scaler_.transform(validated(self, X, dtype=np.float64, order="C", reset=False)))
 
     def _standardized(self, X: np.ndarray) -> Tensor:
         """The inputs of the first fit, whose scales are kept."""

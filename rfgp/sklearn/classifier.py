@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .. import _checks
 from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.mean_softmax import mean_softmax
-from .arrays import Floats, drawn_seed
+from .arrays import Floats, drawn_seed, validated
 from .base import Parts, RandomFeatureGP
 from .folds import by_fold, fold_labels
 from .kernels import scaled_kernel
@@ -166,7 +166,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     def _rows(self, X: ArrayLike, y: ArrayLike, is_first: bool) -> tuple[Floats, NDArray[Any]]:
         """Inputs (N, d) and labels (N,), checked."""
-        inputs, labels = validate_data(self, X, y, dtype=np.float64, order="C", reset=is_first)
+        inputs, labels = validated(self, X, y, dtype=np.float64, order="C", reset=is_first)
         check_classification_targets(labels)
         return inputs, labels
 

@@ -16,11 +16,11 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import assert_all_finite, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import assert_all_finite, check_consistent_length, check_is_fitted
 from torch import Tensor
 
 from .. import _checks
-from .arrays import Floats, drawn_seed
+from .arrays import Floats, drawn_seed, validated
 from .base import Parts, RandomFeatureGP
 from .folds import by_fold, fold_labels
 from .kernels import multitask_kernel, scaled_kernel
@@ -130,6 +130,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :returns: means (N,) or (N, T), or a pair.
         :raises ValueError: for bad inputs, or where both are wanted.
         """
+        return_std, return_cov = _checks.flag("return_std", return_std), _checks.flag("return_cov", return_cov)
         if return_std and return_cov:
             raise ValueError("expected at most one of return_std and return_cov, got both; ask twice")
         x = self._inputs(X)
@@ -160,6 +161,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :raises ValueError: for rows other than those of the fit, and other folds.
         """
         check_is_fitted(self)
+        return_std = _checks.flag("return_std", return_std)
         inputs, targets = self._rows(X, y, is_first=False)
         labels = fold_labels(cv, inputs, targets, groups, is_classifier=False)
         x, z = torch.from_numpy(self.x_scaler_.transform(inputs)), self._scaled_targets(_columns(targets))
@@ -214,7 +216,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         """Inputs (N, d) and targets (N,) or (N, T), checked."""
         target_checks = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
         separately = {"dtype": np.float64, "order": "C"}, target_checks
-        inputs, targets = validate_data(self, X, y, reset=is_first, validate_separately=separately)
+        inputs, targets = validated(self, X, y, reset=is_first, validate_separately=separately)
         check_consistent_length(inputs, targets)
         if targets.size == len(targets):
             assert_all_finite(targets, input_name="y")

@@ -12,11 +12,11 @@ from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .. import _checks
 from ..approximation import approximate
-from .arrays import Floats, drawn_seed
+from .arrays import Floats, drawn_seed, validated
 from .kernels import input_kernel
 
 
@@ -68,7 +68,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         :param y: ignored.
         :raises ValueError: for bad data or parameters.
         """
-        inputs = validate_data(self, X, dtype=np.float64, order="C")
+        inputs = validated(self, X, dtype=np.float64, order="C")
         seed = drawn_seed(self.random_state)
         self.x_scaler_ = StandardScaler().fit(inputs)
         exact = input_kernel(self.kernel, inputs.shape[1])
@@ -93,7 +93,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         :returns: (N, D).
         """
         check_is_fitted(self)
-        x = self.x_scaler_.transform(validate_data(self, X, dtype=np.float64, order="C", reset=False))
+        x = self.x_scaler_.transform(validated(self, X, dtype=np.float64, order="C", reset=False))
         with torch.no_grad():
             features: Floats = self.kernel_.features(torch.from_numpy(x)).numpy()
         return features

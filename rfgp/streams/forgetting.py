@@ -50,6 +50,7 @@ class Forgetting:
         :returns: the stream.
         :raises ValueError: for bad data, or stale statistics; the stream stays as it was.
         """
+        _checks.inputs(x)
         if self._is_new:
             batch: Any = (x, y, noise)
             self.model.fit([batch])

@@ -115,7 +115,7 @@ def run(
             _checks.flag(name, flag)
     _checks.path("out", out)
     seeds = range(_checks.positive_integer("num_seeds", num_seeds, largest=_MOST_SEEDS))
-    _checks.positive_integer("exact_limit", exact_limit)
+    exact_limit = _checks.positive_integer("exact_limit", exact_limit)
     study = _Study(dataset, exact_limit, alpha_epsilon, scaling or dataset.scaling, progress)
     request = {
         "kernel": kernel,

@@ -79,6 +79,8 @@ def compare(first: Measured, second: Measured, names: tuple[str, str] = ("A", "B
     """
     for study in (first, second):
         _checks.instance("each of both", study, Measured, "a study", "take rfgp.study.load or rfgp.study.run")
+    label, other = _checks.names("names", names, 2)
+    names = label, other
     settings = dict(_different(first, second))
     is_same_data = all(a == b for a, b in zip(_data(first), _data(second), strict=True) if None not in (a, b))
     rows = tuple(_rows(first, second)) if first.data["task"] == second.data["task"] else ()

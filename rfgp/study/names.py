@@ -56,7 +56,7 @@ def exact_kernel(name: str, num_outputs: int = 1) -> Kernel:
     3
     """
     _checks.instance("kernel", name, str, "the name of a kernel", 'such as "polynomial:3"')
-    _checks.positive_integer("num_outputs", num_outputs)
+    num_outputs = _checks.positive_integer("num_outputs", num_outputs)
     if name in FIELD_KERNELS:
         if num_outputs == 1:
             raise ValueError(f"expected several outputs for the field {name}, got one; name a target per component")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from .. import diagnostics
+from .. import _checks, diagnostics
 from ..datasets import Dataset
 
 LEVEL = 0.95
@@ -82,7 +82,9 @@ class Scores:
         """The scores in plain text.
 
         :param names: the names of the targets.
+        :raises ValueError: where there is not a name for every target.
         """
+        names = _checks.names("names", names, len(self.error))
         error = "RMSE" if self.coverage else "error rate"
         lines = [("", "this model", "without inputs")]
         for place, name in enumerate(names):

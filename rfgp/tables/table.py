@@ -241,7 +241,7 @@ def _column(raw: Raw, names: list[str], wanted: Any, what: str) -> str:
     is_index = re.fullmatch("[+-]?[0-9]{1,18}", str(wanted)) is not None and not isinstance(wanted, bool)
     if is_index and -len(names) <= int(wanted) < len(names):
         return names[int(wanted)]
-    several = ", which several columns have" if wanted in raw.repeated else ""
+    several = ", which several columns have" if isinstance(wanted, str) and wanted in raw.repeated else ""
     listed = ", ".join(shown(name)[1:-1] for name in names[:_MOST_NAMED]) + (
         ", ..." if len(names) > _MOST_NAMED else ""
     )

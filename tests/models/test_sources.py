@@ -253,3 +253,27 @@ def test_gradients_of_a_source_are_refused_after_an_update():
     model = model_for("gaussian", keep_data=False).fit(ArraySource(x[:30], y[:30], batch_size=7)).update(x[30:], y[30:])
     with pytest.raises(ValueError, match="changed by update"):
         model.log_marginal_likelihood().backward()
+
+
+@pytest.mark.parametrize(
+    ("third", "message"),
+    [
+        ((torch.ones(5, 4), torch.ones(5)), r"x of shape \(N, 3\) in batch 3, as in batch 1, got \(N, 4\)"),
+        ((torch.ones(5, 3), torch.ones(5, 2)), r"y of shape \(N,\) in batch 3, as in batch 1, got \(N, 2\)"),
+    ],
+)
+@pytest.mark.parametrize("name", ["fit", "laplace", "sample"])
+def test_a_batch_of_other_columns_is_named(name, third, message):
+    kernel = rfgp.approximate(RBFKernel(), 4, input_dim=3, seed=0)
+    x, y = torch.rand(5, 3, generator=torch.Generator().manual_seed(0)), torch.ones(5)
+    batches = [(x, y), (x, y), third]
+    if name == "sample":
+        with pytest.raises(ValueError, match=message):
+            rfgp.data.sample(batches, 8, seed=0)
+        return
+    probit = gpytorch.likelihoods.BernoulliLikelihood()
+    model = WeightSpaceGP(kernel, GaussianLikelihood()) if name == "fit" else rfgp.models.LaplaceGP(kernel, probit)
+    before = model.fit(x, y)(x).mean
+    with pytest.raises(ValueError, match=message):
+        model.fit(batches)
+    assert torch.equal(model(x).mean, before)

@@ -721,10 +721,12 @@ MODELS_CALLS = [
     ("knn_laplacian, is_normalized is a string", lambda: models.knn_laplacian(X, 2, is_normalized="no")),
     ("task_columns, y is short", lambda: models.task_columns(Y[:5], LABELS, 3)),
     ("task_columns, tasks is meta", lambda: models.task_columns(Y, LABELS.to("meta"), 3)),
+    ("task_columns, num_tasks is 2^40", lambda: models.task_columns(Y, LABELS, 2**40)),
     ("task_columns, num_tasks is zero", lambda: models.task_columns(Y, LABELS, 0)),
 ]
 
 SIMPLEX_CALLS = [
+    ("simplex_code, num_classes is 2^40", lambda: simplex.simplex_code(2**40)),
     ("simplex_code, num_classes is a half", lambda: simplex.simplex_code(1.5)),
     ("simplex_code, dtype is integers", lambda: simplex.simplex_code(3, dtype=torch.int64)),
     ("encode, labels is meta", lambda: simplex.encode(LABELS.to("meta"), 3)),
@@ -738,6 +740,8 @@ LIKELIHOODS_CALLS = [
     ("targets of DirichletClassi: sparse", lambda: likelihoods.DirichletClassificationLikelihood(LABELS.to_sparse())),
     ("DirichletCla: a list", lambda: likelihoods.DirichletClassificationLikelihood(LABELS, alpha_epsilon=[1.0])),
     ("DirichletCla: two", lambda: likelihoods.DirichletClassificationLikelihood(LABELS, learn_additional_noise=2)),
+    ("DirichletCla: 2^40", lambda: likelihoods.DirichletClassificationLikelihood(LABELS, num_classes=2**40)),
+    ("DirichletCla: labels of 2^40", lambda: likelihoods.DirichletClassificationLikelihood(LABELS + 2**40)),
     ("DirichletCla: infinite", lambda: likelihoods.DirichletClassificationLikelihood(LABELS, num_classes=math.inf)),
     ("DirichletCla dtype: integers", lambda: likelihoods.DirichletClassificationLikelihood(LABELS, dtype=torch.int64)),
     ("dtype of DirichletClassi: a number", lambda: likelihoods.DirichletClassificationLikelihood(LABELS, dtype=0)),

@@ -33,7 +33,7 @@ class SpectralMixture(Spectrum):
     num_mixtures: int = 1
 
     def __post_init__(self) -> None:
-        _checks.positive_integer("num_mixtures", self.num_mixtures)
+        object.__setattr__(self, "num_mixtures", _checks.positive_integer("num_mixtures", self.num_mixtures))
 
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {

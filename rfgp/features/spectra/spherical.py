@@ -34,8 +34,8 @@ class Spherical(IsotropicSpectrum):
     dim: int
 
     def __post_init__(self) -> None:
-        _checks.positive_integer("degree", self.degree)
-        _checks.positive_integer("dim", self.dim)
+        object.__setattr__(self, "degree", _checks.positive_integer("degree", self.degree))
+        object.__setattr__(self, "dim", _checks.positive_integer("dim", self.dim))
         if not 2.0 <= _checks.number(self.a) < math.inf:
             raise ValueError(f"expected a of at least 2, got {self.a}; smaller ones have no spectral density")
 

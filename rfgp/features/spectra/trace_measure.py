@@ -52,10 +52,10 @@ class TraceMeasure(Spectrum):
     proposal_scale: float = field(default=1.0)
 
     def __post_init__(self) -> None:
-        if not callable(self.density):
+        if not callable(self.density) or isinstance(self.density, type):
             raise ValueError(f"expected a function of frequencies for density, got {self.density!r}; return mu(w)")
-        _checks.positive_integer("dim", self.dim)
-        _checks.positive("proposal_scale", self.proposal_scale)
+        object.__setattr__(self, "dim", _checks.positive_integer("dim", self.dim))
+        object.__setattr__(self, "proposal_scale", _checks.positive("proposal_scale", self.proposal_scale))
         values = _checks.tensor(self.density(self._points), "density(w)")
         if values.dim() != 3 or values.shape[-1] != values.shape[-2] or len(values) != _POINTS:
             raise ValueError(
