@@ -29,7 +29,7 @@ SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check tha
 # made the table ourselves, we know what a good study has to find out.
 
 # %%
-rows = 60 if SHORT else 600
+rows = 40 if SHORT else 600
 rng = np.random.default_rng(0)
 frame = pandas.DataFrame(
     {

@@ -181,7 +181,7 @@ BAD_OUTS = {
     "another shape": (lambda path: {"mean": np.zeros(ROWS), "variance": np.zeros(3)}, r"of shape \(5000,\) in out"),
     "integers": (lambda path: {"mean": np.zeros(ROWS), "variance": np.zeros(ROWS, int)}, "float64 in out, got int64"),
     "tensors": (lambda path: dict.fromkeys(["mean", "variance"], torch.zeros(ROWS)), "in out, got torch.float64"),
-    "no mapping": (lambda path: 3, "a path or a mapping"),
+    "no mapping": (lambda path: 3, "a path, or arrays by name"),
     "another ending": (lambda path: path / "map.npy", "ends in .zarr or .parquet"),
     "no such folder": (lambda path: path / "none" / "map", "expected the folder"),
     "a folder with other things": (lambda path: path / "home", "older map"),

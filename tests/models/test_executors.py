@@ -300,6 +300,7 @@ def test_gradients_are_the_same_bits_and_those_of_a_fit_in_one_process(executors
         assert torch.allclose(fits[0][name], value, rtol=1e-9, atol=1e-9), name
 
 
+@pytest.mark.long("whole trainings by four executors; sums and gradients are in make test")
 def test_training_is_the_same_bits_whatever_the_workers(executors):
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(ROWS, 2, generator=generator)

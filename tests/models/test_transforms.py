@@ -137,6 +137,7 @@ def compiled(function):
 
 
 @pytest.mark.parametrize("name", ["features", "function"])
+@pytest.mark.long("compiles for seconds")
 def test_one_graph_holds_features_and_drawn_functions(name):
     function = kernel("sum").features if name == "features" else fitted().sample_functions(1)[0]
     x = regression_rows(9, seed=3)[0]

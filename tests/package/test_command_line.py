@@ -251,6 +251,7 @@ class ClosedPipe(io.TextIOBase):
     flush = None
 
 
+@pytest.mark.long("a process with a whole study")
 def test_a_closed_pipe_loses_nothing(tmp_path, monkeypatch):
     (tmp_path / "table.csv").write_text(GOOD, encoding="utf-8")
     for name in ("stdout", "stderr"):

@@ -163,13 +163,16 @@ def attributes(context):
     return {node.attr for node in nodes if isinstance(node.ctx, context) and is_private(node.attr)}
 
 
+@functools.cache
 def private_names_of(path):
     """What a file reads of private names: attributes, and names that it imports."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and is_private(node.attr):
-            yield node.attr
+            found.add(node.attr)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(FOREIGN):
-            yield from (alias.name for alias in node.names if is_private(alias.name))
+            found |= {alias.name for alias in node.names if is_private(alias.name)}
+    return found
 
 
 def test_private_names_are_read_in_one_file_alone():

@@ -227,6 +227,7 @@ def one_task_per_row(data):
     return randomised(data * IndexKernel(num_tasks=2, active_dims=[1]))
 
 
+@pytest.mark.long("whole rankings of many methods")
 def test_products_with_tasks_are_ranked():
     exact, x = one_task_per_row(scaled(MaternKernel(active_dims=[0]))), task_rows(12)
     ranking = {candidate.method: candidate for candidate in rank_methods(exact, WIDTH, x)}

@@ -124,6 +124,7 @@ def test_a_large_data_set_is_sampled_without_bias():
     assert diagonal < 1e-12 < expected  # that of cosines and sines; a sample has more of it
 
 
+@pytest.mark.long("whole rankings of many methods")
 def test_the_error_does_not_depend_on_scale_or_dtype():
     x = points(ROWS)
     for method in ("fourier", "fourier_hadamard"):
@@ -192,6 +193,7 @@ def test_rankings_of_random_degrees_are_over_degrees():
         ("product of exact parts", {"auto", "landmarks", *map(str, family(LinearKernel()).applicable(3))}),
     ],
 )
+@pytest.mark.long("whole rankings of many methods")
 def test_rankings_of_compositions(monkeypatch, name, expected):
     monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", 1)  # the fewest draws
     exact, x = composition(name), points(20)
@@ -400,6 +402,7 @@ def test_auto_is_the_first_of_the_ranking_or_as_good(monkeypatch, name, width):
     assert torch.equal(*[kernel(x[:6]).to_dense() for kernel in kernels])
 
 
+@pytest.mark.long("whole rankings of many methods")
 def test_the_smallest_error_depends_on_the_data(monkeypatch):
     """Maclaurin features have the smallest error near the origin, Fourier features far from it."""
     monkeypatch.setattr(selection.errors, "_COLUMNS_DRAWN", 1)

@@ -109,6 +109,7 @@ def chosen():
     )
 
 
+@pytest.mark.long("trains eight exact models")
 def test_the_kernel_that_predicts_left_out_rows_best_is_taken(chosen):
     names = [candidate.kernel for candidate in chosen.kernels]
     assert sorted(names) == sorted(study.CANDIDATES) and chosen.settings["kernel"] == names[0]

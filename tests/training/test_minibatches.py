@@ -53,6 +53,7 @@ def labels(y, seed=2):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("method", ["auto", "landmarks"])
+@pytest.mark.long("hundreds of epochs")
 def test_bound_of_gaussian_rows_ends_where_the_evidence_does(method):
     """For landmarks it is the variational bound of the exact kernel."""
     x, y = rows()
