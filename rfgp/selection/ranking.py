@@ -98,6 +98,7 @@ def rank_methods(
     sample = sample_rows(train_inputs, seed)
     check_columns(kernel, sample)
     width = _checks.positive_integer("num_features", num_features)
+    _checks.fits_in_memory(8.0 * width * len(sample), f"{width:,} features of {len(sample):,} rows", "take fewer")
     limit = check_time_limit(time_limit)
     if methods is not None and (not isinstance(methods, Sequence) or isinstance(methods, str) or not len(methods)):
         raise ValueError(f'expected the names of methods for methods, got {methods!r}; such as ["fourier"]')

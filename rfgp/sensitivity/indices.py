@@ -130,7 +130,9 @@ def sobol_indices(
     """
     _checks.flag("second_order", second_order)
     count = _checks.positive_integer("num_points", num_points)
-    known = analysis(model, inputs, num_functions)
+    functions = _checks.positive_integer("num_functions", num_functions)
+    _checks.fits_in_memory(8.0 * count * functions, f"{functions:,} functions at {count:,} points", "take fewer")
+    known = analysis(model, inputs, functions)
     if known.sampled is not None:
         parts = [sampled_variances(known.sampled, known.inputs, count, second_order)]
     else:

@@ -106,6 +106,7 @@ def propagate(
     """
     count = _checks.positive_integer("num_functions", num_functions)
     size, seed = _checks.positive_integer("num_points", num_points), _checks.generator(generator)
+    _checks.fits_in_memory(8.0 * count * size, f"{count:,} functions at {size:,} points", "take fewer")
     if isinstance(inputs, Tensor):
         x = _checks.finite(_checks.inputs(inputs, name="inputs"), "inputs")
         names = default_names(x.shape[-1])

@@ -839,6 +839,7 @@ SELECTION_CALLS = [
         lambda: selection.suggest_num_features(RBFKernel(ard_num_dims=9), X),
     ),
     ("rank_methods, num_features is a string", lambda: selection.rank_methods(RBF, "8", X)),
+    ("rank_methods, num_features is 10^12", lambda: selection.rank_methods(RBF, 10**12, X)),
     ("rank_methods, num_features is a half", lambda: selection.rank_methods(RBF, 1.5, X)),
     ("rank_methods, train_inputs is meta", lambda: selection.rank_methods(RBF, 4, META)),
     ("rank_methods, train_inputs is sparse", lambda: selection.rank_methods(RBF, 4, SPARSE)),
