@@ -602,6 +602,18 @@ def test_operations_grow_with_the_width(example):
         assert wider.operations > feature_map.operations
 
 
+def test_operations_of_a_series_are_those_of_its_sketches_and_a_product_a_column():
+    for feature_map in Maclaurin.examples():
+        sketches = sum(sketch.operations for sketch in feature_map.maps_by_degree.values())
+        assert feature_map.operations == sketches + feature_map.num_features
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_count_sketches_have_all_columns(is_complex):
+    feature_map = TensorSketch(200, 4, 1, is_complex, generator=seeded(0))
+    assert feature_map.index.unique().tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("exponent", [0, 1, 3, 19, 22, 2.5, True])
 def test_optical_exponents_are_even(exponent):
     with pytest.raises(ValueError, match=r"expected (an even exponent|an integer from 1 to 20 for exponent)"):

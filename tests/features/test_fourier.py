@@ -410,6 +410,17 @@ def test_bias_of_hadamard_frequencies(dim, bias):
     assert error <= STANDARD_ERRORS * standard_error + 5e-4
 
 
+@pytest.mark.parametrize("structure", ["independent", "orthogonal", "hadamard"])
+def test_features_are_those_of_the_frequencies(structure):
+    feature_map = RandomFourier(3, 8, structure=structure, is_complex=True, generator=seeded(0)).double()
+    x = torch.randn(5, 3, generator=seeded(1), dtype=torch.float64)
+    wave = torch.exp(1j * (x @ feature_map.frequencies().mT)) / math.sqrt(8)
+    torch.testing.assert_close(feature_map(x), wave)
+    real = RandomFourier(3, 8, structure=structure, generator=seeded(0))
+    assert not real.has_unbiased_columns
+    assert feature_map.has_unbiased_columns == (structure != "hadamard")
+
+
 @pytest.mark.parametrize(("is_complex", "expected"), [(False, 5), (True, 10)])
 def test_number_of_frequencies(is_complex, expected):
     features = RandomFourier(3, 10, is_complex=is_complex)
