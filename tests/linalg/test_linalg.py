@@ -148,6 +148,21 @@ def test_gram_gradients_equal_those_of_dense_algebra(num_rows, width, feature_dt
 
 
 @pytest.mark.parametrize(("feature_dtype", "target_dtype"), DTYPES)
+def test_gradients_of_rows_are_those_of_all_three_products(feature_dtype, target_dtype):
+    leaves = [leaf.requires_grad_() for leaf in matrices(7, 4, 2, feature_dtype, target_dtype, True)]
+    features, targets, weights = leaves
+    rows, columns = (weights[:, None] * leaf for leaf in (features, targets))
+    products = features.mH @ rows, dense_gram(*leaves)[1], targets.mH @ columns
+    loss = sum(
+        (randn(*product.shape, seed=i, dtype=product.dtype) * product).real.sum() for i, product in enumerate(products)
+    )
+    wanted = torch.autograd.grad(loss, leaves, retain_graph=True)
+    found = linalg.GramGradients(*torch.autograd.grad(loss, products)).of_rows(*leaves)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("feature_dtype", "target_dtype"), DTYPES)
 def test_gram_gradcheck(feature_dtype, target_dtype):
     features, targets, weights = matrices(4, 3, 2, feature_dtype, target_dtype, True)
     inputs = [t.requires_grad_() for t in (features, targets, weights)]
