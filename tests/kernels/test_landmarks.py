@@ -404,6 +404,11 @@ def test_what_is_kept_notices_every_change():
 
 
 @in_float64
+def test_landmarks_are_learned_where_it_is_asked_for():
+    fixed, learned = (LandmarkKernel(RBFKernel(), torch.rand(4, 2), learn=learn) for learn in (False, True))
+    assert "landmarks" in dict(fixed.named_buffers()) and "landmarks" in dict(learned.named_parameters())
+
+
 def test_learned_landmarks_have_gradients_and_improve_the_evidence():
     x = points(50, 2)
     y, scale = targets(x), ScaleKernel(RBFKernel())

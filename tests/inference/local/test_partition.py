@@ -97,3 +97,17 @@ def test_a_state_makes_the_same_partition(kind):
     assert torch.equal(again.place(points), partition.place(points))
     for rows, same in zip(partition.blocks, again.blocks, strict=True):
         assert torch.equal(rows.sort().values, same)
+
+
+@pytest.mark.parametrize("known", [30, 400])
+def test_rows_that_come_and_go_are_placed_in_their_own_blocks(known):
+    """From a single block too, of which the root is no split yet."""
+    points = table("normal")[:500]
+    partition = Partition(points[:known], 37)
+    partition, _ = partition.extended(points, len(points) - known)
+    is_removed = torch.arange(len(points)) % 3 == 0
+    left, _ = partition.without(points, is_removed)
+    for made, rows_of_all in ((partition, points), (left, points[~is_removed])):
+        assert is_partition(made.blocks, len(rows_of_all)) and len(made.blocks) > 10
+        places = made.place(rows_of_all)
+        assert all(bool((places[rows] == number).all()) for number, rows in enumerate(made.blocks))
