@@ -258,7 +258,7 @@ class Judges:
                     if not process:
                         self._judge(mutant, place, [items[name] for name in names], write)
                     os.close(write)
-                    limit = time.monotonic() + 60 + 5 * sum(self._seconds[name] for name in names)
+                    limit = time.monotonic() + 60 + 5 * sum(self._seconds.get(name, 0.0) for name in names)
                     running[process] = mutant, place, read, limit
                 elif not running:
                     return True
