@@ -409,6 +409,7 @@ def test_landmarks_are_learned_where_it_is_asked_for():
     assert "landmarks" in dict(fixed.named_buffers()) and "landmarks" in dict(learned.named_parameters())
 
 
+@in_float64
 def test_learned_landmarks_have_gradients_and_improve_the_evidence():
     x = points(50, 2)
     y, scale = targets(x), ScaleKernel(RBFKernel())
