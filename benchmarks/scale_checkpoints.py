@@ -24,9 +24,9 @@ import gpytorch
 import torch
 
 import rfgp
-from rfgp.inference import GramStatistics, tensor_file
-from rfgp.models.batches import Batches
-from rfgp.models.checkpoint import Checkpoint
+from rfgp.data.batches import Batches
+from rfgp.inference import GramStatistics
+from rfgp.passes.checkpoint import Checkpoint
 
 DIMS, EVERY, DEFAULT_EVERY = 8, 5_000, 1_000_000
 KILLS = 10
