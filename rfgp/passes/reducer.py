@@ -28,8 +28,10 @@ Gradients = list[Tensor | None]
 class Summation(abc.ABC, Generic[Sums]):
     """Sums over rows at the present parameters of a model, and their gradients. Workers get a pickled copy."""
 
-    has_gradients_by_part = True
-    """Whether gradients of sums over all rows can be computed from some of the rows at a time, in any order."""
+    @property
+    @abc.abstractmethod
+    def has_gradients_by_part(self) -> bool:
+        """Whether gradients of sums over all rows can be computed from some of the rows at a time, in any order."""
 
     @property
     @abc.abstractmethod

@@ -35,7 +35,8 @@ class FeatureSummation(Summation[FeatureSums]):
 
     @property
     def has_gradients_by_part(self) -> bool:
-        return self.model.noise.statistics_kind is GramStatistics  # type: ignore[no-any-return]
+        kind: type[GramStatistics] = self.model.noise.statistics_kind
+        return kind is GramStatistics
 
     @property
     def parameters(self) -> list[Tensor]:
