@@ -67,9 +67,8 @@ class FeatureMap(RandomWeights):
         :returns: (..., N, D); complex64 or complex128 for complex maps.
         :raises ValueError: where x has the wrong dtype, device or number of columns, or no rows.
         """
-        if self.is_complex:
-            return torch.complex(*self.planes(x, **hyperparameters))
-        return self._rows(x, **hyperparameters)
+        rows = self.rows(self._check(x), **hyperparameters)
+        return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 
     def planes(self, x: Tensor, **hyperparameters: Tensor) -> tuple[Tensor, Tensor]:
         """Real and imaginary part of the features of a complex map, without a complex tensor of their size.
@@ -81,8 +80,12 @@ class FeatureMap(RandomWeights):
         """
         if not self.is_complex:
             raise ValueError("expected a complex map for planes(), got a real one; call the map itself")
-        real, imaginary = self._rows(x, **hyperparameters).chunk(2, dim=-1)
+        real, imaginary = self.rows(self._check(x), **hyperparameters).chunk(2, dim=-1)
         return real, imaginary
+
+    @abc.abstractmethod
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        """Features (..., N, D) of checked inputs; (..., N, 2 D) with [real, imaginary] parts for complex maps."""
 
     @abc.abstractmethod
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
@@ -125,16 +128,14 @@ class FeatureMap(RandomWeights):
 
     def _check(self, x: Tensor, name: str = "x") -> Tensor:
         _checks.inputs(x, self.input_dim, name)
-        reference = next((b for b in self.buffers() if b.is_floating_point()), None)
-        return x if reference is None else _checks.same_kind(x, reference, name, "the feature map")
+        for buffer in self.buffers():
+            if buffer.is_floating_point():
+                return _checks.same_kind(x, buffer, name, "the feature map")
+        return x
 
     def _check_pair(self, x: Tensor, y: Tensor) -> None:
         self._check(x)
         self._check(y, "y")
-
-    @abc.abstractmethod
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        """Features (..., N, D) of inputs that are checked here; [real, imaginary] side by side for complex maps."""
 
     def extra_repr(self) -> str:
         return f"input_dim={self.input_dim}, num_features={self.num_features}, is_complex={self.is_complex}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._torch import has_values
 
 
 def blocked(
@@ -24,7 +24,7 @@ def blocked(
 
     With gradients the rows are taken at once, since autograd keeps the intermediate results anyway.
     """
-    if not _checks.has_values() or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
+    if not has_values() or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
         result = columns(*[x.mT for x in inputs])
         return torch.cat([result.real, result.imag]).mT if is_complex else result.mT
     num_rows = inputs[0].shape[0]

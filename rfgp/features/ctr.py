@@ -81,8 +81,8 @@ class ComplexToReal(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        return self.feature_map._rows(x, **hyperparameters)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return self.feature_map.rows(x, **hyperparameters)
 
     @property
     def operations(self) -> float:

@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks, sampling
+from .._torch import has_values
 from ..linalg import fwht, next_power_of_two
 from .base import FeatureMap, Moments
 from .spectra import (
@@ -119,16 +120,12 @@ class RandomFourier(FeatureMap):
         )
         return radii | {"signs": sampling.rademacher((3, self.padded_dim, blocks), generator)}
 
-    @property
-    def _base_draws(self) -> dict[str, Tensor]:
-        return {name: buffer for name, buffer in self.named_buffers() if name != "signs"}
-
     def frequencies(self, **hyperparameters: Tensor) -> Tensor:
         """The frequencies (..., m, d) of scaled inputs, whatever structure they have.
 
         :param hyperparameters: parameters of the spectrum.
         """
-        frequencies, _ = self.spectrum.frequencies(self._base_draws, **hyperparameters)
+        frequencies, _ = self.spectrum.frequencies(dict(self.named_buffers()), **hyperparameters)
         if self.structure != "hadamard":
             return frequencies
         identity = torch.eye(self.input_dim, dtype=frequencies.dtype, device=frequencies.device)
@@ -136,7 +133,7 @@ class RandomFourier(FeatureMap):
 
     def waves(self, **hyperparameters: Tensor) -> tuple[Tensor, Tensor]:
         frequencies = self.frequencies(**hyperparameters)
-        _, amplitude = self.spectrum.frequencies(self._base_draws, **hyperparameters)
+        _, amplitude = self.spectrum.frequencies(dict(self.named_buffers()), **hyperparameters)
         ones = frequencies.new_ones(self.num_frequencies) if amplitude is None else amplitude
         return frequencies, ones / math.sqrt(self.num_frequencies)
 
@@ -150,17 +147,17 @@ class RandomFourier(FeatureMap):
             block = fwht(sign * block, dim=-2) / math.sqrt(self.padded_dim)
         return block.mT.flatten(-2)[..., : self.num_frequencies] * frequencies[..., 0].unsqueeze(-2)
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        self._check(x)
-        frequencies, amplitude = self.spectrum.frequencies(self._base_draws, **hyperparameters)
-        scale: Tensor | float = 1.0 / math.sqrt(self.num_frequencies)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        frequencies, amplitude = self.spectrum.frequencies(dict(self.named_buffers()), **hyperparameters)
+        width = self.num_frequencies
+        scale: Tensor | float = 1.0 / math.sqrt(width)
+        tracked = x.requires_grad or frequencies.requires_grad
         if amplitude is not None:
-            scale = scale * amplitude.unsqueeze(-2)
-        tracked = any(t.requires_grad for t in (x, frequencies)) or (amplitude is not None and amplitude.requires_grad)
-        if not _checks.has_values() or frequencies.dim() > 2 or (torch.is_grad_enabled() and tracked):
+            scale, tracked = scale * amplitude.unsqueeze(-2), tracked or amplitude.requires_grad
+        if frequencies.dim() > 2 or (tracked and torch.is_grad_enabled()) or not has_values():
             phases = self._phases(x, frequencies)
             return torch.cat([phases.cos() * scale, phases.sin() * scale], dim=-1)
-        flat, width = x.reshape(-1, self.input_dim), self.num_frequencies
+        flat = x.reshape(-1, self.input_dim)
         rows = flat.new_empty(len(flat), 2 * width)
         size = max(_BLOCK_BYTES // (rows.shape[1] * rows.element_size()), 32)
         for block, out in zip(flat.split(size), rows.split(size), strict=True):

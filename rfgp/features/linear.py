@@ -37,8 +37,8 @@ class LinearFeatures(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        return self._check(x)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return x
 
     @property
     def operations(self) -> float:

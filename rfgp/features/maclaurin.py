@@ -107,8 +107,7 @@ class Maclaurin(FeatureMap):
         """The coefficients m_n a_n, (..., p + 1)."""
         return hyperparameters.get("coefficients", self.coefficients) * self.importance
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        self._check(x)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         weighted = self._weighted(hyperparameters)[..., None, None, :]
         envelope = self._envelope(x).unsqueeze(-1)
         batch = torch.broadcast_shapes(x.shape[:-2], weighted.shape[:-3])
@@ -120,10 +119,10 @@ class Maclaurin(FeatureMap):
         for degree, sketch in self.maps_by_degree.items():
             factor = envelope * weighted[..., degree].sqrt()
             if self.is_complex:
-                real, imag = sketch.planes(x)
+                real, imag = sketch.rows(x).chunk(2, dim=-1)
                 imaginary.append(factor * imag)
             else:
-                real = sketch(x)
+                real = sketch.rows(x)
             columns.append(factor * real)
         return torch.cat([*columns, *imaginary] if self.is_complex else columns, dim=-1)
 

@@ -54,8 +54,7 @@ class OpticalFeatures(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {"weight": torch.stack(sampling.complex_gaussian((self.num_features, self.input_dim), generator))}
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        self._check(x)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         intensity = (x @ self.weight[0].mT).square() + (x @ self.weight[1].mT).square()
         return intensity ** (self.exponent // 2) / math.sqrt(self.num_features)
 

@@ -76,12 +76,10 @@ class PolynomialSketch(FeatureMap):
             raise ValueError(
                 f"expected inputs of one shape, got {[tuple(x.shape) for x in factors]}; pair them row by row"
             )
-        rows = self._rows(*factors)
+        rows = self.rows(*factors)
         return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 
-    def _rows(self, *factors: Tensor, **hyperparameters: Tensor) -> Tensor:
-        for x in factors:
-            self._check(x)
+    def rows(self, *factors: Tensor, **hyperparameters: Tensor) -> Tensor:
         batch, num_rows = factors[0].shape[:-2], factors[0].shape[-2]
         flat = [x.reshape(-1, self.input_dim) for x in factors]
         rows = blocked(self._columns, flat, self.num_features, self.is_complex, self.block_bytes)

@@ -27,7 +27,11 @@ class RandomWeights(torch.nn.Module, abc.ABC):
     @property
     def version(self) -> int:
         """How many times the weights have been replaced, by ``resample`` or ``load_state_dict``; caches compare it."""
-        return sum(part._own_version for part in self.modules() if isinstance(part, RandomWeights))
+        total = 0
+        for part in self.modules():
+            if isinstance(part, RandomWeights):
+                total += part._own_version
+        return total
 
     def resample(self, generator: Generator | None = None) -> Self:
         """Draw new weights in place, and return the map.

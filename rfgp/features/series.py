@@ -54,8 +54,8 @@ class FourierSeries(FeatureMap):
     def _coefficients(self, hyperparameters: dict[str, Tensor]) -> Tensor:
         return hyperparameters.get("coefficients", self.coefficients)
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        phases = self._check(x) @ self.orders.mT
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        phases = x @ self.orders.mT
         root = self._coefficients(hyperparameters).sqrt().unsqueeze(-2)
         sines = (phases.sin() * root)[..., self.get_buffer("is_wave")]
         return torch.cat([phases.cos() * root, sines], dim=-1)

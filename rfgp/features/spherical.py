@@ -7,9 +7,8 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks
+from .._torch import has_values
 from ..linalg import next_power_of_two
-from .base import Moments
 from .fourier import STRUCTURES, RandomFourier
 from .spectra import Spherical
 
@@ -73,13 +72,12 @@ class SphericalFourier(RandomFourier):
         distance = torch.cdist(self._check(x), self._check(y, "y"))
         return (1.0 - distance.square() / self.a**2) ** self.degree
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
-        """Those of Fourier features of the isotropic kernel around it; None for orthogonal frequencies."""
-        return super().moments(x, y, **hyperparameters)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return super().rows(self._check(x), **hyperparameters)
 
     def _check(self, x: Any, name: str = "x") -> Tensor:
         super()._check(x, name)
-        if not _checks.has_values():
+        if not has_values():
             return x
         deviation = (x.detach().square().sum(-1).sqrt() - 1.0).abs().max()
         if not bool(deviation <= _TOLERANCE):

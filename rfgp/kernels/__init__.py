@@ -34,6 +34,7 @@ from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .recipe import MapRecipe
 from .skewed_chi2 import SkewedChiSquaredKernel
 from .spectral_density import SpectralDensityKernel
+from .stationary import StationaryKernel
 from .task_covariance import ConstantCovariance, GraphLaplacianCovariance
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "SharedMeasureKernel",
     "SkewedChiSquaredKernel",
     "SpectralDensityKernel",
+    "StationaryKernel",
     "approximates",
     "family",
     "hilbert_schmidt_variance",

@@ -6,16 +6,15 @@ from typing import Any
 
 import torch
 from gpytorch.constraints import Interval, Positive
-from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
 from .. import _checks
 from ..features import Advected
-from .checked import CheckedKernel
+from .stationary import StationaryKernel
 
 
-class AdvectedKernel(CheckedKernel, Kernel):
+class AdvectedKernel(StationaryKernel):
     r"""The kernel of a field that drifts with a random velocity, and changes while it does; time is the last column.
 
     .. math:: k(h, u) = E_V \exp\Big(-\sum_k \frac{(h_k - V_k u)^2}{2 \ell_k^2} - \frac{u^2}{2 \ell_t^2}\Big), \qquad
@@ -40,7 +39,8 @@ class AdvectedKernel(CheckedKernel, Kernel):
     torch.Size([1, 1])
     """
 
-    has_lengthscale = True
+    settings = ("num_space_dims",)
+    spectrum = Advected()
 
     def __init__(
         self,
@@ -83,11 +83,7 @@ class AdvectedKernel(CheckedKernel, Kernel):
         known = torch.as_tensor(value).to(self.raw_spread)
         self.initialize(raw_spread=self.raw_spread_constraint.inverse_transform(known))
 
-    @property
-    def is_stationary(self) -> bool:
-        return True
-
-    def scaled_drift(self) -> dict[str, Tensor]:
+    def hyperparameters(self) -> dict[str, Tensor]:
         """Mean and spread of the velocity of scaled inputs, (..., d)."""
         lengthscale = self.lengthscale.squeeze(-2)
         lengthscale = lengthscale.expand(*lengthscale.shape[:-1], self.num_space_dims + 1)
@@ -100,12 +96,7 @@ class AdvectedKernel(CheckedKernel, Kernel):
                 f"expected {self.num_space_dims} columns of space and one of time, got {x1.shape[-1]}; correct "
                 "num_space_dims, or select columns by active_dims"
             )
-        left, right = x1 / self.lengthscale, x2 / self.lengthscale
-        drift = self.scaled_drift()
-        if not diag:
-            return Advected().kernel(left, right, 1.0, **drift)
-        pairs = {name: value.unsqueeze(-2) for name, value in drift.items()}
-        return Advected().kernel(left.unsqueeze(-2), right.unsqueeze(-2), 1.0, **pairs).squeeze((-2, -1))
+        return super().forward(x1, x2, diag, **params)
 
 
 def _velocity(kernel: AdvectedKernel) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from ..inference import OutputFactor
 from ..operators import Operator
 from .exact_parameters import ExactParameters
 from .map_family import MapFamily, map_family
-from .map_holder import MapHolder
+from .map_holder import MapHolder, maps_kept_on_error
 from .operator_valued import without_dims
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .recipe import MapRecipe
@@ -64,10 +65,18 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         if self.feature_map is not None:
             self.family.check_map(self.feature_map)
 
-    @property
+    @functools.cached_property
     def family(self) -> MapFamily:
-        """The family of the base kernel."""
+        """The family of the base kernel; another base kernel has another one."""
         return map_family(self.base_kernel)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "base_kernel":
+            self.__dict__.pop("family", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "family"}
 
     @property
     def has_unbiased_columns(self) -> bool:
@@ -97,9 +106,20 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     def active_features(self, x: Tensor) -> Tensor:
         """Features of selected inputs: (..., N, d) to (..., N, D), complex for complex maps."""
-        feature_map, hyperparameters = self.bound_map(x)
-        features, scale = feature_map(self.map_inputs(x), **hyperparameters), self.family.scale(feature_map)
-        return features if scale == 1.0 else scale * features
+        feature_map, rows = self._map_and_rows(x)
+        return torch.complex(*rows.chunk(2, dim=-1)) if feature_map.is_complex else rows
+
+    def _real_scalar_features(self, x: Tensor) -> Tensor:
+        return self._map_and_rows(x)[1]
+
+    def _map_and_rows(self, x: Tensor) -> tuple[FeatureMap, Tensor]:
+        """The map, and its features with [real, imaginary] parts side by side; a map that fails is forgotten again."""
+        feature_map, center = self.feature_map, self.center
+        if feature_map is None:
+            with maps_kept_on_error(self):
+                self._map(x)
+                return self._map_and_rows(x)
+        return feature_map, self.family.rows(feature_map, x if center is None else x - center)
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
         if not self.family.is_truncated(self._map(x)):
@@ -112,26 +132,12 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         moments = self.family.moments(self._map(x), self._centered(x), self._centered(y))
         return None if moments is None else KernelMoments(*moments)
 
-    def _real_scalar_features(self, x: Tensor) -> Tensor:
-        feature_map, hyperparameters = self.bound_map(x)
-        if not feature_map.is_complex:
-            return super()._real_scalar_features(x)
-        planes = torch.cat(feature_map.planes(self.map_inputs(x), **hyperparameters), dim=-1)
-        return self.family.scale(feature_map) * planes
-
     def map_inputs(self, x: Tensor) -> Tensor:
         """The inputs of the map for selected inputs (..., N, d): centered, and scaled by the hyperparameters."""
-        feature_map = self._map(x)
-        _checks.inputs(x, feature_map.input_dim - self.family.extra_columns(feature_map))
-        return self.family.batched_inputs(feature_map, self._centered(x))
+        return self.family.map_inputs(self._map(x), self._centered(x))
 
     def _centered(self, x: Tensor) -> Tensor:
         return x if self.center is None else x - self.center
-
-    def bound_map(self, x: Tensor) -> tuple[FeatureMap, dict[str, Tensor]]:
-        """The map, made for inputs like x where there is none yet, and the kernel parameters that it takes."""
-        feature_map = self._map(x)
-        return feature_map, self.family.hyperparameters(feature_map)
 
     def active_waves(self, input_dim: int) -> Waves:
         identity = torch.eye(input_dim, dtype=reference_tensor(self).dtype, device=reference_tensor(self).device)
@@ -139,12 +145,18 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         known = feature_map.waves(**self.family.hyperparameters(feature_map))
         if known is None or not self.family.is_shift_invariant:
             return super().active_waves(input_dim)
-        frequencies = known[0] @ self.family.batched_inputs(feature_map, identity).mT  # inputs are linear
+        frequencies = known[0] @ self.family.map_inputs(feature_map, identity).mT  # inputs are linear
         amplitudes = known[1].expand(frequencies.shape[:-1]).unsqueeze(-1)
         if not self.has_output_factor:
             return Waves(frequencies, amplitudes)
         factor = amplitudes.unsqueeze(-1) * self.base_kernel.factor(frequencies)
         return Waves(frequencies.repeat_interleave(factor.shape[-1], dim=-2), factor.mT.flatten(-3, -2))
+
+    @property
+    def version(self) -> int:
+        """How many times the weights of the map have been drawn anew."""
+        feature_map = self.feature_map
+        return 0 if feature_map is None else feature_map.version
 
     @property
     def num_scalar_features(self) -> int:
@@ -158,14 +170,18 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
         """The factor of an operator-valued kernel at the map's frequencies; [[1]] for scalar kernels."""
-        if not self.has_output_factor:
+        if not self.family.has_output_factor:
             return super().output_factor(operator)
         return self.family.output_factor(self.made_map(), operator)
 
     def _map(self, x: Tensor) -> FeatureMap:
+        """The map, made for inputs like x where there is none yet."""
+        feature_map = self.feature_map
+        if feature_map is not None:
+            return feature_map
         like = reference_tensor(self, x)
         _checks.same_kind(_checks.inputs(x), like, "x", "the kernel")
-        return self._build(x.shape[-1], like) if self.feature_map is None else self.feature_map
+        return self._build(x.shape[-1], like)
 
     def _build(self, input_dim: int, like: Tensor, known: MapFamily | None = None) -> FeatureMap:
         """Make the map from the recipe, with weights of the dtype and on the device of ``like``."""

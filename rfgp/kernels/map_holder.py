@@ -24,9 +24,10 @@ class MapHolder:
 
         :raises ValueError: where it has not been made yet.
         """
-        if self.feature_map is None:
+        feature_map = self.feature_map
+        if feature_map is None:
             raise ValueError("expected a kernel whose map is made, got one that waits for its first inputs; call it")
-        return self.feature_map
+        return feature_map
 
 
 def map_holders(module: torch.nn.Module) -> list[MapHolder]:

@@ -11,6 +11,7 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from .. import _checks
+from .._torch import has_values
 from ..observations import Rows, num_columns, split
 from ..observations.quadrature import extents, nodes
 from .checked import CheckedKernel
@@ -51,7 +52,7 @@ class ObservesRows:
                 f"coordinates, got {x.shape[-1]}; make them by points, boxes, segments or derivatives"
             )
         rows = split(x, self.input_dim)
-        is_rough = outputs is None and _checks.has_values() and _is_rough(self.observed_kernel)
+        is_rough = outputs is None and has_values() and _is_rough(self.observed_kernel)
         if is_rough and has_derivatives(rows):
             raise ValueError(
                 "expected values of a process without derivatives, got rows with derivatives; use an RBFKernel or a "
@@ -202,7 +203,7 @@ def check_observed_mean(kernel: Kernel, mean: Mean | None) -> None:
 
 def has_derivatives(rows: Rows) -> bool:
     """Whether rows of a scalar function have a derivative among them, or may have one."""
-    return not _checks.has_values() or bool((rows.weights[..., 1:] != 0).any())
+    return not has_values() or bool((rows.weights[..., 1:] != 0).any())
 
 
 def _is_rough(kernel: Kernel) -> bool:

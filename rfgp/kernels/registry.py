@@ -12,9 +12,10 @@ FAMILIES: dict[type[Kernel], Any] = {}
 
 
 def settings(kernel: Kernel) -> dict[str, Any]:
-    """The settings of a kernel that are neither tensors nor parts, by name; none of a kernel without a family."""
-    known = next((FAMILIES[base].settings for base in type(kernel).__mro__ if base in FAMILIES), ())
-    return {name: vars(kernel)[name] for name in known if name in vars(kernel)}
+    """The settings of a kernel that are neither tensors nor parts, by name, as its class or its family lists them."""
+    of_family = next((FAMILIES[base].settings for base in type(kernel).__mro__ if base in FAMILIES), ())
+    names = (*of_family, *getattr(type(kernel), "settings", ()))
+    return {name: vars(kernel)[name] for name in names if name in vars(kernel)}
 
 
 def described(kernel: Kernel) -> str:

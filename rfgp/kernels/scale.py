@@ -47,7 +47,9 @@ class SharedScaleKernel(ScaleKernel):
         """The base kernel, and the constraints and priors that the original has now."""
         own: dict[str, Any] = vars(self)["_modules"]
         if "_original" in vars(self):
-            own.update((name, part) for name, part in modules_of(self.original).items() if name != "base_kernel")
+            for name, part in modules_of(self._original[0]).items():
+                if name != "base_kernel":
+                    own[name] = part
         return own
 
     @_modules.setter
@@ -57,12 +59,12 @@ class SharedScaleKernel(ScaleKernel):
     @property
     def raw_outputscale(self) -> Tensor:
         """The raw output scale of the original."""
-        return self.original.raw_outputscale
+        return self._original[0].raw_outputscale
 
     @property
     def raw_outputscale_constraint(self) -> Interval:
         """The constraint of the original."""
-        return self.original.raw_outputscale_constraint
+        return self._original[0].raw_outputscale_constraint
 
     @property
     def outputscale_prior(self) -> Prior:

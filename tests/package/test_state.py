@@ -101,7 +101,7 @@ def test_failing_features_leave_a_waiting_kernel_waiting(error, monkeypatch):
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(RandomFourier, "_rows", fail)
+    monkeypatch.setattr(RandomFourier, "rows", fail)
     for use in (kernel.features, lambda x: kernel(x).to_dense(), kernel.scalar_features):
         with pytest.raises(error):
             use(torch.randn(4, 2))

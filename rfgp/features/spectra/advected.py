@@ -30,8 +30,6 @@ class Advected(Spectrum):
     torch.Size([3, 10])
     """
 
-    exact_kernel = "rfgp.kernels.AdvectedKernel"
-
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {
             "normal": sampling.gaussian((width, dim), generator),

@@ -28,14 +28,6 @@ class Spectrum(abc.ABC):
     has_moments: ClassVar[bool] = True
     """Whether the variance of the kernel estimate follows from the kernel at twice the distance."""
 
-    @property
-    @abc.abstractmethod
-    def exact_kernel(self) -> str:
-        """The full name of the kernel class that the features approximate, such as "gpytorch.kernels.RBFKernel".
-
-        ``kernel`` computes its values at scaled inputs.
-        """
-
     @abc.abstractmethod
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         """Base draws for ``width`` independent frequencies of ``dim`` entries, by name: float64, on the CPU."""

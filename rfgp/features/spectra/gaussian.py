@@ -20,8 +20,6 @@ class Gaussian(IsotropicSpectrum):
     torch.Size([3, 10])
     """
 
-    exact_kernel = "gpytorch.kernels.RBFKernel"
-
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         return sampling.chi(dim, (width,), generator)
 

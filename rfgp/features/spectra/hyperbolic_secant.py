@@ -25,8 +25,6 @@ class HyperbolicSecant(Spectrum):
     torch.Size([3, 10])
     """
 
-    exact_kernel = "rfgp.kernels.SkewedChiSquaredKernel"
-
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {"weight": torch.log(torch.tan(0.5 * math.pi * sampling.uniform((width, dim), generator))) / math.pi}
 

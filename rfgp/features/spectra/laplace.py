@@ -23,8 +23,6 @@ class Laplace(Spectrum):
     torch.Size([3, 10])
     """
 
-    exact_kernel = "rfgp.kernels.LaplaceKernel"
-
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {"weight": torch.tan(math.pi * (sampling.uniform((width, dim), generator) - 0.5))}
 

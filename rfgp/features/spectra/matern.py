@@ -26,7 +26,6 @@ class Matern(IsotropicSpectrum):
     torch.Size([3, 10])
     """
 
-    exact_kernel = "gpytorch.kernels.MaternKernel"
     nu: float = 2.5
 
     def __post_init__(self) -> None:

@@ -49,8 +49,6 @@ class Periodic(Spectrum):
     torch.Size([3, 10])
     """
 
-    exact_kernel = "gpytorch.kernels.PeriodicKernel"
-
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {"uniform": sampling.uniform((width, dim), generator)}
 

@@ -69,10 +69,6 @@ class PowerWeighted(IsotropicSpectrum):
                 "derivatives of order q need nu > q"
             )
 
-    @property
-    def exact_kernel(self) -> str:
-        return self.spectrum.exact_kernel
-
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         chosen = (sampling.uniform((width,), generator) * len(self.powers)).long().clamp_max(len(self.powers) - 1)
         radii = torch.stack([self._radius(power, width, dim, generator) for power in self.powers])

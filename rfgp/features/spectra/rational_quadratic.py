@@ -26,7 +26,6 @@ class RationalQuadratic(IsotropicSpectrum):
     torch.Size([3, 10])
     """
 
-    exact_kernel = "gpytorch.kernels.RQKernel"
     alpha: float = 1.0
 
     def __post_init__(self) -> None:

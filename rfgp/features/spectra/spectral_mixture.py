@@ -29,7 +29,6 @@ class SpectralMixture(Spectrum):
     torch.Size([3, 10])
     """
 
-    exact_kernel = "gpytorch.kernels.SpectralMixtureKernel"
     num_mixtures: int = 1
 
     def __post_init__(self) -> None:

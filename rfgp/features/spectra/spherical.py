@@ -28,7 +28,6 @@ class Spherical(IsotropicSpectrum):
     :param dim: d.
     """
 
-    exact_kernel = "gpytorch.kernels.PolynomialKernel"
     degree: int
     a: float
     dim: int

@@ -45,7 +45,6 @@ class TraceMeasure(Spectrum):
     ['amplitude', 'weight']
     """
 
-    exact_kernel = "rfgp.kernels.SpectralDensityKernel"
     has_moments: ClassVar = False
     density: Callable[[Tensor], Tensor]
     dim: int

@@ -27,7 +27,6 @@ class WidenedGaussian(IsotropicSpectrum):
     torch.Size([3, 10])
     """
 
-    exact_kernel = "gpytorch.kernels.RBFKernel"
     has_moments: ClassVar = False
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:

@@ -45,9 +45,6 @@ class ExponentialFamily(DotProductFamily):
         scaled = None if x is None else (x / self.kernel.lengthscale).detach()
         return maclaurin(recipe, input_dim, exponential_series(), scaled, function=torch.exp)
 
-    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
-        return x / self.kernel.lengthscale
-
     def is_truncated(self, feature_map: FeatureMap) -> bool:
         return True  # the series does not end
 

@@ -56,6 +56,11 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         )
 
     @property
+    def parts(self) -> list[Any]:
+        """The data kernel."""
+        return [self.data_covar_module]
+
+    @property
     def exact_parts(self) -> list[Any]:
         """The covariance of the tasks, which has parameters beside those of the data kernel."""
         return [self.task_covar_module]

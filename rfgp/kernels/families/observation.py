@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ... import _checks
+from ..._torch import has_values
 from ..family import Family, approximates, family
 from ..method import Method
 from ..observation import ObservationKernel, ObservesRows, has_derivatives
@@ -103,7 +104,7 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
 
 def _sinc(extent: Tensor, w: Tensor) -> Tensor:
     """The averages of exp(i w x) over [-extent, extent], (..., N, k) and (..., m, k) to (..., N, m)."""
-    if _checks.has_values() and not bool((extent != 0).any()):
+    if has_values() and not bool((extent != 0).any()):
         return extent.new_ones(*extent.shape[:-1], w.shape[-2])
     return torch.sinc(extent @ w.mT / math.pi)
 
