@@ -18,10 +18,9 @@ from ..inference import OutputFactor
 from ..operators import Operator
 from .exact_parameters import ExactParameters
 from .map_family import MapFamily, map_family
-from .map_holder import MapHolder, maps_kept_on_error
+from .map_holder import MapHolder, MapRecipe, maps_kept_on_error
 from .operator_valued import without_dims
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
-from .recipe import MapRecipe
 from .reference_tensor import reference_tensor
 from .registry import described
 from .waves import Waves

@@ -14,8 +14,8 @@ from ..features import ComplexToReal, FeatureMap
 from ..inference import OutputFactor
 from ..operators import Operator
 from .family import Family, UnregisteredFamily, family, unsupported
+from .map_holder import MapRecipe
 from .method import Method
-from .recipe import MapRecipe
 from .request import Request
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..allocation import optimized_maclaurin, random_maclaurin
 from ..features import FeatureMap, Maclaurin
 from .map_family import unwrap_ctr
-from .recipe import MapRecipe
+from .map_holder import MapRecipe
 
 
 def maclaurin(

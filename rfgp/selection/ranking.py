@@ -14,11 +14,12 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .. import _checks
-from ..kernels import LandmarkKernel, Method, RandomFeatureKernel, family
+from ..kernels import LandmarkKernel, RandomFeatureKernel, family
 from ..kernels.approximated import approximated
 from ..kernels.checked import check_columns
 from ..kernels.landmark_kernel import check_scalar
 from ..kernels.map_holder import map_holders
+from ..kernels.method import Method
 from .errors import PredictedError, predict, sample_rows
 from .posterior import PosteriorTest, draws_of
 

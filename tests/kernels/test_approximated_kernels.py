@@ -31,8 +31,10 @@ import rfgp
 from rfgp.features import ComplexToReal, LinearFeatures, OpticalFeatures, ProductSketch, RandomFourier, TensorSRHT
 from rfgp.features.by_name import SKETCHES
 from rfgp.features.spectra import Matern
-from rfgp.kernels import FeatureKernel, FeatureScaleKernel, MapRecipe
+from rfgp.kernels import FeatureKernel
 from rfgp.kernels.families import FAMILIES, MapFamily, family
+from rfgp.kernels.families.scale import FeatureScaleKernel
+from rfgp.kernels.map_holder import MapRecipe
 from rfgp.selection import best_method
 
 ALL_METHODS = [name + form for name in SKETCHES for form in ("", ":real", ":complex", ":ctr")]

@@ -9,9 +9,9 @@ from ...features import FeatureMap, Maclaurin, OpticalFeatures
 from ..dot_product import DotProductKernel
 from ..exponential import ExponentialDotProductKernel
 from ..family import approximates
+from ..map_holder import MapRecipe
 from ..optical import OpticalKernel
 from ..power_series import exponential_series, leaves_out_terms, maclaurin
-from ..recipe import MapRecipe
 from .leaf import LeafFamily
 
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 from ...features import FeatureMap
 from ..feature_kernel import FeatureKernel
 from ..map_family import MapFamily
+from ..map_holder import MapRecipe
 from ..method import Method
 from ..random_feature_kernel import RandomFeatureKernel
-from ..recipe import MapRecipe
 from ..reference_tensor import reference_tensor
 from ..request import Request
 

@@ -17,11 +17,11 @@ from ..derivatives import smoothness
 from ..family import approximates, family
 from ..field_moments import covariance_of_fields
 from ..map_family import checked_columns
+from ..map_holder import MapRecipe
 from ..method import Method
 from ..observed import LinearlyObservedKernel
 from ..operator_valued import OperatorValuedKernel
 from ..random_feature_kernel import RandomFeatureKernel
-from ..recipe import MapRecipe
 from ..request import Request
 from ..spectral_density import SpectralDensityKernel
 from .leaf import LeafFamily

@@ -14,8 +14,8 @@ from torch import Tensor
 from ...features import FeatureMap, FourierSeries, Periodic, RandomFourier
 from ...features.spectra import scaled_bessel
 from ..family import approximates
+from ..map_holder import MapRecipe
 from ..method import Method
-from ..recipe import MapRecipe
 from .leaf import LeafFamily
 
 _NEGLIGIBLE = 1e-10

@@ -13,9 +13,9 @@ from ...features import FeatureMap, LinearFeatures, Maclaurin, PolynomialSketch,
 from ...features.by_name import SKETCHES
 from ..family import approximates
 from ..map_family import unwrap_ctr
+from ..map_holder import MapRecipe
 from ..method import Method
 from ..power_series import leaves_out_terms, maclaurin
-from ..recipe import MapRecipe
 from .leaf import LeafFamily
 
 

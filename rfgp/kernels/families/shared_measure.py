@@ -16,8 +16,8 @@ from ...operators import Operator
 from ..family import Family, approximates, family
 from ..feature_kernel import FeatureKernel
 from ..field_moments import covariance_of_fields
+from ..map_holder import MapRecipe
 from ..random_feature_kernel import KernelMoments
-from ..recipe import MapRecipe
 from ..reference_tensor import reference_tensor
 from ..request import Request
 from .sum import FeatureSumKernel, SumFamily

@@ -18,8 +18,8 @@ from ...features import (
     Spectrum,
 )
 from ..family import approximates
+from ..map_holder import MapRecipe
 from ..power_series import exponential_series, maclaurin
-from ..recipe import MapRecipe
 from ..stationary import StationaryKernel
 from .leaf import LeafFamily
 
