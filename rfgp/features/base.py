@@ -13,16 +13,11 @@ from .. import _checks
 from .random_weights import RandomWeights
 
 
-class Moments(NamedTuple):
+class EstimateVariance(NamedTuple):
     r"""Second moments of a kernel estimate :math:`\hat k(x, y)`, each of shape (..., N, M).
 
     ``variance`` is :math:`E|\hat k - E \hat k|^2` and ``pseudo_variance`` is :math:`E(\hat k - E \hat k)^2`; for real
     maps the two agree.
-
-    >>> from rfgp.features import ProductSketch
-    >>> moments = ProductSketch(3, 50, degree=2).moments(torch.randn(4, 3), torch.randn(6, 3))
-    >>> moments.variance.shape
-    torch.Size([4, 6])
     """
 
     variance: Tensor
@@ -91,7 +86,7 @@ class FeatureMap(RandomWeights):
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The exact kernel that the map approximates, (..., N, d) and (..., M, d) to (..., N, M)."""
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance | None:
         """Variance and pseudo-variance of the kernel estimate in closed form, or None where there is none.
 
         :param x: (..., N, d).

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from .. import _checks, sampling
 from .._torch import has_values
 from ..linalg import fwht, next_power_of_two
-from .base import FeatureMap, Moments
+from .base import EstimateVariance, FeatureMap
 from .spectra import (
     Gaussian,
     HyperbolicSecant,
@@ -41,8 +41,8 @@ class RandomFourier(FeatureMap):
 
     The real map is the complex-to-real form of the complex one: cosines first, then sines.
 
-    :param input_dim: the number of columns d of the inputs.
-    :param num_features: the number of columns D that come out; even for the real map.
+    Other parameters are those of every :class:`FeatureMap`.
+
     :param spectrum: the spectral density of the frequencies: Matern(nu), RationalQuadratic(), Laplace(),
         HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of measure,
         PowerWeighted() or WidenedGaussian(); default: Gaussian().
@@ -50,8 +50,6 @@ class RandomFourier(FeatureMap):
         distribution (isotropic spectra only); or "hadamard": three Hadamard transforms with random signs per block,
         which is faster for large d and biased for small d, so that the target is approximate.
     :param is_complex: whether the features are complex.
-    :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for an odd width of the real map, an unknown structure, or a spectrum that does not allow it.
 
     Source: T 2.1, Eq. 2.4 (Rahimi and Recht, 2007); Yu et al. (2016) for orthogonal frequencies.
@@ -168,10 +166,9 @@ class RandomFourier(FeatureMap):
         return rows.reshape(*x.shape[:-1], 2 * width)
 
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
-        """The kernel of the spectrum at scaled inputs, (..., N, d) and (..., M, d) to (..., N, M)."""
         return self.spectrum.kernel(self._check(x), self._check(y, "y"), 1.0, **hyperparameters)
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance | None:
         r"""Variance and pseudo-variance of the kernel estimate from D frequencies.
 
         .. math:: V = \frac{k(0)^2 - k(\tau)^2}{D} + \frac{c}{D^2} C, \quad
@@ -205,9 +202,9 @@ class RandomFourier(FeatureMap):
         variance = (zero * zero - square) / width + covariance
         pseudo_variance = (zero * twice - square) / width + covariance
         if self.is_complex:
-            return Moments(variance, pseudo_variance)
+            return EstimateVariance(variance, pseudo_variance)
         mean = 0.5 * (variance + pseudo_variance)
-        return Moments(mean, mean)
+        return EstimateVariance(mean, mean)
 
     @property
     def operations(self) -> float:

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks
-from .base import FeatureMap, Moments
+from .base import EstimateVariance, FeatureMap
 from .by_name import polynomial_sketch
 from .random_weights import weights_kept_on_error
 
@@ -94,7 +94,6 @@ class Maclaurin(FeatureMap):
         return constant | {n: m.num_features for n, m in self.maps_by_degree.items()}
 
     def resample(self, generator: Generator | None = None) -> Self:
-        """Draw new weights for all sketches, in place; the numbers of columns stay."""
         with weights_kept_on_error(self):
             for sketch in self.maps_by_degree.values():
                 sketch.resample(generator)
@@ -133,12 +132,11 @@ class Maclaurin(FeatureMap):
         return self._envelope(x)[..., :, None] * self._envelope(y)[..., None, :]
 
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
-        """The truncated series that the features estimate without bias, (..., N, M)."""
         inner, weighted = self._check(x) @ self._check(y, "y").mT, self._weighted(hyperparameters)[..., None, None, :]
         degrees = [*([0] if self.has_constant else []), *self.maps_by_degree]
         return self._envelopes(x, y) * torch.stack([weighted[..., n] * inner**n for n in degrees]).sum(0)
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance | None:
         """Those of the sketches, times the squared coefficients, summed; None where a sketch has none; (..., N, M)."""
         self._check_pair(x, y)
         weighted = self._weighted(hyperparameters).square()[..., None, None, :]
@@ -149,9 +147,9 @@ class Maclaurin(FeatureMap):
         factor = self._envelopes(x, y).square()
         variance = factor * torch.stack([weighted[..., n] * part.variance for n, part in known.items()]).sum(0)
         if not self.is_complex:
-            return Moments(variance, variance)
+            return EstimateVariance(variance, variance)
         pseudo = [weighted[..., n] * part.pseudo_variance for n, part in known.items()]
-        return Moments(variance, factor * torch.stack(pseudo).sum(0))
+        return EstimateVariance(variance, factor * torch.stack(pseudo).sum(0))
 
     @property
     def operations(self) -> float:

@@ -41,7 +41,6 @@ class PolynomialSketch(FeatureMap):
         return f"{super().extra_repr()}, degree={self.degree}"
 
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
-        r"""The polynomial kernel :math:`(x^\top y)^p`, (..., N, d) and (..., M, d) to (..., N, M)."""
         return (self._check(x) @ self._check(y, "y").mT) ** self.degree
 
     def forward_pair(self, x: Tensor, y: Tensor) -> Tensor:

@@ -61,10 +61,7 @@ class RandomWeights(torch.nn.Module, abc.ABC):
         return re.sub(r" at 0x[0-9a-f]+", "", "; ".join(texts))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load a state as torch modules do; on an error the module stays as it was.
-
-        :raises ValueError: for the state of another map.
-        """
+        """Load a state as torch modules do; on an error, such as for another map's, the module stays as it was."""
         _state.check(self, state_dict, strict=strict)
         return super().load_state_dict(state_dict, strict, assign)
 

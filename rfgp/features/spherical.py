@@ -25,14 +25,12 @@ class SphericalFourier(RandomFourier):
     the isotropic kernel, which the features estimate without bias; ``fit_error`` says how far that is from the
     polynomial one. The fit improves with the degree, and worsens with the dimension.
 
-    :param input_dim: the number of columns d of the inputs.
-    :param num_features: the number of columns D that come out; even for the real map.
+    Other parameters are those of every :class:`FeatureMap`.
+
     :param degree: the degree p.
     :param a: at least 2.
     :param structure: "independent", "orthogonal" or "hadamard", as for :class:`RandomFourier`.
     :param is_complex: whether the features are complex.
-    :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for a below 2, and for inputs whose norm differs from 1 by more than 1e-4.
 
     Source: T 2.1.1 and 2.2.4 (Pennington et al., 2015).

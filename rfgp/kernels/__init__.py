@@ -6,8 +6,7 @@ from .approximated import with_features
 from .curl_free import CurlFreeKernel
 from .decomposable import DecomposableKernel
 from .divergence_free import DivergenceFreeKernel
-from .dot_product import DotProductKernel
-from .exponential import ExponentialDotProductKernel
+from .dot_product import DotProductKernel, ExponentialDotProductKernel
 from .family import Family, approximates, family
 from .feature_kernel import FeatureKernel
 from .helmholtz import HelmholtzKernel

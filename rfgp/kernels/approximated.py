@@ -28,11 +28,7 @@ def approximated(
     seed: int | None = None,
     choose: Callable[[Kernel, int, Tensor], str],
 ) -> Any:
-    """Approximate a kernel as :func:`rfgp.approximate` does, with a function that chooses the methods.
-
-    :param choose: takes a part of the kernel, its number of features and its full inputs, and returns a method's name.
-    The other parameters are those of :func:`rfgp.approximate`.
-    """
+    """What :func:`rfgp.approximate` does; ``choose`` names the method of a part, for a width and its full inputs."""
     width = _checks.positive_integer("num_features", num_features)
     if not isinstance(kernel, Kernel):
         raise unsupported(kernel)

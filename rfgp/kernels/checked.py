@@ -37,12 +37,7 @@ class CheckedKernel:
 
 
 def check_columns(kernel: Any, x: Tensor) -> None:
-    """Raise where an exact kernel cannot be evaluated at inputs (n, d), such as for another number of columns.
-
-    :param kernel: a kernel; nothing is done about anything else, which other checks refuse.
-    :param x: inputs (n, d).
-    :raises ValueError: for other columns than ``ard_num_dims`` or ``active_dims`` want.
-    """
+    """Raise a ValueError where an exact kernel cannot be evaluated at inputs (n, d); nothing for what is no kernel."""
     if not isinstance(kernel, Kernel):
         return
     try:

@@ -179,11 +179,7 @@ def approximates(*kernels: type[Kernel]) -> Callable[[type[Family]], type[Family
 
 
 class UnregisteredFamily(Family):
-    """A kernel that no family is registered for: it has landmarks, and no other features.
-
-    :param kernel: the exact kernel.
-    :param reason: why the family of a base class does not count, for the message.
-    """
+    """A kernel that no family is registered for, for some ``reason``: it has landmarks, and no other features."""
 
     def __init__(self, kernel: Any, reason: str = "") -> None:
         super().__init__(kernel)

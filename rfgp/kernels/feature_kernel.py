@@ -79,7 +79,6 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     @property
     def has_unbiased_columns(self) -> bool:
-        """Whether every single column of the map is an unbiased estimate of the kernel."""
         return self.feature_map is not None and self.feature_map.has_unbiased_columns
 
     def columnwise(self) -> FeatureKernel | None:
@@ -99,12 +98,10 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     @property
     def is_complex(self) -> bool:
-        """Whether the features are complex; the kernel is then their real part."""
         source = self.recipe if self.feature_map is None else self.feature_map
         return source is not None and source.is_complex
 
     def active_features(self, x: Tensor) -> Tensor:
-        """Features of selected inputs: (..., N, d) to (..., N, D), complex for complex maps."""
         feature_map, rows = self._map_and_rows(x)
         return torch.complex(*rows.chunk(2, dim=-1)) if feature_map.is_complex else rows
 
@@ -153,18 +150,15 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     @property
     def version(self) -> int:
-        """How many times the weights of the map have been drawn anew."""
         feature_map = self.feature_map
         return 0 if feature_map is None else feature_map.version
 
     @property
     def num_scalar_features(self) -> int:
-        """The number of columns of the map."""
         return self.made_map().num_features
 
     @property
     def has_output_factor(self) -> bool:
-        """Whether the base kernel is operator-valued."""
         return self.family.has_output_factor
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
@@ -208,7 +202,6 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     @property
     def description(self) -> str:
-        """Class and settings of the base kernel; the map has its own description."""
         return f"{type(self).__name__}({described(self.base_kernel)})"
 
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from ..features import ComplexToReal, FeatureMap
+from ..features import ComplexToReal, FeatureMap, RandomFourier, Spectrum
 from ..inference import OutputFactor
 from ..operators import Operator
 from .family import Family, UnregisteredFamily, family, unsupported
@@ -193,21 +193,23 @@ class MapFamily(Family):
 
 
 def map_family(kernel: Any) -> MapFamily:
-    """The family of a kernel that has feature maps of its own.
-
-    :raises ValueError: for compositions, and kernels without a family.
-    """
+    """The family of a kernel that has feature maps of its own; a ValueError for others."""
     known = family(kernel)
     if not isinstance(known, MapFamily):
         raise known.error if isinstance(known, UnregisteredFamily) else unsupported(kernel)
     return known
 
 
-def checked_columns(ard_num_dims: int | None, input_dim: int | None) -> int | None:
-    """The number of columns that a kernel and its inputs agree in, or None where nothing tells.
+def random_fourier(recipe: MapRecipe, input_dim: int, spectrum: Spectrum) -> RandomFourier:
+    """Random Fourier features as a recipe says."""
+    structure, generator = recipe.method.structure, recipe.generator
+    return RandomFourier(
+        input_dim, recipe.num_features, spectrum, structure, recipe.is_complex, generator=generator, dtype=recipe.dtype
+    )
 
-    :raises ValueError: where they do not agree.
-    """
+
+def checked_columns(ard_num_dims: int | None, input_dim: int | None) -> int | None:
+    """The number of columns that a kernel and its inputs agree in, or None where nothing tells."""
     if ard_num_dims is not None and input_dim not in (None, ard_num_dims):
         raise ValueError(
             f"expected {ard_num_dims} columns as ard_num_dims says, got {input_dim}; correct one of the two"

@@ -16,14 +16,7 @@ from .method import Method
 
 @dataclass(frozen=True)
 class MapRecipe:
-    """How to make a feature map of a kernel once the number of input columns is method.
-
-    :param method: a :class:`Method`, or a string such as "tensor_srht:ctr" that stands for one.
-    :param num_features: the number of columns that come out.
-    :param seed: the seed of the weights.
-    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
-    :raises ValueError: for an unknown method or form, or an odd number of features where columns come in pairs.
-    """
+    """How a feature map is made once the number of input columns is given; a string stands for a method."""
 
     method: Method
     num_features: int
@@ -61,10 +54,7 @@ class MapHolder:
     center: Tensor | None
 
     def made_map(self) -> FeatureMap:
-        """The feature map.
-
-        :raises ValueError: where it has not been made yet.
-        """
+        """The feature map; a ValueError where it has not been made yet."""
         feature_map = self.feature_map
         if feature_map is None:
             raise ValueError("expected a kernel whose map is made, got one that waits for its first inputs; call it")

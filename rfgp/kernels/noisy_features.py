@@ -26,16 +26,6 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
 
     The quadratic form is taken as :math:`(r - F m)^\top S^{-1} (r - F m) + m^\top m`, a sum of positive terms that is
     stationary in m: nothing cancels, and its gradient needs no derivative of m.
-
-    :param linear_op: the covariance of the functions, a FeatureLinearOperator.
-    :param noise: an operator that :func:`operator_noise` knows.
-
-    >>> from linear_operator.operators import ConstantDiagLinearOperator
-    >>> from rfgp.kernels import FeatureLinearOperator
-    >>> noise = ConstantDiagLinearOperator(torch.tensor([0.1]), 5)
-    >>> matrix = NoisyFeaturesLinearOperator(FeatureLinearOperator(torch.randn(5, 2)), noise)
-    >>> matrix.solve(torch.ones(5, 1)).shape
-    torch.Size([5, 1])
     """
 
     @property
@@ -47,11 +37,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
         return found
 
     def system(self, residuals: Tensor, observed: Tensor | None = None) -> WeightSystem:
-        """The regression of residuals (..., N T, S) on the features.
-
-        :param residuals: float64, zero where not observed.
-        :param observed: which are, (..., N T); default: all.
-        """
+        """The regression on the features of residuals (..., N T, S) in float64, zero where they are not observed."""
         (scalar, factor), noise = self.linear_ops[0].parts(), self.noise
         outputs, columns = factor.num_outputs, residuals.shape[-1]
         by_row = residuals.unflatten(-2, (-1, outputs)).flatten(-2)
@@ -66,10 +52,8 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
         return WeightSystem(combined(groups, zero, zero), factor)
 
     def posterior(self, residuals: Tensor, observed: Tensor | None = None, tracks: bool = False) -> GaussianPosterior:
-        """The posterior of the weights given residuals (..., N T), zero where they are not observed.
+        """The posterior of the weights given residuals (..., N T) in float64, zero where they are not observed.
 
-        :param residuals: float64.
-        :param observed: which are observed; default: all.
         :param tracks: whether gradients are to run back through it.
         """
         return self.system(residuals.unsqueeze(-1), observed).posterior(tracks)

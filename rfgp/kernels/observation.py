@@ -104,7 +104,6 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
 
     @property
     def observed_kernel(self) -> Kernel:
-        """The base kernel."""
         return self.base_kernel
 
     @property
@@ -173,10 +172,7 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
 
 
 def num_outputs(kernel: Kernel, input_dim: int) -> int | None:
-    """The number of outputs of a field, or None for a scalar function.
-
-    :raises ValueError: for a kernel with ``active_dims`` or ARD of other columns.
-    """
+    """The number of outputs of a field, or None for a scalar function."""
     columns = kernel.ard_num_dims
     if kernel.active_dims is None and columns not in (None, input_dim):
         raise ValueError(f"expected input_dim={columns} as ard_num_dims says, got {input_dim}; correct one of the two")

@@ -74,7 +74,6 @@ class LinearlyObservedKernel(OperatorValuedKernel):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
-        """The kernel matrix of selected inputs, (..., N T, M T), or its diagonal, (..., N T)."""
         kernel = self._distributed(None)
         if kernel is not self:
             return kernel.forward(x1, x2, diag=diag, last_dim_is_batch=last_dim_is_batch, **params)

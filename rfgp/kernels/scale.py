@@ -20,10 +20,6 @@ class SharedScaleKernel(ScaleKernel):
 
     Parameter, constraint and prior are those of the original at any time: what is set or registered on either kernel
     later reaches both.
-
-    :param base_kernel: the kernel that is scaled.
-    :param source: the kernel whose output scale is shared.
-    :param batch_shape: the batch shape; default: that of the source.
     """
 
     counts_priors = True

@@ -12,11 +12,7 @@ from .rows import Rows
 
 
 def nodes(rows: Rows, order: int) -> tuple[Tensor, Tensor]:
-    """Nodes (..., N, Q, d) of the regions of rows, and their weights (Q,), which add up to 1.
-
-    :param rows: rows whose regions extend in the same directions: others have no nodes there.
-    :param order: the number of nodes in every direction.
-    """
+    """Nodes (..., N, Q, d) of regions that extend in the same directions, and their weights (Q,), which sum to 1."""
     center, directions = rows.center, [*torch.diag_embed(rows.half_widths).unbind(-2), rows.half_vector]
     extended = [direction for direction in directions if bool((direction != 0).any())]
     abscissas, masses = np.polynomial.legendre.leggauss(order)

@@ -83,10 +83,8 @@ def posterior_loss(
 class PosteriorTest:
     """The rows on which posteriors are compared with the exact one, which is computed once.
 
-    :param x: all inputs (N, d).
-    :param seed: the seed of the sample.
     :param noise: the variance of the noise; default: a hundredth of the mean prior variance.
-    :param num_rows: N; default: the number of rows of x.
+    :param num_rows: N; default: the number of rows of x, (N, d).
     :param kernel: a kernel whose landmarks are not held out, where there are other rows.
     :param num_draws: how many draws of a kernel are looked at.
     """
@@ -136,7 +134,6 @@ class PosteriorTest:
     def upper_loss(self, kernels: Iterable[RandomFeatureKernel], limit: float = math.inf) -> PosteriorLoss:
         """What a draw loses, with a probability of 0.9 at most: quantiles of the losses of kernels.
 
-        :param kernels: draws, such as those of :func:`draws_of`.
         :param limit: a loss that is of no interest; no further draw is looked at once two of them are above it.
         """
         losses: list[PosteriorLoss] = []
@@ -167,11 +164,7 @@ class PosteriorTest:
 
 
 def draws_of(make: Callable[[int], Kernel], seed: int) -> Iterator[Kernel]:
-    """Eight draws of a kernel with features; one of a kernel that has nothing random.
-
-    :param make: makes a kernel of a seed: its landmarks, or its weights, of which all but the first are drawn again.
-    :param seed: the first seed.
-    """
+    """Eight draws of the kernel that ``make`` makes of a seed; one where nothing is random."""
     made, generator = copy.deepcopy(make(seed)).double(), torch.Generator().manual_seed(seed)
     has_landmarks = any(isinstance(part, LandmarkKernel) for part in made.modules())
     for index in range(NUM_DRAWS):

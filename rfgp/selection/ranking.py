@@ -202,10 +202,7 @@ def _limit(candidates: Sequence[Candidate]) -> float:
 
 
 def check_time_limit(time_limit: float) -> float:
-    """A positive number of seconds.
-
-    :raises ValueError: for any other.
-    """
+    """A positive number of seconds."""
     if not _checks.number(time_limit) > 0.0:
         raise ValueError(f"expected a positive time_limit, got {time_limit!r}; 60 is usual")
     return _checks.number(time_limit)
@@ -217,12 +214,7 @@ def check_kernel(kernel: Kernel) -> None:
 
 
 def applicable(kernel: Kernel, x: Tensor) -> tuple[str, ...]:
-    """The names of the methods that suit a kernel on inputs (N, d).
-
-    "auto" is one, where its parts may have methods of their own, and landmarks are one, where it has one output.
-
-    :raises ValueError: where there are none.
-    """
+    """The names of the methods that suit a kernel on inputs (N, d), "auto" where its parts may have their own."""
     known, has_landmarks = family(kernel), _has_landmarks(kernel, x)
     try:
         mixed = ("auto",) if known.mixes_methods else ()

@@ -154,11 +154,7 @@ def suggest_num_features(
 
 @dataclass(frozen=True)
 class _Goal:
-    """What a number of features has to reach, as an error that falls as the root of that number.
-
-    :param asked: the value that was asked for.
-    :param is_posterior: whether the error is the root of the loss of the posterior, and not that of the kernel matrix.
-    """
+    """What a number of features has to reach, as an error that falls as the root of that number."""
 
     asked: float
     is_posterior: bool

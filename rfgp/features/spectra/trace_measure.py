@@ -115,11 +115,9 @@ class TraceMeasure(Spectrum):
         return base_draws["weight"], base_draws["amplitude"]
 
     def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
-        """The trace of K, by quadrature."""
         return self.covariance(factor * (x.unsqueeze(-2) - y.unsqueeze(-3))).diagonal(dim1=-2, dim2=-1).sum(-1)
 
     def at_zero(self, **hyperparameters: Tensor) -> float:
-        """The trace of K(0)."""
         return float(self._ratio(self._points).mean())
 
     def covariance(self, difference: Tensor) -> Tensor:

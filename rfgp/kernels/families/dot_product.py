@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from ...features import FeatureMap, Maclaurin, OpticalFeatures
-from ..dot_product import DotProductKernel
-from ..exponential import ExponentialDotProductKernel
+from ..dot_product import DotProductKernel, ExponentialDotProductKernel
 from ..family import approximates
 from ..map_holder import MapRecipe
 from ..optical import OpticalKernel

@@ -1,11 +1,12 @@
-"""Kernels with feature maps of their own, as parts of a tree."""
+"""Kernels with feature maps of their own, or with features already, as parts of a tree."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...features import FeatureMap
+from ..family import Family, approximates
 from ..feature_kernel import FeatureKernel
 from ..map_family import MapFamily
 from ..map_holder import MapRecipe
@@ -61,3 +62,31 @@ class LeafFamily(MapFamily):
                 f"given as method, got {num_features}; make the two agree"
             )
         return made
+
+
+@approximates(RandomFeatureKernel)
+class ApproximatedFamily(Family):
+    """A kernel with features, which stays as it is."""
+
+    kernel: RandomFeatureKernel
+
+    def approximate(self, request: Request) -> Any:
+        return self.kernel
+
+    def with_landmarks(self, request: Request) -> Any:
+        return self.kernel
+
+    @property
+    def is_scalar(self) -> bool:
+        return not self.kernel.has_output_factor
+
+    @property
+    def is_approximated(self) -> bool:
+        return True
+
+    @property
+    def has_features(self) -> bool:
+        return True
+
+    def with_features(self) -> Any:
+        return self.kernel

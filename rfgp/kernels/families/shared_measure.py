@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, LCMKernel
 from torch import Tensor
 
 from ...features import FeatureMap
@@ -24,21 +24,13 @@ from .sum import FeatureSumKernel, SumFamily
 
 
 class SharedMeasureKernel(FeatureSumKernel):
-    r"""A sum of operator-valued kernels that share their random frequencies.
+    r"""A sum of operator-valued kernels that share their random frequencies, each with its own output scale.
 
     .. math:: K(x, y) \approx \sum_i s_i\, (\phi(x) B_i) (\phi(y) B_i)^\top
 
-    :param kernels: operator-valued kernels with one feature map, one scalar kernel and one selection of inputs, each
-        with its own output scale.
-    :raises ValueError: for others, whose sum is a :class:`FeatureSumKernel`.
+    :raises ValueError: for kernels without one feature map, scalar kernel and selection of inputs.
 
     Source: M Example 5.
-
-    >>> import gpytorch, rfgp, torch
-    >>> base = gpytorch.kernels.RBFKernel()
-    >>> kernel = rfgp.approximate(rfgp.kernels.HelmholtzKernel(base, base), num_features=64, input_dim=2)
-    >>> kernel.num_scalar_features, kernel.features(torch.zeros(3, 2)).shape
-    (64, torch.Size([6, 128]))
     """
 
     def __init__(self, *kernels: Any) -> None:
@@ -51,15 +43,12 @@ class SharedMeasureKernel(FeatureSumKernel):
 
     @property
     def num_scalar_features(self) -> int:
-        """The number of columns of the map that all parts share."""
         return self.parts[0].num_scalar_features
 
     def active_features(self, x: Tensor) -> Tensor:
-        """The scalar features of all parts, (..., N, D)."""
         return self.parts[0].scalar_features(x)
 
     def output_factor(self, operator: Operator | None = None) -> OutputFactor:
-        """The factors of the parts, of the same scalar features."""
         return OutputFactor.concatenate([kernel.output_factor(operator) for kernel in self.parts], True)
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
@@ -125,6 +114,21 @@ class AdditiveFamily(SumFamily):
             field.covariance(columns)  # which raises where there is none
         powers = {power for field in fields for power in field.powers(columns)}
         return known.weighted_map(recipe, columns, tuple(sorted(powers))).to(like.device)
+
+
+@approximates(LCMKernel)
+class LCMFamily(AdditiveFamily):
+    """LCMKernel, which is a sum of MultitaskKernels."""
+
+    kernel: LCMKernel
+
+    @property
+    def parts(self) -> list[Family]:
+        return [family(part) for part in self.kernel.covar_module_list]
+
+    @property
+    def is_scalar(self) -> bool:
+        return False
 
 
 def _have_one_measure(terms: list[Family]) -> bool:

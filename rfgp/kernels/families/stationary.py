@@ -18,6 +18,7 @@ from ...features import (
     Spectrum,
 )
 from ..family import approximates
+from ..map_family import random_fourier
 from ..map_holder import MapRecipe
 from ..power_series import exponential_series, maclaurin
 from ..stationary import StationaryKernel
@@ -49,15 +50,7 @@ class FourierFamily(LeafFamily):
         return self.default
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        return RandomFourier(
-            input_dim,
-            recipe.num_features,
-            self.spectrum,
-            recipe.method.structure,
-            recipe.is_complex,
-            generator=recipe.generator,
-            dtype=recipe.dtype,
-        )
+        return random_fourier(recipe, input_dim, self.spectrum)
 
     def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier):

@@ -23,17 +23,7 @@ from .composite import CompositeFamily, CompositeKernel
 
 
 class FeatureSumKernel(CompositeKernel, AdditiveKernel):
-    r"""A sum of kernels, whose features are those of its parts side by side.
-
-    .. math:: \phi(x) = [\phi_1(x), \phi_2(x), \dots], \qquad D = D_1 + D_2 + \dots
-
-    :param kernels: kernels with features, each with its own ``active_dims`` and output scale.
-
-    >>> import gpytorch, rfgp
-    >>> exact = gpytorch.kernels.RBFKernel(active_dims=[0]) + gpytorch.kernels.LinearKernel(active_dims=[1])
-    >>> rfgp.approximate(exact, num_features=65, input_dim=2).features(torch.randn(3, 2)).shape
-    torch.Size([3, 65])
-    """
+    """A sum of kernels, whose features are those of its parts side by side."""
 
     def __init__(self, *kernels: Any) -> None:
         check_parts(kernels)
@@ -46,26 +36,21 @@ class FeatureSumKernel(CompositeKernel, AdditiveKernel):
 
     @property
     def exact_kernel(self) -> AdditiveKernel:
-        """The sum of the exact kernels, with the same parameters."""
         return AdditiveKernel(*[kernel.exact_kernel for kernel in self.parts])
 
     @property
     def num_scalar_features(self) -> int:
-        """The number of columns of all parts."""
         return sum(kernel.num_scalar_features for kernel in self.parts)
 
     @property
     def has_output_factor(self) -> bool:
-        """Whether the parts are operator-valued."""
         return self.parts[0].has_output_factor
 
     @property
     def has_residual_covariance(self) -> bool:
-        """Whether all parts have one."""
         return all(kernel.has_residual_covariance for kernel in self.parts)
 
     def active_features(self, x: Tensor) -> Tensor:
-        """The scalar features of all parts side by side, (..., N, D)."""
         if self.has_output_factor:
             return _concatenated([kernel.scalar_features(x) for kernel in self.parts])
         return _concatenated([kernel.all_features(x) for kernel in self.parts])
@@ -84,18 +69,15 @@ class FeatureSumKernel(CompositeKernel, AdditiveKernel):
         return KernelMoments(*[reduce(torch.add, values) for values in zip(*known, strict=True)])
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
-        """The sum of those of the parts."""
         residuals = [kernel.residual_variance(x) for kernel in self.parts]
         return reduce(torch.add, known) if (known := [r for r in residuals if r is not None]) else None
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
-        """The factors of operator-valued parts, one after the other; one for scalar parts."""
         if not self.has_output_factor:
             return super().output_factor(operator)
         return OutputFactor.concatenate([kernel.output_factor(operator) for kernel in self.parts])
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """All parameters of scalar parts; those of the scalar features of operator-valued ones."""
         if not self.has_output_factor:
             return super().feature_parameters()
         return iter({id(p): p for kernel in self.parts for p in kernel.feature_parameters()}.values())
