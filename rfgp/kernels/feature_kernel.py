@@ -105,7 +105,7 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         feature_map, rows = self._map_and_rows(x)
         return torch.complex(*rows.chunk(2, dim=-1)) if feature_map.is_complex else rows
 
-    def _real_scalar_features(self, x: Tensor) -> Tensor:
+    def active_real_features(self, x: Tensor) -> Tensor:
         return self._map_and_rows(x)[1]
 
     def _map_and_rows(self, x: Tensor) -> tuple[FeatureMap, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import functools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
@@ -11,26 +10,23 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from linear_operator import to_dense
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from .. import _checks
-from .._torch import are_equal
 from ..features.random_weights import weights_kept_on_error
 from ..inference import OutputFactor
 from ..linalg import row_chunks
 from ..operators import Operator
 from .checked import CheckedKernel
 from .checked_state import CheckedState
-from .dense_warning import warn_of_dense
-from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, LazyFeatureCrossLinearOperator
+from .kernel_matrix import kernel_matrix
 from .map_holder import map_holders, maps_kept_on_error
 from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
 from .randomized import randomized
 from .reference_tensor import reference_tensor
-from .registry import FAMILIES
+from .registry import composed
 from .shared_tensors import SharedTensors
 from .waves import Waves
 
@@ -114,6 +110,11 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
             check_no_operator(operator)
         return reference_tensor(self).new_ones(1, 1)
 
+    def active_real_features(self, x: Tensor) -> Tensor:
+        """The scalar features, complex ones with their real and imaginary parts side by side."""
+        features = self.active_features(x)
+        return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
+
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
         """What :meth:`residual_variance` returns, (..., N) or (..., N T)."""
         return None
@@ -186,7 +187,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     def all_features(self, x: Tensor) -> Tensor:
         """What :meth:`features` returns, which may be infinite."""
         scalar = self.scalar_features(x)
-        return self._many_outputs().features(scalar) if self.has_output_factor else scalar
+        return self.outputs_factor().features(scalar) if self.has_output_factor else scalar
 
     def scalar_features(self, x: Tensor) -> Tensor:
         """The features (..., N, D) of the full inputs (..., N, d), without the output factor.
@@ -206,7 +207,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         Source: B 5.4, Eq. 29 and 30.
         """
         with maps_kept_on_error(self):
-            return OutputFeatures.of(self.scalar_features(x), self._many_outputs())
+            return OutputFeatures.of(self.scalar_features(x), self.outputs_factor())
 
     def residual_variance(self, x: Tensor) -> Tensor | None:
         r"""The prior variance that landmarks or a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
@@ -260,19 +261,19 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
 
     def __add__(self, other: Kernel) -> Kernel:
         """The sum with another kernel, whose features are those of both side by side."""
-        return _composed(super().__add__(other), other)
+        return composed(super().__add__(other), other)
 
     def __mul__(self, other: Kernel) -> Kernel:
         """The product with another kernel; a ValueError where both have the same random weights."""
-        return _composed(super().__mul__(other), other)
+        return composed(super().__mul__(other), other)
 
     def __radd__(self, other: Kernel) -> Kernel:
         """The sum, where this kernel is of a subclass of the other's class."""
-        return _composed(Kernel.__add__(other, self), other) if isinstance(other, Kernel) else NotImplemented
+        return composed(Kernel.__add__(other, self), other) if isinstance(other, Kernel) else NotImplemented
 
     def __rmul__(self, other: Kernel) -> Kernel:
         """The product, where this kernel is of a subclass of the other's class."""
-        return _composed(Kernel.__mul__(other, self), other) if isinstance(other, Kernel) else NotImplemented
+        return composed(Kernel.__mul__(other, self), other) if isinstance(other, Kernel) else NotImplemented
 
     # What GPyTorch calls
 
@@ -289,19 +290,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         """The kernel matrix of selected inputs, as an operator that knows its features, or its diagonal."""
         if last_dim_is_batch:
             raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
-        for x in (x1, x2):
-            _checks.inputs(x)
-        same = x1 is x2 or (x1.shape == x2.shape and are_equal(x1, x2))
-        if diag:
-            left, right = self._pair(x1, None if same else x2)
-            return (to_dense(left) * to_dense(right)).sum(-1)
-        if same:
-            residual = functools.partial(self.active_residual_variance, x1)
-            return FeatureLinearOperator(self._pair(x1, None)[0], residual)
-        outputs = self.num_outputs_per_input(x1, x2)
-        batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
-        size = torch.Size((*batch_shape, outputs * x1.shape[-2], outputs * x2.shape[-2]))
-        return LazyFeatureCrossLinearOperator(x1, x2, self._cross, size)
+        return kernel_matrix(self, x1, x2, diag)
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
         """One, or the number of outputs of the exact kernel."""
@@ -333,49 +322,12 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
             )
         return x.index_select(-1, self.active_dims)
 
-    def _many_outputs(self) -> OutputFactor:
+    def outputs_factor(self) -> OutputFactor:
+        """The factor of several outputs; a ValueError where there is one."""
         factor = self.output_factor()
         if not isinstance(factor, OutputFactor):
             raise ValueError("expected a kernel of several outputs, got a scalar one; use features(x)")
         return factor
-
-    def _cross(self, x1: Tensor, x2: Tensor) -> LinearOperator:
-        left, right = self._pair(x1, x2)
-        return FeatureCrossLinearOperator(left, right.mT)
-
-    def _pair(self, x1: Tensor, x2: Tensor | None) -> tuple[Tensor | LinearOperator, Tensor | LinearOperator]:
-        """Checked real features of two sets of selected inputs, or of one; those of many outputs as operators."""
-        features = self._output_features if self.has_output_factor else self._real_features
-        with maps_kept_on_error(self):
-            left = features(x1)
-            return left, left if x2 is None else features(x2)
-
-    def _real_features(self, x: Tensor) -> Tensor:
-        return _checks.no_overflow(self._real_scalar_features(_checks.finite(x)), x)
-
-    def _real_scalar_features(self, x: Tensor) -> Tensor:
-        """Scalar features of selected inputs: complex ones as real and imaginary part side by side."""
-        features = self.active_features(x)
-        return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
-
-    def _output_features(self, x: Tensor) -> OutputFeatures:
-        """The features (..., N T, K) of many outputs at selected inputs, as an operator."""
-        scalar = _checks.no_overflow(self.active_features(_checks.finite(x)), x)
-        return OutputFeatures.of(scalar, self._many_outputs())
-
-
-def _composed(kernel: Kernel, other: Kernel) -> Kernel:
-    """A sum or product that GPyTorch has made, with features where all parts have some."""
-    known = FAMILIES[type(kernel)](kernel)
-    if known.has_features:
-        return known.with_features()
-    warn_of_dense(
-        kernel,
-        f"{type(other).__name__} has no features, so that the sum or product with it is dense, at O(N^3); wrap it with "
-        "rfgp.approximate first",
-        stacklevel=3,
-    )
-    return kernel
 
 
 def check_parts(kernels: Iterable[Any]) -> None:
