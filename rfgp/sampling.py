@@ -95,6 +95,6 @@ def _integers(high: int, shape: Sequence[int], generator: Generator | None) -> T
 
 def _fitting(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of draws in eight bytes each, or raise where it is none, or they do not fit in memory."""
-    known = _checks.shape(shape)
-    _checks.fits_in_memory(8.0 * math.prod(known), f"random numbers of shape {known}", "use fewer features or columns")
-    return known
+    sizes = _checks.shape(shape)
+    _checks.fits_in_memory(8.0 * math.prod(sizes), f"random numbers of shape {sizes}", "use fewer features or columns")
+    return sizes

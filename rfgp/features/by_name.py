@@ -34,10 +34,10 @@ def polynomial_sketch(
     >>> polynomial_sketch("tensor_srht", "ctr", 3, 10, degree=2).num_features
     10
     """
-    known = SKETCHES[_checks.choice("name", name, tuple(SKETCHES))]
+    named = SKETCHES[_checks.choice("name", name, tuple(SKETCHES))]
     is_complex = _checks.choice("form", form, FORMS) != "real"
     width = paired_width(num_features, name) if form == "ctr" else num_features
-    sketch = known.make(input_dim, width, degree, is_complex=is_complex, generator=generator, dtype=dtype)
+    sketch = named.make(input_dim, width, degree, is_complex=is_complex, generator=generator, dtype=dtype)
     return ComplexToReal(sketch) if form == "ctr" else sketch
 
 

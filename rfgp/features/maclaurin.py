@@ -141,14 +141,14 @@ class Maclaurin(FeatureMap):
         self._check_pair(x, y)
         weighted = self._weighted(hyperparameters).square()[..., None, None, :]
         parts = {n: sketch.moments(x, y) for n, sketch in self.maps_by_degree.items()}
-        known = {n: part for n, part in parts.items() if part is not None}
-        if len(known) < len(parts):
+        moments = {n: part for n, part in parts.items() if part is not None}
+        if len(moments) < len(parts):
             return None
         factor = self._envelopes(x, y).square()
-        variance = factor * torch.stack([weighted[..., n] * part.variance for n, part in known.items()]).sum(0)
+        variance = factor * torch.stack([weighted[..., n] * part.variance for n, part in moments.items()]).sum(0)
         if not self.is_complex:
             return EstimateVariance(variance, variance)
-        pseudo = [weighted[..., n] * part.pseudo_variance for n, part in known.items()]
+        pseudo = [weighted[..., n] * part.pseudo_variance for n, part in moments.items()]
         return EstimateVariance(variance, factor * torch.stack(pseudo).sum(0))
 
     @property

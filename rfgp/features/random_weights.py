@@ -74,10 +74,10 @@ class RandomWeights(torch.nn.Module, abc.ABC):
 
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
         """Raise a ValueError where a state, whose names begin with ``prefix``, is that of another map."""
-        saved, own = state.get(f"{prefix}_extra_state"), self.get_extra_state()
-        if saved is None or torch.equal(saved.to(own), own):
+        saved, expected = state.get(f"{prefix}_extra_state"), self.get_extra_state()
+        if saved is None or torch.equal(saved.to(expected), expected):
             return
-        sizes = f", of {int(saved[1])} columns for inputs of {int(saved[0])}" if saved.shape == own.shape else ""
+        sizes = f", of {int(saved[1])} columns for inputs of {int(saved[0])}" if saved.shape == expected.shape else ""
         raise ValueError(
             f"expected the state of {type(self).__name__} features ({self.extra_repr()}), got that of others{sizes}; "
             "approximate with the same method, num_features, train_inputs and seed as then, or pickle the model"

@@ -80,8 +80,8 @@ class AdvectedKernel(StationaryKernel):
 
     @spread.setter
     def spread(self, value: Tensor | float) -> None:
-        known = torch.as_tensor(value).to(self.raw_spread)
-        self.initialize(raw_spread=self.raw_spread_constraint.inverse_transform(known))
+        spread = torch.as_tensor(value).to(self.raw_spread)
+        self.initialize(raw_spread=self.raw_spread_constraint.inverse_transform(spread))
 
     def hyperparameters(self) -> dict[str, Tensor]:
         """Mean and spread of the velocity of scaled inputs, (..., d)."""

@@ -47,9 +47,9 @@ def approximated(
         method=None if isinstance(method, FeatureMap) or method == "auto" else Method.parse(method),
         feature_map=method if isinstance(method, FeatureMap) else None,
     )
-    known = family(kernel)
+    of_kernel = family(kernel)
     is_landmarks = request.method is not None and request.method.is_landmarks
-    return known.with_landmarks(request) if is_landmarks else known.approximate(request)
+    return of_kernel.with_landmarks(request) if is_landmarks else of_kernel.approximate(request)
 
 
 def with_features(kernel: Kernel) -> Any:

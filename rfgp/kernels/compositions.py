@@ -26,12 +26,12 @@ def featured(covariance: LinearOperator) -> LinearOperator:
     """
     if not isinstance(covariance, LazyEvaluatedKernelTensor) or not contains_features(covariance.kernel):
         return covariance
-    known = family(covariance.kernel)
-    is_kept = isinstance(known.unscaled, RandomFeatureKernel)
-    if is_kept or not known.has_features or _multiplies_estimates(covariance.kernel):
+    composition = family(covariance.kernel)
+    is_kept = isinstance(composition.unscaled, RandomFeatureKernel)
+    if is_kept or not composition.has_features or _multiplies_estimates(covariance.kernel):
         return covariance
     try:
-        kernel = known.with_features()
+        kernel = composition.with_features()
     except ValueError:  # such as complex features of several tasks
         return covariance
     with torch.set_grad_enabled(tracks_gradients(covariance)):

@@ -171,9 +171,9 @@ def approximates(*kernels: type[Kernel]) -> Callable[[type[Family]], type[Family
         if not (inspect.isclass(kernel) and issubclass(kernel, Kernel)):
             raise ValueError(f"expected classes of GPyTorch kernels, got {kernel!r}; such as RBFKernel")
 
-    def register(known: type[Family]) -> type[Family]:
-        FAMILIES.update(dict.fromkeys(kernels, known))
-        return known
+    def register(kind: type[Family]) -> type[Family]:
+        FAMILIES.update(dict.fromkeys(kernels, kind))
+        return kind
 
     return register
 
@@ -224,8 +224,8 @@ def family(kernel: Any) -> Family:
             if changed := _changed(type(kernel), base):
                 reason = f" or, since it overrides {changed} of {base.__name__}, register it with"
                 return UnregisteredFamily(kernel, reason)
-            known: Family = FAMILIES[base](kernel)
-            return known
+            of_kernel: Family = FAMILIES[base](kernel)
+            return of_kernel
     return UnregisteredFamily(kernel)
 
 
@@ -253,7 +253,7 @@ _LANDMARKS = ', or method="landmarks" with train_inputs, which takes any positiv
 
 def unsupported(kernel: object, reason: str = "") -> ValueError:
     """The error for a kernel that has no random features."""
-    names = ", ".join(known.__name__ for known in FAMILIES if not inspect.isabstract(known))
+    names = ", ".join(kind.__name__ for kind in FAMILIES if not inspect.isabstract(kind))
     name = type(kernel).__name__
     advice = f"{reason} rfgp.kernels.approximates" if reason else ""
     if isinstance(kernel, Kernel):

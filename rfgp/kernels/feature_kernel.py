@@ -138,11 +138,11 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
     def active_waves(self, input_dim: int) -> Waves:
         identity = torch.eye(input_dim, dtype=reference_tensor(self).dtype, device=reference_tensor(self).device)
         feature_map = self._map(identity)
-        known = feature_map.waves(**self.family.hyperparameters(feature_map))
-        if known is None or not self.family.is_shift_invariant:
+        waves = feature_map.waves(**self.family.hyperparameters(feature_map))
+        if waves is None or not self.family.is_shift_invariant:
             return super().active_waves(input_dim)
-        frequencies = known[0] @ self.family.map_inputs(feature_map, identity).mT  # inputs are linear
-        amplitudes = known[1].expand(frequencies.shape[:-1]).unsqueeze(-1)
+        frequencies = waves[0] @ self.family.map_inputs(feature_map, identity).mT  # inputs are linear
+        amplitudes = waves[1].expand(frequencies.shape[:-1]).unsqueeze(-1)
         if not self.has_output_factor:
             return Waves(frequencies, amplitudes)
         factor = amplitudes.unsqueeze(-1) * self.base_kernel.factor(frequencies)
@@ -176,11 +176,11 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         _checks.same_kind(_checks.inputs(x), like, "x", "the kernel")
         return self._build(x.shape[-1], like)
 
-    def _build(self, input_dim: int, like: Tensor, known: MapFamily | None = None) -> FeatureMap:
+    def _build(self, input_dim: int, like: Tensor, family: MapFamily | None = None) -> FeatureMap:
         """Make the map from the recipe, with weights of the dtype and on the device of ``like``."""
         if self.recipe is None:
             raise ValueError("expected a recipe for the feature map, got none; pass a FeatureMap or a MapRecipe")
-        feature_map = (known or self.family).make(self.recipe, input_dim, None, like)
+        feature_map = (family or self.family).make(self.recipe, input_dim, None, like)
         self.family.check_map(feature_map)
         self.feature_map = feature_map
         return feature_map
@@ -227,8 +227,8 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
             self.feature_map = None
             return
         like = next((torch.empty(0, dtype=v.dtype) for v in weights if v.is_floating_point()), None)
-        own = f"{prefix}base_kernel."
-        values = {name.removeprefix(own): value for name, value in state.items() if name.startswith(own)}
+        start = f"{prefix}base_kernel."
+        values = {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
         trained = copy.deepcopy(self.base_kernel)  # a map may depend on the parameters that it is made with
         _state.check(trained, values)
         trained.load_state_dict(values, strict=False)

@@ -67,8 +67,8 @@ def _residual_of(operator: RootLinearOperator) -> Tensor | None:
 
 
 def _residual_of_sum(left: RootLinearOperator, right: RootLinearOperator) -> Tensor | None:
-    known = [residual for part in (left, right) if (residual := _residual_of(part)) is not None]
-    return functools.reduce(torch.add, known) if known else None
+    residuals = [residual for part in (left, right) if (residual := _residual_of(part)) is not None]
+    return functools.reduce(torch.add, residuals) if residuals else None
 
 
 def _residual_of_product(left: RootLinearOperator, right: RootLinearOperator) -> Tensor | None:
@@ -76,8 +76,8 @@ def _residual_of_product(left: RootLinearOperator, right: RootLinearOperator) ->
     if all(residual is None for residual in residuals):
         return None
     first, second = left.diagonal(dim1=-1, dim2=-2), right.diagonal(dim1=-1, dim2=-2)
-    own, others = (first.new_zeros(()) if residual is None else residual for residual in residuals)
-    return own * second + first * others + own * others
+    first_residual, second_residual = (first.new_zeros(()) if residual is None else residual for residual in residuals)
+    return first_residual * second + first * second_residual + first_residual * second_residual
 
 
 class FeatureLinearOperator(LowRankRootLinearOperator):

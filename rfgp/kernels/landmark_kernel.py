@@ -186,8 +186,8 @@ class KeptValue:
         return KeptValue, ()
 
 
-def _are_same(known: list[Tensor], now: list[Tensor]) -> bool:
-    pairs = zip(known, now, strict=False)
-    return len(known) == len(now) and all(
+def _are_same(before: list[Tensor], now: list[Tensor]) -> bool:
+    pairs = zip(before, now, strict=False)
+    return len(before) == len(now) and all(
         a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b) for a, b in pairs
     )

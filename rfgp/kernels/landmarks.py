@@ -69,9 +69,9 @@ def _most_uncertain(kernel: Kernel, x: Tensor, count: int) -> list[int]:
         pivot = int(left.argmax())
         if float(left[pivot]) <= _NOTHING_LEFT * float(prior.mean()):
             break
-        known = factor[: len(chosen)]
+        rows = factor[: len(chosen)]
         values = accurate_values(kernel, x[pivot : pivot + 1], x).squeeze(0)
-        row.copy_((values - known[:, pivot] @ known) / left[pivot].sqrt())
+        row.copy_((values - rows[:, pivot] @ rows) / left[pivot].sqrt())
         left = (left - row.square()).clamp_min(0.0)
         left[pivot] = 0.0
         chosen.append(pivot)

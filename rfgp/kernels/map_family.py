@@ -182,10 +182,10 @@ class MapFamily(Family):
         return method.name in self.truncated
 
     def columnwise_method(self, request: Request) -> Method | None:
-        own = self.own_method(request)
-        if own is None and self.in_products is not None:
-            own = Method.parse(self.in_products)
-        return own.columnwise if own is not None and own.has_unbiased_columns else None
+        method = self.own_method(request)
+        if method is None and self.in_products is not None:
+            method = Method.parse(self.in_products)
+        return method.columnwise if method is not None and method.has_unbiased_columns else None
 
     def own_method(self, request: Request) -> Method | None:
         is_own = request.method is not None and request.method.name in self.methods
@@ -194,10 +194,10 @@ class MapFamily(Family):
 
 def map_family(kernel: Any) -> MapFamily:
     """The family of a kernel that has feature maps of its own; a ValueError for others."""
-    known = family(kernel)
-    if not isinstance(known, MapFamily):
-        raise known.error if isinstance(known, UnregisteredFamily) else unsupported(kernel)
-    return known
+    of_kernel = family(kernel)
+    if not isinstance(of_kernel, MapFamily):
+        raise of_kernel.error if isinstance(of_kernel, UnregisteredFamily) else unsupported(kernel)
+    return of_kernel
 
 
 def random_fourier(recipe: MapRecipe, input_dim: int, spectrum: Spectrum) -> RandomFourier:

@@ -31,19 +31,19 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
     @property
     def noise(self) -> OperatorNoise:
         """The noise of the observations."""
-        found = operator_noise(self.linear_ops[1], num_outputs(self.linear_ops[0]))
-        if found is None:
+        noise = operator_noise(self.linear_ops[1], num_outputs(self.linear_ops[0]))
+        if noise is None:
             raise ValueError(f"expected noise by rows, got {type(self.linear_ops[1]).__name__}")
-        return found
+        return noise
 
     def system(self, residuals: Tensor, observed: Tensor | None = None) -> WeightSystem:
         """The regression on the features of residuals (..., N T, S) in float64, zero where they are not observed."""
         (scalar, factor), noise = self.linear_ops[0].parts(), self.noise
         outputs, columns = factor.num_outputs, residuals.shape[-1]
         by_row = residuals.unflatten(-2, (-1, outputs)).flatten(-2)
-        known = None if observed is None else observed.unflatten(-1, (-1, outputs))
+        is_observed = None if observed is None else observed.unflatten(-1, (-1, outputs))
         dtype = product_dtype(scalar.dtype, noise.smallest, lambda: factor.largest_square(sample_rows(scalar)))
-        rows, precisions = noise.weigh(by_row, known)
+        rows, precisions = noise.weigh(by_row, is_observed)
         groups = []
         for precision, (gram, cross) in zip(precisions, _products(scalar, rows, dtype), strict=True):
             if precision is not None:
@@ -164,4 +164,4 @@ def _products(scalar: Tensor, rows: Rows, dtype: torch.dtype) -> list[tuple[Tens
     members = [rows.groups == group for group in range(rows.num_groups)]
     if len(members) == 1:
         return [batched_gram(scalar, rows.targets, None, dtype)]
-    return [batched_gram(scalar[own], rows.targets[own], None, dtype) for own in members]
+    return [batched_gram(scalar[rows_of_group], rows.targets[rows_of_group], None, dtype) for rows_of_group in members]

@@ -212,8 +212,8 @@ def _is_rough(kernel: Kernel) -> bool:
 
 def _groups(kinds: Tensor) -> list[Tensor]:
     """The numbers of the rows of every kind."""
-    found, which = kinds.unique(dim=0, return_inverse=True)
-    return [(which == k).nonzero().squeeze(-1) for k in range(len(found))]
+    distinct, which = kinds.unique(dim=0, return_inverse=True)
+    return [(which == k).nonzero().squeeze(-1) for k in range(len(distinct))]
 
 
 def _in_place(indices: list[Tensor], parts: list[Tensor], dim: int) -> Tensor:

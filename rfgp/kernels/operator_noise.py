@@ -121,8 +121,8 @@ def operator_noise(noise: LinearOperator, num_outputs: int) -> OperatorNoise | N
 def _covariance(noise: LinearOperator, num_outputs: int) -> Tensor | None:
     """The covariance (..., T, T) of the outputs where it is the same for all rows, in float64."""
     if isinstance(noise, ConstantMulLinearOperator) and constant_of(noise).numel() == 1:
-        known = _covariance(noise.base_linear_op, num_outputs)
-        return None if known is None else constant_of(noise).double().reshape(()) * known
+        noise_of_outputs = _covariance(noise.base_linear_op, num_outputs)
+        return None if noise_of_outputs is None else constant_of(noise).double().reshape(()) * noise_of_outputs
     if isinstance(noise, ConstantDiagLinearOperator):
         identity = torch.eye(num_outputs, dtype=torch.float64, device=noise.device)
         return noise.diag_values.double().unsqueeze(-1) * identity

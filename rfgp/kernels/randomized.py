@@ -12,7 +12,7 @@ def randomized(module: Any) -> Any:
     """A copy whose ``exact_parts`` are GPyTorch's random modules; those that occur twice stay one."""
     parts: list[Any] = []
     for inner in module.modules():
-        parts += [part for part in getattr(inner, "exact_parts", []) if not any(part is known for known in parts)]
+        parts += [part for part in getattr(inner, "exact_parts", []) if not any(part is other for other in parts)]
     made: dict[int, Any] = {}
     for part in parts:
         random = part.to_random_module()

@@ -41,12 +41,12 @@ class SharedScaleKernel(ScaleKernel):
     @property
     def _modules(self) -> dict[str, Any]:
         """The base kernel, and the constraints and priors that the original has now."""
-        own: dict[str, Any] = vars(self)["_modules"]
+        modules: dict[str, Any] = vars(self)["_modules"]
         if "_original" in vars(self):
             for name, part in modules_of(self._original[0]).items():
                 if name != "base_kernel":
-                    own[name] = part
-        return own
+                    modules[name] = part
+        return modules
 
     @_modules.setter
     def _modules(self, value: dict[str, Any]) -> None:

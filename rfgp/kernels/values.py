@@ -21,8 +21,8 @@ def accurate_values(kernel: Kernel, x: Tensor, y: Tensor, diag: bool = False) ->
     batch = torch.broadcast_shapes(kernel.batch_shape, x.shape[:-2], y.shape[:-2])
     rows = [inputs.double().expand(*batch, *inputs.shape[-2:]) for inputs in (x, y)]
     module = _Values(kernel)
-    known = [*module.named_parameters(), *module.named_buffers()]
-    tensors = {name: value.double() for name, value in known if value.is_floating_point()}
+    named = [*module.named_parameters(), *module.named_buffers()]
+    tensors = {name: value.double() for name, value in named if value.is_floating_point()}
 
     def evaluate(x: Tensor, y: Tensor, *values: Tensor) -> Tensor:
         dense: Tensor = functional_call(module, dict(zip(tensors, values, strict=True)), (x, y, diag))
@@ -55,8 +55,8 @@ class _Recomputed(torch.autograd.Function):
         with torch.enable_grad():
             values = ctx.evaluate(*tensors)
         wanted = [tensor for tensor in tensors if tensor.requires_grad]
-        found = iter(torch.autograd.grad(values, wanted, gradient, allow_unused=True))
-        return None, *(next(found) if n else None for n in needed)
+        gradients = iter(torch.autograd.grad(values, wanted, gradient, allow_unused=True))
+        return None, *(next(gradients) if n else None for n in needed)
 
 
 class _Values(torch.nn.Module):

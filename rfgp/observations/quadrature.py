@@ -18,11 +18,11 @@ def nodes(rows: Rows, order: int) -> tuple[Tensor, Tensor]:
     abscissas, masses = np.polynomial.legendre.leggauss(order)
     grid = list(itertools.product(range(order), repeat=len(extended)))
     chosen = torch.tensor(grid, dtype=torch.long).reshape(len(grid), len(extended))
-    known = torch.as_tensor(abscissas, dtype=center.dtype)[chosen].to(center.device)
+    places = torch.as_tensor(abscissas, dtype=center.dtype)[chosen].to(center.device)
     mass = torch.as_tensor(0.5 * masses, dtype=center.dtype)[chosen].prod(-1).to(center.device)
     offsets = torch.zeros_like(center).unsqueeze(-2)
     for column, direction in enumerate(extended):
-        offsets = offsets + known[:, column, None] * direction.unsqueeze(-2)
+        offsets = offsets + places[:, column, None] * direction.unsqueeze(-2)
     return center.unsqueeze(-2) + offsets, mass
 
 

@@ -91,8 +91,8 @@ def derivatives(x: Tensor, direction: Tensor) -> Tensor:
     torch.Size([3, 9])
     """
     center = _points("x", x)
-    known = _like(center, "direction", direction, center.shape[-1])
-    return points(center, torch.cat([torch.zeros_like(known[:, :1]), known], dim=-1))
+    weights = _like(center, "direction", direction, center.shape[-1])
+    return points(center, torch.cat([torch.zeros_like(weights[:, :1]), weights], dim=-1))
 
 
 def boxes(lower: Tensor, upper: Tensor, weights: Tensor | None = None, integral: bool = False) -> Tensor:
@@ -142,11 +142,11 @@ def segments(start: Tensor, end: Tensor, weights: Tensor | None = None, integral
 
 def _rows(center: Tensor, half_widths: Tensor, half_vector: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
-        known = torch.zeros(len(center), 1 + center.shape[-1], dtype=center.dtype, device=center.device)
-        known[:, 0] = 1.0
+        values = torch.zeros(len(center), 1 + center.shape[-1], dtype=center.dtype, device=center.device)
+        values[:, 0] = 1.0
     else:
-        known = _like(center, "weights", weights)
-    return torch.cat([center, half_widths, half_vector, known], dim=-1)
+        values = _like(center, "weights", weights)
+    return torch.cat([center, half_widths, half_vector, values], dim=-1)
 
 
 def _scaled(rows: Tensor, dim: int, size: Tensor) -> Tensor:
@@ -161,10 +161,10 @@ def _points(name: str, x: Tensor) -> Tensor:
 
 def _like(center: Tensor, name: str, value: Tensor, columns: int | None = None) -> Tensor:
     """A checked tensor (N, k) with a row for every point, or one (k,) for all of them."""
-    known = _checks.finite(_checks.same_kind(_checks.floating(value, name), center, name, "the points"), name)
-    if known.dim() == 1:
-        known = known.expand(len(center), -1)
-    if known.dim() != 2 or len(known) != len(center) or known.shape[1] != (columns or known.shape[1]):
+    values = _checks.finite(_checks.same_kind(_checks.floating(value, name), center, name, "the points"), name)
+    if values.dim() == 1:
+        values = values.expand(len(center), -1)
+    if values.dim() != 2 or len(values) != len(center) or values.shape[1] != (columns or values.shape[1]):
         wanted = f"({len(center)}, {columns or 'T'})"
         raise ValueError(f"expected {name} of shape {wanted}, got {tuple(value.shape)}; pass one row for every point")
-    return known
+    return values

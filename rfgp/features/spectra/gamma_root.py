@@ -31,6 +31,6 @@ def gamma_root(alpha: Tensor, uniform: Tensor) -> Tensor:
 
     Small quantiles would underflow in single precision; levels may be 1 where they were rounded to that.
     """
-    known = alpha.detach()
-    root, slope = _root_and_slope(known, uniform)
-    return root + slope * (alpha - known)
+    at = alpha.detach()
+    root, slope = _root_and_slope(at, uniform)
+    return root + slope * (alpha - at)

@@ -54,9 +54,9 @@ class Periodic(Spectrum):
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         z = self._concentration(base_draws["uniform"], hyperparameters)
-        known = z.detach()
-        orders, slope = _orders_and_slope(known, base_draws["uniform"])
-        return orders, torch.exp(0.5 * (slope * (z - known).unsqueeze(-2)).sum(-1))
+        at = z.detach()
+        orders, slope = _orders_and_slope(at, base_draws["uniform"])
+        return orders, torch.exp(0.5 * (slope * (z - at).unsqueeze(-2)).sum(-1))
 
     def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
         z = self._concentration(x, hyperparameters)

@@ -25,17 +25,17 @@ class LeafFamily(MapFamily):
     def approximate(self, request: Request) -> RandomFeatureKernel:
         if request.feature_map is not None:
             return self._with_map(request.feature_map, request)
-        own = request.select(self.kernel)
-        columns = self.num_columns(own.input_dim)
+        selected = request.select(self.kernel)
+        columns = self.num_columns(selected.input_dim)
         if self.is_ranked and request.method is None and request.x is not None and self.exact_columns(request) is None:
             chosen = Method.parse(request.choose(self.kernel, request.num_features, request.x))
-            own = replace(own, method=chosen)
-        recipe = MapRecipe(self.method(own), request.num_features, next(request.seeds))
+            selected = replace(selected, method=chosen)
+        recipe = MapRecipe(self.method(selected), request.num_features, next(request.seeds))
         self.check_method(recipe.method)
         if columns is None:
             return FeatureKernel(self.kernel, recipe)
-        feature_map = self.make(recipe, columns, own.x, reference_tensor(self.kernel, request.like))
-        made = FeatureKernel(self.kernel, feature_map, self.center(recipe, own.x))
+        feature_map = self.make(recipe, columns, selected.x, reference_tensor(self.kernel, request.like))
+        made = FeatureKernel(self.kernel, feature_map, self.center(recipe, selected.x))
         made.recipe = recipe
         return made
 

@@ -110,8 +110,8 @@ class ObservationFamily(WrapperFamily):
         return replace(outer, input_dim=self.kernel.input_dim, x=None)
 
     def _applicable(self, input_dim: int) -> tuple[Method, ...] | None:
-        found = self.inner.applicable(self.kernel.input_dim)
-        return None if found is None else tuple(m for m in found if m.is_fourier or m.is_exact)
+        methods = self.inner.applicable(self.kernel.input_dim)
+        return None if methods is None else tuple(m for m in methods if m.is_fourier or m.is_exact)
 
     def around(self, kernel: Any) -> FeatureObservationKernel:
         return FeatureObservationKernel(kernel, self.kernel)

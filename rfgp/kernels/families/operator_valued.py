@@ -69,12 +69,12 @@ class OperatorFamily(LeafFamily):
 
     def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier) and not feature_map.is_complex:
-            found = feature_map.spectrum
-            if isinstance(found, PowerWeighted):
-                found = found.spectrum
-            if isinstance(found, WidenedGaussian):
-                found = Gaussian()
-            if found == self.spectrum:
+            spectrum = feature_map.spectrum
+            if isinstance(spectrum, PowerWeighted):
+                spectrum = spectrum.spectrum
+            if isinstance(spectrum, WidenedGaussian):
+                spectrum = Gaussian()
+            if spectrum == self.spectrum:
                 return ""
         return f"a real RandomFourier with spectrum={self.spectrum}, or PowerWeighted or WidenedGaussian ones of it,"
 

@@ -102,8 +102,8 @@ class FeatureProductKernel(CompositeKernel, ProductKernel):
             return None
         product, missing = x.new_ones(()), x.new_zeros(())
         for kernel, residual in zip(self.parts, residuals, strict=True):
-            variance, own = kernel(x, diag=True), x.new_zeros(()) if residual is None else residual
-            missing = missing * (variance + own) + product * own
+            variance, lacking = kernel(x, diag=True), x.new_zeros(()) if residual is None else residual
+            missing = missing * (variance + lacking) + product * lacking
             product = product * variance
         return missing
 
@@ -181,16 +181,16 @@ def _product(kernels: list[Kernel], request: Request) -> FeatureProductKernel:
     share = int(width ** (1.0 / max(groups, 1)) + 1e-9)
     parts = []
     for factor, is_small, method in zip(factors, small, methods, strict=True):
-        own = request if is_small else replace(request, method=method or factor.own_method(request))
+        part = request if is_small else replace(request, method=method or factor.own_method(request))
         if not is_small:
-            columns = share - share % 2 if factor.has_pairs(own) else share
+            columns = share - share % 2 if factor.has_pairs(part) else share
             if not columns and not factor.is_approximated:
                 raise ValueError(
                     f"expected more features for a product of {len(factors)} parts, got {request.num_features}, which "
                     "leaves none to some of them; use more"
                 )
-            own = replace(own, num_features=columns)
-        parts.append(factor.approximate(own))
+            part = replace(part, num_features=columns)
+        parts.append(factor.approximate(part))
     return FeatureProductKernel(*parts, is_complex=is_complex)
 
 

@@ -53,10 +53,10 @@ class SharedMeasureKernel(FeatureSumKernel):
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
         """The moments of the parts added up, with twice the covariance of every two."""
-        known = [moments for kernel in self.parts if (moments := kernel.moments(x, y)) is not None]
-        if len(known) < len(self.parts):
+        moments_of_parts = [moments for kernel in self.parts if (moments := kernel.moments(x, y)) is not None]
+        if len(moments_of_parts) < len(self.parts):
             return None
-        mean, variance = (sum(values[1:], values[0]) for values in zip(*known, strict=True))
+        mean, variance = (sum(values[1:], values[0]) for values in zip(*moments_of_parts, strict=True))
         for left, right in itertools.combinations(self.parts, 2):
             fields = left.unscaled.base_kernel, right.unscaled.base_kernel
             covariance = covariance_of_fields(left.unscaled.made_map(), *fields, left._select(x), left._select(y))
@@ -82,7 +82,7 @@ def have_one_map(kernels: Sequence[Any]) -> bool:
 
 def _select_the_same(kernels: Sequence[Kernel]) -> bool:
     dims = [None if kernel.active_dims is None else kernel.active_dims.tolist() for kernel in kernels]
-    return all(own == dims[0] for own in dims)
+    return all(selected == dims[0] for selected in dims)
 
 
 @approximates(AdditiveKernel)
@@ -103,17 +103,17 @@ class AdditiveFamily(SumFamily):
 
     def _shared_map(self, fields: list[Any], request: Request) -> FeatureMap:
         """A map with frequencies that suit all fields (M Example 5)."""
-        known: Any = family(fields[0])
-        columns = known.num_columns(request.select(fields[0]).input_dim)
+        first: Any = family(fields[0])
+        columns = first.num_columns(request.select(fields[0]).input_dim)
         if columns is None:
             raise ValueError("expected input_dim for a sum of kernels that share one measure, got none; pass it")
         like = reference_tensor(self.kernel, request.like)
-        recipe = MapRecipe(known.method(request), request.num_features, next(request.seeds), like.dtype)
-        known.check_method(recipe.method)
+        recipe = MapRecipe(first.method(request), request.num_features, next(request.seeds), like.dtype)
+        first.check_method(recipe.method)
         for field in fields:
             field.covariance(columns)  # which raises where there is none
         powers = {power for field in fields for power in field.powers(columns)}
-        return known.weighted_map(recipe, columns, tuple(sorted(powers))).to(like.device)
+        return first.weighted_map(recipe, columns, tuple(sorted(powers))).to(like.device)
 
 
 @approximates(LCMKernel)

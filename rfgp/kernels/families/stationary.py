@@ -54,8 +54,8 @@ class FourierFamily(LeafFamily):
 
     def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier):
-            found, wanted = feature_map.spectrum, self.spectrum
-            if found == wanted or (type(found) is type(wanted) and self.hyperparameters(feature_map)):
+            spectrum, wanted = feature_map.spectrum, self.spectrum
+            if spectrum == wanted or (type(spectrum) is type(wanted) and self.hyperparameters(feature_map)):
                 return ""
         return f"RandomFourier with spectrum={self.spectrum}"
 

@@ -56,21 +56,21 @@ class FeatureSumKernel(CompositeKernel, AdditiveKernel):
         return _concatenated([kernel.all_features(x) for kernel in self.parts])
 
     def active_waves(self, input_dim: int) -> Waves:
-        known = [(kernel, kernel.waves(input_dim)) for kernel in self.parts]
+        waves = [(kernel, kernel.waves(input_dim)) for kernel in self.parts]
         is_alike = not self.is_complex
-        return Waves.concatenated([w if is_alike or kernel.is_complex else w.symmetric() for kernel, w in known])
+        return Waves.concatenated([w if is_alike or kernel.is_complex else w.symmetric() for kernel, w in waves])
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
         """The moments of the parts added up; None where some have none, or weights in common."""
-        known = [moments for kernel in self.parts if (moments := kernel.moments(x, y)) is not None]
+        moments_of_parts = [moments for kernel in self.parts if (moments := kernel.moments(x, y)) is not None]
         are_tied = any(have_common_weights(*pair) for pair in itertools.combinations(self.parts, 2))
-        if are_tied or len(known) < len(self.parts):
+        if are_tied or len(moments_of_parts) < len(self.parts):
             return None
-        return KernelMoments(*[reduce(torch.add, values) for values in zip(*known, strict=True)])
+        return KernelMoments(*[reduce(torch.add, values) for values in zip(*moments_of_parts, strict=True)])
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
         residuals = [kernel.residual_variance(x) for kernel in self.parts]
-        return reduce(torch.add, known) if (known := [r for r in residuals if r is not None]) else None
+        return reduce(torch.add, lacking) if (lacking := [r for r in residuals if r is not None]) else None
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
         if not self.has_output_factor:
@@ -120,13 +120,13 @@ class SumFamily(CompositeFamily):
 def approximated_terms(terms: list[Kernel], request: Request) -> list[Any]:
     """The terms of a sum with features: exact ones take what they need, and others have equal shares of the rest."""
     families = [family(term) for term in terms]
-    exact = [known.exact_columns(request) for known in families]
-    open_ended = [known for known, columns in zip(families, exact, strict=True) if columns is None]
+    exact = [term.exact_columns(request) for term in families]
+    open_ended = [term for term, columns in zip(families, exact, strict=True) if columns is None]
     rest = request.num_features - sum(columns or 0 for columns in exact)
-    shares = _shares(rest, [known.has_pairs(request) for known in open_ended])
+    shares = _shares(rest, [term.has_pairs(request) for term in open_ended])
     widths = [next(shares) if columns is None else columns for columns in exact]
     parts = zip(families, widths, strict=True)
-    return [known.approximate(replace(request, num_features=width)) for known, width in parts]
+    return [term.approximate(replace(request, num_features=width)) for term, width in parts]
 
 
 def _shares(total: int, has_pairs: list[bool]) -> Iterator[int]:
