@@ -31,10 +31,10 @@ class FeatureMap(RandomWeights):
     :param num_features: the number of columns D that come out; complex columns for complex maps.
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights; default: PyTorch's own.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
 
     Weights are drawn in float64 on the CPU, so that one seed gives the same map on every device. They are rounded once,
-    to the dtype that a map is made with (default: PyTorch's default dtype), and follow ``.to()``: a map for float64
-    inputs is made with ``dtype=torch.float64``, since ``.double()`` does not bring back what was rounded.
+    to the dtype of the map, and follow ``.to()``: ``.double()`` does not bring back what was rounded.
 
     >>> from rfgp.features import ProductSketch
     >>> features = ProductSketch(3, 4000, degree=2, generator=torch.Generator().manual_seed(0))
@@ -66,11 +66,8 @@ class FeatureMap(RandomWeights):
         return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 
     def planes(self, x: Tensor, **hyperparameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Real and imaginary part of the features of a complex map, without a complex tensor of their size.
+        """Real and imaginary part (..., N, D) of the features of a complex map, without a complex tensor of their size.
 
-        :param x: (..., N, d).
-        :param hyperparameters: as for ``forward``.
-        :returns: two (..., N, D) tensors: the left and the right half of one (..., N, 2 D) tensor.
         :raises ValueError: where the map is real.
         """
         if not self.is_complex:
@@ -87,28 +84,16 @@ class FeatureMap(RandomWeights):
         """The exact kernel that the map approximates, (..., N, d) and (..., M, d) to (..., N, M)."""
 
     def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance | None:
-        """Variance and pseudo-variance of the kernel estimate in closed form, or None where there is none.
-
-        :param x: (..., N, d).
-        :param y: (..., M, d).
-        :param hyperparameters: as for ``forward``.
-        :raises ValueError: for bad inputs.
-        """
+        """Variance and pseudo-variance (..., N, M) of the kernel estimate in closed form; None where there is none."""
         self._check_pair(x, y)
         return None
 
     def waves(self, **hyperparameters: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Frequencies (..., m, d) and amplitudes (..., m) of the plane waves that the features are; None for others.
-
-        :param hyperparameters: as for ``forward``.
-        """
+        """Frequencies (..., m, d) and amplitudes (..., m) of the plane waves that the features are; None for others."""
         return None
 
     def columnwise(self) -> FeatureMap | None:
-        """A map with the same weights whose single columns are unbiased, complex where the columns are pairs.
-
-        None where there is no such map.
-        """
+        """A map with the same weights in unbiased columns, complex where they are pairs; None where there is none."""
         return self if self.has_unbiased_columns else None
 
     @property

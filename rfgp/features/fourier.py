@@ -178,11 +178,6 @@ class RandomFourier(FeatureMap):
         :math:`C = {}_1F_1(d; d/2; -\|\tau\|^2/2) - k(\tau)^2`, and c counts ordered pairs of frequencies in a block.
         None for other orthogonal frequencies, and under a change of measure.
 
-        :param x: (..., N, d).
-        :param y: (..., M, d).
-        :param hyperparameters: parameters of the spectrum.
-        :returns: two (..., N, M) tensors.
-
         Source: T 2.1.
         """
         self._check_pair(x, y)

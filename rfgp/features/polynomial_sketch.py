@@ -44,13 +44,10 @@ class PolynomialSketch(FeatureMap):
         return (self._check(x) @ self._check(y, "y").mT) ** self.degree
 
     def forward_pair(self, x: Tensor, y: Tensor) -> Tensor:
-        r"""Compact bilinear pooling: features of the outer product :math:`x \otimes y` of two different inputs.
+        r"""Compact bilinear pooling: features (..., N, D) of the outer product :math:`x \otimes y` of different inputs.
 
         .. math:: E[\phi(x, y) \phi(x', y')^H] = (x^\top x') (y^\top y')
 
-        :param x: (..., N, d).
-        :param y: (..., N, d).
-        :returns: (..., N, D).
         :raises ValueError: where the degree of the sketch is not 2.
 
         Source: T 1.3.1 (Gao et al., 2016).
@@ -58,10 +55,8 @@ class PolynomialSketch(FeatureMap):
         return self.forward_tensor(x, y)
 
     def forward_tensor(self, *factors: Tensor) -> Tensor:
-        r"""Features of the tensor product :math:`x_1 \otimes \dots \otimes x_p`, one input per degree.
+        r"""Features (..., N, D) of the tensor product :math:`x_1 \otimes \dots \otimes x_p` of inputs (..., N, d).
 
-        :param factors: p tensors of shape (..., N, d).
-        :returns: (..., N, D).
         :raises ValueError: where the number of inputs is not the degree, or their shapes differ.
         """
         if len(factors) != self.degree:

@@ -79,10 +79,6 @@ class ProductSketch(PolynomialSketch):
 
         with :math:`s = \sum_k x_k^2 y_k^2` for Rademacher and 0 for Gaussian weights; q is 1 for complex and 2 for real
         maps, whose pseudo-variance is the variance.
-
-        :param x: (..., N, d).
-        :param y: (..., M, d).
-        :returns: two (..., N, M) tensors.
         """
         self._check_pair(x, y)
         single = single_feature_moments(x, y, self.degree, self.weights, self.is_complex)

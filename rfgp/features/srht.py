@@ -93,10 +93,6 @@ class TensorSRHT(PolynomialSketch):
         with the Rademacher values :math:`V^{(p)}` of one feature; c counts the ordered pairs of columns that share
         their signs. Stacked: m = d padded, c = floor(D/d) d (d - 1) + r (r - 1) with r = D mod d. Upsampled:
         m = ceil(D/d) d, c = D (D - 1). The pseudo-variance has pseudo-variances in place of variances. d = 1 is exact.
-
-        :param x: (..., N, d).
-        :param y: (..., M, d).
-        :returns: two (..., N, M) tensors.
         """
         self._check_pair(x, y)
         pool, pairs = self._pool_and_pairs()

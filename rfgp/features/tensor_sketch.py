@@ -78,11 +78,7 @@ class TensorSketch(PolynomialSketch):
         return torch.fft.irfft(product.mT, n=self.num_features).mT
 
     def variance_bound(self, x: Tensor, y: Tensor) -> Tensor:
-        r"""Upper bound :math:`(2 + 3^p) \|x\|^{2p} \|y\|^{2p} / D` on the variance of the real sketch.
-
-        :param x: (..., N, d).
-        :param y: (..., M, d).
-        :returns: (..., N, M).
+        r"""Upper bound :math:`(2 + 3^p) \|x\|^{2p} \|y\|^{2p} / D` on the variance of the real sketch, (..., N, M).
 
         Source: T Theorem 2.2.1 (Avron et al., 2014, Lemma 2).
         """

@@ -11,17 +11,15 @@ from .. import _checks
 
 
 class Rows(NamedTuple):
-    r"""What encoded rows consist of: regions :math:`c + [-h, h] + [-s, s]` and weights of the outputs.
+    """What encoded rows consist of: regions :math:`c + [-h, h] + [-s, s]` and weights of the outputs.
 
     :param center: c, (..., N, d).
     :param half_widths: h, the half widths of a box along the coordinates, (..., N, d).
     :param half_vector: s, half the vector from the start to the end of a segment, (..., N, d).
     :param weights: a, (..., N, T).
 
-    >>> import torch
-    >>> zeros = torch.zeros(5, 2)
-    >>> Rows(zeros, zeros, zeros, torch.ones(5, 3)).weights.shape
-    torch.Size([5, 3])
+    >>> split(points(torch.ones(4, 2)), input_dim=2).center.shape
+    torch.Size([4, 2])
     """
 
     center: Tensor
@@ -31,10 +29,7 @@ class Rows(NamedTuple):
 
 
 def num_columns(input_dim: int, num_outputs: int | None = None) -> int:
-    """The number of columns 3 d + T of encoded rows.
-
-    :param input_dim: d.
-    :param num_outputs: T, for a field; default: 1 + d, the value and the derivatives of a scalar function.
+    """The number of columns 3 d + T of encoded rows, with T = 1 + d for value and derivatives of a function.
 
     >>> num_columns(2), num_columns(2, num_outputs=2)
     (9, 8)
@@ -44,14 +39,10 @@ def num_columns(input_dim: int, num_outputs: int | None = None) -> int:
 
 
 def split(x: Tensor, input_dim: int) -> Rows:
-    """What encoded rows consist of.
+    """What encoded rows (..., N, 3 d + T) consist of.
 
-    :param x: rows, (..., N, 3 d + T).
-    :param input_dim: d.
-    :raises ValueError: where there are too few columns for a weight.
-
-    >>> split(points(torch.ones(4, 2)), input_dim=2).center.shape
-    torch.Size([4, 2])
+    >>> split(points(torch.ones(4, 2)), input_dim=2).weights.shape
+    torch.Size([4, 3])
     """
     dim = _checks.positive_integer("input_dim", input_dim)
     if _checks.inputs(x).shape[-1] <= 3 * dim:

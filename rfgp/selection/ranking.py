@@ -149,12 +149,7 @@ def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed
     As little is within a tenth, which few draws of the weights do not tell apart, or below 0.001 per point. Random
     Maclaurin degrees, which the optimized ones improve on, are left out. So are truncated methods, unless the kernel
     has no others: off the data their features have no variance, which function samples and the evidence lack.
-
-    :param kernel: an exact kernel, with the parameters that count.
-    :param num_features: the number of columns that come out.
-    :param train_inputs: (N, d).
-    :param seed: as for :func:`rank_methods`.
-    :raises ValueError: where no method suits the kernel and the number of features.
+    The arguments and errors are those of :func:`rank_methods`.
 
     >>> import gpytorch
     >>> best_method(gpytorch.kernels.LinearKernel(), 3, torch.rand(50, 3))

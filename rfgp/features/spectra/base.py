@@ -19,9 +19,9 @@ class Spectrum(abc.ABC):
     The frequencies w are random; the amplitude a is 1 for most kernels. Where they depend on hyperparameters other than
     a lengthscale, they are differentiable functions of these and of fixed base draws.
 
-    >>> from rfgp.features import Gaussian, RandomFourier
-    >>> isinstance(Gaussian(), Spectrum), RandomFourier(2, 64, Gaussian())(torch.randn(5, 2)).shape
-    (True, torch.Size([5, 64]))
+    >>> from rfgp.features import Gaussian
+    >>> isinstance(Gaussian(), Spectrum)
+    True
     """
 
     is_isotropic: ClassVar[bool] = False

@@ -44,9 +44,8 @@ class Periodic(Spectrum):
     The concentrations z, (..., d) or (..., 1), are hyperparameters, and 1 by default. Gradients in them take the
     logarithm of the probability of the number drawn as importance weight.
 
-    >>> from rfgp.features import RandomFourier
-    >>> RandomFourier(2, 10, spectrum=Periodic())(torch.zeros(3, 2)).shape
-    torch.Size([3, 10])
+    >>> Periodic().kernel(torch.zeros(1, 1), torch.full((1, 1), torch.pi))
+    tensor([[0.1353]])
     """
 
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
