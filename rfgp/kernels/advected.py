@@ -27,11 +27,9 @@ class AdvectedKernel(StationaryKernel):
     :param velocity_prior: a prior of v.
     :param spread_constraint: the constraint of s; default: positive.
     :param spread_prior: a prior of s.
-    :param kwargs: as for GPyTorch kernels: ``ard_num_dims`` (d + 1), ``batch_shape``, ``active_dims``,
-        ``lengthscale_prior``, ``lengthscale_constraint``.
+    :param kwargs: as for GPyTorch kernels, such as ``ard_num_dims`` (d + 1).
 
-    Source: D. R. Cox and V. Isham, A simple spatial-temporal model of rainfall, 1988; T. Gneiting, Nonseparable,
-    stationary covariance functions for space-time data, 2002.
+    Source: Cox and Isham, A simple spatial-temporal model of rainfall, 1988; Gneiting (2002).
 
     >>> kernel = AdvectedKernel(num_space_dims=2, ard_num_dims=3)
     >>> kernel.velocity = torch.tensor([1.0, 0.0])

@@ -44,8 +44,7 @@ class DotProductKernel(ParameterFreeKernel):
 class ExponentialDotProductKernel(CheckedKernel, Kernel):
     r"""The kernel :math:`k(x, y) = \exp(x^\top y / \ell^2)`, the softmax kernel of attention.
 
-    :param kwargs: as for GPyTorch kernels: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
-        ``lengthscale_constraint``.
+    :param kwargs: as for GPyTorch kernels, such as ``ard_num_dims``.
 
     Source: T Eq. 5.4.
 

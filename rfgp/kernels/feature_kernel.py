@@ -31,18 +31,16 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     The base kernel keeps all hyperparameters, constraints and priors; z(x) are inputs scaled by them. They are read,
     set and registered by their names here too: ``kernel.lengthscale`` is that of the base kernel. Where the map is
-    complex, the kernel is the real part, that is the kernel of the complex-to-real features.
+    complex, the kernel is the real part.
 
     :param base_kernel: an exact kernel with feature maps of its own, see :func:`rfgp.kernels.approximates`.
-    :param feature_map: a map of the base kernel's family, or a :class:`MapRecipe` from which one is made at the first
-        call, when the number of columns is known.
+    :param feature_map: a map of the base kernel's family, or a ``MapRecipe`` from which one is made at the first call.
     :param center: a point (d,) that is subtracted from the inputs; for shift-invariant kernels.
     :raises ValueError: where the map does not fit the kernel.
 
     >>> import gpytorch, rfgp
     >>> sketch = rfgp.features.TensorSRHT(3, 64, degree=2)
-    >>> kernel = FeatureKernel(gpytorch.kernels.PolynomialKernel(power=2), sketch)
-    >>> kernel(torch.randn(5, 2)).shape
+    >>> FeatureKernel(gpytorch.kernels.PolynomialKernel(power=2), sketch)(torch.randn(5, 2)).shape
     torch.Size([5, 5])
     """
 

@@ -28,10 +28,9 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
 
     They are the projection of the kernel on its landmarks, and need nothing but its values: any scalar positive
     definite GPyTorch kernel has them; tensors that ``forward`` uses are to be parameters or buffers of the kernel.
-    Hyperparameters act through the kernel, and gradients run through both factors.
-    Whatever the dtype of the rows, kernel values, factor and solve are in float64, since float32 would lose the digits
-    that the solve cancels; features come out in the dtype of the rows. The jitter is 1e-8 of the mean of the diagonal,
-    or as little more as the factorization needs. Landmarks are no random weights: ``resample`` leaves them.
+    Whatever the dtype of the rows, values, factor and solve are in float64, since float32 would lose the digits that
+    the solve cancels. The jitter is 1e-8 of the mean of the diagonal, or as little more as the factorization needs.
+    Landmarks are no random weights: ``resample`` leaves them.
 
     :param base_kernel: any scalar positive definite kernel.
     :param landmarks: rows (M, d) of the columns that ``base_kernel.active_dims`` select, in the dtype of the kernel;
@@ -39,13 +38,11 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
     :param learn: whether the landmarks are a parameter.
     :raises ValueError: for a kernel of several outputs, or landmarks that are not finite, or of another dtype.
 
-    Source: C. K. I. Williams and M. Seeger, Using the Nystrom method to speed up kernel machines, 2001; J.
-    Quinonero-Candela and C. E. Rasmussen, A unifying view of sparse approximate Gaussian process regression, 2005.
+    Source: Williams and Seeger (2001); Quinonero-Candela and Rasmussen (2005).
 
-    >>> import gpytorch, rfgp
+    >>> import gpytorch
     >>> x = torch.rand(100, 2)
-    >>> kernel = LandmarkKernel(gpytorch.kernels.MaternKernel(nu=1.5), x[:20])
-    >>> kernel.features(x).shape
+    >>> LandmarkKernel(gpytorch.kernels.MaternKernel(nu=1.5), x[:20]).features(x).shape
     torch.Size([100, 20])
     """
 

@@ -11,8 +11,7 @@ class LaplaceKernel(StationaryKernel):
 
     The gradient of its features in the lengthscale does not converge: their frequencies are Cauchy variables.
 
-    :param kwargs: as for GPyTorch kernels: ``ard_num_dims``, ``batch_shape``, ``active_dims``, ``lengthscale_prior``,
-        ``lengthscale_constraint``.
+    :param kwargs: as for GPyTorch kernels, such as ``ard_num_dims``.
 
     Source: Rahimi and Recht (2007), Figure 1.
 

@@ -198,10 +198,10 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return self.active_features(self._select(x))
 
     def feature_operator(self, x: Tensor) -> OutputFeatures:
-        """The features of many outputs as a linear operator, for iterative solvers: nothing of its size is formed.
+        """The features (..., N T, K) of many outputs as a linear operator, for iterative solvers.
 
-        :param x: the full inputs, (..., N, d).
-        :returns: (..., N T, K), with ``matvec`` and ``rmatvec`` at O(N n T) for n scalar features.
+        Nothing of its size is formed; ``matvec`` and ``rmatvec`` cost O(N n T) for n scalar features.
+
         :raises ValueError: for a scalar kernel, whose features are ``features(x)``.
 
         Source: B 5.4, Eq. 29 and 30.
@@ -226,12 +226,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return torch.cat(parts, dim=-1) if parts else None
 
     def moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
-        """Mean and variance of the estimate of the kernel by its features, over the draw of the weights.
-
-        :param x: the full inputs, (..., N, d).
-        :param y: (..., M, d).
-        :returns: (..., N T, M T) and (..., N, M), or None where there is no closed form.
-        """
+        """Mean (..., N T, M T) and variance (..., N, M) of the estimate; None where there is no closed form."""
         return self.active_moments(self._select(x), self._select(y))
 
     def waves(self, input_dim: int) -> Waves:
