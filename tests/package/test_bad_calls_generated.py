@@ -77,10 +77,7 @@ NO_EXAMPLE = {
     "rfgp.distributions.MultitaskMultivariateNormal": "GPyTorch's, with GPyTorch's checks; models make it",
     "rfgp.distributions.MultivariateNormal": "GPyTorch's, with GPyTorch's checks; models make it",
     "rfgp.kernels.ExponentialDotProductKernel": "has no arguments",
-    "rfgp.kernels.FeatureIndexKernel": "approximate makes it",
-    "rfgp.kernels.FeatureScaleKernel": "approximate makes it",
     "rfgp.kernels.LaplaceKernel": "has GPyTorch's arguments alone, with GPyTorch's checks",
-    "rfgp.kernels.OutputFeatures": "kernels of several outputs make it",
     "rfgp.likelihoods.PoissonLikelihood": "has no arguments",
     "rfgp.training.LeaveOneOutPseudoLikelihood": "has GPyTorch's arguments alone, with GPyTorch's checks",
 }

@@ -23,6 +23,7 @@ from rfgp.diagnostics import kl_to_exact
 from rfgp.features import Gaussian, Matern, RandomFourier, TensorSRHT
 from rfgp.inference import GramStatistics
 from rfgp.kernels import CurlFreeKernel, LinearlyObservedKernel, SkewedChiSquaredKernel
+from rfgp.kernels.families.sum import FeatureSumKernel
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import VectorLeastSquares, WeightSpaceGP
 from rfgp.operators import Partial, Value
@@ -101,7 +102,7 @@ def test_failing_features_leave_a_waiting_kernel_waiting(error, monkeypatch):
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(RandomFourier, "_rows", fail)
+    monkeypatch.setattr(RandomFourier, "rows", fail)
     for use in (kernel.features, lambda x: kernel(x).to_dense(), kernel.scalar_features):
         with pytest.raises(error):
             use(torch.randn(4, 2))
@@ -160,7 +161,7 @@ def test_weights_stay_where_the_second_part_cannot_be_drawn(error, name, monkeyp
 
 def test_new_weights_of_a_sum_whose_second_part_waits():
     made = rfgp.approximate(RBFKernel(), 8, input_dim=3, seed=3)
-    kernel = rfgp.kernels.FeatureSumKernel(made, rfgp.approximate(LinearKernel(), 8, seed=0))
+    kernel = FeatureSumKernel(made, rfgp.approximate(LinearKernel(), 8, seed=0))
     before = made.feature_map.get_buffer("weight").clone()
     with pytest.raises(ValueError, match="waits for its first inputs"):
         kernel.resample()

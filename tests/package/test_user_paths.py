@@ -68,6 +68,8 @@ from rfgp import (
     study,
     two_sample,
 )
+from rfgp.kernels.families.observation import FeatureObservationKernel
+from rfgp.kernels.feature_operator import LazyFeatureCrossLinearOperator
 
 WIDTH = 16
 FILES = (*rfgp.__path__, *gpytorch.__path__, "<string>")  # the last one is that of generated methods
@@ -325,7 +327,7 @@ def observations_that_are_integrals():
     model = models.WeightSpaceGP(approximated(exact), GaussianLikelihood()).condition(seen, y)
     parts = observations.split(observations.boxes(x, x + 0.1, integral=True), 2)
     assert isinstance(parts, observations.Rows) and parts.weights.shape == (40, observations.num_columns(2) - 6)
-    assert isinstance(model.covar_module, kernels.FeatureObservationKernel)
+    assert isinstance(model.covar_module, FeatureObservationKernel)
     assert model.posterior(observations.derivatives(x, x)).variance.shape == (40,)
     assert exact(seen[:3]).to_dense().shape == (3, 3)
 
@@ -473,7 +475,10 @@ def functions_by_botorch():
     model = SingleTaskGP(x, y.unsqueeze(-1), covar_module=approximated())
     assert draw_matheron_paths(model, torch.Size([3]))(x).shape == (3, 40)
     cross = model.covar_module(x, x[:2]).evaluate_kernel()
-    assert isinstance(cross, kernels.LazyFeatureCrossLinearOperator) and cross.to_dense().shape == (40, 2)
+    assert isinstance(cross, LazyFeatureCrossLinearOperator) and cross.to_dense().shape == (
+        40,
+        2,
+    )
 
 
 def bayesian_optimization():
