@@ -29,7 +29,7 @@ from problems import KERNELS, methods_of, randomised
 
 import rfgp
 from rfgp.features import ComplexToReal, LinearFeatures, OpticalFeatures, ProductSketch, RandomFourier, TensorSRHT
-from rfgp.features.by_name import SKETCHES
+from rfgp.features.sketch_registry import SKETCHES
 from rfgp.features.spectra import Matern
 from rfgp.kernels import FeatureKernel, StationaryKernel
 from rfgp.kernels.families import FAMILIES, MapFamily, family
