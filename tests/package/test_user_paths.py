@@ -459,9 +459,9 @@ def rows_of_a_rank():
     store = torch.distributed.HashStore()
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
-        shard = rfgp.distributed.Shard([(x, y)])
-        assert isinstance(shard.ranks, rfgp.distributed.Ranks) and shard.sample(5, seed=0).x.shape == (5, 2)
-        model = rfgp.distributed.broadcast(models.WeightSpaceGP(approximated(), GaussianLikelihood()))
+        shard = rfgp.passes.Shard([(x, y)])
+        assert isinstance(shard.ranks, rfgp.passes.Ranks) and shard.sample(5, seed=0).x.shape == (5, 2)
+        model = rfgp.passes.broadcast(models.WeightSpaceGP(approximated(), GaussianLikelihood()))
         assert model.condition(shard).statistics.num_rows == 40
     finally:
         torch.distributed.destroy_process_group()

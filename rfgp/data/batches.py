@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data import Source
-from ..data.base import with_same_columns
+from .base import Source, with_same_columns
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 

@@ -6,23 +6,21 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import _checks
-from ..inference import GramStatistics, tensor_file
-from ..kernels.map_holder import map_holders
-from .batches import Batch, Batches
-from .impropriety import SomeRows
-from .progress import Running
-from .record import Record
-from .row_sums import RowSums
+from .. import _checks, _tensor_file
+from ..data.batches import Batch, Batches
+from .reducer import Summation, Sums
 
-_FORMAT = 2
+Running = Callable[[Iterable[Batch], Any], Iterator[Any]]
+"""Takes batches and the sums before them, and yields the sums after each batch."""
+
+_FORMAT = 3
 _WRITER = "a fit with checkpoint="
 _AGAIN = "delete it to begin again, or name another file"
 
@@ -45,53 +43,46 @@ class Checkpoint:
     def _name(self) -> str:
         return repr(str(self.path))
 
-    def sums(self, model: Any, source: Batches, running: Running) -> Iterator[RowSums]:
+    def sums(self, summation: Summation[Sums], source: Iterable[Batch], running: Running) -> Iterator[Sums]:
         """The sums over rows so far, first those of the file where it is there, and then those after every batch.
 
         The batches before are read once more and not summed: their digest tells whether the data are the same.
 
-        :param model: the model.
-        :param source: the batches.
-        :param running: sums over batches.
-        :raises ValueError: for a damaged file, or one of another fit.
+        :raises ValueError: for a damaged file, or one of another pass.
         """
+        name = source.description if isinstance(source, Batches) else f"a {type(source).__name__}"
         before, read = None, _Read(source)
         if self.path.exists():
-            saved = tensor_file.read(self.path, _WRITER, _AGAIN)
+            saved = _tensor_file.read(self.path, _WRITER, _AGAIN)
             about = self._about(saved)
             for _ in itertools.islice(read, about["num_batches"]):
                 pass
-            before = self._checked(model, source, saved, about, read)
+            before = self._checked(summation, name, saved, about, read)
             yield before
         sums, in_file = before, 0 if before is None else before.num_rows
         for sums in running(read, before):
             if sums.num_rows - in_file >= self.every:
-                self._save(model, source, sums, read)
+                self._save(summation, name, sums, read)
                 in_file = sums.num_rows
             yield sums
         if sums is not None and sums.num_rows > in_file:
-            self._save(model, source, sums, read)
+            self._save(summation, name, sums, read)
 
-    def _save(self, model: Any, source: Batches, sums: RowSums, read: _Read) -> None:
+    def _save(self, summation: Summation[Sums], name: str, sums: Sums, read: _Read) -> None:
+        values, tensors = summation.saved(sums)
         about = {
             "format": _FORMAT,
             "num_batches": read.num_batches,
-            "num_rows": sums.num_rows,
             "batches": read.digest,
-            "patterns": sums.patterns,
-            "source": source.description,
-            "made_with": _made_with(model),
+            "source": name,
+            "made_with": summation.settings() | {"torch": torch.__version__},
+            "sums": values,
         }
-        tensors: dict[str, Any] = {"about": json.dumps(about)}
-        for index, total in enumerate(sums.draws):
-            tensors |= {f"sums.{index}.{name}": value for name, value in total.state_dict().items()}
-        for index, state in enumerate(_states(model)):
-            tensors |= {f"state.{index}.{name}": value.detach() for name, value in state.items()}
-        if sums.some is not None:
-            tensors |= {f"some.{name}": value for name, value in sums.some._asdict().items()}
-        if sums.input_bounds is not None:
-            tensors["input_bounds"] = sums.input_bounds
-        tensor_file.write(self.path, tensors)
+        contents: dict[str, Any] = {"about": json.dumps(about)}
+        contents |= {f"sums.{key}": value for key, value in tensors.items()}
+        for index, state in enumerate(summation.states()):
+            contents |= {f"state.{index}.{key}": value.detach() for key, value in state.items()}
+        _tensor_file.write(self.path, contents)
 
     def _about(self, saved: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(saved.get("about"), str):
@@ -104,35 +95,24 @@ class Checkpoint:
         return about
 
     def _checked(
-        self, model: Any, source: Batches, saved: Mapping[str, Any], about: dict[str, Any], read: _Read
-    ) -> RowSums:
-        """The sums of the file, or a ValueError where they are those of another fit."""
-        if about["source"] != source.description:
-            raise self._other(source.description, about["source"])
+        self, summation: Summation[Sums], name: str, saved: Mapping[str, Any], about: dict[str, Any], read: _Read
+    ) -> Sums:
+        """The sums of the file, or a ValueError where they are those of another pass."""
+        if about["source"] != name:
+            raise self._other(name, about["source"])
         if read.last is None or read.digest != about["batches"]:
-            raise self._other(
-                f"the same rows in {about['num_batches']} batches of {source.description}", "others, or another order"
-            )
-        if any(part.feature_map is None for part in map_holders(model.covar_module)):
-            with torch.no_grad():
-                model._checked_rows(*read.last, False)
-                model.covar_module.scalar_features(read.last[0][:1])
-        for name, now in _made_with(model).items():
-            if about["made_with"].get(name) != now:
-                raise self._other(f"{name} {now}", about["made_with"].get(name))
-        states = _states(model)
-        for index, state in enumerate(states):
-            record = Record(_under(saved, f"state.{index}."))
-            if not record.is_of({name: value.cpu() for name, value in state.items()}):
-                changed = record.changes(state) or sorted(record.tensors.keys() ^ state.keys())
+            raise self._other(f"the same rows in {about['num_batches']} batches of {name}", "others, or another order")
+        summation.prepare(read.last if summation.waits else None)
+        for setting, now in (summation.settings() | {"torch": torch.__version__}).items():
+            if about["made_with"].get(setting) != now:
+                raise self._other(f"{setting} {now}", about["made_with"].get(setting))
+        for index, state in enumerate(summation.states()):
+            before = _under(saved, f"state.{index}.")
+            changed = sorted(before.keys() ^ state.keys())
+            changed += [key for key, value in state.items() if key in before and not _are_equal(before[key], value)]
+            if changed:
                 raise self._other("the same parameters and random weights", f"another {', '.join(changed)}")
-        device = next(model.covar_module.parameters()).device
-        draws = [GramStatistics.from_state_dict(_under(saved, f"sums.{k}.")).to(device) for k in range(len(states))]
-        some = _under(saved, "some.")
-        patterns = tuple(tuple(pattern) for pattern in about["patterns"])
-        model._noise.patterns = patterns
-        kept = SomeRows(some["x"].to(device), some["y"].to(device)) if some else None
-        return RowSums(tuple(draws), patterns, kept, None, about["num_rows"], saved.get("input_bounds"))
+        return summation.restored(about["sums"], _under(saved, "sums."))
 
     def _other(self, wanted: str, got: Any) -> ValueError:
         return ValueError(f"expected {wanted} as in this call for the checkpoint {self._name}, got {got}; {_AGAIN}")
@@ -174,23 +154,8 @@ class _Read:
         self._hashed = self.num_batches
 
 
-def _made_with(model: Any) -> dict[str, str]:
-    """What the sums depend on beside tensors, by name."""
-    return {
-        "kernel": str(model.covar_module),
-        "likelihood": str(model.likelihood),
-        "mean": str(model.mean_module),
-        "residual": model.residual,
-        "num_draws": str(model.num_draws),
-        "product_dtype": str(model.product_dtype),
-        "torch": torch.__version__,
-    }
-
-
-def _states(model: Any) -> list[dict[str, Tensor]]:
-    """What the sums of every draw depend on, by name, with all parameters, since noise chooses dtypes of products."""
-    own = {name: parameter.detach() for name, parameter in model.named_parameters()} | model._feature_state()
-    return [own, *(draw._feature_state() for draw in model.further_draws.begin(model))]
+def _are_equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b.detach().cpu())
 
 
 def _under(saved: Mapping[str, Any], prefix: str) -> dict[str, Tensor]:

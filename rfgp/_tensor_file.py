@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .. import _archives, _checks, _files
+from . import _archives, _checks, _files
 
 _MAGIC = b"rfgp sums, format 2\n"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size

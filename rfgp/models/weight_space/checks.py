@@ -8,12 +8,33 @@ import gpytorch
 import torch
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
 
-from ..inference import GramStatistics, NoiseModel
-from ..inference.mean_basis import batch_shape, check_output_mean, num_columns
-from ..kernels import LinearlyObservedKernel
+from ...inference import GramStatistics, NoiseModel
+from ...inference.mean_basis import batch_shape, check_output_mean, num_columns
+from ...kernels import LinearlyObservedKernel
+from ...kernels.observation import check_observed_mean
+from .conditioned import checked
+from .further_draws import check_draws
 
 
-def check_output_kernel(kernel: Any, mean: Mean) -> None:
+def check_parts(model: Any, noise: NoiseModel | None) -> None:
+    """Raise a ValueError where kernel, likelihood, mean and settings of a model do not go together.
+
+    :param noise: the noise of a scalar kernel; None for several outputs.
+    """
+    kernel, mean, has_blocks = model.covar_module, model.mean_module, model.block_size is not None
+    check_observed_mean(kernel, mean)
+    if noise is None:
+        _check_output_kernel(kernel, mean)
+    else:
+        check_scalar_kernel(kernel, mean, noise)
+    if has_blocks:
+        _check_local_kernel(kernel, noise)
+    if model.residual != "none":
+        _check_residual(kernel, noise, has_blocks)
+    check_draws(kernel, model.num_draws, has_blocks)
+
+
+def _check_output_kernel(kernel: Any, mean: Mean) -> None:
     """Raise a ValueError where a kernel of several outputs has batch dimensions, or a mean that is not one of them."""
     if kernel.batch_shape:
         raise ValueError(
@@ -51,7 +72,7 @@ def check_scalar_kernel(kernel: Any, mean: Mean, noise: NoiseModel) -> None:
         )
 
 
-def check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
+def _check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
     """Raise a ValueError where what the features of a kernel leave over cannot be modeled inside blocks."""
     if not kernel.has_residual_covariance:
         raise ValueError(
@@ -65,7 +86,7 @@ def check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
         )
 
 
-def check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> None:
+def _check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> None:
     """Raise a ValueError where training cannot take account of the variance that features lack."""
     if has_blocks:
         raise ValueError('expected residual="none" beside block_size, whose blocks contain it; leave one of them out')
@@ -76,12 +97,12 @@ def check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> N
         )
 
 
-def check_statistics(
-    statistics: GramStatistics, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False
-) -> None:
+def check_statistics(statistics: GramStatistics, model: Any) -> None:
     """Raise a ValueError where statistics cannot be those of a model."""
+    kernel, noise = model.features, model.noise
     noise.check_groups(statistics)
-    wanted = kernel.num_scalar_features, num_columns(mean) + noise.num_outputs + has_trace
+    num_targets = num_columns(model.mean_module) + noise.num_outputs + (model.residual == "vfe")
+    wanted = kernel.num_scalar_features, num_targets
     found = statistics.num_features, len(statistics.shift)
     if found != wanted:
         raise ValueError(
@@ -95,4 +116,22 @@ def check_statistics(
             f"expected {'complex' if kernel.is_complex else 'real'} features and "
             f"{'complex' if noise.is_complex else 'real'} targets in the statistics, got others; make them with this "
             "kernel and likelihood"
+        )
+
+
+def check_alike(model: Any, other: Any) -> None:
+    """Raise a ValueError where the rows of another model cannot be added to those of a model."""
+    names = ("block_size", "residual", "num_draws", "num_outputs")
+    strange = [name for name in names if getattr(model, name) != getattr(other, name)]
+    kinds = ("likelihood", "mean_module")
+    strange += [name for name in kinds if type(getattr(model, name)) is not type(getattr(other, name))]
+    strange += ["num_classes"] if model.noise.num_systems != other.noise.num_systems else []
+    if not strange:
+        mine, theirs = ((one, *one.further_draws.of(one)) for one in (model, other))
+        for first, second in zip(mine, theirs, strict=True):
+            strange += checked(second).record.changes(checked(first).record.tensors)
+    if strange:
+        raise ValueError(
+            f"expected models with the same features to merge, got another {', '.join(dict.fromkeys(strange))}; "
+            "load the state_dict of one model into the others before they are fitted"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
@@ -40,6 +41,20 @@ def results(
     finally:
         for _, future in waiting:
             future.cancel()
+
+
+def pickled(value: Any, name: str) -> bytes:
+    """The bytes that a value is sent to a worker as.
+
+    :raises ValueError: for something that cannot be pickled.
+    """
+    try:
+        return pickle.dumps(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"expected something that can be pickled for {name}, got {type(value).__name__}: {error}; define classes "
+            "and functions in a module, under their own names"
+        ) from error
 
 
 @contextmanager

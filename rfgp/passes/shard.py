@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from .._ranks import Ranks
 from ..data import Sample, Source, sample
 from ..data.base import Batch
-from .ranks import Ranks
 
 
 class Shard(Source):
@@ -30,7 +30,7 @@ class Shard(Source):
     >>> import torch, rfgp
     >>> store = torch.distributed.HashStore()  # torchrun has one of its own
     >>> torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    >>> shard = rfgp.distributed.Shard([(torch.rand(100, 2), torch.rand(100))])
+    >>> shard = rfgp.passes.Shard([(torch.rand(100, 2), torch.rand(100))])
     >>> shard.ranks.count
     1
     >>> torch.distributed.destroy_process_group()

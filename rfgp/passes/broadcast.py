@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from .ranks import Ranks
+from .._ranks import Ranks
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
 

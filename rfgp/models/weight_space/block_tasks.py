@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference import GramStatistics, TreeSum
-from ..inference.local import LocalRows, sums_of_blocks
-from .batches import Batch, batches, joined
-from .partitions import Partition
-from .sent import pickled
-from .tasks import one_thread, results
-from .untracked import untracked
+from ...data.batches import Batch, batches, joined
+from ...inference import GramStatistics
+from ...inference.local import LocalRows, sums_of_blocks
+from ...passes import Partition, TreeSum
+from ...passes.tasks import one_thread, pickled, results
+from .row_summation import checked_rows
 
 BLOCK_ROWS = 8192
 """How many rows the blocks of a task have together, about."""
@@ -30,7 +29,7 @@ def rows_of_partitions(model: Any, partitions: Iterable[Partition], executor: Ex
     :param executor: what calls the tasks.
     :raises ValueError: where a task raises anything.
     """
-    unfitted = pickled(model._unfitted(), "the model")
+    unfitted = pickled(model.unconditioned(), "the model")
     tasks = ((part.name, (unfitted, pickled(part.batches, part.name))) for part in partitions)
     parts = [pickle.loads(rows) for rows in results(executor, _pickled_rows, tasks)]
     return [part for part in parts if part is not None]
@@ -48,7 +47,7 @@ def sums_of_blocks_by(
     :param shift: what is subtracted from the columns, (K,).
     :raises ValueError: where a task raises anything.
     """
-    unfitted, shift = pickled(model._unfitted(), "the model"), shift.detach()
+    unfitted, shift = pickled(model.unconditioned(), "the model"), shift.detach()
     tensors = local.detached().tensors
 
     def tasks() -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -63,7 +62,7 @@ def sums_of_blocks_by(
     total = TreeSum[GramStatistics](_added)
     for sums in results(executor, _pickled_block_sums, tasks()):
         total.add(pickle.loads(sums))
-    return untracked(model, [total.value()])[0]
+    return total.value()
 
 
 def _groups(blocks: list[Tensor]) -> Iterator[list[Tensor]]:
@@ -90,7 +89,7 @@ def _pickled_rows(model: bytes, parts: bytes) -> bytes:
         return pickle.dumps(None)
     with torch.no_grad():
         rows = joined(found)
-        pickle.loads(model)._checked_rows(*rows, is_all=False)
+        checked_rows(pickle.loads(model), *rows)
     return pickle.dumps(rows)
 
 

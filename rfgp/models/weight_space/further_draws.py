@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference import FunctionDraws, GramStatistics, MixtureDraws, TrainingRows
-from ..kernels.map_holder import map_holders
-from ..kernels.shared_weights import random_maps
-from .record import Record
-from .weight_space_state import Fitted
+from ...inference import FunctionDraws, MixtureDraws
+from ...kernels.map_holder import map_holders
+from ...kernels.shared_weights import random_maps
+from ..record import Record
+from .conditioned import Conditioned, summed_state
+from .row_sums import FeatureSums, RowSums
 
 
 class FurtherDraws(torch.nn.Module):
@@ -33,7 +34,7 @@ class FurtherDraws(torch.nn.Module):
         self.count = count
         self.maps = torch.nn.ModuleList()
         self.models: tuple[Any, ...] = ()
-        self._loaded: tuple[Fitted, ...] = ()
+        self._loaded: tuple[Conditioned, ...] = ()
 
     def of(self, first: Any) -> tuple[Any, ...]:
         """The fitted models; after a state was loaded they are made of it first.
@@ -41,9 +42,9 @@ class FurtherDraws(torch.nn.Module):
         :param first: the model of the first draw.
         """
         if self._loaded:
-            models = tuple(self._unfitted(first))
-            for model, fitted in zip(models, self._loaded, strict=True):
-                model._fitted = fitted
+            models = tuple(self._unconditioned(first))
+            for model, loaded in zip(models, self._loaded, strict=True):
+                model.conditioned = loaded
             self.models, self._loaded = models, ()
         return self.models
 
@@ -51,18 +52,14 @@ class FurtherDraws(torch.nn.Module):
         """Models to be fitted, with the parameters of the first draw as they are; their maps are made where needed."""
         if self.count and not self._fits(first.covar_module):
             self.maps = _drawn_maps(first.covar_module, self.count)
-        return list(self._unfitted(first))
+        return list(self._unconditioned(first))
 
-    def set(self, first: Any, statistics: Sequence[GramStatistics], rows: TrainingRows | None = None) -> None:
-        """Let models with these sums be the draws.
-
-        :param first: the model of the first draw.
-        :param statistics: the sums over all rows for every further draw.
-        :param rows: the rows, where gradients are to run back to them.
-        """
-        models = tuple(self.begin(first)) if statistics else ()
-        for model, total in zip(models, statistics, strict=True):
-            model._fitted, model._rows = Fitted(total, Record(model._feature_state())), rows
+    def set(self, first: Any, sums: RowSums) -> None:
+        """Condition the further draws on sums over the rows of the model of the first."""
+        models = tuple(self.begin(first)) if len(sums.draws) > 1 else ()
+        for model, statistics in zip(models, sums.draws[1:], strict=True):
+            own = FeatureSums((statistics,), sums.patterns, training_rows=sums.training_rows)
+            model.conditioned = Conditioned(own, Record(summed_state(model)))
         self.models, self._loaded = models, ()
 
     @contextmanager
@@ -75,9 +72,9 @@ class FurtherDraws(torch.nn.Module):
             self.maps, self.models, self._loaded = maps, models, loaded
             raise
 
-    def restore(self, fitted: tuple[Fitted, ...]) -> None:
+    def restore(self, loaded: tuple[Conditioned, ...]) -> None:
         """Take over what a state has brought for every draw."""
-        self.models, self._loaded = (), fitted
+        self.models, self._loaded = (), loaded
 
     def prepare(self, kernel: Any, state: Mapping[str, Tensor], prefix: str) -> None:
         """Make the maps where a state has them, and drop them where it has none.
@@ -115,11 +112,11 @@ class FurtherDraws(torch.nn.Module):
         draws: Any = self.maps
         return [list(maps) for maps in draws]
 
-    def _unfitted(self, first: Any) -> Iterator[Any]:
+    def _unconditioned(self, first: Any) -> Iterator[Any]:
         kernel = first.covar_module
         for maps in self._lists():
             own = {id(old): new for old, new in zip(_maps(kernel), maps, strict=True)}
-            yield first._single_draw(_copied(kernel, own))
+            yield first.unconditioned(_copied(kernel, own))
 
 
 def check_draws(kernel: Any, num_draws: int, has_blocks: bool) -> None:
