@@ -49,6 +49,10 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
         return None if inner is None else self._with(inner, self)
 
     @property
+    def is_complex(self) -> bool:
+        return self.base_kernel.is_complex
+
+    @property
     def has_unbiased_columns(self) -> bool:
         return self.base_kernel.has_unbiased_columns
 
