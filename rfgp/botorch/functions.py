@@ -119,7 +119,7 @@ class Functions(NamedTuple):
 
         :param num_functions: S.
         """
-        return self.weights.mean + self.weights.deviations(num_functions)
+        return self.weights.draws(num_functions)
 
     def values(self, weights: Tensor, x: Tensor) -> Tensor:
         """The functions of S draws of the weights, (S, ..., q, m).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gpytorch.means import Mean, MultitaskMean, ZeroMean
@@ -99,6 +99,8 @@ class ComplexRegression(Regression):
     >>> type(model.posterior(torch.randn(5, 2))).__name__
     'ComplexNormal'
     """
+
+    has_point_predictor: ClassVar[bool] = False
 
     def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
         both = mean if isinstance(mean, MultitaskMean) else MultitaskMean([mean, ZeroMean()], num_tasks=2)

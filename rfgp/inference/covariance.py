@@ -21,10 +21,7 @@ from torch import Tensor
 from .._gpytorch import keep_arguments, parts_of
 from ..linalg import joined, row_chunks
 from .factor import OutputFactor
-from .function_posterior import FunctionPosterior
-from .kronecker import KroneckerPosterior
 from .posterior import GaussianPosterior
-from .variational import WeightDistribution
 
 
 class CholeskyRoot(LinearOperator):
@@ -132,7 +129,7 @@ class WeightSpaceCovariance(FunctionCovariance):
     def __init__(
         self,
         x: Tensor,
-        posterior: GaussianPosterior | WeightDistribution | FunctionPosterior,
+        posterior: GaussianPosterior,
         factor: OutputFactor,
         features: Callable[[Tensor], Tensor],
     ) -> None:
@@ -155,8 +152,7 @@ class WeightSpaceCovariance(FunctionCovariance):
         return torch.cat([self._root_of(rows) for rows in self._rows()], dim=-2)
 
     def _diagonal(self) -> Tensor:
-        is_kronecker = isinstance(self.posterior, KroneckerPosterior)
-        chunks = row_chunks(self.x.shape[-2], self.factor.num_scalar) if is_kronecker else self._rows()
+        chunks = row_chunks(self.x.shape[-2], self.posterior.variance_width(self.factor))
         scalar = (self.features(self.x[..., rows, :]) for rows in chunks)
         parts = (self.posterior.function_variance(part, self.factor) for part in scalar)
         return joined(parts, self.x.shape[-2] * self.factor.num_outputs, dim=-1).to(self.dtype)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from .. import _checks
 from .._gpytorch import forget_priors
+from .factor import OutputFactor
+from .posterior import GaussianPosterior
 
 
 class FunctionDraws(abc.ABC):
@@ -90,8 +92,8 @@ class MixtureDraws(FunctionDraws):
         return MixtureDraws(parts, places)
 
 
-class WeightPrior:
-    """The prior N(0, I) of the weights, with the mean and the deviations that a posterior has.
+class WeightPrior(GaussianPosterior):
+    """The prior N(0, I) of the weights: a posterior given nothing.
 
     :param mean: zeros, (..., K, 1), real or complex.
 
@@ -108,16 +110,18 @@ class WeightPrior:
         dtype = torch.complex128 if is_complex else torch.float64
         return cls(torch.zeros(*shape, 1, dtype=dtype, device=device))
 
-    def deviations(self, num_samples: int) -> Tensor:
-        """Draws of the weights minus their mean, (..., K, num_samples); circular complex ones for complex features.
+    def solve(self, rhs: Tensor) -> Tensor:
+        return rhs
 
-        :param num_samples: the number of draws.
-        """
+    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        return outputs.features(scalar)
+
+    def deviations(self, num_samples: int) -> Tensor:
         shape = (*self.mean.shape[:-1], num_samples)
         return torch.randn(shape, dtype=self.mean.dtype, device=self.mean.device)
 
 
-def drawn_weights(weights: Any, num_samples: int, has_complex_targets: bool) -> Tensor:
+def drawn_weights(weights: GaussianPosterior, num_samples: int, has_complex_targets: bool) -> Tensor:
     r"""Draws (..., K, S) of weights, of which functions are the products with features, or the real parts of these.
 
     Real features of complex targets have circular complex weights. The real part of a function with circular complex
@@ -133,7 +137,7 @@ def drawn_weights(weights: Any, num_samples: int, has_complex_targets: bool) -> 
     """
     size = weights.mean.shape[:-1].numel()
     _checks.fits_in_memory(8.0 * size * num_samples, f"{num_samples} draws of {size} weights", "draw fewer functions")
-    deviations: Tensor = weights.deviations(num_samples)
+    deviations = weights.deviations(num_samples)
     if has_complex_targets and not deviations.is_complex():
         deviations = torch.complex(deviations, weights.deviations(num_samples)) * 0.5**0.5
     elif deviations.is_complex() and not has_complex_targets:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from torch import Tensor
 from ..linalg import row_chunks
 from ..linalg.complex_numbers import real_part
 from .accumulation import accumulate
-from .kronecker import KroneckerPosterior
 from .leave_out import Observations, Prediction, block_diagonal, noise_covariance
 from .mean_basis import basis, coefficients
 from .noise import NoiseModel
@@ -94,7 +92,8 @@ class LeftOutRows:
         self.coefficients = coefficients(regression.mean, noise.num_outputs, x.device)
         is_one = rows.weights is None and rows.num_groups == 1 and not noise.is_batched and self.residual is None
         self.common = regression.noise.precisions(1)[0] if is_one else None
-        self.is_separable = isinstance(posterior, KroneckerPosterior) and self.common is not None
+        self.directions = None if self.common is None else posterior.output_directions(self.factor)
+        self.is_separable = self.directions is not None
         gradients = self._gradient(torch.cat([torch.zeros_like(posterior.mean), posterior.mean], dim=-1))
         scale, left = (torch.linalg.vector_norm(gradient) for gradient in gradients.unbind(-1))
         if not float(left) <= _TOLERANCE * float(scale):
@@ -115,7 +114,7 @@ class LeftOutRows:
         """
         width, scalar = size * self.num_outputs, self._scalar(chosen)
         error = self._error(chosen, scalar, self.mean).flatten(-3).unflatten(-1, (-1, width))
-        variance = _variance_blocks(self.posterior, scalar, self.factor, size)
+        variance = self.posterior.block_covariances(scalar, self.factor, size)
         identity = torch.eye(width, dtype=torch.float64, device=self.x.device)
         precision = block_diagonal(self._precisions(chosen), size)
         shrink = identity - _product(variance, precision.to(variance.dtype))
@@ -133,7 +132,7 @@ class LeftOutRows:
         """
         scalar = self._scalar(chosen)
         error = self._error(chosen, scalar, self.mean).flatten(-3).unflatten(-1, (-1, size * self.num_outputs))
-        variance = _variance_blocks(self.posterior, scalar, self.factor, size)
+        variance = self.posterior.block_covariances(scalar, self.factor, size)
         inverse = torch.linalg.inv(self._shrink_by_rows(self.posterior, chosen, size))
         return self._left_out(error, inverse.to(torch.promote_types(inverse.dtype, variance.dtype)), variance)
 
@@ -147,13 +146,13 @@ class LeftOutRows:
     @torch.no_grad()
     def separable(self, chosen: slice | Tensor, size: int = 1) -> tuple[Observations, Tensor]:
         """What :meth:`prediction` gives for a separable covariance, as observations."""
-        posterior, precision = self.posterior, self.common
-        if not isinstance(posterior, KroneckerPosterior) or precision is None:
+        precision = self.common
+        if self.directions is None or precision is None:
             raise ValueError("expected a separable posterior of complete rows, got another; use prediction")
         scalar, targets = self._scalar(chosen), self.noise.row_targets(self.rows.take(chosen))
         error = self._error(chosen, scalar, self.mean).squeeze(-1).unflatten(0, (-1, size))
-        directions, gamma = posterior.output_directions(self.factor)
-        variances = posterior.direction_covariances(scalar, size)
+        directions, gamma = self.directions
+        variances = self.posterior.direction_covariances(scalar, size)
         identity = torch.eye(size, dtype=torch.float64, device=self.x.device)
         shrink = identity - gamma[:, None, None] * variances
         inner = _product(_inverse(shrink), variances)
@@ -312,7 +311,7 @@ class LargeGroup:
         """
         scalar = self.draw._scalar(chosen)
         error = self.draw._error(chosen, scalar, self.posterior.mean).squeeze(-1)
-        variance = _variance_blocks(self.posterior, scalar, self.draw.factor)
+        variance = self.posterior.block_covariances(scalar, self.draw.factor)
         if self.draw.noise.is_complex:
             return Prediction(error, variance)
         return Prediction(real_part(error), real_part(variance))
@@ -377,16 +376,6 @@ def sums_of_others(
                 total = merged(total, part_sums)
         if total is not None:
             yield total
-
-
-def _variance_blocks(posterior: Any, scalar: Tensor, factor: Any, size: int = 1) -> Tensor:
-    """The covariance of the T outputs at all rows of groups of ``size``, (..., g, m T, m T), given all rows."""
-    if size == 1 and factor.num_outputs == 1:
-        return posterior.function_variance(scalar, factor)[..., None, None]
-    if size == 1 and isinstance(posterior, KroneckerPosterior):
-        return posterior.row_covariances(scalar, factor)
-    root = posterior.function_root(scalar, factor).unflatten(-2, (-1, size * factor.num_outputs))
-    return root @ root.mH
 
 
 def _inverse(matrices: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from gpytorch.means import Mean
@@ -48,6 +48,9 @@ class Regression:
     >>> regression.distribution(x[:3], regression.posterior(sums)).mean.shape
     torch.Size([3])
     """
+
+    has_point_predictor: ClassVar[bool] = True
+    """Whether means and variances at single points follow from weights and features alone."""
 
     def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False) -> None:
         self.kernel, self.mean, self.noise, self.has_trace = kernel, mean, noise, has_trace

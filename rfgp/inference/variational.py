@@ -13,6 +13,7 @@ from torch import Tensor
 from ..distributions import MultivariateNormal
 from ..linalg import cholesky, log_determinant
 from .factor import OutputFactor
+from .posterior import GaussianPosterior
 
 _SMALLEST_STEP = 1e-9
 
@@ -180,8 +181,8 @@ class GaussianWeights:
                     raise
 
 
-class WeightDistribution:
-    r"""A distribution N(m, L L^T) of weights, as predictions need it: with the members of a WeightPosterior.
+class WeightDistribution(GaussianPosterior):
+    r"""A learned distribution N(m, L L^T) of weights.
 
     :param mean: m, (..., D).
     :param root: L, (..., D, D); or its diagonal, (..., D).
@@ -204,30 +205,15 @@ class WeightDistribution:
             return cls(distribution.mean, covariance.root.to_dense())
         return cls(distribution.mean, cholesky(covariance.to_dense()))
 
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch dimensions."""
-        return self.mean.shape[:-2]
+    def solve(self, rhs: Tensor) -> Tensor:
+        return self.root.square().unsqueeze(-1) * rhs if self.is_diagonal else self.root @ (self.root.mT @ rhs)
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """A root (..., N, D) of the covariance of the function at N inputs.
-
-        :param scalar: the scalar features of the inputs, (..., N, D).
-        :param outputs: the output scale as a factor of one output.
-        """
         scale = outputs.coefficient[..., 0, :1, :]
         features = scalar.to(self.root.dtype) * scale.to(self.root.dtype)
         return features * self.root.unsqueeze(-2) if self.is_diagonal else features @ self.root
 
-    def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """The variances (..., N); the arguments are those of :meth:`function_root`."""
-        return self.function_root(scalar, outputs).square().sum(-1)
-
     def deviations(self, num_samples: int) -> Tensor:
-        """Draws of the weights minus their mean, (..., D, num_samples).
-
-        :param num_samples: the number of draws.
-        """
         noise = self.mean.new_empty(*self.mean.shape[:-1], num_samples).normal_()
         return self.root.unsqueeze(-1) * noise if self.is_diagonal else self.root @ noise
 

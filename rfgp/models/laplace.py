@@ -16,7 +16,7 @@ from torch import Tensor
 from .. import _checks, _state
 from ..distributed import Shard
 from ..distributions import MultitaskMultivariateNormal, MultivariateNormal
-from ..inference import OutputFactor, WeightPosterior, WeightSpaceCovariance, plus_residual
+from ..inference import GaussianPosterior, OutputFactor, WeightPosterior, WeightSpaceCovariance, plus_residual
 from ..inference.function_posterior import FunctionPosterior
 from ..inference.laplace import LaplaceSums, LatentFunctions
 from ..inference.latent_terms import latent_likelihood
@@ -102,7 +102,7 @@ class LaplaceGP(torch.nn.Module):
         """How many times the last fit has summed the Hessian to find the mode, steps that were shortened included."""
         self._fitted: _Fitted | None = None
         self._evidence: Tensor | None = None
-        self._posterior: WeightPosterior | FunctionPosterior | None = None
+        self._posterior: GaussianPosterior | None = None
         self._weights_code = WeightsCode()
         self._snapshots = Snapshots()
 
@@ -181,7 +181,7 @@ class LaplaceGP(torch.nn.Module):
         """
         return self._known().weights
 
-    def weight_posterior(self) -> WeightPosterior | FunctionPosterior:
+    def weight_posterior(self) -> GaussianPosterior:
         """The posterior of the weights, without gradients in the parameters.
 
         :raises ValueError: where the model is not fitted, or stale.

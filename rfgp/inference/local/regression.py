@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gpytorch.means import Mean
@@ -48,6 +48,8 @@ class LocalRegression(Regression):
 
     Source: errata, identity 7 of the last section.
     """
+
+    has_point_predictor: ClassVar[bool] = False
 
     def __init__(
         self, kernel: Any, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None = None
