@@ -48,7 +48,7 @@ def model_for(kind: str) -> rfgp.WeightSpaceGP:
 def intervals(model: rfgp.WeightSpaceGP, x: torch.Tensor, y: torch.Tensor, new: torch.Tensor) -> dict[str, Interval]:
     """The intervals of every method, from the same number of rows for a model."""
     own, other = slice(0, TRAINED), slice(TRAINED, 2 * TRAINED)
-    model.fit(x[own], y[own])
+    model.condition(x[own], y[own])
     observed = model.likelihood(model(new))
     half = observed.stddev * float(torch.special.ndtri(torch.tensor(0.5 + LEVEL / 2.0, dtype=torch.float64)))
     return {

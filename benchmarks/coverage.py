@@ -135,7 +135,7 @@ def posterior(method: Method, problem: Problem, x: Tensor, y: Tensor, tests: Ten
         rfgp.fit(single, x, y, strategy=strategy, progress=False)
     model = rfgp.WeightSpaceGP(features, likelihood, mean, num_draws=method.num_draws, **local)
     with torch.no_grad():
-        found = model.fit(x, y).posterior(tests)
+        found = model.condition(x, y).posterior(tests)
     return Normal(found.mean, found.variance.clamp(min=1e-12).sqrt())
 
 

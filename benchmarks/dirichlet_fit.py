@@ -83,7 +83,7 @@ class WeightSpaceStep:
 
     def __call__(self) -> None:
         self.model.zero_grad()
-        self.model.fit(self.x, self.labels)
+        self.model.condition(self.x, self.labels)
         (-self.model.log_marginal_likelihood() / len(self.x)).backward()
 
 
@@ -125,8 +125,8 @@ def measure_fit(x: Tensor, labels: Tensor, width: int, degree: int, repeats: int
         "features": features,
     }
     for name, model in models.items():
-        functions[f"{name}: fit"] = lambda model=model: model.fit(x, labels)
-        functions[f"{name}: all"] = lambda model=model: model.fit(x, labels).weight_posterior()
+        functions[f"{name}: fit"] = lambda model=model: model.condition(x, labels)
+        functions[f"{name}: all"] = lambda model=model: model.condition(x, labels).weight_posterior()
     with torch.no_grad():
         seconds = interleaved(functions, repeats)
     seconds["reference"] = seconds["reference: Gram product"] + seconds["reference: factorizations"]

@@ -38,7 +38,7 @@ def ways(num_functions: int, num_points: int, num_rows: int, width: int) -> dict
     y = torch.sin(3.0 * x.sum(-1)) + 0.1 * torch.randn(num_rows, generator=generator, dtype=torch.float64)
     exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()).double()
     kernel = rfgp.approximate(exact, width, input_dim=COLUMNS, seed=0)
-    model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood().double()).fit(x, y)
+    model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood().double()).condition(x, y)
     posterior: Any = model.weight_posterior()
     gpytorch_model = ExactModel(x, y, model).eval()
     gpytorch_model(points)

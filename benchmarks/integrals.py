@@ -60,7 +60,7 @@ def equality(count: int) -> dict[str, float]:
     x, new = rows(count, 0), rows(count // 2, 1)
     y, noise = torch.sin(3.0 * x[:, 0]) * split(x, DIM).weights[:, 0], torch.full((len(x),), 1e-2)
     approximate = rfgp.approximate(kernel(), NUM_FEATURES, seed=0)
-    model = WeightSpaceGP(approximate, FixedNoiseGaussianLikelihood(noise)).fit(x, y, noise)
+    model = WeightSpaceGP(approximate, FixedNoiseGaussianLikelihood(noise)).condition(x, y, noise)
     posterior = model.posterior(new)
     left, right = by_quadrature(approximate, x), by_quadrature(approximate, new)
     factor = torch.linalg.cholesky(left @ left.mT + torch.diag(noise))
@@ -82,7 +82,7 @@ def seconds(count: int, is_exact: bool) -> float:
         torch.linalg.cholesky(kernel()(x).to_dense() + torch.diag(noise))
     else:
         approximate = rfgp.approximate(kernel(), NUM_FEATURES, seed=0)
-        model = WeightSpaceGP(approximate, FixedNoiseGaussianLikelihood(noise)).fit(x, y, noise)
+        model = WeightSpaceGP(approximate, FixedNoiseGaussianLikelihood(noise)).condition(x, y, noise)
         assert bool((model.posterior(new).variance > 0.0).all())
     return time.process_time() - start
 

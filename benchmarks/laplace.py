@@ -156,7 +156,7 @@ def count(num_rows: int, width: int, repeats: int) -> dict[str, Any]:
     model = LaplaceGP(kernel, PoissonLikelihood(), ConstantMean().double())
     for _ in range(repeats):
         start = time.process_time()
-        model.fit(x, y)
+        model.condition(x, y)
         seconds["mode"].append(time.process_time() - start)
         start = time.process_time()
         gram(features, y.unsqueeze(-1), y)

@@ -50,7 +50,7 @@ def functions(num_rows: int) -> dict[str, Callable[[], Any]]:
 
     def fit() -> None:
         with torch.no_grad():
-            model.fit(x, y).weight_posterior()
+            model.condition(x, y).weight_posterior()
 
     def leave_one_out() -> None:
         fit()

@@ -46,8 +46,8 @@ def timed(function: Callable[[], Any]) -> tuple[dict[str, float], Any]:
 def measure(dtype: str, num_rows: int, width: int) -> dict[str, Any]:
     """What a fit and leaving out cost, and how far means are from those of refits."""
     model, x, y = problem(num_rows, width, getattr(torch, dtype))
-    model.fit(x[:2000], y[:2000]).leave_one_out(x[:2000], y[:2000])
-    fit, _ = timed(lambda: model.fit(x, y).weight_posterior())
+    model.condition(x[:2000], y[:2000]).leave_one_out(x[:2000], y[:2000])
+    fit, _ = timed(lambda: model.condition(x, y).weight_posterior())
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     one, found = timed(lambda: model.leave_one_out(x, y))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -172,7 +172,7 @@ def train(model, x, y, evaluations):
     rfgp.fit(model, x[:TRAINING_ROWS], y[:TRAINING_ROWS], max_evaluations=evaluations, progress=False)
     if len(x) > TRAINING_ROWS:
         with torch.no_grad():
-            model.fit(x, y)
+            model.condition(x, y)
 
 
 def training_rows(x):
@@ -195,9 +195,9 @@ def features(kernel, width, x, y, seed, evaluations, wide=None):
 def widened(model, kernel, width, x, y, seed):
     """The posterior of all rows with the parameters of a trained model, and more features."""
     with torch.no_grad():
-        return WeightSpaceGP(rfgp.approximate(kernel, width, input_dim=x.shape[-1], seed=seed), model.likelihood).fit(
-            x, y
-        )
+        return WeightSpaceGP(
+            rfgp.approximate(kernel, width, input_dim=x.shape[-1], seed=seed), model.likelihood
+        ).condition(x, y)
 
 
 def exact(kernel, x, y, evaluations):

@@ -66,7 +66,7 @@ class WeightSpaceStep:
 
     def __call__(self) -> None:
         self.model.zero_grad()
-        self.model.fit(self.x, self.y)
+        self.model.condition(self.x, self.y)
         (-self.model.log_marginal_likelihood() / len(self.x)).backward()
 
 
@@ -128,7 +128,7 @@ def measure_rows(sizes: list[int], width: int, input_dim: int, repeats: int) -> 
             targets = {"1 output": y[:size, 0].contiguous(), f"{input_dim} outputs": y[:size]}
             fits: dict[str, Any] = {}
             for name, model in models.items():
-                fit = functools.partial(model.fit, x[:size], targets[name])
+                fit = functools.partial(model.condition, x[:size], targets[name])
                 fits[name] = fit
                 fits[f"{name}, with posterior"] = lambda fit=fit: fit().weight_posterior()
             for name, seconds in interleaved(fits, repeats).items():

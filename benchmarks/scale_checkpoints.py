@@ -51,7 +51,7 @@ def run(num_rows: int, width: int, result: Path, path: Path | None) -> None:
     model, source = model_of(width), source_of(num_rows)
     with torch.no_grad():
         print("began", flush=True)
-        model.fit(source, checkpoint=path, checkpoint_every=EVERY)
+        model.condition(source, checkpoint=path, checkpoint_every=EVERY)
     model.statistics.save(result)
 
 

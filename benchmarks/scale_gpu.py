@@ -69,7 +69,7 @@ def model_rates(sizes: dict[str, int], dtype: torch.dtype, device: torch.device)
     rates = {
         "features": len(chunk) / seconds(lambda: kernel.features(chunk), device),
         "Gram product": len(chunk) / seconds(lambda: features.mT @ features, device),
-        "fit": len(x) / seconds(lambda: model.fit(x, y), device),
+        "fit": len(x) / seconds(lambda: model.condition(x, y), device),
         "mean": len(x) / seconds(lambda: model.posterior(x).mean, device),
         "mean and variance": len(x) / seconds(lambda: _moments(model, x), device),
     }

@@ -57,7 +57,7 @@ def exact_kernel() -> ScaleKernel:
 def model_of(width: int, dtype: torch.dtype) -> WeightSpaceGP:
     """A fitted model of the square."""
     kernel = rfgp.approximate(exact_kernel().to(dtype), width, input_dim=2, method="fourier", seed=0)
-    return WeightSpaceGP(kernel, GaussianLikelihood().to(dtype)).fit(*data(4 * width, dtype))
+    return WeightSpaceGP(kernel, GaussianLikelihood().to(dtype)).condition(*data(4 * width, dtype))
 
 
 def grid_of(num_rows: int, dtype: torch.dtype) -> GridSource:

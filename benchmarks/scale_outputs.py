@@ -79,10 +79,10 @@ def weight_space(model: WeightSpaceGP, x: Tensor, y: Tensor, points: Tensor) -> 
 
     def fit() -> None:
         with torch.no_grad():
-            model.fit(x, y)
+            model.condition(x, y)
 
     def evidence() -> None:
-        model.fit(x, y).log_marginal_likelihood().backward()
+        model.condition(x, y).log_marginal_likelihood().backward()
 
     return {"fit": fit, "predict": predict, "evidence": evidence}
 

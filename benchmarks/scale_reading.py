@@ -132,7 +132,7 @@ def main() -> None:
         few = ArraySource(x[: rows // 10], y[: rows // 10])
         with torch.no_grad():
             found += measured(
-                {f"fit, {width} features": lambda: int(a_fit(width).fit(few) is not None) * few.num_rows}, 1
+                {f"fit, {width} features": lambda: int(a_fit(width).condition(few) is not None) * few.num_rows}, 1
             )
         memory = in_process([sys.executable, __file__, "--peak", str(folder / "one.parquet")], 600.0)
         more = folder / "more.parquet"

@@ -116,11 +116,11 @@ def fit(path: str, count: int) -> dict[str, float]:
     kernel = fitted_kernel()
     model = rfgp.WeightSpaceGP(kernel, likelihood())
     with torch.no_grad():
-        model.fit(*rows(0, 9000))
+        model.condition(*rows(0, 9000))
         next(iter(source))
         parts = Interleaved(source, kernel, every=max(1, count // 10**6))
         start = clocks()
-        model.fit(parts)
+        model.condition(parts)
         total = clocks() - start - parts.floor
         model.posterior(rows(0, 5)[0])
     processor, wall = total / (parts.floor * count / parts.floor_rows)

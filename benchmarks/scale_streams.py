@@ -61,7 +61,7 @@ def drift(products: str, has_exchange: bool, total: int, size: int, batch: int) 
     if has_exchange:
         window.update(x[:size], y[:size])
     else:
-        model.fit(x[:size], y[:size])
+        model.condition(x[:size], y[:size])
     points, found, seconds, wall = torch.rand(500, 4, dtype=torch.float64), [], 0.0, 0.0
     exact = model_of(4, 0.7, product_dtype=torch.float64)
     for start in range(0, total, batch):
@@ -76,7 +76,7 @@ def drift(products: str, has_exchange: bool, total: int, size: int, batch: int) 
             )
         seconds, wall = seconds + time.process_time() - cpu, wall + time.perf_counter() - clock
         if stop % (total // 20) == 0:
-            exact.fit(x[stop : stop + size], y[stop : stop + size])
+            exact.condition(x[stop : stop + size], y[stop : stop + size])
             ours, theirs = model.posterior(points), exact.posterior(points)
             gram = model.statistics.gram - exact.statistics.gram
             found.append(
@@ -111,7 +111,7 @@ def forgetting(total: int, batch: int) -> dict[str, Any]:
     model = model_of(4, 0.7)
     weighted = rfgp.WeightSpaceGP(
         model.covar_module, gpytorch.likelihoods.FixedNoiseGaussianLikelihood(torch.ones(1)), model.mean_module
-    ).fit(x[kept], y[kept], stream.model.likelihood.noise / weights[kept])
+    ).condition(x[kept], y[kept], stream.model.likelihood.noise / weights[kept])
     points = torch.rand(500, 4, dtype=torch.float64)
     ours, theirs = stream.model.posterior(points), weighted.posterior(points)
     return {

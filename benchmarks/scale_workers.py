@@ -75,7 +75,11 @@ def measure(found: dict[str, Executor | None], num_rows: int, width: int, repeat
             rows = parts if repeat else [(x[:1000], y[:1000])] * 4
             before, start = processor_seconds(), time.perf_counter()
             with torch.no_grad():
-                fitted = model(width).fit(rows) if executor is None else model(width).fit(rows, executor=executor)
+                fitted = (
+                    model(width).condition(rows)
+                    if executor is None
+                    else model(width).condition(rows, executor=executor)
+                )
             if repeat:
                 seconds[name].append(time.perf_counter() - start)
                 used = [value - before.get(pid, 0.0) for pid, value in processor_seconds().items()]

@@ -97,7 +97,7 @@ def calibrate(model: rfgp.WeightSpaceGP, kernel: Kernel, x: Tensor, y: Tensor) -
     for term in kernel.kernels:
         term.outputscale = factor * term.outputscale.detach()
     model.likelihood.noise = factor * model.likelihood.noise.detach()
-    model.fit(x, y)
+    model.condition(x, y)
     return factor
 
 
@@ -118,7 +118,7 @@ def by_model(name: str, runs: int, seed: int, options: argparse.Namespace) -> di
     rfgp.fit(trained, max_evaluations=40, progress=False)
     width = options.num_features * len(exact.kernels)
     kernel = rfgp.approximate(exact, width, input_dim=len(limits), seed=seed)
-    model = rfgp.WeightSpaceGP(kernel, likelihood, trained.mean_module).fit(x, y)
+    model = rfgp.WeightSpaceGP(kernel, likelihood, trained.mean_module).condition(x, y)
     factor = calibrate(model, exact, x, y)
     fitted = time.process_time()
     inputs = [Uniform(*pair) for pair in limits]

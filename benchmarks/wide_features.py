@@ -52,10 +52,10 @@ def model(work: str, width: int, input_dim: int) -> Any:
 def measure(path: str, limit: int, work: str, width: int) -> dict[str, float]:
     """Seconds, memory, RMSE and NLPD, and for conjugate gradients their convergence."""
     x, y, x_test, y_test = split(path, limit)
-    model("cg", 64, x.shape[-1]).fit(x[:2000], y[:2000], progress=False).posterior(x_test[:10])
+    model("cg", 64, x.shape[-1]).condition(x[:2000], y[:2000], progress=False).posterior(x_test[:10])
     wanted = model(work, width, x.shape[-1])
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    posterior = wanted.fit(x, y).posterior(x_test)
+    posterior = wanted.condition(x, y).posterior(x_test)
     error = posterior.mean - y_test
     fitted = time.process_time() - start
     variance = posterior.variance + NOISE

@@ -368,14 +368,14 @@ def of_weight_space(kernel, parts, data, points, operators):
     """A WeightSpaceGP: the same, what operators make of the posterior, and a fit in two parts."""
     first, second = ([part[rows] for part in data] for rows in (slice(15), slice(15, None)))
     model = models.WeightSpaceGP(kernel, parts["likelihood"], parts["mean"], keep_data=True)
-    yield "evidence", lambda: with_gradients(model.fit(*data[:2]).log_marginal_likelihood(), parts)
+    yield "evidence", lambda: with_gradients(model.condition(*data[:2]).log_marginal_likelihood(), parts)
     yield "posterior", lambda: moments(model.posterior(points))
     yield "noisy posterior", lambda: {"variance": model.likelihood(model.posterior(points)).variance}
     yield "functions", lambda: {"sample": seeded(lambda: model.sample_functions(2)(points))}
     yield "divergence", lambda: divergences(model, points)
     for i, operator in enumerate(operators):
         yield f"operator {i}", functools.partial(lambda o: moments(model.posterior(points, o)), operator)
-    yield "two fits", lambda: moments(model.fit(*first).update(*second).posterior(points))
+    yield "two fits", lambda: moments(model.condition(*first).update(*second).posterior(points))
     yield "evidence of two fits", lambda: {"value": model.log_marginal_likelihood()}
 
 
@@ -466,7 +466,7 @@ def localized():
     for columns in (1, 3):
         x, y, points = data_of(columns)
         likelihood = moved(GaussianLikelihood(), 8, shift=-2.0)
-        latent = models.LocalizedMaclaurinGP(kernel_of("rbf"), likelihood, 32).fit(x, y).posterior(points)
+        latent = models.LocalizedMaclaurinGP(kernel_of("rbf"), likelihood, 32).condition(x, y).posterior(points)
         yield f"mean in {columns}", latent.mean
         yield f"variance in {columns}", latent.variance
 
@@ -502,7 +502,7 @@ def one_task_per_row():
     x, y, points = data_of(2)
     kernel = approximated(kernel_of("multitask"), "auto", 24, x)
     model = models.WeightSpaceGP(kernel, moved(MultitaskGaussianLikelihood(3), 8, shift=-2.0))
-    model.fit(x, models.task_columns(y, torch.arange(len(x)) % 3, 3))
+    model.condition(x, models.task_columns(y, torch.arange(len(x)) % 3, 3))
     yield "evidence", model.log_marginal_likelihood()
     yield from moments(model.posterior(points)).items()
 

@@ -175,8 +175,8 @@ grid = torch.linspace(-6.0, 6.0, 240)[:, None]
 
 plain = rfgp.approximate(kernel, 10, method="optimized_maclaurin:real", train_inputs=x_toy, seed=0)
 models = {
-    "plain": WeightSpaceGP(plain, likelihood).fit(x_toy, y_toy),
-    "localized": LocalizedMaclaurinGP(kernel, likelihood, 10, centers=grid).fit(x_toy, y_toy),
+    "plain": WeightSpaceGP(plain, likelihood).condition(x_toy, y_toy),
+    "localized": LocalizedMaclaurinGP(kernel, likelihood, 10, centers=grid).condition(x_toy, y_toy),
 }
 reference = rfgp.diagnostics.exact_posterior(kernel, likelihood, x_toy, y_toy, grid)
 figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.0), sharey=True, layout="constrained")

@@ -85,7 +85,7 @@ width, evaluations = (48, 6) if SHORT else (512, 80)
 print(rfgp.fit(model_for(kernel, width), x[train], y, noise=noise, max_evaluations=evaluations))
 kernel.requires_grad_(False)  # parameters are learned, and nothing needs gradients from here on
 
-model = model_for(kernel, 2 * width, seed=1).fit(x[train], y, noise)  # learn with few features, predict with many
+model = model_for(kernel, 2 * width, seed=1).condition(x[train], y, noise)  # learn with few features, predict with many
 posterior = model.posterior(x)
 
 # %% [markdown]
@@ -100,7 +100,7 @@ def independent(component):
     arguments = x[train], y[:, component], noise[:, component]
     rfgp.fit(learned, *arguments[:2], noise=arguments[2], max_evaluations=evaluations)
     wide = rfgp.approximate(scalar.requires_grad_(False), 2 * width, input_dim=2, method="fourier", seed=1)
-    return WeightSpaceGP(wide, likelihood).fit(*arguments).posterior(x)
+    return WeightSpaceGP(wide, likelihood).condition(*arguments).posterior(x)
 
 
 def score(name, mean, deviation):
@@ -244,7 +244,7 @@ figure.savefig("wind_parts.png")
 # %%
 free = HelmholtzKernel(RBFKernel(), RBFKernel())
 print(rfgp.fit(model_for(free, width), x[train], y, noise=noise, max_evaluations=evaluations))
-other = model_for(free.requires_grad_(False), 2 * width, seed=1).fit(x[train], y, noise)
+other = model_for(free.requires_grad_(False), 2 * width, seed=1).condition(x[train], y, noise)
 others = other.posterior(x), other.posterior(x, CurlFreePart())
 score("free lengths", others[0].mean, others[0].stddev)
 compare("spreading wind", *(UNIT * part for part in (others[1].mean, others[1].stddev, true_spreading)), "m/s")
@@ -317,7 +317,9 @@ distributions = {
 widths, seeds = ((8, 16), 1) if SHORT else ((64, 128, 256, 512, 1024), 3)
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
 for name, (spectrum, color, marker) in distributions.items():
-    rows = [[model_for(kernel, w, seed, spectrum).fit(x[train], y, noise) for seed in range(seeds)] for w in widths]
+    rows = [
+        [model_for(kernel, w, seed, spectrum).condition(x[train], y, noise) for seed in range(seeds)] for w in widths
+    ]
     known = {"train_inputs": x[train], "train_targets": y, "train_noise": noise}
     kl = [[float(rfgp.diagnostics.kl_to_exact(m, x[test], **known)) / (2 * len(test)) for m in row] for row in rows]
     ax.plot(widths, kl, marker, color=color, alpha=0.4, markersize=4, markeredgewidth=0)

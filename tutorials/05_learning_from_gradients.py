@@ -68,7 +68,7 @@ figure, axes = plt.subplots(1, 3, figsize=(10.6, 3.2), sharey=True, layout="cons
 for ax, (kind, color) in zip(axes, kinds.items(), strict=True):
     with torch.no_grad():
         known = observed(y, kind)
-        posterior = gradient_model(128, 1).fit(x, known).posterior(line)
+        posterior = gradient_model(128, 1).condition(x, known).posterior(line)
         mean, deviation = posterior.mean[:, 0], posterior.stddev[:, 0]
     ax.plot(line, torch.sin(2 * line) + 0.3 * line, color=INK, linewidth=1.0, linestyle=(0, (4, 2)), label="truth")
     ax.fill_between(line[:, 0], mean - 2 * deviation, mean + 2 * deviation, color=color, alpha=0.2, linewidth=0)
@@ -121,7 +121,7 @@ def learned(kind, num_rows, dim, num_features, seed=0):
     model.likelihood.requires_grad_(False)  # the noise is known
     rfgp.fit(model, x, y, initialize=False, max_evaluations=8 if SHORT else 25)
     model.requires_grad_(False)
-    return model.fit(x, y)
+    return model.condition(x, y)
 
 
 dims, counts, repeats = ((2,), (8, 16), 1) if SHORT else ((2, 3, 5), (10, 20, 40, 80, 160), 3)
@@ -170,7 +170,7 @@ kernel, likelihood = ScaleKernel(LinearlyObservedKernel(RBFKernel(), [Value()]))
 few = WeightSpaceGP(rfgp.approximate(kernel, num_features, input_dim=dim, seed=0), likelihood)
 print(rfgp.fit(few, x, y, max_evaluations=8 if SHORT else 60))
 few.requires_grad_(False)  # learn with few features, predict with many
-model = WeightSpaceGP(rfgp.approximate(kernel, 4 * num_features, input_dim=dim, seed=1), likelihood).fit(x, y)
+model = WeightSpaceGP(rfgp.approximate(kernel, 4 * num_features, input_dim=dim, seed=1), likelihood).condition(x, y)
 
 place = points(500, dim, seed=999)
 
@@ -254,7 +254,7 @@ def poisson(num_inside, num_features):
     approximate = rfgp.approximate(kernel, num_features, input_dim=2, seed=0)
     model = WeightSpaceGP(approximate, MultitaskFixedNoiseGaussianLikelihood(noise))
     rfgp.fit(model, x, y, noise=noise, initialize=False, max_evaluations=8 if SHORT else 40)
-    return model.requires_grad_(False).fit(x, y, noise), boundary, inside
+    return model.requires_grad_(False).condition(x, y, noise), boundary, inside
 
 
 side = 41 if SHORT else 101
@@ -321,7 +321,7 @@ y = y + 0.05 * torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
 few = learned("values and gradients", 100, dim, num_features)  # parameters from a hundred points
 kernel = rfgp.approximate(few.covar_module.exact_kernel, 4 * num_features, input_dim=dim, seed=1)
 start = time.perf_counter()
-model = WeightSpaceGP(kernel, few.likelihood).fit(x, y)
+model = WeightSpaceGP(kernel, few.likelihood).condition(x, y)
 place, seconds = points(500, dim, seed=999), time.perf_counter() - start
 error = model.posterior(place).mean - with_gradient(place)
 print(f"{y.numel():,} numbers in {seconds:.1f} s")

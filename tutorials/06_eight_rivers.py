@@ -100,7 +100,7 @@ def predicted(kernel, likelihood, inputs, targets):
     summary = rfgp.fit(learner, inputs, targets, max_evaluations=evaluations)
     with torch.no_grad():
         model = WeightSpaceGP(rfgp.approximate(kernel, many, input_dim=1, seed=1), likelihood)
-        prediction = likelihood(model.fit(inputs, targets).posterior(days))
+        prediction = likelihood(model.condition(inputs, targets).posterior(days))
         return prediction.mean, prediction.variance.sqrt(), summary
 
 

@@ -117,7 +117,7 @@ def rows_inside(path):
 
 landmarks = rfgp.approximate(model.covar_module.exact_kernel, 32, method="landmarks", train_inputs=x, seed=0)
 with torch.no_grad():
-    other = rfgp.WeightSpaceGP(landmarks, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    other = rfgp.WeightSpaceGP(landmarks, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
 rfgp.save(other, folder / "landmarks.pt")
 for name in ("panel", "landmarks"):
     print(f"{name}.pt: the inputs of {rows_inside(folder / f'{name}.pt')} of {len(x)} training rows")
@@ -170,7 +170,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 # %%
 with torch.no_grad():
-    narrow = copy.deepcopy(model).float().fit(x.float(), y.float())
+    narrow = copy.deepcopy(model).float().condition(x.float(), y.float())
 rfgp.save(narrow, folder / "panel32.pt")
 narrow = rfgp.load(folder / "panel32.pt")
 rows = x[:200].tolist()

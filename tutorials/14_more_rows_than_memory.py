@@ -116,7 +116,7 @@ print(rfgp.fit(model, *scaling(known.x, known.y), **settings))
 # %%
 x, y = scaling(known.x, known.y)
 with torch.no_grad():
-    left_out = model.fit(x, y).leave_one_out(x, y)
+    left_out = model.condition(x, y).leave_one_out(x, y)
 inside = ((y - left_out.mean).abs() <= 1.96 * left_out.variance.sqrt()).double().mean()
 error = unit * (y - left_out.mean).square().mean().sqrt()
 print(f"left out: RMSE {error:.2f} K, {inside:.1%} of the rows in their 95 % interval")
@@ -139,15 +139,15 @@ checkpoint = {"checkpoint": folder / "sums.checkpoint", "checkpoint_every": sour
 power_fails_in = 2 * MONTHS
 with torch.no_grad():
     try:
-        model.fit(rows, **checkpoint)
+        model.condition(rows, **checkpoint)
     except RuntimeError as error:
         print(error)
     power_fails_in, before, began = -1, peak(), time.process_time()
-    model.fit(rows, **checkpoint)
+    model.condition(rows, **checkpoint)
     resumed = model.statistics.gram.clone()
     print(f"went on and ended after {time.process_time() - began:.1f} s of the processor")
     began = time.process_time()
-    model.fit(rows, progress=False)
+    model.condition(rows, progress=False)
 assert torch.equal(model.statistics.gram, resumed)
 print(f"all rows at once: {time.process_time() - began:.1f} s, and the same bits")
 features = source.num_rows * resumed.shape[-1] * 8 / 2**20
@@ -168,7 +168,7 @@ parts = rows.partitions(4)
 grams = []
 for workers in (1, 2):
     with ThreadPoolExecutor(workers) as executor, torch.no_grad():
-        model.fit(parts, executor=executor)
+        model.condition(parts, executor=executor)
     grams.append(model.statistics.gram.clone())
 assert torch.equal(*grams)
 difference = float((grams[0] - resumed).abs().max() / resumed.abs().max())
@@ -197,11 +197,11 @@ def errors(fitted):
 
 counts, found = [], []
 with torch.no_grad():
-    model.fit(x, y)
+    model.condition(x, y)
     for share in (16, 4, 1):
         counts.append(round(float(model.statistics.num_rows)))
         found.append(errors(model))
-        model.fit(rows.partitions(share)[0], progress=False)
+        model.condition(rows.partitions(share)[0], progress=False)
     counts.append(source.num_rows)
     found.append(errors(model))
 for count, (error, stated) in zip(counts, found, strict=True):

@@ -130,7 +130,7 @@ def learned(names):
     kernel = rfgp.approximate(ObservationKernel(function, input_dim=2), width, seed=0)
     model = WeightSpaceGP(kernel, FixedNoiseGaussianLikelihood(noise))
     rfgp.fit(model, x, y, noise=noise, max_evaluations=evaluations)
-    return model.requires_grad_(False).fit(x, y, noise)
+    return model.requires_grad_(False).condition(x, y, noise)
 
 
 STEPS = {
@@ -247,7 +247,7 @@ y = mean_over(start, end) + 0.5 * torch.randn(num_rays, generator=generator)
 kernel = models["and the walls"].covar_module
 begin = time.perf_counter()
 scan = WeightSpaceGP(kernel, FixedNoiseGaussianLikelihood(torch.full((num_rays,), 0.25)))
-scan.fit(segments(start, end), y, torch.full((num_rays,), 0.25))
+scan.condition(segments(start, end), y, torch.full((num_rays,), 0.25))
 error = scan.posterior(points(plane.flatten(0, 1))).mean - truth.flatten()
 print(f"{num_rays:,} rays with errors of 0.5 degrees in {time.perf_counter() - begin:.1f} s")
 print(f"RMSE {error.square().mean().sqrt():.3f} degrees")

@@ -105,13 +105,13 @@ shares: dict[str, list[float]] = {"the wrong model": [], "jackknife+": [], "spli
 widths: dict[str, float] = {}
 for level in levels:
     with torch.no_grad():
-        observed = wrong.fit(x, y).likelihood(wrong(new_x))
+        observed = wrong.condition(x, y).likelihood(wrong(new_x))
         reach = math.sqrt(2.0) * float(torch.erfinv(torch.tensor(level))) * observed.stddev
         intervals = {
             "the wrong model": (observed.mean - reach, observed.mean + reach),
             "jackknife+": jackknife_plus(wrong, x, y, new_x, level),
         }
-        wrong.fit(x[fitted], y[fitted])
+        wrong.condition(x[fitted], y[fitted])
         calibrated = split_conformal(wrong, x[calibration], y[calibration], level)
         intervals["split conformal"] = calibrated.interval(new_x)
     for name, (lower, upper) in intervals.items():

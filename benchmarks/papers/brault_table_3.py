@@ -101,7 +101,7 @@ def errors(result, method, x, y, count, seed, width, evaluations):
     with torch.no_grad():
         for name, value in model.named_parameters():
             value.copy_(torch.tensor(trained[str(count)][name]))
-        model.fit(*data[:2])
+        model.condition(*data[:2])
         error = (model.posterior(data[2]).mean - data[3]).square().mean(0) / data[3].var(0)
     return (100.0 * error).tolist()
 

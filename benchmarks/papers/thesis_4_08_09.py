@@ -44,7 +44,7 @@ def small_posterior(exact, kernel, likelihood, x, labels, points):
         plain = ScaleKernel(kernel.base_kernel)
         plain.outputscale = exact.outputscale.detach()
         return exact_posterior(plain, likelihood, x, labels, points)
-    return WeightSpaceGP(kernel, likelihood).fit(x, labels).posterior(points)
+    return WeightSpaceGP(kernel, likelihood).condition(x, labels).posterior(points)
 
 
 def scores(exact, method, width, seed, data, reference, num_exact, num_points):
@@ -53,7 +53,7 @@ def scores(exact, method, width, seed, data, reference, num_exact, num_points):
     start = time.perf_counter()
     kernel = rfgp.approximate(exact, width, input_dim=x.shape[-1], method=method, seed=seed)
     likelihood = DirichletClassificationLikelihood(num_classes=int(labels.max()) + 1, alpha_epsilon=ALPHA)
-    model = WeightSpaceGP(kernel, likelihood).fit(x, labels)
+    model = WeightSpaceGP(kernel, likelihood).condition(x, labels)
     model.weight_posterior()
     fit_seconds = time.perf_counter() - start
     latent = model.posterior(x_test)

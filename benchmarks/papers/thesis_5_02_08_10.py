@@ -65,10 +65,10 @@ def noisy(distribution, noise):
 def approximation(method, kernel, likelihood, x, y, width, seed, **options):
     """A fitted model by a method's name; "localized" takes centers or a threshold."""
     if method == "localized":
-        return LocalizedMaclaurinGP(kernel, likelihood, width, seed=seed, **options).fit(x, y)
+        return LocalizedMaclaurinGP(kernel, likelihood, width, seed=seed, **options).condition(x, y)
     form = ":real" if method == "optimized_maclaurin" and x.shape[-1] == 1 else ""
     approximate = rfgp.approximate(kernel, width, method=method + form, train_inputs=x, seed=seed)
-    return WeightSpaceGP(approximate, likelihood).fit(x, y)
+    return WeightSpaceGP(approximate, likelihood).condition(x, y)
 
 
 def toy(frequencies=(5.0, 2.0, 0.5)):

@@ -172,7 +172,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
         >>> import gpytorch, rfgp
         >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=1)
         >>> gp = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-        >>> model = WeightSpaceModel.from_model(gp.fit(torch.rand(99, 1), torch.rand(99)))
+        >>> model = WeightSpaceModel.from_model(gp.condition(torch.rand(99, 1), torch.rand(99)))
         >>> model.posterior(torch.rand(3, 1)).mean.shape
         torch.Size([3, 1])
         """
@@ -469,7 +469,7 @@ class WeightSpaceModel(GPyTorchModel, GP, FantasizeMixin):
             if self._observations:
                 x, y, noise = self._rows()
                 with torch.no_grad(), _no_advice():
-                    self.gp.fit(x, y, noise)
+                    self.gp.condition(x, y, noise)
             self._functions, self._record = Functions.of(self.gp), Record(self._tensors())
         return self._functions
 

@@ -23,7 +23,7 @@ class Certificate(NamedTuple):
     >>> import gpytorch, rfgp
     >>> x, likelihood = torch.rand(100, 2), gpytorch.likelihoods.GaussianLikelihood()
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2, seed=0)
-    >>> certify(rfgp.WeightSpaceGP(kernel, likelihood).fit(x, x.sum(-1)), x, x.sum(-1), x[:3]).error_bound.shape
+    >>> certify(rfgp.WeightSpaceGP(kernel, likelihood).condition(x, x.sum(-1)), x, x.sum(-1), x[:3]).error_bound.shape
     torch.Size([3])
     """
 
@@ -70,7 +70,7 @@ def certify(
     >>> import gpytorch, rfgp
     >>> x, likelihood = torch.rand(200, 2), gpytorch.likelihoods.GaussianLikelihood()
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2, seed=0)
-    >>> model = rfgp.WeightSpaceGP(kernel, likelihood).fit(x, x.sum(-1))
+    >>> model = rfgp.WeightSpaceGP(kernel, likelihood).condition(x, x.sum(-1))
     >>> found = certify(model, x, x.sum(-1), x[:3])
     >>> bool((found.smallest_error <= found.largest_error).all())
     True

@@ -57,7 +57,7 @@ def jackknife_plus(
     >>> x = torch.rand(100, 2)
     >>> y = torch.sin(6.0 * x[:, 0])
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2, seed=0)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
     >>> lower, upper = jackknife_plus(model, x, y, torch.rand(5, 2), level=0.9)
     >>> bool((lower < upper).all())
     True

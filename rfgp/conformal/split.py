@@ -32,7 +32,7 @@ class SplitConformal:
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2, seed=0)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
     >>> x, y = torch.rand(60, 2), torch.rand(60)
-    >>> calibrated = split_conformal(model.fit(x[:40], y[:40]), x[40:], y[40:])
+    >>> calibrated = split_conformal(model.condition(x[:40], y[:40]), x[40:], y[40:])
     >>> isinstance(calibrated, SplitConformal), calibrated.interval(x[:3]).lower.shape
     (True, torch.Size([3]))
     """
@@ -85,7 +85,7 @@ def split_conformal(
     >>> x = torch.rand(150, 2)
     >>> y = torch.sin(6.0 * x[:, 0])
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2, seed=0)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x[:100], y[:100])
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x[:100], y[:100])
     >>> calibrated = split_conformal(model, x[100:], y[100:], level=0.9)
     >>> calibrated.interval(x[:3]).upper.shape
     torch.Size([3])

@@ -1,5 +1,5 @@
 """Fits to the data frames and arrays of Dask, whose partitions stay on the workers where they are."""
 
-from .fits import fit
+from .fits import condition
 
-__all__ = ["fit"]
+__all__ = ["condition"]

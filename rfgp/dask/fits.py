@@ -20,7 +20,7 @@ from ..models.untracked import untracked
 from .parts import Names, Part, batch_of, full_name, parts_of_arrays, parts_of_frame
 
 
-def fit(
+def condition(
     model: WeightSpaceGP,
     data: Any,
     y: Any = None,
@@ -51,14 +51,14 @@ def fit(
     >>> x = dask.array.random.default_rng(0).random((1000, 2), chunks=(100, 2))
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> rfgp.dask.fit(model, x, x.sum(axis=1), dtype=torch.float32).statistics.num_rows
+    >>> rfgp.dask.condition(model, x, x.sum(axis=1), dtype=torch.float32).statistics.num_rows
     1000.0
     """
     _checks.instance("model", model, WeightSpaceGP, "a WeightSpaceGP", "make one of a kernel and a likelihood")
     if model.keep_data or model.block_size is not None:
         raise ValueError(
             "expected a model that keeps no rows, got one with keep_data or block_size; leave these out, or call "
-            "model.fit(partitions, executor=client.get_executor())"
+            "model.condition(partitions, executor=client.get_executor())"
         )
     delayed = _optional.require("dask", "dask", "its data frames and arrays", "dask").delayed
     parts = _parts(data, y, noise, inputs, target)

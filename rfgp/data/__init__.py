@@ -1,4 +1,4 @@
-"""Rows of tables that need not fit in memory, in batches for :meth:`rfgp.WeightSpaceGP.fit` and :func:`rfgp.fit`."""
+"""Rows of tables that need not fit in memory, in batches for a model's ``condition`` and for :func:`rfgp.fit`."""
 
 from .arrays import ArraySource
 from .arrow import ArrowSource

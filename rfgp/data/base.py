@@ -46,7 +46,7 @@ def _shape(columns: tuple[int, ...]) -> str:
 class Source(ABC):
     """Rows in batches, as often as wanted: the same batches in the same order at every pass.
 
-    A source is what :meth:`rfgp.WeightSpaceGP.fit` and :func:`rfgp.fit` take in place of tensors, and keeps no more
+    A source is what a model's ``condition`` and :func:`rfgp.fit` take in place of tensors, and keeps no more
     than a few batches in memory. It can be pickled, and opens its files anew in another process.
 
     >>> import rfgp, torch

@@ -54,7 +54,7 @@ class ExactComparison:
     >>> import rfgp
     >>> x, likelihood = torch.rand(50, 2), gpytorch.likelihoods.GaussianLikelihood()
     >>> kernel = rfgp.approximate(gpytorch.kernels.LinearKernel(), num_features=2, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, x.sum(-1))
+    >>> model = rfgp.WeightSpaceGP(kernel, likelihood, keep_data=True).condition(x, x.sum(-1))
     >>> compare_to_exact(model, x).num_rows
     50
     """
@@ -118,7 +118,7 @@ def compare_to_exact(
     >>> import rfgp
     >>> x, likelihood = torch.rand(50, 2), gpytorch.likelihoods.GaussianLikelihood()
     >>> kernel = rfgp.approximate(gpytorch.kernels.LinearKernel(), num_features=2, input_dim=2)
-    >>> model = rfgp.models.WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, x.sum(-1))
+    >>> model = rfgp.models.WeightSpaceGP(kernel, likelihood, keep_data=True).condition(x, x.sum(-1))
     >>> compare_to_exact(model, x).std_ratio.mean  # linear features are exact
     1.0...
     """
@@ -172,7 +172,7 @@ def _measured(values: list[float]) -> Measured:
 def _refitted(model: Any, rows: Tensor, x: Tensor, y: Tensor, noise: Tensor | None) -> Any:
     """The model given other rows, with the same parameters and features."""
     if not isinstance(model, gpytorch.models.ExactGP):
-        return copy.deepcopy(model, {id(model.training_data): []}).fit(x, y, *(() if noise is None else (noise,)))
+        return copy.deepcopy(model, {id(model.training_data): []}).condition(x, y, *(() if noise is None else (noise,)))
     if isinstance(model.likelihood, DirichletClassificationLikelihood):
         raise ValueError(
             f"expected at most max_rows training rows of an ExactGP of classes, got {len(model.train_inputs[0])}; "

@@ -138,7 +138,7 @@ def kl_to_exact(
     >>> import rfgp
     >>> x, likelihood = torch.rand(20, 2), gpytorch.likelihoods.GaussianLikelihood()
     >>> kernel = rfgp.approximate(gpytorch.kernels.LinearKernel(), num_features=2, input_dim=2)
-    >>> model = rfgp.models.WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, x.sum(-1))
+    >>> model = rfgp.models.WeightSpaceGP(kernel, likelihood, keep_data=True).condition(x, x.sum(-1))
     >>> bool(kl_to_exact(model, x).abs() < 1e-3)  # linear features are exact
     True
     """

@@ -30,7 +30,7 @@ def warn_of_lost_posterior(model: Any, x: Tensor, num_rows: int | None = None) -
     >>> import gpytorch, rfgp, torch
     >>> x, likelihood = torch.rand(200, 2), gpytorch.likelihoods.GaussianLikelihood()
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 100, method="landmarks", train_inputs=x)
-    >>> model = rfgp.models.WeightSpaceGP(kernel, likelihood).fit(x, x.sum(-1))
+    >>> model = rfgp.models.WeightSpaceGP(kernel, likelihood).condition(x, x.sum(-1))
     >>> warn_of_lost_posterior(model, x).kl_per_point < 0.01
     True
     """

@@ -28,7 +28,7 @@ class ClassPosterior(GaussianPosterior):
     >>> labels = torch.arange(60) % 40
     >>> likelihood = rfgp.likelihoods.DirichletClassificationLikelihood(labels, learn_additional_noise=False)
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, likelihood).fit(torch.randn(60, 2), labels)
+    >>> model = rfgp.WeightSpaceGP(kernel, likelihood).condition(torch.randn(60, 2), labels)
     >>> model.posterior(torch.randn(5, 2)).variance.shape
     torch.Size([40, 5])
     """

@@ -95,7 +95,7 @@ class ComplexRegression(Regression):
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
     >>> noisy = rfgp.likelihoods.ComplexGaussianLikelihood(has_pseudo_noise=True)
-    >>> model = rfgp.WeightSpaceGP(kernel, noisy).fit(torch.randn(30, 2), torch.randn(30, dtype=torch.complex64))
+    >>> model = rfgp.WeightSpaceGP(kernel, noisy).condition(torch.randn(30, 2), torch.randn(30, dtype=torch.complex64))
     >>> type(model.posterior(torch.randn(5, 2))).__name__
     'ComplexNormal'
     """

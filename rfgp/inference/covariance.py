@@ -121,7 +121,7 @@ class WeightSpaceCovariance(FunctionCovariance):
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> posterior = model.fit(torch.randn(30, 2), torch.randn(30)).posterior(torch.randn(5, 2))
+    >>> posterior = model.condition(torch.randn(30, 2), torch.randn(30)).posterior(torch.randn(5, 2))
     >>> isinstance(posterior.lazy_covariance_matrix, WeightSpaceCovariance)
     True
     """

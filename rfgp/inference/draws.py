@@ -21,7 +21,7 @@ class FunctionDraws(abc.ABC):
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> functions = model.fit(torch.randn(30, 2), torch.randn(30)).sample_functions(3)
+    >>> functions = model.condition(torch.randn(30, 2), torch.randn(30)).sample_functions(3)
     >>> functions(torch.randn(5, 2)).shape
     torch.Size([3, 5])
     """
@@ -71,7 +71,7 @@ class MixtureDraws(FunctionDraws):
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood(), num_draws=2)
-    >>> model.fit(torch.randn(30, 2), torch.randn(30)).sample_functions(3)(torch.randn(5, 2)).shape
+    >>> model.condition(torch.randn(30, 2), torch.randn(30)).sample_functions(3)(torch.randn(5, 2)).shape
     torch.Size([3, 5])
     """
 

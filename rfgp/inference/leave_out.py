@@ -31,7 +31,7 @@ class LeaveOneOut(NamedTuple):
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
     >>> x, y = torch.randn(30, 2), torch.randn(30)
-    >>> left_out = model.fit(x, y).leave_one_out(x, y)
+    >>> left_out = model.condition(x, y).leave_one_out(x, y)
     >>> left_out.log_prob.shape, bool((left_out.variance > left_out.latent_variance).all())
     (torch.Size([30]), True)
     """
@@ -56,7 +56,7 @@ class LeaveGroupOut(NamedTuple):
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2, seed=0)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
     >>> x, y = torch.rand(60, 2), torch.rand(60)
-    >>> model.fit(x, y).leave_group_out(x, y, 5).group_log_prob.shape
+    >>> model.condition(x, y).leave_group_out(x, y, 5).group_log_prob.shape
     torch.Size([5])
     """
 

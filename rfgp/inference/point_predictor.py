@@ -47,7 +47,7 @@ class PointPredictor:
     >>> import gpytorch, rfgp
     >>> x, y = torch.rand(100, 2), torch.rand(100)
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
     >>> model.point_predictor()(x).variance.shape
     torch.Size([100, 1])
     """
@@ -142,7 +142,7 @@ class PointMixture:
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood(), num_draws=2)
-    >>> fitted = model.fit(torch.randn(30, 2), torch.randn(30))
+    >>> fitted = model.condition(torch.randn(30, 2), torch.randn(30))
     >>> rfgp.predict_map(fitted, torch.randn(5, 2)).mean.shape
     torch.Size([5])
     """

@@ -70,7 +70,7 @@ def predict_map(
     >>> import gpytorch, rfgp
     >>> x, y = torch.rand(100, 2), torch.rand(100)
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
     >>> rfgp.predict_map(model, torch.rand(1000, 2)).variance.shape
     torch.Size([1000])
     """

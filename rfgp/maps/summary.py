@@ -29,7 +29,7 @@ class MapSummary:
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 32, input_dim=2)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> summary = rfgp.predict_map(model.fit(torch.rand(50, 2), torch.rand(50)), torch.rand(100, 2))
+    >>> summary = rfgp.predict_map(model.condition(torch.rand(50, 2), torch.rand(50)), torch.rand(100, 2))
     >>> summary.num_rows, summary.mean.shape
     (100, torch.Size([100]))
     """

@@ -45,7 +45,7 @@ def batches(x: Any, y: Any, noise: Any) -> Iterable[Batch]:
     """
     if isinstance(x, Tensor):
         if y is None:
-            raise ValueError("expected targets y beside the inputs, got none; call fit(x, y)")
+            raise ValueError("expected targets y beside the inputs, got none; call condition(x, y)")
         return [(x, y, noise)]
     if y is not None or noise is not None:
         raise ValueError(
@@ -53,7 +53,7 @@ def batches(x: Any, y: Any, noise: Any) -> Iterable[Batch]:
             "(x, y) or (x, y, noise) from a loader alone"
         )
     if not isinstance(x, Iterable):
-        raise ValueError(f"expected inputs x, or batches from a loader, got {type(x).__name__}; call fit(x, y)")
+        raise ValueError(f"expected inputs x, or batches from a loader, got {type(x).__name__}; call condition(x, y)")
     return Batches(x)
 
 

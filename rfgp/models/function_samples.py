@@ -35,7 +35,7 @@ class FunctionSamples:
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2, seed=0)
     >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> samples = model.fit(torch.rand(100, 2), torch.rand(100)).sample_functions(20)
+    >>> samples = model.condition(torch.rand(100, 2), torch.rand(100)).sample_functions(20)
     >>> samples(torch.rand(7, 2)).shape, samples(torch.rand(3, 7, 2)).shape, samples[0](torch.rand(7, 2)).shape
     (torch.Size([20, 7]), torch.Size([20, 3, 7]), torch.Size([7]))
     """

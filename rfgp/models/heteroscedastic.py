@@ -51,7 +51,7 @@ class HeteroscedasticGP(torch.nn.Module):
     prior variances. The largest of these is part of the errors, so that no smaller noise is learned: there is no
     regression with it.
 
-    :meth:`fit` maximizes it over q(u) by natural-gradient steps of O(N D^2); :func:`rfgp.fit` learns all other
+    :meth:`condition` maximizes it over q(u) by natural-gradient steps of O(N D^2); :func:`rfgp.fit` learns all other
     parameters from it too. Every output has a function g_t of its own; they share the features of the noise kernel.
 
     :param kernel: the kernel of f, of one or several outputs, made by :func:`rfgp.approximate`.
@@ -68,7 +68,8 @@ class HeteroscedasticGP(torch.nn.Module):
     >>> x = torch.rand(200, 1, dtype=torch.float64)
     >>> y = torch.sin(6 * x[:, 0]) + 0.5 * x[:, 0] * torch.randn(200, dtype=torch.float64)
     >>> kernels = [gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()).double() for _ in range(2)]
-    >>> model = HeteroscedasticGP(*[rfgp.approximate(kernel, 32, input_dim=1, seed=0) for kernel in kernels]).fit(x, y)
+    >>> model = HeteroscedasticGP(*[rfgp.approximate(kernel, 32, input_dim=1, seed=0) for kernel in kernels])
+    >>> model = model.condition(x, y)
     >>> model.noise_variance(x[:3]).shape
     torch.Size([3])
     """
@@ -112,7 +113,7 @@ class HeteroscedasticGP(torch.nn.Module):
         """The number T of outputs."""
         return self.function.num_outputs
 
-    def fit(self, x: Tensor, y: Tensor) -> Self:
+    def condition(self, x: Tensor, y: Tensor) -> Self:
         """Find the best distributions of function and log noise, with the parameters as they are.
 
         :param x: inputs (N, d).
@@ -244,7 +245,7 @@ class HeteroscedasticGP(torch.nn.Module):
         :param at: the training data.
         :param found: what :meth:`best` gives.
         """
-        self.function.fit(at.x, at.y, noise=found.noise)
+        self.function.condition(at.x, at.y, noise=found.noise)
         self.log_noise.set_weights(found.weights)
         self.log_noise.eval()
         self.bound = found.bound
@@ -256,7 +257,7 @@ class HeteroscedasticGP(torch.nn.Module):
         :param noise: variances of the shape of the targets.
         """
         self._set_residual(at.x)
-        return self.function.fit(at.x, at.y, noise=noise).log_marginal_likelihood()
+        return self.function.condition(at.x, at.y, noise=noise).log_marginal_likelihood()
 
     def _step_or_none(
         self, at: TrainingParts, weights: GaussianWeights, target: tuple[Tensor, Tensor], size: float

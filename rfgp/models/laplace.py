@@ -75,7 +75,7 @@ class LaplaceGP(torch.nn.Module):
     >>> import gpytorch, rfgp
     >>> x = torch.rand(100, 2)
     >>> kernel = rfgp.approximate(gpytorch.kernels.PolynomialKernel(power=2), num_features=16, input_dim=2)
-    >>> model = LaplaceGP(kernel, gpytorch.likelihoods.BernoulliLikelihood()).fit(x, x.sum(-1) > 1.0)
+    >>> model = LaplaceGP(kernel, gpytorch.likelihoods.BernoulliLikelihood()).condition(x, x.sum(-1) > 1.0)
     >>> model.likelihood(model.posterior(x[:3])).probs.shape
     torch.Size([3])
     """
@@ -106,7 +106,7 @@ class LaplaceGP(torch.nn.Module):
         self._weights_code = WeightsCode()
         self._snapshots = Snapshots()
 
-    def fit(
+    def condition(
         self, x: Tensor | Iterable[tuple[Tensor, ...]], y: Tensor | None = None, *, start: Tensor | None = None
     ) -> Self:
         """Find the mode of the weights, and forget earlier data.
@@ -161,7 +161,7 @@ class LaplaceGP(torch.nn.Module):
         :raises ValueError: before the first fit, or where parameters or weights have changed since.
         """
         if self._fitted is None:
-            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
+            raise ValueError("expected a fitted model, got one without data; call condition(x, y) first")
         self._fitted.record.check(self._parameter_state(), "the mode was computed")
         return self._fitted
 

@@ -50,7 +50,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
 
     >>> x = torch.linspace(-3, 3, 50)[:, None]
     >>> model = LocalizedMaclaurinGP(ScaleKernel(RBFKernel()), GaussianLikelihood(), num_features=10)
-    >>> model.fit(x, torch.sin(x[:, 0])).posterior(x[:3]).variance.shape
+    >>> model.condition(x, torch.sin(x[:, 0])).posterior(x[:3]).variance.shape
     torch.Size([3])
     """
 
@@ -96,7 +96,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
     def _state(self) -> dict[str, Tensor]:
         return dict(self.named_parameters())
 
-    def fit(self, x: Tensor, y: Tensor) -> Self:
+    def condition(self, x: Tensor, y: Tensor) -> Self:
         """Choose centers and features for the data, and compute the posterior of every center.
 
         Parameters are taken as they are: train them with an exact or another approximate model.

@@ -22,7 +22,7 @@ class PosteriorPoints:
     >>> import gpytorch, rfgp
     >>> x, y = torch.rand(100, 2), torch.rand(100)
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
     >>> PosteriorPoints(model)(x).mean.shape
     torch.Size([100, 1])
     """

@@ -15,7 +15,7 @@ from ..features import FeatureMap
 WEIGHTS = "set of random weights"
 _CHANGED = (
     "expected the parameters of the last prediction outside of compiled functions, got others; predict once, or call "
-    "fit(x, y) again"
+    "condition(x, y) again"
 )
 
 
@@ -49,7 +49,8 @@ class Record:
         """
         if changed := self.changes(now):
             raise ValueError(
-                f"expected the parameters that {result} with, got a new {', '.join(changed)}; call fit(x, y) again"
+                f"expected the parameters that {result} with, got a new {', '.join(changed)}; call "
+                "condition(x, y) again"
             )
 
     def to(self, device: torch.device) -> Self:
@@ -78,7 +79,7 @@ class Recorded(Generic[_Fitted]):
     def _known(self) -> _Fitted:
         """What was fitted, or a ValueError where there is none, or it is stale."""
         if self._fitted is None:
-            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
+            raise ValueError("expected a fitted model, got one without data; call condition(x, y) first")
         self._fitted.record.check(self._state(), "the model was fitted")
         return self._fitted
 

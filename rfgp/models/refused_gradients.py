@@ -34,5 +34,5 @@ class _Refused(torch.autograd.Function):
         raise ValueError(
             "expected sums of a fit for the gradient of the evidence in the parameters of the features, got sums "
             "without gradients: those of a fit under torch.no_grad(), or changed by update, downdate, forget or merge; "
-            "call fit with all rows, or torch.autograd.grad for the other parameters alone"
+            "call condition with all rows, or torch.autograd.grad for the other parameters alone"
         )

@@ -89,7 +89,7 @@ class SecondPass:
             if any(isinstance(t, Tensor) and t.requires_grad for t in (x, y, noise)):
                 raise ValueError(
                     "expected batches without gradients of their own, got some that require them; fit tensors, "
-                    "fit(x, y), for gradients in the data"
+                    "condition(x, y), for gradients in the data"
                 )
             for model, piece in zip(self.models, makers, strict=True):
                 with torch.enable_grad():

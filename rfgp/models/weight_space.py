@@ -82,7 +82,7 @@ class WeightSpaceGP(LeavesOut, Saves):
     >>> import gpytorch, rfgp
     >>> x, y = torch.rand(100, 2), torch.rand(100)
     >>> kernel = rfgp.approximate(gpytorch.kernels.PolynomialKernel(power=2), num_features=16, input_dim=2)
-    >>> model = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    >>> model = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
     >>> model.posterior(x[:3]).variance.shape
     torch.Size([3])
     """

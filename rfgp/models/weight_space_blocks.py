@@ -19,7 +19,7 @@ class TakesBlocks(TakesRows):
     """A weight-space model that models what landmarks leave over inside blocks, and keeps the rows for it."""
 
     def _fit_blocks(self, parts: list[Batch], is_all: bool, executor: Executor | None = None) -> Self:
-        """:meth:`fit` to rows in blocks, which are all taken together first."""
+        """:meth:`condition` to rows in blocks, which are all taken together first."""
         with self._nothing_lost_on_error():
             x, y, noise = joined(parts)
             rows = self._checked_rows(x, y, noise, is_all)
@@ -48,8 +48,8 @@ class TakesBlocks(TakesRows):
         local = self._known().local
         if local is None:
             raise ValueError(
-                "expected a model with the rows of its blocks, got one that was saved without them; call fit(x, y) "
-                "with all rows, or save it with_rows=True"
+                "expected a model with the rows of its blocks, got one that was saved without them; call "
+                "condition(x, y) with all rows, or save it with_rows=True"
             )
         return local
 

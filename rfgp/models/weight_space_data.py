@@ -35,7 +35,7 @@ class TakesData(TakesBlocks):
     """A weight-space model that is fitted to data."""
 
     @alone
-    def fit(
+    def condition(
         self,
         x: Tensor | Iterable[Any],
         y: Tensor | None = None,
@@ -105,7 +105,7 @@ class TakesData(TakesBlocks):
         return self
 
     def _fit_by(self, executor: Executor, partitions: Partitions) -> Self:
-        """:meth:`fit` to partitions, whose rows the workers of an executor sum."""
+        """:meth:`condition` to partitions, whose rows the workers of an executor sum."""
         if self.keep_data:
             raise ValueError("expected keep_data=False beside executor, whose workers have the rows; leave it out")
         if self.block_size is not None:
@@ -135,7 +135,7 @@ class TakesData(TakesBlocks):
         ...     kernel = rfgp.approximate(exact, num_features=16, input_dim=2, seed=0)
         ...     return rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
         >>> x, y = torch.rand(200, 2), torch.rand(200)
-        >>> shards = [model_of_a_shard().fit(x[rows], y[rows]) for rows in (slice(0, 100), slice(100, 200))]
+        >>> shards = [model_of_a_shard().condition(x[rows], y[rows]) for rows in (slice(0, 100), slice(100, 200))]
         >>> both = shards[0].statistics.merge(shards[1].statistics)
         >>> model_of_a_shard().load_statistics(both).posterior(x[:3]).variance.shape
         torch.Size([3])
@@ -149,7 +149,7 @@ class TakesData(TakesBlocks):
         if self.block_size is not None:
             raise ValueError(
                 "expected a model without blocks for statistics from elsewhere, got one with them, which needs the "
-                "rows; call fit(x, y), or make it without block_size"
+                "rows; call condition(x, y), or make it without block_size"
             )
         with self._nothing_lost_on_error():
             for sums in given:

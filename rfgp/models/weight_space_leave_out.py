@@ -55,7 +55,7 @@ class LeavesOut(Updates):
         in the blocks that they are in: see :meth:`leave_group_out`. Without gradients.
 
         :param x: the inputs (N, d) that were fitted, in any order.
-        :param y: their targets, as in :meth:`fit`.
+        :param y: their targets, as in :meth:`condition`.
         :param noise: their noise variances, for a fixed-noise likelihood.
         :returns: ``(mean, variance, log_prob, latent_variance)``: (N,), or (N, T) with NaN for missing targets, or
             (C, N) for a Dirichlet likelihood; ``log_prob`` is (N,), and summed over classes. Of complex targets, proper
@@ -67,7 +67,7 @@ class LeavesOut(Updates):
         >>> import gpytorch, rfgp
         >>> x, y = torch.rand(100, 2), torch.rand(100)
         >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-        >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+        >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
         >>> model.leave_one_out(x, y).log_prob.shape
         torch.Size([100])
         """
@@ -94,7 +94,7 @@ class LeavesOut(Updates):
         N (D + B) numbers.
 
         :param x: the inputs (N, d) that were fitted, in any order.
-        :param y: their targets, as in :meth:`fit`.
+        :param y: their targets, as in :meth:`condition`.
         :param groups: the label of the group of every row, (N,), integers; or the number K of random folds. For a
             splitter of scikit-learn, ``labels[test] = k`` for the k-th of ``splitter.split(x)`` makes labels.
         :param noise: their noise variances, for a fixed-noise likelihood.
@@ -110,7 +110,7 @@ class LeavesOut(Updates):
         >>> import gpytorch, rfgp
         >>> x, y = torch.rand(100, 2), torch.rand(100)
         >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-        >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+        >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
         >>> station = torch.arange(100) // 10
         >>> model.leave_group_out(x, y, station).group_log_prob.shape
         torch.Size([10])
@@ -135,7 +135,7 @@ class LeavesOut(Updates):
         """The means at any inputs by fits to all rows but each row, or each group, without refits.
 
         :param x: the inputs (N, d) that were fitted.
-        :param y: their targets, as in :meth:`fit`.
+        :param y: their targets, as in :meth:`condition`.
         :param groups: labels of groups, or their number, as in :meth:`leave_group_out`; default: every row alone.
         :param noise: their noise variances, for a fixed-noise likelihood.
         :param seed: the seed of random folds; default: 0.
@@ -146,7 +146,7 @@ class LeavesOut(Updates):
         >>> import gpytorch, rfgp
         >>> x, y = torch.rand(100, 2), torch.rand(100)
         >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-        >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+        >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
         >>> model.leave_out_functions(x, y)(x[:3]).shape
         torch.Size([100, 3, 1])
         """

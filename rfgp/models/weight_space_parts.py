@@ -142,7 +142,7 @@ class WeightSpaceParts(gpytorch.Module):
     def _known(self) -> Fitted:
         """What was fitted, stale or not."""
         if self._fitted is None:
-            raise ValueError("expected a fitted model, got one without data; call fit(x, y) first")
+            raise ValueError("expected a fitted model, got one without data; call condition(x, y) first")
         return self._fitted
 
     def _feature_state(self) -> dict[str, Tensor]:

@@ -82,7 +82,7 @@ class Updates(TakesData):
         computed again; the other blocks stay as they are.
 
         :param x: inputs (N, d) of rows that were fitted.
-        :param y: their targets, as in :meth:`fit`.
+        :param y: their targets, as in :meth:`condition`.
         :param noise: their noise variances, for a fixed-noise likelihood.
         :param weight: the weight that :meth:`forget` has left them; default: 1.
         :returns: the model.
@@ -93,7 +93,7 @@ class Updates(TakesData):
         >>> import gpytorch, rfgp
         >>> x, y = torch.rand(100, 2), torch.rand(100)
         >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-        >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+        >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
         >>> model.downdate(x[:1], y[:1]).statistics.num_rows
         99.0
         >>> model.refit_error(x[1:], y[1:]).largest < 1e-5  # in float32
@@ -140,7 +140,7 @@ class Updates(TakesData):
         >>> import gpytorch, rfgp
         >>> x, y = torch.rand(100, 2), torch.rand(100)
         >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-        >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+        >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
         >>> model.forget(0.5).update(x[:10], y[:10]).statistics.num_rows
         60.0
         """
@@ -172,8 +172,8 @@ class Updates(TakesData):
         >>> x, y = torch.rand(100, 2), torch.rand(100)
         >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
         >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-        >>> other = copy.deepcopy(model).fit(x[50:], y[50:])
-        >>> model.fit(x[:50], y[:50]).merge(other).statistics.num_rows
+        >>> other = copy.deepcopy(model).condition(x[50:], y[50:])
+        >>> model.condition(x[:50], y[:50]).merge(other).statistics.num_rows
         100.0
         """
         for other in others:
@@ -209,7 +209,7 @@ class Updates(TakesData):
         With ``block_size`` the rows have to be those that it keeps, and the sums over the same blocks are computed
         again.
 
-        :param x: inputs of the rows, or batches, as in :meth:`fit`.
+        :param x: inputs of the rows, or batches, as in :meth:`condition`.
         :param y: targets.
         :param noise: noise variances, for a fixed-noise likelihood.
         :returns: ``(statistics, mean, variance)``, relative differences.
@@ -218,7 +218,7 @@ class Updates(TakesData):
         known, refit = self._known_sums(), copy.deepcopy(self)
         if self.block_size is None:
             with quiet():
-                refit.fit(x, y, noise)
+                refit.condition(x, y, noise)
             points = x if isinstance(x, Tensor) else next(iter(x))[0]
         else:
             points, targets, variances = joined(list(batches(x, y, noise)))

@@ -63,7 +63,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
     >>> likelihood = gpytorch.likelihoods.GaussianLikelihood()
     >>> model = WideWeightSpaceGP(wide, likelihood, narrow_kernel=narrow)
     >>> x, y = torch.rand(600, 2), torch.rand(600)
-    >>> model.fit(x, y).posterior(x[:3]).mean.shape
+    >>> model.condition(x, y).posterior(x[:3]).mean.shape
     torch.Size([3])
     >>> model.convergence.is_converged
     True
@@ -118,7 +118,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
         return self._known().narrow
 
     @torch.no_grad()
-    def fit(self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, progress: bool | None = None) -> Self:
+    def condition(self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, progress: bool | None = None) -> Self:
         """Compute the posterior mean of the wide model and the variances of the narrow one, without gradients.
 
         Where conjugate gradients end before they have converged, a warning says with which residual.
@@ -131,7 +131,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
         :raises ValueError: for bad data; the model stays as it was.
         """
         with maps_kept_on_error(self.covar_module), maps_kept_on_error(self.narrow_kernel):
-            narrow = WeightSpaceGP(self.narrow_kernel, self.likelihood, self.mean_module).fit(x, y, noise)
+            narrow = WeightSpaceGP(self.narrow_kernel, self.likelihood, self.mean_module).condition(x, y, noise)
             weights, convergence = self._solved(x, y, noise, progress)
             self._fitted = _Fitted(weights, convergence, narrow, Record(self._state()))
         return self

@@ -61,7 +61,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
     >>> import gpytorch, pathlib, rfgp, tempfile
     >>> x, y = torch.rand(100, 2), torch.rand(100)
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "model.pt")
     ...     rfgp.save(model, path)
@@ -121,7 +121,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     rfgp.save(model.fit(torch.rand(30, 2), torch.rand(30)), f"{folder}/model")
+    ...     rfgp.save(model.condition(torch.rand(30, 2), torch.rand(30)), f"{folder}/model")
     ...     loaded = rfgp.load(f"{folder}/model")
     >>> torch.equal(loaded.posterior(torch.ones(1, 2)).mean, model.posterior(torch.ones(1, 2)).mean)
     True

@@ -25,7 +25,7 @@ class DerivativeSensitivities:
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
     >>> x = torch.rand(50, 2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
     >>> found = rfgp.sensitivity.derivative_sensitivities(model, [rfgp.sensitivity.Uniform(0.0, 1.0)] * 2)
     >>> bool(found.mean_square.mean[0] > found.mean_square.mean[1])
     True
@@ -71,7 +71,7 @@ def derivative_sensitivities(
     >>> from rfgp.sensitivity import Uniform, derivative_sensitivities
     >>> x = torch.rand(100, 2)
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
     >>> derivative_sensitivities(model, [Uniform(0, 1), Uniform(0, 1)]).total_bound().value.shape
     torch.Size([2])
     """

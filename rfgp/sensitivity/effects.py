@@ -28,7 +28,7 @@ class MainEffects:
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
     >>> x = torch.rand(50, 2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
     >>> main_effects(model, [rfgp.sensitivity.Uniform(0.0, 1.0)] * 2, grid=5).grid.shape
     torch.Size([5, 2])
     """
@@ -65,7 +65,7 @@ def main_effects(
     >>> from rfgp.sensitivity import Uniform, main_effects
     >>> x = torch.rand(100, 2)
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
     >>> main_effects(model, [Uniform(0, 1), Uniform(0, 1)], grid=20).effect.mean.shape
     torch.Size([20, 2])
     """

@@ -34,7 +34,7 @@ class SobolIndices:
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
     >>> x = torch.rand(50, 2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
     >>> indices = rfgp.sensitivity.sobol_indices(model, [rfgp.sensitivity.Uniform(0.0, 1.0)] * 2)
     >>> indices.method, bool(indices.first.mean[0] > indices.first.mean[1])
     ('closed form', True)
@@ -123,7 +123,7 @@ def sobol_indices(
     >>> from rfgp.sensitivity import Normal, Uniform, sobol_indices
     >>> x = torch.rand(100, 2)
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
     >>> indices = sobol_indices(model, {"length": Uniform(0, 1), "load": Normal(0.5, 0.1)})
     >>> indices.first.value.shape, indices.method
     (torch.Size([2]), 'closed form')

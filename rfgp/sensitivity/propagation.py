@@ -36,7 +36,7 @@ class Propagation:
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
     >>> x = torch.rand(50, 2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
     >>> found = rfgp.sensitivity.propagate(model, [rfgp.sensitivity.Uniform(0.0, 1.0)] * 2)
     >>> bool(found.std >= found.input_std)
     True
@@ -99,7 +99,7 @@ def propagate(
     >>> from rfgp.sensitivity import Normal, propagate
     >>> x = torch.rand(100, 1)
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=1)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, x[:, 0])
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
     >>> known = propagate(model, {"length": Normal(0.5, 0.1)})
     >>> known.std.shape, known.exceedance(0.6).mean.shape
     (torch.Size([]), torch.Size([]))

@@ -80,7 +80,7 @@ class LengthscaleBank:
         """Add rows to all members; the oldest leave or fade.
 
         :param x: inputs (n, d).
-        :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.fit`.
+        :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.condition`.
         :param noise: noise variances, for a fixed-noise likelihood.
         :returns: the bank.
         :raises ValueError: for bad data; the bank stays as it was.

@@ -45,7 +45,7 @@ class Forgetting:
         """Let earlier rows fade, and add rows.
 
         :param x: inputs (n, d).
-        :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.fit`.
+        :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.condition`.
         :param noise: noise variances, for a fixed-noise likelihood.
         :returns: the stream.
         :raises ValueError: for bad data, or stale statistics; the stream stays as it was.
@@ -53,7 +53,7 @@ class Forgetting:
         _checks.inputs(x)
         if self._is_new:
             batch: Any = (x, y, noise)
-            self.model.fit([batch])
+            self.model.condition([batch])
         else:
             self.model.slide((x, y, noise), factor=self.factor ** len(x))
         self._is_new = False

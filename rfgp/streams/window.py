@@ -100,7 +100,7 @@ class SlidingWindow:
         """Add rows, and take the oldest away.
 
         :param x: inputs (n, d); of more rows than the window has the last are taken.
-        :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.fit`.
+        :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.condition`.
         :param noise: noise variances, for a fixed-noise likelihood.
         :returns: the window.
         :raises ValueError: for bad data, or stale statistics, after which :meth:`refit` helps; the window stays as it
@@ -134,7 +134,7 @@ class SlidingWindow:
     def _begin(self, rows: collections.deque[Batch]) -> Self:
         """Begin anew with some rows."""
         known: Any = list(rows)
-        self.model.fit(known)
+        self.model.condition(known)
         self._batches, self._fresh = rows, None
         self._num_rows = self._largest = sum(len(x) for x, _, _ in rows)
         self._num_new = self._num_batches = 0
@@ -163,7 +163,7 @@ class SlidingWindow:
         self.drift = Drift(measured, max(self.drift.largest, measured), bound, self.drift.exchanges + 1)
         if self._fresh is None:
             known: Any = list(self._batches)
-            model.fit(known)
+            model.condition(known)
         self._fresh, self._num_new, self._num_batches = None, 0, 0
         self._largest = max(len(x) for x, _, _ in self._batches)
         self._trace = model.statistics.trace

@@ -197,7 +197,7 @@ class Bench:
     def fitted(self, job: tuple[str, int, int], rows: Tensor | slice) -> WeightSpaceGP:
         """A model with random features, fitted to some training rows and factorized."""
         model = WeightSpaceGP(self.approximation(*job), self.likelihood, self.mean)
-        model.fit(self.x[rows], self.y[rows]).weight_posterior()
+        model.condition(self.x[rows], self.y[rows]).weight_posterior()
         return model
 
     def measure(self, job: tuple[str, int, int]) -> Run:

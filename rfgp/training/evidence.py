@@ -109,8 +109,8 @@ def fit(
     :param epochs: how many times training from minibatches goes through the rows; default: 50.
     :param num_data: the number of rows of a loader, for training from minibatches; default: they are counted once.
     :param executor: any executor of ``concurrent.futures``, whose workers sum the rows of a WeightSpaceGP for every
-        evaluation; x is then a source, a list of partitions, or tensors, as in :meth:`rfgp.WeightSpaceGP.fit`. Default:
-        none, all in this process.
+        evaluation; x is then a source, a list of partitions, or tensors, as ``condition`` takes them. Default: none,
+        all in this process.
     :param objective: "evidence"; or "leave_one_out", the sum of the log densities of all rows, each given all others;
         or "leave_group_out", that of groups of rows. These ask how well the model predicts rather than how probable
         the data are, and hold up better where the model is wrong. For one output with Gaussian or fixed noise, and

@@ -33,7 +33,7 @@ class LaplaceObjective(Objective):
             raise ValueError(f"expected tensors x and y for a LaplaceGP, got {got}; call fit(model, x, y)")
         self.model, self.x, self.y = model, x, y
         with torch.no_grad():
-            self._mode = model.fit(x, y).mode
+            self._mode = model.condition(x, y).mode
 
     @property
     def outputs(self) -> Tensor:
@@ -45,8 +45,8 @@ class LaplaceObjective(Objective):
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         if rows is not None:
-            return self.model.fit(self.x[rows], self.y[rows]).log_marginal_likelihood()
-        value = self.model.fit(self.x, self.y, start=self._mode).log_marginal_likelihood()
+            return self.model.condition(self.x[rows], self.y[rows]).log_marginal_likelihood()
+        value = self.model.condition(self.x, self.y, start=self._mode).log_marginal_likelihood()
         self._mode = self.model.mode
         return value
 

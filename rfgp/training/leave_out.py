@@ -65,7 +65,7 @@ class LeaveOutObjective(WeightSpaceObjective):
         if rows is not None:
             x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
         with quiet():
-            model = self.model.fit(x, y, noise)
+            model = self.model.condition(x, y, noise)
         regression, kernel = model._regression(), model.covar_module
         posterior = regression.posterior(model.statistics, tracks=True)
         factor, scalar = regression.factor(), kernel.scalar_features(x)

@@ -43,8 +43,8 @@ class LoaderObjective(WeightSpaceObjective):
 
     def _fit(self) -> WeightSpaceGP:
         if self.executor is not None:
-            return self.model.fit(self.loader, executor=self.executor)
-        return self.model.fit(self.loader, progress=False)
+            return self.model.condition(self.loader, executor=self.executor)
+        return self.model.condition(self.loader, progress=False)
 
     @property
     def num_rows(self) -> int:
@@ -74,7 +74,7 @@ class LoaderObjective(WeightSpaceObjective):
 class _AllParts:
     """The batches of all partitions, one after the other.
 
-    :param parts: the partitions, as :meth:`rfgp.WeightSpaceGP.fit` takes them.
+    :param parts: the partitions, as :meth:`rfgp.WeightSpaceGP.condition` takes them.
     """
 
     def __init__(self, parts: Any) -> None:

@@ -128,7 +128,7 @@ class WeightSpaceObjective(Objective):
             if is_lazy:
                 self._check()
             else:
-                model.fit(x, y, noise)
+                model.condition(x, y, noise)
 
     def _check(self) -> None:
         """Check all rows without their statistics, and let maps that wait for inputs be made."""
@@ -155,10 +155,10 @@ class WeightSpaceObjective(Objective):
         if rows is not None:
             x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
         with quiet():
-            return self.model.fit(x, y, noise).log_marginal_likelihood()
+            return self.model.condition(x, y, noise).log_marginal_likelihood()
 
     def finish(self) -> Tensor:
-        return self.model.fit(self.x, self.y, self.noise).log_marginal_likelihood()
+        return self.model.condition(self.x, self.y, self.noise).log_marginal_likelihood()
 
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
         return self.model.covar_module.exact_kernel, self.x

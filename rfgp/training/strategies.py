@@ -227,7 +227,7 @@ class Training:
         began, some = timing.clock(), rows[sample_rows(len(rows), _CHECKED_ROWS)]
         try:
             with quiet():
-                self.model.fit(*self._data(form, some))
+                self.model.condition(*self._data(form, some))
                 self._rescale()
                 posterior = self.model.posterior(form.x[held])
             variance = posterior.variance.double() + form.noise_variances(held)

@@ -401,7 +401,7 @@ def test_landmarks_add_the_variance_that_they_lack():
     kernel = rfgp.approximate(RBFKernel(ard_num_dims=2).double(), 8, method="landmarks", train_inputs=x, seed=0)
     model = WeightSpaceModel(x, y, kernel=kernel, outcome_transform=None)
     at = rand(4, 2, seed=4)
-    wanted = model.gp.fit(x, y.squeeze(-1)).posterior(at)
+    wanted = model.gp.condition(x, y.squeeze(-1)).posterior(at)
     found = model.posterior(at)
     torch.testing.assert_close(found.mean.squeeze(-1), wanted.mean, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(found.distribution.covariance_matrix, wanted.covariance_matrix, rtol=1e-8, atol=1e-8)
@@ -528,7 +528,7 @@ def test_a_model_without_rows():
     model, _ = pair(outcome_transform=None)
     x, at = problem(rows=40)[0], rand(4, 2, seed=4)
     y = problem(rows=40)[1]
-    gp = copy.deepcopy(model.gp).fit(x[:30], y[:30].squeeze(-1))
+    gp = copy.deepcopy(model.gp).condition(x[:30], y[:30].squeeze(-1))
     bare = WeightSpaceModel.from_model(gp)
     check_posteriors(bare.posterior(at), model.posterior(at))
     new = (part.condition_on_observations(x[30:], y[30:]).posterior(at) for part in (bare, model))
@@ -609,7 +609,7 @@ def test_the_prior_of_several_outputs():
     model = WeightSpaceModel(x, y, num_features=D, seed=0)
     value = ExactMarginalLogLikelihood(model.likelihood, model)(model(x), model.train_targets.mT)
     model.eval()
-    wanted = model.gp.fit(x, model.train_targets.mT).log_marginal_likelihood()
+    wanted = model.gp.condition(x, model.train_targets.mT).log_marginal_likelihood()
     terms = sum(prior.log_prob(closure(part)).sum() for _, part, prior, closure, _ in model.named_priors())
     torch.testing.assert_close(value * y.numel(), wanted + terms)
 

@@ -189,7 +189,7 @@ def test_the_error_of_a_model_is_between_its_bounds(method):
     x, y, points = rows()
     exact = KERNELS["matern 3/2"]().double()
     kernel = rfgp.approximate(exact, 24, method=method, train_inputs=x, seed=0)
-    model = rfgp.WeightSpaceGP(kernel, gaussian_noise(), ConstantMean().double()).fit(x, y)
+    model = rfgp.WeightSpaceGP(kernel, gaussian_noise(), ConstantMean().double()).condition(x, y)
     mean = exact_posterior(exact, model.likelihood, x, y, points, model.mean_module).mean
     found = certify(model, x, y, points, tolerance=0.05, num_landmarks=10)
     error = (found.model_mean - mean).abs()

@@ -34,7 +34,7 @@ def plus_by_refits(model, x, y, new_x, level, numbers, noise=None):
     lower, upper = [], []
     for number in numbers.unique():
         is_out = numbers == number
-        left = model.fit(x[~is_out], y[~is_out], None if noise is None else noise[~is_out])
+        left = model.condition(x[~is_out], y[~is_out], None if noise is None else noise[~is_out])
         score = (y[is_out] - left.posterior(x[is_out]).mean.detach()).abs()
         mean = left.posterior(new_x).mean.detach()
         lower += [mean - own for own in score]
@@ -62,7 +62,7 @@ def test_jackknife_plus_is_that_of_refits(groups):
     x, y = regression_rows(30)
     new_x, _ = regression_rows(4, seed=9)
     model = gaussian_process()
-    found = jackknife_plus(model.fit(x, y), x, y, new_x, 0.8, groups=groups, seed=2)
+    found = jackknife_plus(model.condition(x, y), x, y, new_x, 0.8, groups=groups, seed=2)
     numbers = torch.arange(30) if groups is None else folds(30, groups, 2)
     close(found, plus_by_refits(model, x, y, new_x, 0.8, numbers))
 
@@ -75,18 +75,18 @@ def test_jackknife_plus_of_several_outputs_with_missing_targets_and_known_noise(
     kernel = rfgp.approximate(MultitaskKernel(RBFKernel(), num_tasks=2, rank=1), 10, input_dim=3, seed=0)
     model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2))
     numbers = torch.arange(30)
-    found = jackknife_plus(model.fit(x, both), x, both, new_x, 0.9)
+    found = jackknife_plus(model.condition(x, both), x, both, new_x, 0.9)
     close(found, plus_by_refits(model, x, both, new_x, 0.9, numbers))
     noise = 0.1 + x[:, 1] ** 2
     kernel = rfgp.approximate(RBFKernel(), 10, method="landmarks", train_inputs=x, seed=0)
     model = WeightSpaceGP(kernel, FixedNoiseGaussianLikelihood(torch.ones(1)))
-    found = jackknife_plus(model.fit(x, y, noise), x, y, new_x, 0.9, noise=noise)
+    found = jackknife_plus(model.condition(x, y, noise), x, y, new_x, 0.9, noise=noise)
     close(found, plus_by_refits(model, x, y, new_x, 0.9, numbers, noise))
 
 
 def test_too_few_rows_for_a_level_have_infinite_intervals():
     x, y = regression_rows(30)
-    model = gaussian_process().fit(x, y)
+    model = gaussian_process().condition(x, y)
     lower, upper = jackknife_plus(model, x, y, x[:2], 0.99)
     assert bool((lower == -math.inf).all()) and bool((upper == math.inf).all())
     assert bool((split_conformal(model, x[:8], y[:8], 0.9).interval(x[:2]).upper == math.inf).all())
@@ -95,7 +95,7 @@ def test_too_few_rows_for_a_level_have_infinite_intervals():
 
 def test_split_quantiles_are_those_of_the_scores():
     x, y = regression_rows(40)
-    model = gaussian_process().fit(x[:20], y[:20])
+    model = gaussian_process().condition(x[:20], y[:20])
     observed = model.likelihood(model(x))
     errors, deviation = (y - observed.mean).abs().detach(), observed.stddev.detach()
     for normalize in (True, False):
@@ -112,12 +112,12 @@ def test_split_intervals_of_several_outputs_known_noise_and_exact_models():
     both = torch.stack([y, 100.0 * torch.randn(60, generator=torch.Generator().manual_seed(0))], dim=-1)
     both[50, 0] = math.nan
     kernel = rfgp.approximate(MultitaskKernel(RBFKernel(), num_tasks=2, rank=1), 10, input_dim=3, seed=0)
-    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x[:30], both[:30])
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).condition(x[:30], both[:30])
     lower, upper = split_conformal(model, x[30:], both[30:], 0.8).interval(x)
     width = (upper - lower).mean(0)
     assert lower.shape == (60, 2) and float(width[1]) > 20 * float(width[0])
     noise = 0.1 + x[:, 1] ** 2
-    fixed = model_for("fixed").fit(x[:30], y[:30], noise[:30])
+    fixed = model_for("fixed").condition(x[:30], y[:30], noise[:30])
     calibrated = split_conformal(fixed, x[30:], y[30:], noise=noise[30:])
     assert calibrated.interval(x[:2], noise=noise[:2]).lower.shape == (2,)
     exact = ExactModel(x[:30], y[:30], GaussianLikelihood(), ScaleKernel(RBFKernel()))
@@ -148,7 +148,7 @@ def test_coverage_where_the_model_is_wrong(kind):
     for seed in range(TRIALS):
         x, y = wrong_rows(kind, 2 * TRAINED + NEW, seed)
         new, own = slice(2 * TRAINED, None), slice(0, TRAINED)
-        model.fit(x[own], y[own])
+        model.condition(x[own], y[own])
         calibrated = split_conformal(model, x[TRAINED : 2 * TRAINED], y[TRAINED : 2 * TRAINED], 0.8)
         intervals = {
             "split": calibrated.interval(x[new]),
@@ -185,7 +185,7 @@ def test_every_class_is_in_its_own_sets():
 
 def test_bad_input_is_refused():
     x, y = regression_rows(30)
-    model = gaussian_process().fit(x, y)
+    model = gaussian_process().condition(x, y)
     for level in (0.0, 1.0, 1.5):
         with pytest.raises(ValueError, match="level"):
             split_conformal(model, x, y, level)
@@ -203,24 +203,26 @@ def test_bad_input_is_refused():
         jackknife_plus(model, x, y, x[:, :2])
     with pytest.raises(ValueError, match="WeightSpaceGP"):
         jackknife_plus("model", x, y, x)
-    labeled = model_for("dirichlet").fit(x, rows_for("dirichlet", 30)[1])
+    labeled = model_for("dirichlet").condition(x, rows_for("dirichlet", 30)[1])
     with pytest.raises(ValueError, match=r"got one of class labels; take .*ClassConditionalSets"):
         jackknife_plus(labeled, x, rows_for("dirichlet", 30)[1], x)
     with pytest.raises(ValueError, match=r"expected a torch.Tensor for x"):
         jackknife_plus(model, x.tolist(), y, x)
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         jackknife_plus(gaussian_process(), x, y, x)
     kernel = rfgp.approximate(RBFKernel(), 8, input_dim=3)
-    several = WeightSpaceGP(kernel, GaussianLikelihood(), num_draws=2).fit(x, y)
+    several = WeightSpaceGP(kernel, GaussianLikelihood(), num_draws=2).condition(x, y)
     with pytest.raises(ValueError, match=r"got one with num_draws=2; use rfgp.conformal.split_conformal"):
         jackknife_plus(several, x, y, x)
     kernel = rfgp.approximate(RBFKernel(), 8, method="landmarks", train_inputs=x)
-    blocks = WeightSpaceGP(kernel, GaussianLikelihood(), block_size=10).fit(x, y)
+    blocks = WeightSpaceGP(kernel, GaussianLikelihood(), block_size=10).condition(x, y)
     with pytest.raises(ValueError, match=r"got one with block_size=10; use rfgp.conformal.split_conformal"):
         jackknife_plus(blocks, x, y, x)
     waves = rfgp.approximate(RBFKernel(), 8, method="fourier:complex", input_dim=3)
     with pytest.raises(ValueError, match="got one with complex targets; make one for the real"):
-        jackknife_plus(WeightSpaceGP(waves, rfgp.likelihoods.ComplexGaussianLikelihood()).fit(x, y + 0j), x, y + 0j, x)
+        jackknife_plus(
+            WeightSpaceGP(waves, rfgp.likelihoods.ComplexGaussianLikelihood()).condition(x, y + 0j), x, y + 0j, x
+        )
     with pytest.raises(ValueError, match="between 0 and 1"):
         ClassConditionalSets(torch.full((3, 2), 1.5), torch.tensor([0, 1, 0]))
     with pytest.raises(ValueError, match="labels"):

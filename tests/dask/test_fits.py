@@ -59,7 +59,7 @@ def pieces(frame, target="y", noise=None):
 
 def by_threads(made, parts):
     with ThreadPoolExecutor(1) as pool:
-        return made.fit(parts, executor=pool)
+        return made.condition(parts, executor=pool)
 
 
 def are_same(a, b):
@@ -84,19 +84,19 @@ def dask_arrays(frame):
 def test_a_client_is_an_executor_with_the_same_bits(client):
     parts = pieces(table())
     wanted = by_threads(model(num_draws=2), parts)
-    assert are_same(wanted, model(num_draws=2).fit(parts, executor=client.get_executor()))
+    assert are_same(wanted, model(num_draws=2).condition(parts, executor=client.get_executor()))
     only = client.get_executor(workers=[next(iter(client.scheduler_info()["workers"]))])
-    assert are_same(wanted, model(num_draws=2).fit(parts, executor=only))
+    assert are_same(wanted, model(num_draws=2).condition(parts, executor=only))
 
 
 def test_a_frame_and_arrays_have_the_same_bits_as_their_partitions(client):
     frame = table()
     wanted = by_threads(model(), pieces(frame))
     with client.as_current():
-        assert are_same(wanted, rfgp.dask.fit(model(), dask_frame(frame), inputs=COLUMNS, target="y"))
-        assert are_same(wanted, rfgp.dask.fit(model(), *dask_arrays(frame)))
+        assert are_same(wanted, rfgp.dask.condition(model(), dask_frame(frame), inputs=COLUMNS, target="y"))
+        assert are_same(wanted, rfgp.dask.condition(model(), *dask_arrays(frame)))
     with dask.config.set(scheduler="sync"):
-        assert are_same(wanted, rfgp.dask.fit(model(), dask_frame(frame), inputs=COLUMNS, target="y"))
+        assert are_same(wanted, rfgp.dask.condition(model(), dask_frame(frame), inputs=COLUMNS, target="y"))
 
 
 def test_labels_and_noise_come_along(client):
@@ -109,7 +109,7 @@ def test_labels_and_noise_come_along(client):
         noise = "noise" if target == "y" else None
         wanted = by_threads(make(), pieces(frame, target, noise))
         with client.as_current():
-            found = rfgp.dask.fit(make(), dask_frame(frame), noise=noise, inputs=COLUMNS, target=target)
+            found = rfgp.dask.condition(make(), dask_frame(frame), noise=noise, inputs=COLUMNS, target=target)
         assert are_same(wanted, found)
 
 
@@ -119,10 +119,10 @@ def test_a_worker_that_is_killed_changes_no_bit(client, tmp_path):
     wanted = by_threads(model(), parts)
     deadly = Deadly(*parts[3])
     deadly.mark = str(tmp_path / "executor")
-    assert are_same(wanted, model().fit([*parts[:3], deadly, *parts[4:]], executor=client.get_executor()))
+    assert are_same(wanted, model().condition([*parts[:3], deadly, *parts[4:]], executor=client.get_executor()))
     killing = dask_frame(frame).map_partitions(kill_at, 300, str(tmp_path / "frame"), meta=frame[:0])
     with client.as_current():
-        assert are_same(wanted, rfgp.dask.fit(model(), killing, inputs=COLUMNS, target="y"))
+        assert are_same(wanted, rfgp.dask.condition(model(), killing, inputs=COLUMNS, target="y"))
     assert {path.name for path in tmp_path.iterdir()} == {"executor", "frame"}
 
 
@@ -136,24 +136,24 @@ def here():
 def test_partitions_without_rows_add_nothing(here):
     frame = table()
     filtered = dask_frame(frame)
-    found = rfgp.dask.fit(model(), filtered[filtered.number < 6 * SIZE], inputs=COLUMNS, target="y")
+    found = rfgp.dask.condition(model(), filtered[filtered.number < 6 * SIZE], inputs=COLUMNS, target="y")
     assert are_same(by_threads(model(), pieces(frame[: 6 * SIZE])), found)
-    found = rfgp.dask.fit(model(), filtered[filtered.number >= SIZE], inputs=COLUMNS, target="y")
+    found = rfgp.dask.condition(model(), filtered[filtered.number >= SIZE], inputs=COLUMNS, target="y")
     wanted = by_threads(model(), pieces(frame[SIZE:]))
     assert torch.allclose(found.statistics.gram, wanted.statistics.gram, rtol=1e-12, atol=1e-12)
     with pytest.raises(ValueError, match="expected rows in the partitions to make the features with, got none"):
-        rfgp.dask.fit(model(), filtered[filtered.number >= ROWS], inputs=COLUMNS, target="y")
+        rfgp.dask.condition(model(), filtered[filtered.number >= ROWS], inputs=COLUMNS, target="y")
 
 
 def test_a_partition_that_fails_names_its_rows_and_leaves_the_model(here):
     frame = table()
-    made = model().fit(torch.tensor(frame[COLUMNS].to_numpy()), torch.tensor(frame.y.to_numpy()))
+    made = model().condition(torch.tensor(frame[COLUMNS].to_numpy()), torch.tensor(frame.y.to_numpy()))
     before = made.statistics.state_dict()
     frame.loc[300, "b"] = np.nan
     with pytest.raises(ValueError, match=r"partition 3 \(index 240 to 319\): expected finite values in x, got 1 NaN"):
-        rfgp.dask.fit(made, dask_frame(frame), inputs=COLUMNS, target="y")
+        rfgp.dask.condition(made, dask_frame(frame), inputs=COLUMNS, target="y")
     with pytest.raises(ValueError, match=r"partition 3 \(rows 240 to 320\): expected finite values in x, got 1 NaN"):
-        rfgp.dask.fit(made, *dask_arrays(frame))
+        rfgp.dask.condition(made, *dask_arrays(frame))
     assert all(torch.equal(value, before[name]) for name, value in made.statistics.state_dict().items())
 
 
@@ -161,25 +161,28 @@ def test_arrays_of_unknown_sizes_are_cut_alike(here):
     frame = table()
     unknown = dask_frame(frame)
     x, y = unknown[COLUMNS].to_dask_array(), unknown.y.to_dask_array()
-    assert are_same(by_threads(model(), pieces(frame)), rfgp.dask.fit(model(), x, y))
+    assert are_same(by_threads(model(), pieces(frame)), rfgp.dask.condition(model(), x, y))
     with pytest.raises(ValueError, match="expected as many chunks of rows in y as in x, 7, got 4, of unknown sizes"):
-        rfgp.dask.fit(model(), x, y.partitions[:4] if hasattr(y, "partitions") else y.blocks[:4])
+        rfgp.dask.condition(model(), x, y.partitions[:4] if hasattr(y, "partitions") else y.blocks[:4])
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, f, x, y: rfgp.dask.fit(m, f, y), "expected inputs= and target=, which name columns"),
-        (lambda m, f, x, y: rfgp.dask.fit(m, f, inputs="a", target="y"), "expected a list of columns for inputs"),
-        (lambda m, f, x, y: rfgp.dask.fit(m, f, inputs=["z"], target="y"), r"expected columns \['z'\]"),
-        (lambda m, f, x, y: rfgp.dask.fit(m, f.compute(), inputs=["a"], target="y"), "a Dask DataFrame, got a"),
-        (lambda m, f, x, y: rfgp.dask.fit(m, x), "expected a Dask array of targets y"),
-        (lambda m, f, x, y: rfgp.dask.fit(m, x, y, inputs=["a"]), "beside a Dask DataFrame, got them beside an array"),
-        (lambda m, f, x, y: rfgp.dask.fit(m, x, y[:60]), "expected 500 rows in y, as many as in x, got 60"),
-        (lambda m, f, x, y: rfgp.dask.fit(m, y, y), r"expected inputs x of shape \(N, d\)"),
-        (lambda m, f, x, y: rfgp.dask.fit(m, x, [1.0]), "expected a Dask array for y, .* got list"),
-        (lambda m, f, x, y: rfgp.dask.fit(None, x, y), "expected a WeightSpaceGP for model, got NoneType"),
-        (lambda m, f, x, y: rfgp.dask.fit(model(keep_data=True), x, y), "expected a model that keeps no rows"),
+        (lambda m, f, x, y: rfgp.dask.condition(m, f, y), "expected inputs= and target=, which name columns"),
+        (lambda m, f, x, y: rfgp.dask.condition(m, f, inputs="a", target="y"), "expected a list of columns for inputs"),
+        (lambda m, f, x, y: rfgp.dask.condition(m, f, inputs=["z"], target="y"), r"expected columns \['z'\]"),
+        (lambda m, f, x, y: rfgp.dask.condition(m, f.compute(), inputs=["a"], target="y"), "a Dask DataFrame, got a"),
+        (lambda m, f, x, y: rfgp.dask.condition(m, x), "expected a Dask array of targets y"),
+        (
+            lambda m, f, x, y: rfgp.dask.condition(m, x, y, inputs=["a"]),
+            "beside a Dask DataFrame, got them beside an array",
+        ),
+        (lambda m, f, x, y: rfgp.dask.condition(m, x, y[:60]), "expected 500 rows in y, as many as in x, got 60"),
+        (lambda m, f, x, y: rfgp.dask.condition(m, y, y), r"expected inputs x of shape \(N, d\)"),
+        (lambda m, f, x, y: rfgp.dask.condition(m, x, [1.0]), "expected a Dask array for y, .* got list"),
+        (lambda m, f, x, y: rfgp.dask.condition(None, x, y), "expected a WeightSpaceGP for model, got NoneType"),
+        (lambda m, f, x, y: rfgp.dask.condition(model(keep_data=True), x, y), "expected a model that keeps no rows"),
     ],
 )
 def test_bad_calls_are_told(here, call, message):
@@ -189,6 +192,6 @@ def test_bad_calls_are_told(here, call, message):
 
 
 def test_a_gradient_that_would_be_zero_raises(here):
-    made = rfgp.dask.fit(model(), *dask_arrays(table()))
+    made = rfgp.dask.condition(model(), *dask_arrays(table()))
     with pytest.raises(ValueError, match="expected sums with gradients for the parameters of the features"):
         made.log_marginal_likelihood().backward()

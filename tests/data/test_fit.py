@@ -52,24 +52,26 @@ def check_equal(fitted, wanted, x):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loaders_and_sources_have_the_fit_of_tensors(workers, tmp_path):
     x, y = table()
-    wanted = model_of(GaussianLikelihood()).fit(x, y)
+    wanted = model_of(GaussianLikelihood()).condition(x, y)
     sources = [
         DataLoader(TensorDataset(x, y), batch_size=64, num_workers=workers),
         ParquetSource(written(tmp_path), ["a", "b"], "y", batch_size=32),
         ArraySource(x.numpy(), y.numpy(), batch_size=33),
     ]
     for source in sources:
-        check_equal(model_of(GaussianLikelihood()).fit(source), wanted, x)
+        check_equal(model_of(GaussianLikelihood()).condition(source), wanted, x)
         assert sample(source, ROWS).num_rows == ROWS
 
 
 def test_parts_add_up_to_the_whole(tmp_path):
     x, y = table()
     source = ParquetSource(written(tmp_path), ["a", "b"], "y", batch_size=32)
-    first, *others = (model_of(GaussianLikelihood()).fit(part).statistics for part in source.partitions(3))
+    first, *others = (model_of(GaussianLikelihood()).condition(part).statistics for part in source.partitions(3))
     for other in others:
         first = first.merge(other)
-    check_equal(model_of(GaussianLikelihood()).load_statistics(first), model_of(GaussianLikelihood()).fit(x, y), x)
+    check_equal(
+        model_of(GaussianLikelihood()).load_statistics(first), model_of(GaussianLikelihood()).condition(x, y), x
+    )
 
 
 def test_known_noise_classes_and_missing_outputs(tmp_path):
@@ -78,16 +80,16 @@ def test_known_noise_classes_and_missing_outputs(tmp_path):
     gaps = [None if n % 3 == 0 else float(v) for n, v in enumerate(y)]
     path = written(tmp_path, noise=noise.numpy(), label=(y > 0).numpy(), gaps=gaps)
     read = functools.partial(ParquetSource, path, ["a", "b"], batch_size=32)
-    fitted = model_of(FixedNoiseGaussianLikelihood(noise)).fit(read("y", "noise"))
-    check_equal(fitted, model_of(FixedNoiseGaussianLikelihood(noise)).fit(x, y, noise), x)
+    fitted = model_of(FixedNoiseGaussianLikelihood(noise)).condition(read("y", "noise"))
+    check_equal(fitted, model_of(FixedNoiseGaussianLikelihood(noise)).condition(x, y, noise), x)
     labels = read("label", target_dtype=torch.int64)
     fitted, wanted = (model_of(DirichletClassificationLikelihood(num_classes=2)) for _ in range(2))
-    fitted.fit(labels), wanted.fit(x, (y > 0).long())
+    fitted.condition(labels), wanted.condition(x, (y > 0).long())
     torch.testing.assert_close(fitted.posterior(x).mean, wanted.posterior(x).mean, rtol=1e-9, atol=1e-9)
     outputs = torch.stack([y, torch.tensor([np.nan if v is None else v for v in gaps])], -1)
     exact = MultitaskKernel(RBFKernel(), num_tasks=2)
     fitted, wanted = (model_of(MultitaskGaussianLikelihood(2), exact) for _ in range(2))
-    fitted.fit(read(["y", "gaps"])), wanted.fit(x, outputs)
+    fitted.condition(read(["y", "gaps"])), wanted.condition(x, outputs)
     check_equal(fitted, wanted, x)
 
 
@@ -101,4 +103,4 @@ def test_parameters_are_learned_from_a_source(tmp_path):
 
 def test_inputs_alone_are_no_rows_to_fit():
     with pytest.raises(ValueError, match=r"expected batches .*, got inputs \(x,\) alone; .* targets"):
-        model_of(GaussianLikelihood()).fit(ArraySource(table()[0]))
+        model_of(GaussianLikelihood()).condition(ArraySource(table()[0]))

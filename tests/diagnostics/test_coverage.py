@@ -79,7 +79,7 @@ def model(method, width=32, **options):
     exact, likelihood = MaternKernel(nu=1.5), GaussianLikelihood()
     exact.lengthscale, likelihood.noise = 0.5, 0.01
     kernel = rfgp.approximate(exact, width, method=method, train_inputs=x, seed=0)
-    return WeightSpaceGP(kernel, likelihood, **options).fit(x, y)
+    return WeightSpaceGP(kernel, likelihood, **options).condition(x, y)
 
 
 def test_models_with_too_few_features_are_warned_of():
@@ -96,7 +96,7 @@ def test_models_that_are_near_enough_and_those_without_an_answer_are_not():
     x, y = rows()
     tasks = MultitaskKernel(RBFKernel(), num_tasks=2)
     kernel = rfgp.approximate(tasks, 256, input_dim=2, seed=0)
-    several = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x, torch.stack([y, -y], dim=-1))
+    several = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).condition(x, torch.stack([y, -y], dim=-1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert warn_of_lost_posterior(model("landmarks", 150), x).kl_per_point < 0.5

@@ -265,7 +265,7 @@ def test_what_does_not_fit_in_memory_raises(monkeypatch):
 
 def fitted(kind, form="ctr", **options):
     with torch.no_grad():
-        return model_for(kind, form, **options).fit(*rows_for(kind, ROWS))
+        return model_for(kind, form, **options).condition(*rows_for(kind, ROWS))
 
 
 def expected_divergence(model, kind, direction, noisy):
@@ -309,7 +309,7 @@ def test_divergence_of_an_exact_gp_is_that_of_the_weight_space_model(noisy, dire
     x, y = regression_rows(ROWS)
     kernel, likelihood, mean = polynomial(), GaussianLikelihood(), gpytorch.means.ConstantMean()
     with torch.no_grad():
-        weight_space = WeightSpaceGP(kernel, likelihood, mean, keep_data=True).fit(x, y)
+        weight_space = WeightSpaceGP(kernel, likelihood, mean, keep_data=True).condition(x, y)
     exact = ExactModel(x, y, likelihood, kernel, mean)
     values = [kl_to_exact(model, points(), direction=direction, noisy=noisy) for model in (weight_space, exact)]
     torch.testing.assert_close(*values)
@@ -321,7 +321,7 @@ def test_divergence_of_an_exact_gp_of_classes():
     shape = torch.Size([CLASSES])
     kernel, mean = polynomial(batch_shape=shape), gpytorch.means.ConstantMean(batch_shape=shape)
     with torch.no_grad():
-        weight_space = WeightSpaceGP(kernel, likelihood, mean, keep_data=True).fit(x, labels)
+        weight_space = WeightSpaceGP(kernel, likelihood, mean, keep_data=True).condition(x, labels)
     exact = ExactModel(x, likelihood.transformed_targets, likelihood, kernel, mean)
     torch.testing.assert_close(*[kl_to_exact(model, points()) for model in (weight_space, exact)])
 
@@ -343,7 +343,7 @@ def test_divergence_after_updates_knows_all_rows():
         arguments = rows_for(kind, ROWS)
         head, tail = ([a if a is None else a[rows] for a in arguments] for rows in (slice(0, 30), slice(30, ROWS)))
         with torch.no_grad():
-            model = model_for(kind).fit(*head).update(*tail)
+            model = model_for(kind).condition(*head).update(*tail)
         torch.testing.assert_close(kl_to_exact(model, points()), kl_to_exact(fitted(kind), points()))
 
 
@@ -351,7 +351,7 @@ def test_divergence_after_updates_knows_all_rows():
 def test_exact_features_have_no_divergence(direction):
     x, y = regression_rows(ROWS)
     kernel = rfgp.approximate(ScaleKernel(LinearKernel(ard_num_dims=INPUTS)), INPUTS)
-    model = WeightSpaceGP(kernel, GaussianLikelihood(), keep_data=True).fit(x, y)
+    model = WeightSpaceGP(kernel, GaussianLikelihood(), keep_data=True).condition(x, y)
     assert 0.0 <= kl_to_exact(model, points(), direction=direction) <= 1e-10
 
 
@@ -369,7 +369,7 @@ def test_divergence_vanishes_as_features_are_added():
 def test_divergence_needs_training_data():
     arguments = rows_for("gaussian", ROWS)
     with torch.no_grad():
-        model = model_for("gaussian", keep_data=False).fit([arguments[:2]])
+        model = model_for("gaussian", keep_data=False).condition([arguments[:2]])
     with pytest.raises(ValueError, match=r"pass train_inputs and train_targets, or .* keep_data=True"):
         kl_to_exact(model, points())
     given = kl_to_exact(model, points(), train_inputs=arguments[0], train_targets=arguments[1])
@@ -398,7 +398,7 @@ def test_bad_arguments_of_a_divergence_raise():
         kl_to_exact(fitted("gaussian"), points(), direction="forwards")
     with pytest.raises(ValueError, match="expected a likelihood with one noise variance"):
         kl_to_exact(fitted("fixed"), points(), noisy=True)
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         kl_to_exact(model_for("gaussian"), points(), train_inputs=points(), train_targets=points()[:, 0])
 
 

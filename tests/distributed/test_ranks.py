@@ -160,10 +160,10 @@ def fit_in_process(rank, folder):
     for case in CASES:
         model, *data = case()
         shard = shard_of(rank, *data)
-        torch.save(summary(model.fit(shard)), f"{folder}/{case.__name__}-{rank}")
+        torch.save(summary(model.condition(shard)), f"{folder}/{case.__name__}-{rank}")
         without = case()[0]
         with torch.no_grad():
-            assert torch.equal(without.fit(shard).statistics.gram, model.statistics.gram)
+            assert torch.equal(without.condition(shard).statistics.gram, model.statistics.gram)
     torch.distributed.destroy_process_group()
 
 
@@ -177,7 +177,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("case", CASES)
 def test_sums_and_gradients_are_those_of_all_rows(case, folder):
     model, *data = case()
-    whole = summary(model.fit(batches_of(*data, 0, ROWS)))
+    whole = summary(model.condition(batches_of(*data, 0, ROWS)))
     for rank in range(RANKS):
         found = torch.load(folder / f"{case.__name__}-{rank}")
         assert found.keys() == whole.keys()
@@ -229,7 +229,7 @@ def fail_in_process(rank, folder):
             if data[0] is x and rank == 1:
                 model = single(GaussianLikelihood())
                 model.covar_module.base_kernel.lengthscale = 0.1  # another kernel than the others
-            model.fit(rfgp.distributed.Shard(rows))
+            model.condition(rfgp.distributed.Shard(rows))
             messages.append("")
         except ValueError as error:
             messages.append(str(error))
@@ -252,11 +252,11 @@ def die_in_process(rank, folder):
     start(rank, 2, folder)
     model, x, y, _ = one_output()
     shard = rfgp.distributed.Shard([(x, y)])
-    model.fit(shard)
+    model.condition(shard)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     try:
-        model.fit(shard)
+        model.condition(shard)
     except ConnectionError as error:
         Path(folder, "message").write_text(str(error))
 
@@ -287,9 +287,9 @@ def one_rank():
 @torch.no_grad()
 def test_sums_of_many_classes(one_rank):
     model, x, y, _ = many_classes()
-    model.fit(rfgp.distributed.Shard(batches_of(x, y, None, 0, ROWS)))
+    model.condition(rfgp.distributed.Shard(batches_of(x, y, None, 0, ROWS)))
     found = model.posterior(x[:5]).mean
-    torch.testing.assert_close(found, model.fit(x, y).posterior(x[:5]).mean, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, model.condition(x, y).posterior(x[:5]).mean, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("options", [{"keep_data": True}, {"block_size": 8}])
@@ -298,7 +298,7 @@ def test_models_that_keep_rows_are_refused(one_rank, options):
     kernel = approximated(ScaleKernel(RBFKernel()), method="landmarks", train_inputs=x)
     model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood().double(), **options)
     with pytest.raises(ValueError, match="without block_size and keep_data"):
-        model.fit(rfgp.distributed.Shard([(x, x.sum(-1))]))
+        model.condition(rfgp.distributed.Shard([(x, x.sum(-1))]))
 
 
 def test_models_of_other_likelihoods_are_refused(one_rank):
@@ -307,7 +307,7 @@ def test_models_of_other_likelihoods_are_refused(one_rank):
     kernel = approximated(ScaleKernel(RBFKernel()), input_dim=2)
     likelihood = gpytorch.likelihoods.BernoulliLikelihood()
     with pytest.raises(ValueError, match="rows of all ranks for a LaplaceGP"):
-        rfgp.models.LaplaceGP(kernel, likelihood).fit(shard)
+        rfgp.models.LaplaceGP(kernel, likelihood).condition(shard)
     with pytest.raises(ValueError, match="rows of all ranks for a WeightSpaceVariationalGP"):
         rfgp.fit(rfgp.models.WeightSpaceVariationalGP(kernel, likelihood), shard)
     with pytest.raises(ValueError, match="no time_limit beside a Shard"):

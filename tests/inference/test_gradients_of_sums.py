@@ -128,7 +128,7 @@ def saved_numbers(num_rows, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("rfgp.linalg.chunks._CHUNK_BYTES", 1)
         with saved_tensors_hooks(pack, lambda value: value):
-            value = model.fit(x, x.sum(-1)).log_marginal_likelihood()
+            value = model.condition(x, x.sum(-1)).log_marginal_likelihood()
     assert value.requires_grad
     return sum(sizes.values())
 
@@ -143,7 +143,7 @@ def test_statistics_with_gradients_are_freed_with_their_last_reference():
     gc.disable()
     try:
         x = tensor(50, 3)
-        model = model_of(gpytorch.likelihoods.GaussianLikelihood()).fit(x, x.sum(-1))
+        model = model_of(gpytorch.likelihoods.GaussianLikelihood()).condition(x, x.sum(-1))
         held = weakref.ref(model.statistics), weakref.ref(model.statistics.gram)
         del model
         assert all(reference() is None for reference in held)
@@ -154,7 +154,7 @@ def test_statistics_with_gradients_are_freed_with_their_last_reference():
 def test_parameters_that_change_before_the_backward_pass_are_noticed():
     x = tensor(50, 3)
     model = model_of(gpytorch.likelihoods.GaussianLikelihood())
-    value = model.fit(x, x.sum(-1)).log_marginal_likelihood()
+    value = model.condition(x, x.sum(-1)).log_marginal_likelihood()
     with torch.no_grad():
         model.covar_module.base_kernel.base_kernel.raw_lengthscale.add_(1.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):

@@ -222,7 +222,7 @@ def test_evidence_gradient_and_predictions_are_those_of_dense_algebra(name):
     if name == "tasks of rows":
         test = with_tasks(test)
     likelihood.noise = 0.05
-    model = WeightSpaceGP(kernel, likelihood).fit(x, y)
+    model = WeightSpaceGP(kernel, likelihood).condition(x, y)
     parameters = [p for p in model.parameters() if p.requires_grad]
     evidence = model.log_marginal_likelihood()
     gradient = torch.autograd.grad(evidence, parameters)
@@ -264,7 +264,7 @@ def test_the_variance_far_away_is_that_of_the_prior(method):
     exact, kernel, x = made("scaled", method=method)
     exact.outputscale = 2.5
     far = x[:3] + 1000.0
-    model = WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, targets(x))
+    model = WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, targets(x))
     exact_gp = ExactModel(x, targets(x), GaussianLikelihood(), kernel).eval()
     for posterior in (model.posterior(far), exact_gp(far)):
         torch.testing.assert_close(posterior.variance, torch.full((3,), 2.5), rtol=ROUNDING, atol=0.0)
@@ -278,7 +278,7 @@ def test_several_tasks_have_landmarks_of_the_data_kernel():
     kernel = rfgp.approximate(exact, 8, method="landmarks", train_inputs=x, seed=0)
     assert isinstance(kernel.data_covar_module.unscaled, LandmarkKernel) and kernel.has_residual_covariance
     likelihood, test = MultitaskGaussianLikelihood(2), points(5, seed=2)
-    model = WeightSpaceGP(kernel, likelihood).fit(x, y)
+    model = WeightSpaceGP(kernel, likelihood).condition(x, y)
     tasks = exact.task_covar_module.covar_matrix.to_dense()
     matrix, cross, prior = (
         torch.kron(projected(kernel.data_covar_module, *pair), tasks) for pair in ((x, x), (test, x), (test, test))
@@ -317,11 +317,11 @@ def test_classes_share_the_landmarks():
     exact.outputscale = torch.tensor([0.5, 1.0, 2.0])
     kernel = rfgp.approximate(exact, 15, method="landmarks", train_inputs=x, seed=0)
     likelihood = DirichletClassificationLikelihood(num_classes=3)
-    posterior = WeightSpaceGP(kernel, likelihood).fit(x, labels).posterior(x)
+    posterior = WeightSpaceGP(kernel, likelihood).condition(x, labels).posterior(x)
     assert kernel.unscaled.features(x).shape == (60, 15) and posterior.mean.shape == (3, 60)
     found = likelihood.class_probabilities(posterior).argmax(-1)
     assert float((found == labels).double().mean()) > 0.8
-    far = WeightSpaceGP(kernel, likelihood).fit(x, labels).posterior(x[:1] + 100.0)
+    far = WeightSpaceGP(kernel, likelihood).condition(x, labels).posterior(x[:1] + 100.0)
     torch.testing.assert_close(far.variance.squeeze(-1), exact.outputscale, rtol=ROUNDING, atol=0.0)
 
 
@@ -335,10 +335,10 @@ def test_streams_and_shards_equal_a_fit_of_all_rows():
             rfgp.approximate(exact, 10, method="landmarks", train_inputs=x, seed=0), GaussianLikelihood()
         )
 
-    whole = model().fit(x, y)
-    streamed = model().fit([(x[rows], y[rows]) for rows in (slice(0, 40), slice(40, 90))])
-    updated = model().fit(x[:40], y[:40]).update(x[40:], y[40:])
-    merged = model().fit(x[:40], y[:40]).statistics.merge(model().fit(x[40:], y[40:]).statistics)
+    whole = model().condition(x, y)
+    streamed = model().condition([(x[rows], y[rows]) for rows in (slice(0, 40), slice(40, 90))])
+    updated = model().condition(x[:40], y[:40]).update(x[40:], y[40:])
+    merged = model().condition(x[:40], y[:40]).statistics.merge(model().condition(x[40:], y[40:]).statistics)
     for other in (streamed, updated, model().load_statistics(merged)):
         torch.testing.assert_close(other.posterior(x).mean, whole.posterior(x).mean, rtol=0.0, atol=ROUNDING)
         torch.testing.assert_close(other.log_marginal_likelihood(), whole.log_marginal_likelihood())
@@ -353,11 +353,11 @@ def test_other_landmarks_make_the_statistics_stale_and_travel_with_the_state():
         kernel = rfgp.approximate(exact, 10, method="landmarks", train_inputs=x, seed=seed)
         return WeightSpaceGP(kernel, GaussianLikelihood())
 
-    first, second = model(0).fit(x, y), model(1).fit(x, y)
+    first, second = model(0).condition(x, y), model(1).condition(x, y)
     state = copy.deepcopy(first.state_dict())
     mean = first.posterior(x).mean
     first.covar_module.load_state_dict(second.covar_module.state_dict())
-    with pytest.raises(ValueError, match=r"got a new base_kernel\.landmarks; call fit"):
+    with pytest.raises(ValueError, match=r"got a new base_kernel\.landmarks; call condition"):
         first.posterior(x)
     first.load_state_dict(state)
     assert torch.equal(first.posterior(x).mean, mean)
@@ -420,7 +420,7 @@ def test_learned_landmarks_have_gradients_and_improve_the_evidence():
     def evidence(rows):
         with torch.no_grad():
             kernel.base_kernel.landmarks.copy_(rows)
-        return model.fit(x, y).log_marginal_likelihood()
+        return model.condition(x, y).log_marginal_likelihood()
 
     start = x[:5].clone()
     before = evidence(start)
@@ -529,7 +529,7 @@ def test_kernels_without_random_features_train_and_predict(name, method):
 def test_hamming_kernel_of_gpytorch_takes_landmarks():
     words = torch.nn.functional.one_hot(categories().long(), 4).flatten(-2).float()
     kernel = rfgp.approximate(HammingIMQKernel(vocab_size=4), 12, method="landmarks", train_inputs=words, seed=0)
-    model = WeightSpaceGP(kernel, GaussianLikelihood()).fit(words, targets(categories()))
+    model = WeightSpaceGP(kernel, GaussianLikelihood()).condition(words, targets(categories()))
     assert model.posterior(words).variance.shape == (60,)
 
 
@@ -537,7 +537,7 @@ def test_hamming_kernel_of_gpytorch_takes_landmarks():
 def test_diagnostics_and_predicted_errors_know_landmarks():
     exact, kernel, x = made("scaled")
     y = targets(x)
-    model = WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, y)
+    model = WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, y)
     assert float(kl_to_exact(model, x[:10], train_inputs=x, train_targets=y)) > 0.0
     error, matrix = predicted_error(kernel, x), exact(x).to_dense()
     assert error.is_closed_form

@@ -219,7 +219,7 @@ def dense_posterior(kernel, rows, y, noise, new):
 def test_posteriors_of_all_kinds_of_rows_are_those_of_a_dense_process(name):
     model, rows, y, noise = problem(name)
     new = rows_of_a_function(7) if name in SCALAR else rows_of_a_field(2, 7)
-    posterior = model.fit(rows, y, noise).posterior(new)
+    posterior = model.condition(rows, y, noise).posterior(new)
     mean, covariance = dense_posterior(model.covar_module, rows, y, noise, new)
     close(posterior.mean, mean, 1e-8)
     close(posterior.covariance_matrix, covariance, 1e-8)
@@ -228,7 +228,7 @@ def test_posteriors_of_all_kinds_of_rows_are_those_of_a_dense_process(name):
 @torch.no_grad()
 def test_the_posterior_of_an_integral_is_the_integral_of_the_posterior():
     model, rows, y, noise = problem()
-    model.fit(rows, y, noise)
+    model.condition(rows, y, noise)
     low, high = torch.tensor([[0.2, 0.1]]), torch.tensor([[0.8, 0.6]])
     x, mass = nodes(split(boxes(low, high), DIM), 12)
     inside, whole = model.posterior(points(x[0])), model.posterior(boxes(low, high, integral=True))
@@ -239,7 +239,7 @@ def test_the_posterior_of_an_integral_is_the_integral_of_the_posterior():
 def test_gradients_of_the_evidence_are_those_of_a_dense_process():
     model, rows, y, noise = problem()
     dense = copy.deepcopy(model.covar_module)
-    evidence = model.fit(rows, y, noise).log_marginal_likelihood()
+    evidence = model.condition(rows, y, noise).log_marginal_likelihood()
     wanted = torch.autograd.grad(evidence, list(model.covar_module.parameters()))
     left = features_by_quadrature(dense, rows)
     covariance = left @ left.mT + torch.diag(noise)
@@ -253,9 +253,9 @@ def test_gradients_of_the_evidence_are_those_of_a_dense_process():
 def test_rows_come_and_go_and_are_left_out():
     model, rows, y, noise = problem()
     new = rows_of_a_function(7)
-    wanted = model.fit(rows, y, noise).posterior(new)
+    wanted = model.condition(rows, y, noise).posterior(new)
     left_out = model.leave_one_out(rows, y, noise)
-    model.fit(rows[:9], y[:9], noise[:9]).update(rows[9:], y[9:], noise[9:])
+    model.condition(rows[:9], y[:9], noise[:9]).update(rows[9:], y[9:], noise[9:])
     close(model.posterior(new).mean, wanted.mean, 1e-8)
     model.downdate(rows[-1:], y[-1:], noise[-1:])
     assert float((model.posterior(rows[-1:]).mean - left_out.mean[-1]).abs()) < 1e-8
@@ -267,7 +267,7 @@ def test_rows_come_and_go_and_are_left_out():
 @torch.no_grad()
 def test_saved_models_predict_the_same(name, tmp_path):
     model, rows, y, noise = problem(name)
-    wanted = model.fit(rows, y, noise).posterior(rows).mean
+    wanted = model.condition(rows, y, noise).posterior(rows).mean
     rfgp.save(model, tmp_path / "model.pt")
     assert torch.equal(rfgp.load(tmp_path / "model.pt").posterior(rows).mean, wanted)
     buffer = io.BytesIO()
@@ -301,7 +301,7 @@ def test_an_exact_gp_has_the_same_predictions():
     exact = ExactModel(rows, y, FixedNoiseGaussianLikelihood(noise), model.covar_module, mean=None).eval()
     exact.mean_module.constant = 0.0
     new = rows_of_a_function(7)
-    close(exact(new).mean, model.fit(rows, y, noise).posterior(new).mean, 1e-6)
+    close(exact(new).mean, model.condition(rows, y, noise).posterior(new).mean, 1e-6)
     reference = exact_posterior(model.covar_module.exact_kernel, exact.likelihood, rows, y, new, noise=noise)
     assert reference.mean.shape == (len(new),) and (reference.stddev >= 0.0).all()
 

@@ -199,7 +199,7 @@ def test_kernels_of_several_outputs_around_approximated_ones_keep_features(name)
     y = torch.stack([x[:, 0], x[:, 1]], dim=-1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = rfgp.models.WeightSpaceGP(exact, MultitaskGaussianLikelihood(num_tasks=2)).fit(x, y)
+        model = rfgp.models.WeightSpaceGP(exact, MultitaskGaussianLikelihood(num_tasks=2)).condition(x, y)
     assert model.posterior(x).mean.shape == y.shape
 
 
@@ -230,7 +230,7 @@ def test_one_advice_for_a_model_with_more_features_than_rows():
             model(x + 0.1)
         weight_space = rfgp.models.WeightSpaceGP(kernel, GaussianLikelihood())
         for _ in range(3):
-            weight_space.fit(x, x[:, 0])
+            weight_space.condition(x, x[:, 0])
     assert len([w for w in found if "exceed" in str(w.message)]) == 1
 
 
@@ -239,7 +239,7 @@ def test_every_kernel_has_its_own_advice_and_training_does_not_use_it_up():
     for seed, method in itertools.product((0, 1), ("fit", "train")):
         model = rfgp.models.WeightSpaceGP(smooth(seed=seed), GaussianLikelihood())
         with pytest.warns(UserWarning, match="exceed") as found:
-            model.fit(x, x[:, 0])
+            model.condition(x, x[:, 0])
             if method == "train":
                 rfgp.fit(model, x, x[:, 0], max_evaluations=2)
         assert len([w for w in found if "exceed" in str(w.message)]) == 1

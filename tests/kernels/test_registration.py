@@ -152,7 +152,7 @@ def test_models_take_the_kernel_of_an_outsider(name):
     y, test = x[:, 0] * x[:, 1], points(5, seed=1)
     kernel = rfgp.approximate(exact, WIDTH, input_dim=2, seed=0)
     likelihood = GaussianLikelihood().double()
-    weight_space = rfgp.models.WeightSpaceGP(kernel, likelihood).fit(x, y)
+    weight_space = rfgp.models.WeightSpaceGP(kernel, likelihood).condition(x, y)
     drop_in = ExactModel(x, y, likelihood, kernel).double().eval()
     with torch.no_grad():
         expected, found = weight_space.posterior(test), drop_in(test)

@@ -183,8 +183,8 @@ def complex_model(method="fourier", noise=0.1):
 
 
 FITS = {
-    "rows": lambda model, x, y: model.fit(x, y),
-    "batches": lambda model, x, y: model.fit([(x[:50], y[:50]), (x[50:], y[50:])]),
+    "rows": lambda model, x, y: model.condition(x, y),
+    "batches": lambda model, x, y: model.condition([(x[:50], y[:50]), (x[50:], y[50:])]),
     "updates": lambda model, x, y: model.update(x[:50], y[:50]).update(x[50:], y[50:]),
 }
 methods = pytest.mark.parametrize("method", ["fourier", "fourier:complex"])
@@ -206,7 +206,7 @@ def test_improper_noise_warns(method, way):
 def test_correlated_noise_warns(method):
     x, y = complex_rows(imaginary=0.2)
     with pytest.warns(UserWarning, match="improper"):
-        complex_model(method).fit(x, y * torch.polar(torch.ones(1), torch.tensor([math.pi / 4]))).posterior(x[:3])
+        complex_model(method).condition(x, y * torch.polar(torch.ones(1), torch.tensor([math.pi / 4]))).posterior(x[:3])
 
 
 @pytest.mark.parametrize("is_signal_proper", [True, False])
@@ -220,7 +220,7 @@ def test_proper_noise_does_not_warn(method, num_rows, is_signal_proper):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", message=".*training rows")
-            model.fit(x, y).posterior(x[:3])
+            model.condition(x, y).posterior(x[:3])
 
 
 @pytest.mark.parametrize("noise", [0.003, 3.0])
@@ -229,7 +229,7 @@ def test_residuals_that_are_not_noise_are_not_judged(noise):
     x, y = complex_rows(imaginary=0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        complex_model(noise=noise).fit(x, y).posterior(x[:3])
+        complex_model(noise=noise).condition(x, y).posterior(x[:3])
 
 
 @torch.no_grad()
@@ -240,7 +240,7 @@ def test_the_level_of_the_warning(monkeypatch):
         x, y = complex_rows(100, is_signal_proper=False, seed=seed)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model.fit(x, y).posterior(x[:1])
+            model.condition(x, y).posterior(x[:1])
         count += sum("improper" in str(warning.message) for warning in caught)
     assert 0 < count <= 0.05 * runs + 5.0 * (0.05 * 0.95 * runs) ** 0.5
 
@@ -248,24 +248,24 @@ def test_the_level_of_the_warning(monkeypatch):
 @torch.no_grad()
 def test_forgotten_rows_are_not_judged():
     x, y = complex_rows(imaginary=0.2)
-    model = complex_model().fit(x, y)
+    model = complex_model().condition(x, y)
     proper = complex_rows()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.fit(*proper).posterior(x[:3])
+        model.condition(*proper).posterior(x[:3])
         other = complex_model()
-        other.load_state_dict(complex_model().fit(x, y).state_dict())
+        other.load_state_dict(complex_model().condition(x, y).state_dict())
         other.posterior(x[:3])
 
 
 def test_a_call_that_fails_forgets_its_rows():
-    model = model_for("complex").fit(*rows_for("complex", 40))
+    model = model_for("complex").condition(*rows_for("complex", 40))
     before = model._some_rows
     x, y, _ = rows_for("complex", 10)
     with pytest.raises(ValueError, match="expected"):
         model.update(x, y[:5])
     with pytest.raises(ValueError, match="expected"):
-        model.fit([(x, y), (x, y[:5])])
+        model.condition([(x, y), (x, y[:5])])
     assert model._some_rows is before
 
 

@@ -143,7 +143,7 @@ def classification_model(alpha=0.05):
     labels = (x[:, 0] > 0).long() + (x[:, 1] > 0.5).long()
     model = WeightSpaceGP(polynomial(), DirichletClassificationLikelihood(alpha_epsilon=alpha, num_classes=CLASSES))
     with torch.no_grad():
-        return model.fit(x, labels), x, labels
+        return model.condition(x, labels), x, labels
 
 
 def validation_data():
@@ -254,7 +254,7 @@ def test_predictions_of_noisy_classes():
     likelihood.second_noise = torch.tensor([[0.1], [0.2], [0.3]])
     kernel = rfgp.approximate(PolynomialKernel(power=2), 12, input_dim=INPUTS, seed=0)
     with torch.no_grad():
-        function = WeightSpaceGP(kernel, likelihood).fit(x, labels).posterior(x)
+        function = WeightSpaceGP(kernel, likelihood).condition(x, labels).posterior(x)
         added = likelihood.noise_covar.noise + likelihood.second_noise
         torch.testing.assert_close(likelihood(function).variance, function.variance + added)
 

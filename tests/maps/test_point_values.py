@@ -67,7 +67,7 @@ def assert_map_equals(model, x, posterior=None):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_likelihoods_of_one_output(kind, form):
-    model = model_for(kind, form).fit(*rows_for(kind, 40))
+    model = model_for(kind, form).condition(*rows_for(kind, 40))
     assert isinstance(model.point_predictor(), PointPredictor)
     assert_map_equals(model, points(3))
 
@@ -82,7 +82,7 @@ def test_likelihoods_of_one_output(kind, form):
     ],
 )
 def test_several_outputs(name, noise, pattern):
-    model = output_model(name, noise).fit(*output_rows(name, pattern=pattern))
+    model = output_model(name, noise).condition(*output_rows(name, pattern=pattern))
     assert isinstance(model.point_predictor(), PointPredictor)
     assert_map_equals(model, points(2))
 
@@ -92,7 +92,7 @@ def test_kernels(name, method):
     case = KERNELS[name]
     x = case.inputs(40)
     kernel = rfgp.approximate(scaled(case.make()), 16, train_inputs=x, method=method, seed=0)
-    model = WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, torch.sin(x.sum(-1)))
+    model = WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, torch.sin(x.sum(-1)))
     assert_map_equals(model, case.inputs(POINTS, seed=4))
 
 
@@ -100,7 +100,7 @@ def test_kernels(name, method):
 def test_compositions(name):
     x = points(3, seed=6)
     model = WeightSpaceGP(rfgp.approximate(composition(name), 48, input_dim=3, seed=0), GaussianLikelihood())
-    assert_map_equals(model.fit(x, torch.sin(x.sum(-1))), points(3))
+    assert_map_equals(model.condition(x, torch.sin(x.sum(-1))), points(3))
 
 
 def landmark_kernel(x):
@@ -111,7 +111,7 @@ def landmark_kernel(x):
 def test_landmarks(residual):
     x = points(2, seed=6)
     model = WeightSpaceGP(landmark_kernel(x), GaussianLikelihood(), ConstantMean(), residual=residual)
-    assert_map_equals(model.fit(x, torch.sin(x.sum(-1))), points(2))
+    assert_map_equals(model.condition(x, torch.sin(x.sum(-1))), points(2))
 
 
 @pytest.mark.parametrize("num_neighbors", [None, 4])
@@ -119,19 +119,19 @@ def test_blocks(num_neighbors):
     x = torch.randn(60, 2)
     options = {"block_size": 20, "num_neighbors": num_neighbors}
     model = WeightSpaceGP(landmark_kernel(x), GaussianLikelihood(), ConstantMean(), **options)
-    assert_map_equals(model.fit(x, torch.sin(x.sum(-1))), points(2))
+    assert_map_equals(model.condition(x, torch.sin(x.sum(-1))), points(2))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mixtures_of_draws(kind):
     model = WeightSpaceGP(polynomial(method="rademacher:real"), likelihood_for(kind), num_draws=3)
-    assert isinstance(model.fit(*rows_for(kind, 40)).point_predictor(), PointMixture)
+    assert isinstance(model.condition(*rows_for(kind, 40)).point_predictor(), PointMixture)
     assert_map_equals(model, points(3))
 
 
 def test_improper_complex_targets():
     x, y, _ = rows_for("complex", 40)
-    model = WeightSpaceGP(polynomial(), ComplexGaussianLikelihood(has_pseudo_noise=True)).fit(x, y)
+    model = WeightSpaceGP(polynomial(), ComplexGaussianLikelihood(has_pseudo_noise=True)).condition(x, y)
     assert assert_map_equals(model, points(3)).mean.is_complex()
 
 
@@ -144,7 +144,7 @@ def scales_of_classes():
 def test_an_output_scale_and_a_mean_for_each_class():
     model = scales_of_classes()
     model.mean_module.constant = torch.tensor([0.1, 0.2, 0.3])
-    assert_map_equals(model.fit(*rows_for("dirichlet", 40)), points(3))
+    assert_map_equals(model.condition(*rows_for("dirichlet", 40)), points(3))
 
 
 def fourier(seed=0, input_dim=2):
@@ -152,8 +152,8 @@ def fourier(seed=0, input_dim=2):
 
 
 OTHERS = {
-    "Laplace": lambda x, y: LaplaceGP(fourier(), BernoulliLikelihood()).fit(x, (y > 0).double()),
-    "wide": lambda x, y: WideWeightSpaceGP(fourier(), GaussianLikelihood(), narrow_kernel=fourier(1)).fit(x, y),
+    "Laplace": lambda x, y: LaplaceGP(fourier(), BernoulliLikelihood()).condition(x, (y > 0).double()),
+    "wide": lambda x, y: WideWeightSpaceGP(fourier(), GaussianLikelihood(), narrow_kernel=fourier(1)).condition(x, y),
     "variational": lambda x, y: WeightSpaceVariationalGP(fourier(), BernoulliLikelihood()).eval(),
     "heteroscedastic": lambda x, y: fitted(HeteroscedasticGP(fourier(), fourier(1), ConstantMean()), x, y),
 }
@@ -172,7 +172,7 @@ def test_other_models_by_their_posterior(name):
 
 @pytest.mark.parametrize("kind", ["gaussian", "complex"])
 def test_noise_of_one_output(kind):
-    model = model_for(kind).fit(*rows_for(kind, 40))
+    model = model_for(kind).condition(*rows_for(kind, 40))
     x = points(3)
     summary = rfgp.predict_map(model, x, noise=True, progress=False)
     noisy = model.likelihood(model.posterior(x))
@@ -181,7 +181,7 @@ def test_noise_of_one_output(kind):
 
 def test_one_noise_shared_by_all_outputs():
     """GPyTorch's GaussianLikelihood takes no distribution of several outputs."""
-    model = output_model("multitask", "shared").fit(*output_rows("multitask"))
+    model = output_model("multitask", "shared").condition(*output_rows("multitask"))
     x = points(2)
     noisy = model.posterior(x).variance.detach() + model.likelihood.noise.detach()
     summary = rfgp.predict_map(model, x, noise=True, progress=False)
@@ -190,7 +190,7 @@ def test_one_noise_shared_by_all_outputs():
 
 @pytest.mark.parametrize("kind", ["one", "per task", "full", "full alone"])
 def test_noise_of_several_outputs(kind):
-    model = output_model("multitask", kind).fit(*output_rows("multitask"))
+    model = output_model("multitask", kind).condition(*output_rows("multitask"))
     x = points(2)
     noisy = model.likelihood(model.posterior(x))
     summary = rfgp.predict_map(model, x, noise=True, progress=False)
@@ -199,7 +199,7 @@ def test_noise_of_several_outputs(kind):
 
 @pytest.mark.parametrize("kind", ["fixed", "dirichlet"])
 def test_noise_that_differs_between_points_is_refused(kind):
-    model = model_for(kind).fit(*rows_for(kind, 40))
+    model = model_for(kind).condition(*rows_for(kind, 40))
     with pytest.raises(ValueError, match="one noise for all points"):
         rfgp.predict_map(model, points(3), noise=True)
 
@@ -210,7 +210,7 @@ def single(method="fourier", lengthscale=0.5, num_features=64):
     kernel = ScaleKernel(RBFKernel())
     kernel.base_kernel.lengthscale = lengthscale
     made = rfgp.approximate(kernel.float(), num_features, train_inputs=x, method=method, seed=0)
-    return WeightSpaceGP(made, GaussianLikelihood().float()).fit(x, torch.sin(9.0 * x.sum(-1)))
+    return WeightSpaceGP(made, GaussianLikelihood().float()).condition(x, torch.sin(9.0 * x.sum(-1)))
 
 
 def in_prior_deviations(model, x, found, exact):
@@ -260,7 +260,7 @@ def test_a_float32_value_that_is_no_number_is_replaced(part):
 
 
 def test_a_float64_model_in_float32():
-    model = model_for("gaussian").fit(*rows_for("gaussian", 40))
+    model = model_for("gaussian").condition(*rows_for("gaussian", 40))
     found = rfgp.predict_map(model, points(3), dtype=torch.float32, progress=False)
     exact = rfgp.predict_map(model, points(3), progress=False)
     assert found.mean.dtype == torch.float32 and 0.0 < max(found.float32_error) < 1e-5
@@ -268,7 +268,7 @@ def test_a_float64_model_in_float32():
 
 
 def test_the_predictor_keeps_its_values():
-    model = model_for("gaussian").fit(*rows_for("gaussian", 40))
+    model = model_for("gaussian").condition(*rows_for("gaussian", 40))
     predictor = model.point_predictor()
     before = predictor(points(3))
     model.covar_module.raw_outputscale.data.add_(1.0)
@@ -281,20 +281,20 @@ def test_the_predictor_has_no_training_data():
     sizes = []
     for rows in (100, 10_000):
         x = torch.randn(rows, 2)
-        model = WeightSpaceGP(fourier(), GaussianLikelihood(), keep_data=True).fit(x, x.sum(-1))
+        model = WeightSpaceGP(fourier(), GaussianLikelihood(), keep_data=True).condition(x, x.sum(-1))
         sizes.append(len(pickle.dumps(model.point_predictor())))
     assert abs(sizes[1] - sizes[0]) < 100
 
 
 def test_gradients_are_left_alone():
-    model = model_for("gaussian").fit(*rows_for("gaussian", 40))
+    model = model_for("gaussian").condition(*rows_for("gaussian", 40))
     x = points(3).requires_grad_()
     assert not rfgp.predict_map(model, x, progress=False).mean.requires_grad
 
 
 def test_many_outputs_predict_by_the_posterior(monkeypatch):
     monkeypatch.setattr(rfgp.inference.point_predictor, "_LARGEST_ROOTS", 0)
-    model = output_model("curl-free").fit(*output_rows("curl-free"))
+    model = output_model("curl-free").condition(*output_rows("curl-free"))
     assert not isinstance(model.point_predictor(), PointPredictor)
     assert_map_equals(model, points(2))
     with pytest.raises(ValueError, match="the dtype of the model"):

@@ -47,7 +47,7 @@ def processes():
 def fitted(input_dim=2):
     x = torch.rand(100, input_dim, generator=torch.Generator().manual_seed(0))
     kernel = rfgp.approximate(ScaleKernel(RBFKernel()), 16, input_dim=input_dim, seed=0)
-    return WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, torch.sin(5.0 * x.sum(-1)))
+    return WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, torch.sin(5.0 * x.sum(-1)))
 
 
 def points(rows=ROWS, columns=2):
@@ -96,7 +96,7 @@ def test_any_number_of_workers_makes_the_same_bits():
 
 @pytest.mark.parametrize("name", PATHS)
 def test_several_outputs(name, tmp_path):
-    model = output_model("multitask").fit(*output_rows("multitask"))
+    model = output_model("multitask").condition(*output_rows("multitask"))
     whole = rfgp.predict_map(model, points(300), progress=False)
     assert whole.mean.shape == (300, 3) and whole.num_outputs == 3
     rfgp.predict_map(model, points(300), tmp_path / name, progress=False)
@@ -116,9 +116,9 @@ def test_means_alone(name, tmp_path):
 
 
 def test_classes_and_complex_means(tmp_path):
-    classes = model_for("dirichlet").fit(*rows_for("dirichlet", 40))
+    classes = model_for("dirichlet").condition(*rows_for("dirichlet", 40))
     assert rfgp.predict_map(classes, points(20, 3), progress=False).mean.shape == (20, 3)
-    model = model_for("complex", "complex").fit(*rows_for("complex", 40))
+    model = model_for("complex", "complex").condition(*rows_for("complex", 40))
     rfgp.predict_map(model, points(20, 3), tmp_path / "folder", progress=False)
     assert read(tmp_path / "folder")["mean"].dtype == np.complex128
     with pytest.raises(ValueError, match="real means for a Parquet file"):
@@ -293,10 +293,10 @@ def test_points_of_an_unknown_number_are_not_parted():
 def test_models_that_are_not_ready():
     model = fitted()
     model.covar_module.base_kernel.lengthscale = 3.0
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         rfgp.predict_map(model, points())
     unfitted = WeightSpaceGP(rfgp.approximate(RBFKernel(), 16, input_dim=2, seed=0), GaussianLikelihood())
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         rfgp.predict_map(unfitted, points())
     with pytest.raises(ValueError, match=r"model with posterior\(x\)"):
         rfgp.predict_map(gpytorch.kernels.RBFKernel(), points())

@@ -64,16 +64,16 @@ def assert_same_bits(model, other):
 def check(make, arguments, path, batch_size=BATCH):
     """A fit that is stopped twice ends with the bits of one that is not, and of one without a file."""
     whole, source = make(), Stopping(*given(arguments), batch_size=batch_size)
-    whole.fit(source)
+    whole.condition(source)
     options = {"checkpoint": path, "checkpoint_every": 2 * batch_size}
     for stop in (3, 6):
         source.stop, model = stop, make()
         with pytest.raises(StoppedError):
-            model.fit(source, **options)
+            model.condition(source, **options)
         assert model._fitted is None
     source.stop, model = None, make()
-    assert_same_bits(model.fit(source, **options), whole)
-    assert_same_bits(make().fit(source, **options), whole)
+    assert_same_bits(model.condition(source, **options), whole)
+    assert_same_bits(make().condition(source, **options), whole)
     return model
 
 
@@ -134,7 +134,7 @@ def test_a_stopped_fit_of_many_classes(tmp_path):
 def test_gradients_after_a_checkpoint_are_those_of_all_rows(tmp_path):
     x, y, _ = rows_for("gaussian", ROWS)
     model = check(lambda: model_for("gaussian", keep_data=False), (x, y), tmp_path / "fit")
-    whole = model_for("gaussian", keep_data=False).fit(x, y)
+    whole = model_for("gaussian", keep_data=False).condition(x, y)
     for one in (model, whole):
         one.log_marginal_likelihood().backward()
     for own, wanted in zip(model.parameters(), whole.parameters(), strict=True):
@@ -147,7 +147,7 @@ def test_batches_are_views_of_any_strides(last, tmp_path):
     """A last batch of one row too, which PyTorch calls contiguous whatever its strides are, and negated views."""
     x, z = torch.rand(6 + last, 6)[:, ::2], torch.rand(6 + last, 2).to(torch.complex128)
     source, options = ArraySource(x, z.conj().imag[:, 0], batch_size=3), {"checkpoint": tmp_path / "fit"}
-    model, other = (model_for("gaussian", keep_data=False).fit(source, **options) for _ in range(2))
+    model, other = (model_for("gaussian", keep_data=False).condition(source, **options) for _ in range(2))
     assert_same_bits(model, other)
 
 
@@ -155,7 +155,7 @@ def test_batches_are_views_of_any_strides(last, tmp_path):
 def test_a_loader_is_read_up_to_where_it_goes_on(tmp_path):
     data = TensorDataset(*given(rows_for("gaussian", ROWS)))
     path, options = tmp_path / "fit", {"checkpoint_every": 20}
-    whole = model_for("gaussian", keep_data=False).fit(DataLoader(data, batch_size=BATCH))
+    whole = model_for("gaussian", keep_data=False).condition(DataLoader(data, batch_size=BATCH))
 
     def cut():
         for number, batch in enumerate(DataLoader(data, batch_size=BATCH)):
@@ -164,13 +164,13 @@ def test_a_loader_is_read_up_to_where_it_goes_on(tmp_path):
             yield batch
 
     with pytest.raises(StoppedError):
-        model_for("gaussian", keep_data=False).fit(cut(), checkpoint=path, **options)
+        model_for("gaussian", keep_data=False).condition(cut(), checkpoint=path, **options)
     rest = (batch for batch in DataLoader(data, batch_size=BATCH))
-    model = model_for("gaussian", keep_data=False).fit(rest, checkpoint=path, **options)
+    model = model_for("gaussian", keep_data=False).condition(rest, checkpoint=path, **options)
     assert_same_bits(model, whole)
     shuffled = (batch for batch in DataLoader(data, batch_size=BATCH, shuffle=True))
     with pytest.raises(ValueError, match="another order"):
-        model_for("gaussian", keep_data=False).fit(shuffled, checkpoint=path)
+        model_for("gaussian", keep_data=False).condition(shuffled, checkpoint=path)
 
 
 # Other files
@@ -182,7 +182,7 @@ def saved(path):
     source = Stopping(x, y, batch_size=BATCH)
     source.stop = 5
     with pytest.raises(StoppedError):
-        model_for("gaussian", keep_data=False).fit(source, checkpoint=path, checkpoint_every=20)
+        model_for("gaussian", keep_data=False).condition(source, checkpoint=path, checkpoint_every=20)
     source.stop = None
     return source
 
@@ -230,10 +230,10 @@ def test_a_checkpoint_of_another_fit_is_named(name, tmp_path):
     change, message = OTHERS[name]
     model, rows = change(source)
     with pytest.raises(ValueError, match=message) as raised:
-        model.fit(rows, checkpoint=path)
+        model.condition(rows, checkpoint=path)
     assert "fit.checkpoint" in str(raised.value) and model._fitted is None
     assert path.read_bytes() == content
-    model_for("gaussian", keep_data=False).fit(source, checkpoint=path)
+    model_for("gaussian", keep_data=False).condition(source, checkpoint=path)
 
 
 @torch.no_grad()
@@ -252,16 +252,20 @@ def test_a_damaged_or_foreign_file_is_named(name, tmp_path):
         changed = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         path.write_bytes({"cut off": content[:middle], "changed": changed, "foreign": b"a table", "empty": b""}[name])
     with pytest.raises(ValueError, match="expected") as raised:
-        model_for("gaussian", keep_data=False).fit(source, checkpoint=path)
+        model_for("gaussian", keep_data=False).condition(source, checkpoint=path)
     assert "fit.checkpoint" in str(raised.value)
 
 
 BAD = {
-    "tensors": lambda path: model_for("gaussian", keep_data=False).fit(*rows_for("gaussian", 9)[:2], checkpoint=path),
-    "rows kept": lambda path: model_for("gaussian").fit(other_rows(), checkpoint=path),
-    "no folder": lambda path: model_for("gaussian", keep_data=False).fit(other_rows(), checkpoint=path / "a" / "b"),
-    "number": lambda path: model_for("gaussian", keep_data=False).fit(other_rows(), checkpoint=3),
-    "no rows between": lambda path: model_for("gaussian", keep_data=False).fit(
+    "tensors": lambda path: model_for("gaussian", keep_data=False).condition(
+        *rows_for("gaussian", 9)[:2], checkpoint=path
+    ),
+    "rows kept": lambda path: model_for("gaussian").condition(other_rows(), checkpoint=path),
+    "no folder": lambda path: model_for("gaussian", keep_data=False).condition(
+        other_rows(), checkpoint=path / "a" / "b"
+    ),
+    "number": lambda path: model_for("gaussian", keep_data=False).condition(other_rows(), checkpoint=3),
+    "no rows between": lambda path: model_for("gaussian", keep_data=False).condition(
         other_rows(), checkpoint=path, checkpoint_every=0
     ),
 }
@@ -317,9 +321,9 @@ def test_a_fit_that_is_killed_ends_with_the_same_bits(tmp_path):
 def test_a_bar_shows_rows_on_demand_alone(capsys):
     model, source = model_for("gaussian", keep_data=False), other_rows()
     with torch.no_grad():
-        model.fit(source)
-        model.fit(*rows_for("gaussian", ROWS), progress=True)
+        model.condition(source)
+        model.condition(*rows_for("gaussian", ROWS), progress=True)
         assert capsys.readouterr().err == ""
-        model.fit(source, progress=True)
+        model.condition(source, progress=True)
     assert "60.0" in capsys.readouterr().err
     assert gpytorch.settings.detach_test_caches.on()

@@ -84,7 +84,7 @@ def test_rows_whose_targets_are_missing_are_left_out(form, noise):
     some = None if known_here is None else known.masked_fill(~observed, math.nan)
     values = []
     for each, data in ((model, (x, y, some)), (short, (x[observed], y[observed], given(noise, known[observed])))):
-        values.append(each.fit(*data).log_marginal_likelihood())
+        values.append(each.condition(*data).log_marginal_likelihood())
     torch.testing.assert_close(*values, rtol=1e-12, atol=0.0)
     same(model.posterior(x[:4]), short.posterior(x[:4]))
     assert model.statistics.num_rows == 46
@@ -95,10 +95,10 @@ def test_all_targets_missing_raise():
     for noise in ("circular", "improper"):
         model = model_of("real", noise)
         with pytest.raises(ValueError, match="expected at least one observed target"):
-            model.fit(x, torch.full_like(y, NAN))
+            model.condition(x, torch.full_like(y, NAN))
         y[0] = complex(math.inf, 0.0)
         with pytest.raises(ValueError, match="finite"):
-            model.fit(x, y)
+            model.condition(x, y)
 
 
 @cases
@@ -106,18 +106,18 @@ def test_all_targets_missing_raise():
 def test_batches_updates_and_states(form, noise):
     x, y, known = rows(missing=3)
     model, known_here = model_of(form, noise), given(noise, known)
-    model.fit(x, y, known_here)
+    model.condition(x, y, known_here)
     evidence, points = model.log_marginal_likelihood(), torch.randn(4, 2)
     halves = [(x[p], y[p]) if known_here is None else (x[p], y[p], known[p]) for p in (slice(0, 20), slice(20, None))]
     others = [
-        model_of(form, noise).fit(halves),
+        model_of(form, noise).condition(halves),
         model_of(form, noise).update(*halves[0]).update(*halves[1]),
         copy.deepcopy(model),
         model_of(form, noise).load_statistics(model.statistics),
     ]
     loaded = model_of(form, noise)
     loaded.load_state_dict(model.state_dict())
-    shards = [model_of(form, noise).fit(*half).statistics for half in halves]
+    shards = [model_of(form, noise).condition(*half).statistics for half in halves]
     others += [loaded, model_of(form, noise).load_statistics(shards[0].merge(shards[1]))]
     for other in others:
         torch.testing.assert_close(other.log_marginal_likelihood(), evidence, rtol=1e-10, atol=0.0)
@@ -128,8 +128,8 @@ def test_batches_updates_and_states(form, noise):
 @pytest.mark.parametrize("form", METHODS)
 def test_statistics_of_another_model_are_refused(form, noise):
     x, y, known = rows()
-    model = model_of(form, noise).fit(x, y, given(noise, known))
-    proper = model_of("real", "circular").fit(x, y)
+    model = model_of(form, noise).condition(x, y, given(noise, known))
+    proper = model_of("real", "circular").condition(x, y)
     with pytest.raises(ValueError, match="expected"):
         model.load_statistics(proper.statistics)
     with pytest.raises(ValueError, match="expected"):
@@ -143,7 +143,7 @@ def test_functions_that_are_drawn_have_the_moments(form, noise):
     if form == "landmarks":
         return
     x, y, known = rows()
-    model, points, count = model_of(form, noise).fit(x, y, given(noise, known)), torch.randn(3, 2), 500
+    model, points, count = model_of(form, noise).condition(x, y, given(noise, known)), torch.randn(3, 2), 500
     posterior = model.posterior(points)
     draws = torch.stack([function(points) for function in model.sample_functions(count)])
     assert draws.shape == (count, 3) and draws.is_complex()
@@ -163,7 +163,7 @@ def test_training_learns_the_circularity(form):
     noise = torch.complex(0.5 * torch.randn(400), 0.1 * torch.randn(400)) * torch.polar(torch.ones(1), torch.ones(1))
     y = torch.complex((3.0 * x[:, 0]).sin(), x[:, 1]) + noise
     model = WeightSpaceGP(kernel_of(form, 64), ComplexGaussianLikelihood(has_pseudo_noise=True))
-    start = model.fit(x, y).log_marginal_likelihood().detach()
+    start = model.condition(x, y).log_marginal_likelihood().detach()
     summary = rfgp.fit(model, x, y, max_evaluations=60, progress=False)
     truth = (0.25 - 0.01) / (0.25 + 0.01) * torch.polar(torch.ones(()), torch.tensor(2.0))
     assert summary is not None and model.log_marginal_likelihood() > start
@@ -189,9 +189,9 @@ def test_single_precision(form, noise):
         None if part is None else part.to(t)
         for part, t in zip((x, y, given(noise, known)), (torch.float32, torch.complex64, torch.float32), strict=True)
     ]
-    posterior = model.fit(*single).posterior(single[0][:4])
+    posterior = model.condition(*single).posterior(single[0][:4])
     assert posterior.mean.dtype == torch.complex64 and posterior.variance.isfinite().all()
-    exact = model_of(form, noise).fit(x, y, given(noise, known)).posterior(x[:4])
+    exact = model_of(form, noise).condition(x, y, given(noise, known)).posterior(x[:4])
     assert (posterior.mean - exact.mean).abs().max() < 1e-3
 
 
@@ -200,9 +200,9 @@ def test_several_draws(form):
     if form == "landmarks":
         return
     x, y, _ = rows()
-    model = model_of(form, "improper", num_draws=3).fit(x, y)
+    model = model_of(form, "improper", num_draws=3).condition(x, y)
     posterior = model.posterior(x[:4])
-    singles = [model._single_draw(model.covar_module).fit(x, y), *model.further_draws.of(model)]
+    singles = [model._single_draw(model.covar_module).condition(x, y), *model.further_draws.of(model)]
     each = [single.posterior(x[:4]) for single in singles]
     means = torch.stack([part.mean for part in each])
     centered = means - means.mean(0)
@@ -224,7 +224,7 @@ def test_the_exact_reference_is_what_many_features_tend_to(form, noise):
     else:
         exact = gpytorch.kernels.LinearKernel()
     kernel = rfgp.approximate(exact, 2, method="linear", input_dim=2)
-    model = WeightSpaceGP(kernel, likelihood_of(noise, known), keep_data=True).fit(x, y, given(noise, known))
+    model = WeightSpaceGP(kernel, likelihood_of(noise, known), keep_data=True).condition(x, y, given(noise, known))
     points = torch.randn(5, 2)
     latent = exact_posterior(kernel, model.likelihood, x, y, points, noise=given(noise, known))
     posterior = model.posterior(points)
@@ -257,7 +257,7 @@ def test_divergences_of_improper_marginals_are_those_of_two_real_variables():
 
 def test_what_features_lack_is_circular():
     x, y, _ = rows()
-    model = model_of("landmarks", "improper").fit(x, y)
+    model = model_of("landmarks", "improper").condition(x, y)
     posterior = model.posterior(x[:4])
     features = ComplexNormal(posterior.mean, covariance_root=posterior.covariance_root, has_real_weights=True)
     added = posterior.covariance_matrix - features.covariance_matrix
@@ -269,16 +269,16 @@ def test_errors():
     x, y, known = rows(20)
     three = rfgp.approximate(MultitaskKernel(RBFKernel(), num_tasks=3), 8, input_dim=2)
     with pytest.raises(ValueError, match="or one of two outputs"):
-        WeightSpaceGP(three, ComplexGaussianLikelihood()).fit(x, y)
+        WeightSpaceGP(three, ComplexGaussianLikelihood()).condition(x, y)
     for form in ("real", "two outputs"):
         with pytest.raises(ValueError, match="expected complex targets"):
-            model_of(form, "improper").fit(x, y.real)
+            model_of(form, "improper").condition(x, y.real)
         with pytest.raises(ValueError, match="expected no noise"):
-            model_of(form, "improper").fit(x, y, known)
+            model_of(form, "improper").condition(x, y, known)
         with pytest.raises(ValueError, match="expected the noise of 20 rows"):
             model_of(form, "fixed improper").update(x, y)
         with pytest.raises(ValueError, match="of shape"):
-            model_of(form, "improper").fit(x, y[:5])
+            model_of(form, "improper").condition(x, y[:5])
     landmarks = rfgp.approximate(RBFKernel(), 8, method="landmarks", train_inputs=x)
     for options in ({"block_size": 10}, {"residual": "vfe"}):
         with pytest.raises(ValueError, match="expected one output"):
@@ -294,7 +294,7 @@ def test_errors():
 @torch.no_grad()
 def test_batches_of_inputs(form):
     x, y, _ = rows()
-    model, points = model_of(form, "improper").fit(x, y), torch.randn(3, 4, 2)
+    model, points = model_of(form, "improper").condition(x, y), torch.randn(3, 4, 2)
     posterior, function = model.posterior(points), model.sample_functions(1)[0]
     assert posterior.mean.shape == (3, 4) and function(points).shape == (3, 4)
     for index in range(3):
@@ -315,7 +315,7 @@ def test_circular_noise_around_an_improper_function_warns_where_it_is_not(has_ps
     model = WeightSpaceGP(kernel_of("two outputs"), likelihood)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model.fit(x, y).posterior(x[:3])
+        model.condition(x, y).posterior(x[:3])
     assert any("has_pseudo_noise=True" in str(warning.message) for warning in caught) != has_pseudo_noise
 
 
@@ -324,10 +324,10 @@ def test_an_operator_of_a_complex_field_is_real():
     exact = rfgp.kernels.HelmholtzKernel(RBFKernel(), RBFKernel())
     kernel = rfgp.approximate(exact, 16, input_dim=2, seed=0)
     likelihood = ComplexGaussianLikelihood()
-    model = WeightSpaceGP(kernel, likelihood).fit(x, y)
+    model = WeightSpaceGP(kernel, likelihood).condition(x, y)
     two = gpytorch.likelihoods.MultitaskGaussianLikelihood(2, has_task_noise=False)
     two.noise = likelihood.noise.detach() / 2.0
-    real = WeightSpaceGP(kernel, two).fit(x, torch.view_as_real(y))
+    real = WeightSpaceGP(kernel, two).condition(x, torch.view_as_real(y))
     for operator in (rfgp.operators.Divergence(), rfgp.operators.CurlFreePart()):
         ours, theirs = (each.posterior(x[:3], operator) for each in (model, real))
         torch.testing.assert_close(ours.mean, theirs.mean)
@@ -338,7 +338,9 @@ def test_a_prior_of_two_tasks_is_an_improper_one():
     kernel = MultitaskKernel(RBFKernel(), num_tasks=2, rank=2)
     tasks: IndexKernel = kernel.task_covar_module
     x, y, _ = rows()
-    model = WeightSpaceGP(rfgp.approximate(kernel, 256, input_dim=2, seed=0), ComplexGaussianLikelihood()).fit(x, y)
+    model = WeightSpaceGP(rfgp.approximate(kernel, 256, input_dim=2, seed=0), ComplexGaussianLikelihood()).condition(
+        x, y
+    )
     far = model.posterior(1e3 * torch.ones(1, 2))
     b = tasks.covar_matrix.to_dense().detach()
     torch.testing.assert_close(far.variance, (b[0, 0] + b[1, 1]).reshape(1), rtol=0.2, atol=0.0)

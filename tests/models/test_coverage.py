@@ -37,7 +37,7 @@ def coverage(data, method, width, **settings):
     for number in range(FUNCTIONS):
         features = rfgp.approximate(kernel(), width, method=method, train_inputs=x, seed=number)
         with torch.no_grad():
-            found = rfgp.WeightSpaceGP(features, likelihood, **settings).fit(x, y[:, number]).posterior(tests)
+            found = rfgp.WeightSpaceGP(features, likelihood, **settings).condition(x, y[:, number]).posterior(tests)
         lower, upper = found.mean - 1.96 * found.stddev, found.mean + 1.96 * found.stddev
         inside = (functions[:, number] >= lower) & (functions[:, number] <= upper)
         shares.append(inside.double().mean())

@@ -129,7 +129,7 @@ def check_real(kernel, x, y, test, kind):
 
     weight_space = WeightSpaceGP(kernel, likelihood, constant_mean())
     with torch.no_grad():
-        predicted = weight_space.fit(x, y).posterior(test)
+        predicted = weight_space.condition(x, y).posterior(test)
         close(weight_space.log_marginal_likelihood(), value)
     close(predicted.mean, mean + 0.3)
     close(predicted.covariance_matrix, cov, covariance(features, test, test).abs().max())
@@ -195,7 +195,7 @@ def check_complex(kernel, x, y, test):
     mean, cov = posterior(matrix, covariance(features, x, test), prior, noise, y)
     model = WeightSpaceGP(kernel, likelihood)
     with torch.no_grad():
-        predicted = model.fit(x, y).posterior(test)
+        predicted = model.condition(x, y).posterior(test)
     close(predicted.mean, mean.real)
     close(predicted.covariance_matrix, cov.real, prior.abs().max())
     with pytest.raises(ValueError, match=":ctr"):
@@ -245,7 +245,7 @@ def test_complex_targets(name, scaled, rows):
     mean, cov = posterior(matrix, covariance(features, x, test), prior, noise, y)
     model = WeightSpaceGP(kernel, likelihood)
     with torch.no_grad():
-        predicted = model.fit(x, y).posterior(test)
+        predicted = model.condition(x, y).posterior(test)
         close(model.log_marginal_likelihood(), evidence(matrix, noise, y))
     close(predicted.mean, mean)
     close(predicted.covariance_matrix, cov, prior.abs().max())
@@ -273,7 +273,7 @@ def test_dirichlet_equals_separate_dense_solves(name, learned, alpha, rows):
     mean_module.constant = means
     model = WeightSpaceGP(scale, likelihood, mean_module)
     with torch.no_grad():
-        predicted = model.fit(x, labels).posterior(test)
+        predicted = model.condition(x, labels).posterior(test)
     base = scale.base_kernel
     total = 0.0
     for c in range(3):

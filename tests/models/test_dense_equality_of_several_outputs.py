@@ -66,7 +66,7 @@ def policy_for(y):
 def check(kernel, likelihood, mean, x, y, has_gradients=True):
     """Evidence, gradients, mean, covariance and variance of both models against dense algebra with the features."""
     model, test = WeightSpaceGP(kernel, likelihood, mean), points()
-    outcomes = [(model.fit(x, y).log_marginal_likelihood(), model.posterior(test))]
+    outcomes = [(model.condition(x, y).log_marginal_likelihood(), model.posterior(test))]
     is_many_by_one = isinstance(likelihood, gpytorch.likelihoods.GaussianLikelihood) and y.dim() > 1
     if not is_many_by_one:  # which GPyTorch's likelihood does not add to several outputs
         exact = ExactOutputModel(x, y, likelihood, model.covar_module, mean)
@@ -150,7 +150,7 @@ def test_means(mean, name, noise, pattern):
     outputs = OUTPUT_KERNELS[name][1]
     (x, y), test = output_rows(name, pattern=pattern), points()
     model = WeightSpaceGP(output_kernel(name), output_likelihood(name, noise), randomised(MEANS[mean](outputs)))
-    evidence = model.fit(x, y).log_marginal_likelihood()
+    evidence = model.condition(x, y).log_marginal_likelihood()
     expected, center, _ = dense_model(model, x, y, test)
     close(evidence.detach(), expected.detach())
     check_gradients(gradients(evidence, model), gradients(expected, model))
@@ -169,9 +169,9 @@ def test_no_features_of_all_rows_and_outputs_are_formed(name, noise, pattern, mo
     model = WeightSpaceGP(output_kernel(name), output_likelihood(name, noise, 40), output_mean(name))
     exact = ExactOutputModel(x, y, model.likelihood, model.covar_module, model.mean_module)
     monkeypatch.setattr(OutputFactor, "features", forbidden)
-    model.fit(x, y).log_marginal_likelihood().backward()
+    model.condition(x, y).log_marginal_likelihood().backward()
     with torch.no_grad():
-        model.fit(x, y).weight_posterior()
+        model.condition(x, y).weight_posterior()
         mean = model.posterior(points()).mean
     with policy_for(y):
         if pattern == "none":
@@ -188,6 +188,6 @@ def test_separable_models_of_complete_rows_need_two_small_spectra(name, noise):
     x, y = output_rows(name)
     model = WeightSpaceGP(output_kernel(name), output_likelihood(name, noise))
     with torch.no_grad():
-        assert isinstance(model.fit(x, y).weight_posterior(), KroneckerPosterior)
+        assert isinstance(model.condition(x, y).weight_posterior(), KroneckerPosterior)
         y[3, 1] = float("nan")
-        assert not isinstance(model.fit(x, y).weight_posterior(), KroneckerPosterior)
+        assert not isinstance(model.condition(x, y).weight_posterior(), KroneckerPosterior)

@@ -101,7 +101,7 @@ def summary(model):
 @pytest.mark.parametrize(("case", "noise"), CASES)
 def test_bad_data_raise_and_leave_the_model(case, noise, method):
     with torch.no_grad():
-        model = output_model("curl-free", noise).fit(*rows_for(noise))
+        model = output_model("curl-free", noise).condition(*rows_for(noise))
     statistics, data, before = model.statistics, model.training_data, summary(model)
     sums = {name: getattr(statistics, name).clone() for name in SUMS}
     patterns = model._patterns
@@ -117,13 +117,13 @@ def test_bad_data_of_a_first_fit_leave_the_model_unfitted(case, noise):
     model, other = (output_model("curl-free", noise, input_dim=None) for _ in range(2))
     model.mean_module = other.mean_module = ZeroMean()
     with pytest.raises(ValueError, match=MESSAGE):
-        model.fit(*BAD[case][1](*rows_for(noise)))
-    with pytest.raises(ValueError, match="call fit"):
+        model.condition(*BAD[case][1](*rows_for(noise)))
+    with pytest.raises(ValueError, match="call condition"):
         model.posterior(points())
     assert model.covar_module.feature_map is None and model._patterns == ()
     with torch.no_grad():
-        model.fit(*rows_for(noise))
-        other.fit(*rows_for(noise))
+        model.condition(*rows_for(noise))
+        other.condition(*rows_for(noise))
     assert all(torch.equal(a, b) for a, b in zip(summary(model), summary(other), strict=True))
 
 
@@ -131,10 +131,10 @@ def test_a_broken_loader_leaves_an_unfitted_model_as_it_was():
     model = output_model("curl-free", "full", input_dim=None)
     x, y, _ = rows_for("full")
     with pytest.raises(ValueError, match=MESSAGE):
-        model.fit([(x, y), (x, y), (x, y[:, :1])])
+        model.condition([(x, y), (x, y), (x, y[:, :1])])
     assert model.covar_module.feature_map is None and model._patterns == ()
     with pytest.raises(ValueError, match="expected at least one batch"):
-        model.fit([])
+        model.condition([])
 
 
 @pytest.mark.parametrize("columns", [1, 3])
@@ -142,8 +142,8 @@ def test_a_broken_loader_leaves_an_unfitted_model_as_it_was():
 def test_other_numbers_of_columns_than_the_lengthscales_raise(columns):
     (x, y), model = output_rows("helmholtz"), output_model("helmholtz")
     other = torch.randn(len(x), columns)
-    model.fit(x, y)
-    for use in (model.fit, model.update):
+    model.condition(x, y)
+    for use in (model.condition, model.update):
         with pytest.raises(ValueError, match=MESSAGE):
             use(other, y)
     with pytest.raises(ValueError, match=MESSAGE):
@@ -213,7 +213,7 @@ UNSUPPORTED = {
 @pytest.mark.parametrize("case", UNSUPPORTED)
 def test_unsupported_parts_raise(case):
     with pytest.raises(ValueError, match=MESSAGE):
-        UNSUPPORTED[case](output_kernel("curl-free")).fit(*output_rows("curl-free"))
+        UNSUPPORTED[case](output_kernel("curl-free")).condition(*output_rows("curl-free"))
 
 
 BAD_POINTS = {
@@ -232,7 +232,7 @@ BAD_POINTS = {
 @pytest.mark.parametrize("operator", [None, Divergence(), Potential()], ids=str)
 def test_bad_points_raise(case, operator):
     with torch.no_grad():
-        model = output_model("helmholtz").fit(*output_rows("helmholtz"))
+        model = output_model("helmholtz").condition(*output_rows("helmholtz"))
     with pytest.raises(ValueError, match=MESSAGE):
         model.posterior(BAD_POINTS[case](points()), operator)
 
@@ -258,7 +258,7 @@ BAD_OPERATORS = {
 def test_operators_that_raise_leave_the_model(case):
     name, operator = BAD_OPERATORS[case]
     with torch.no_grad():
-        model = WeightSpaceGP(output_kernel(name), output_likelihood(name, "one")).fit(*output_rows(name))
+        model = WeightSpaceGP(output_kernel(name), output_likelihood(name, "one")).condition(*output_rows(name))
     before = summary(model)
     with pytest.raises(ValueError, match=MESSAGE):
         model.posterior(points(), operator)
@@ -268,7 +268,7 @@ def test_operators_that_raise_leave_the_model(case):
 @torch.no_grad()
 def test_operators_on_a_scalar_kernel_raise():
     x = torch.randn(20, 3)
-    model = WeightSpaceGP(polynomial(), GaussianLikelihood()).fit(x, x[:, 0])
+    model = WeightSpaceGP(polynomial(), GaussianLikelihood()).condition(x, x[:, 0])
     for operator in (Gradient(), Value(), "gradient"):
         with pytest.raises(ValueError, match=MESSAGE):
             model.posterior(x, operator)
@@ -297,7 +297,7 @@ def test_an_unfitted_model_raises():
 
 @torch.no_grad()
 def test_state_of_another_number_of_outputs_raises():
-    state = output_model("curl-free").fit(*output_rows("curl-free")).state_dict()
+    state = output_model("curl-free").condition(*output_rows("curl-free")).state_dict()
     other = output_model("multitask")
     with pytest.raises((ValueError, RuntimeError), match=r"expected|Missing"):
         other.load_state_dict(state)

@@ -182,7 +182,7 @@ def test_draws_have_the_moments_of_the_posterior():
 def test_both_models_agree(name, noise, pattern):
     model = exact_model(name, noise, pattern)
     other = WeightSpaceGP(model.covar_module, model.likelihood, model.mean_module)
-    latent = other.fit(*model.train_inputs, model.train_targets).posterior(points())
+    latent = other.condition(*model.train_inputs, model.train_targets).posterior(points())
     with policy_for(pattern):
         close(model(points()).mean, latent.mean)
         close(model(points()).covariance_matrix, latent.covariance_matrix)
@@ -281,7 +281,7 @@ def test_divergence_from_the_exact_posterior(name, noise, pattern, direction, no
     model = output_model(name, noise)
     exact = ExactOutputModel(x, y, model.likelihood, model.covar_module, model.mean_module).eval()
     known = output_noise(name) if noise.startswith("fixed") else None
-    model.fit(x[:13], y[:13], None if known is None else known[:13])
+    model.condition(x[:13], y[:13], None if known is None else known[:13])
     model.update(x[13:], y[13:], None if known is None else known[13:])
     if noisy and known is not None:
         with pytest.raises(ValueError, match="expected a likelihood with one noise variance for noisy=True"):
@@ -308,7 +308,7 @@ def test_divergence_of_a_single_output_given_as_a_column():
     x, y = output_rows("laplacian", pattern="random")
     values = []
     for targets in (y, y.unsqueeze(-1)):
-        values.append(kl_to_exact(output_model("laplacian").fit(x, targets), points(), noisy=True))
+        values.append(kl_to_exact(output_model("laplacian").condition(x, targets), points(), noisy=True))
     torch.testing.assert_close(*values)
     assert values[0] > 0
 
@@ -317,7 +317,7 @@ def test_divergence_of_a_single_output_given_as_a_column():
 def test_divergence_vanishes_as_features_are_added():
     x, y = output_rows("curl-free", 30, "random")
     values = [
-        float(kl_to_exact(output_model("curl-free", width=width).fit(x, y), points(), noisy=True))
+        float(kl_to_exact(output_model("curl-free", width=width).condition(x, y), points(), noisy=True))
         for width in (8, 64, 512)
     ]
     assert values[0] > values[1] > values[2] > 0.0
@@ -357,7 +357,7 @@ class TestLikelihoodOfFeatures(BaseLikelihoodTestCase, unittest.TestCase):
     def _create_marginal_input(self, batch_shape=()):
         if batch_shape:
             self.skipTest("models of several outputs have no batches")
-        model = output_model("curl-free").fit(*output_rows("curl-free"))
+        model = output_model("curl-free").condition(*output_rows("curl-free"))
         return model.posterior(points(5))
 
     def _create_conditional_input(self, batch_shape=()):

@@ -122,18 +122,18 @@ def test_batches_of_points_are_predicted_as_one_by_one(shape):
 
 def weight_space_model():
     x, y = regression_rows(ROWS)
-    return WeightSpaceGP(polynomial(), GaussianLikelihood()).fit(x, y).posterior
+    return WeightSpaceGP(polynomial(), GaussianLikelihood()).condition(x, y).posterior
 
 
 def weight_space_model_of_landmarks():
     x, y = regression_rows(ROWS)
     kernel = rfgp.approximate(ScaleKernel(MaternKernel(nu=1.5)), 8, train_inputs=x, method="landmarks", seed=0)
-    return WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, y).posterior
+    return WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, y).posterior
 
 
 def multitask_weight_space_model():
     x, y = output_rows("multitask", ROWS)
-    model = output_model("multitask").fit(x, y)
+    model = output_model("multitask").condition(x, y)
     return lambda at: model.posterior(at[..., :2])
 
 

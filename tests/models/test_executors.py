@@ -129,12 +129,12 @@ def are_close(a, b):
 @pytest.mark.parametrize("kind", ["one output", "draws", "labels", "fixed noise", "complex", "missing"])
 def test_the_sums_are_the_same_bits_whatever_the_workers(executors, kind):
     rows, make = table(kind)
-    fits = {name: make().fit(parted(rows), executor=executor) for name, executor in executors.items()}
+    fits = {name: make().condition(parted(rows), executor=executor) for name, executor in executors.items()}
     first = fits.pop("one thread")
     for name, other in fits.items():
         assert are_same(first, other), name
         assert first._patterns == other._patterns
-    assert are_close(first, make().fit(parted(rows)))
+    assert are_close(first, make().condition(parted(rows)))
 
 
 def test_tensors_sources_and_their_partitions_have_the_same_bits(executors, monkeypatch):
@@ -142,9 +142,9 @@ def test_tensors_sources_and_their_partitions_have_the_same_bits(executors, monk
     monkeypatch.setattr("rfgp.models.partitions.ROWS", 150)
     source = rfgp.data.ArraySource(x, y, batch_size=50)
     two = executors["two threads"]
-    fits = [make().fit(*rows, executor=two) for rows in ((x, y), (source,), (source.partitions(4),))]
-    fits.append(make().fit([[*part] for part in source.partitions(4)], executor=executors["two processes"]))
-    assert are_close(fits[0], make().fit(x, y))
+    fits = [make().condition(*rows, executor=two) for rows in ((x, y), (source,), (source.partitions(4),))]
+    fits.append(make().condition([[*part] for part in source.partitions(4)], executor=executors["two processes"]))
+    assert are_close(fits[0], make().condition(x, y))
     assert are_same(fits[1], fits[2])
     assert are_same(fits[1], fits[3])
 
@@ -152,14 +152,14 @@ def test_tensors_sources_and_their_partitions_have_the_same_bits(executors, monk
 def test_strides_and_places_in_memory_do_not_change_a_bit(executors):
     (x, y, _), make = table("one output")
     moved = torch.cat([torch.zeros(1), x.mT.reshape(-1)])[1:].reshape(3, -1).mT
-    fits = [make().fit(parted((inputs, y, None)), executor=executors["one thread"]) for inputs in (x, moved)]
+    fits = [make().condition(parted((inputs, y, None)), executor=executors["one thread"]) for inputs in (x, moved)]
     assert are_same(*fits)
 
 
 def test_maps_of_all_draws_are_those_of_the_parent(executors):
     rows, make = table("draws")
-    model = make().fit(parted(rows), executor=executors["two processes"])
-    again = make().fit(parted(rows))
+    model = make().condition(parted(rows), executor=executors["two processes"])
+    again = make().condition(parted(rows))
     x = rows[0][:5]
     assert torch.allclose(model.posterior(x).mean, again.posterior(x).mean, rtol=1e-10)
     assert torch.allclose(model.covar_module.scalar_features(x), again.covar_module.scalar_features(x), rtol=0, atol=0)
@@ -168,15 +168,15 @@ def test_maps_of_all_draws_are_those_of_the_parent(executors):
 def test_partitions_without_rows_add_nothing():
     (x, y, _), make = table("one output")
     parts = [(x[:300], y[:300]), (x[:0], y[:0]), [(x[300:400], y[300:400]), (x[:0], y[:0]), (x[400:], y[400:])]]
-    assert are_close(make().fit(parts, executor=InThisProcess()), make().fit(x, y))
+    assert are_close(make().condition(parts, executor=InThisProcess()), make().condition(x, y))
     with pytest.raises(ValueError, match="expected rows in partition 0"):
-        make().fit([(x[:0], y[:0])], executor=InThisProcess())
+        make().condition([(x[:0], y[:0])], executor=InThisProcess())
 
 
 def test_results_do_not_pile_up():
     rows, make = table("one output")
     executor = InThisProcess(workers=2)
-    make().fit(parted(rows, size=10), executor=executor)
+    make().condition(parted(rows, size=10), executor=executor)
     assert executor.most == 5
     assert executor.waiting == 0
 
@@ -186,9 +186,9 @@ def test_the_number_of_threads_stays(executors):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        model = make().fit(parted(rows), executor=executors["two threads"])
+        model = make().condition(parted(rows), executor=executors["two threads"])
         assert torch.get_num_threads() == 2
-        assert are_same(model, make().fit(parted(rows), executor=executors["one process"]))
+        assert are_same(model, make().condition(parted(rows), executor=executors["one process"]))
     finally:
         torch.set_num_threads(before)
 
@@ -196,23 +196,23 @@ def test_the_number_of_threads_stays(executors):
 @pytest.mark.parametrize("workers", ["two threads", "two processes"])
 def test_a_partition_that_fails_names_its_rows_and_leaves_the_model(executors, workers):
     rows, make = table("one output")
-    model = make().fit(parted(rows), executor=executors[workers])
+    model = make().condition(parted(rows), executor=executors[workers])
     before = bits(model)
     x = rows[0].clone()
     x[500] = torch.nan
     with pytest.raises(ValueError, match=r"partition 7 \(rows 490 to 560\): expected finite values in x, got 3"):
-        model.fit(parted((x, *rows[1:])), executor=executors[workers])
+        model.condition(parted((x, *rows[1:])), executor=executors[workers])
     assert all(torch.equal(a, b) for a, b in zip(before, bits(model), strict=True))
     source = rfgp.data.ArraySource(x, rows[1], batch_size=100)
     with pytest.raises(ValueError, match=r"partition 5 \(rows 500 to 600 of Tensor float64 .* expected finite values"):
-        model.fit(source.partitions(6), executor=executors[workers])
+        model.condition(source.partitions(6), executor=executors[workers])
 
 
 def test_a_first_partition_that_fails_leaves_no_map():
     (x, y, _), make = table("one output")
     model = make()
     with pytest.raises(ValueError, match=r"partition 0 \(rows 0 to 600\): expected"):
-        model.fit([(torch.full_like(x, torch.nan), y)], executor=InThisProcess())
+        model.condition([(torch.full_like(x, torch.nan), y)], executor=InThisProcess())
     assert model.covar_module.base_kernel.feature_map is None
 
 
@@ -221,16 +221,16 @@ def test_other_errors_are_named_too_and_other_tasks_are_canceled():
     parts = [rfgp.data.ArraySource(x, y), Unreadable(x, y), *[rfgp.data.ArraySource(x, y)] * 9]
     error = pytest.raises(ValueError, match=r"partition 1 \(rows 0 to 600 .*: OSError: the disk has gone")
     with ThreadPoolExecutor(1) as pool, error:
-        make().fit(parts, executor=pool)
+        make().condition(parts, executor=pool)
 
 
 def test_a_pool_whose_worker_died_says_what_to_do():
     (x, y, _), make = table("one output")
-    model = make().fit(x, y)
+    model = make().condition(x, y)
     before = bits(model)
     error = pytest.raises(BrokenExecutor, match=r"partition 1 \(.*one died.*make a new one with fewer workers")
     with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool, error:
-        model.fit([(x, y), Deadly(x, y)], executor=pool)
+        model.condition([(x, y), Deadly(x, y)], executor=pool)
     assert all(torch.equal(a, b) for a, b in zip(before, bits(model), strict=True))
 
 
@@ -247,20 +247,20 @@ def test_a_pool_whose_worker_died_says_what_to_do():
 def test_bad_partitions_are_told(data, message):
     (x, y, _), make = table("one output")
     with pytest.raises(ValueError, match=message):
-        make().fit(*data(x, y), executor=InThisProcess())
+        make().condition(*data(x, y), executor=InThisProcess())
 
 
 def test_an_executor_is_one_of_concurrent_futures():
     (x, y, _), make = table("one output")
     with pytest.raises(ValueError, match="expected an Executor for executor, got int"):
-        make().fit(x, y, executor=2)
+        make().condition(x, y, executor=2)
 
 
 def test_kept_rows_stay_with_their_workers():
     (x, y, _), _ = table("one output")
     model = WeightSpaceGP(kernel(), GaussianLikelihood(), keep_data=True)
     with pytest.raises(ValueError, match="expected keep_data=False beside executor"):
-        model.fit(x, y, executor=InThisProcess())
+        model.condition(x, y, executor=InThisProcess())
 
 
 class LocalKernel(RBFKernel):
@@ -274,7 +274,7 @@ def test_a_model_that_cannot_be_pickled_is_told():
     (x, y, _), _ = table("one output")
     made = rfgp.approximate(LocalKernel(), WIDTH, method="landmarks", train_inputs=x, seed=0)
     with pytest.raises(ValueError, match=r"expected something that can be pickled for the model, .*no pickles"):
-        WeightSpaceGP(made, GaussianLikelihood()).fit(x, y, executor=InThisProcess())
+        WeightSpaceGP(made, GaussianLikelihood()).condition(x, y, executor=InThisProcess())
 
 
 def gradients(model):
@@ -292,8 +292,8 @@ def test_gradients_are_the_same_bits_and_those_of_a_fit_in_one_process(executors
         return make()
 
     names = ("one thread", "two threads") if kind != "one output" else executors
-    fits = [gradients(made().fit(parted(rows), executor=executors[name])) for name in names]
-    wanted = gradients(made().fit(parted(rows)))
+    fits = [gradients(made().condition(parted(rows), executor=executors[name])) for name in names]
+    wanted = gradients(made().condition(parted(rows)))
     assert wanted.keys() == fits[0].keys()
     for name, value in wanted.items():
         assert all(torch.equal(fits[0][name], other[name]) for other in fits[1:]), name
@@ -330,10 +330,10 @@ def test_training_is_the_same_bits_whatever_the_workers(executors):
 def test_a_gradient_needs_the_partitions_once_more():
     (x, y, _), make = table("one output")
     parts = parted((x, y, None))
-    model = make().fit(iter(parts), executor=InThisProcess())
+    model = make().condition(iter(parts), executor=InThisProcess())
     with pytest.raises(ValueError, match="expected the 9 partitions of the fit once more for its gradient, got 0"):
         model.log_marginal_likelihood().backward()
-    model = make().fit(parts, executor=InThisProcess())
+    model = make().condition(parts, executor=InThisProcess())
     parts[2] = (x[:3], y[:3])
     with pytest.raises(ValueError, match=r"partition 2 \(rows 140 to 143\): expected the 70 rows of the fit once more"):
         model.log_marginal_likelihood().backward()
@@ -372,7 +372,7 @@ def test_the_workers_of_mpi_find_the_same_bits(tmp_path):
     assert done.returncode == 0, done.stderr
     found = rfgp.inference.GramStatistics.load(tmp_path / "sums")
     model = WeightSpaceGP(rfgp.approximate(RBFKernel(), WIDTH, seed=0), GaussianLikelihood())
-    wanted = model.fit(parted((x, y, None)), executor=InThisProcess()).statistics
+    wanted = model.condition(parted((x, y, None)), executor=InThisProcess()).statistics
     assert all(torch.equal(found.sums()[name], value) for name, value in wanted.sums().items())
 
 
@@ -387,9 +387,11 @@ def test_local_blocks_have_the_same_bits_and_those_of_a_fit_in_one_process(execu
     monkeypatch.setattr("rfgp.models.block_tasks.BLOCK_ROWS", 100)
     (x, y, noise), _ = table(kind)
     likelihood = None if noise is None else FixedNoiseGaussianLikelihood(torch.ones(1))
-    wanted = local_model(x, likelihood).fit([(x, y)] if noise is None else [(x, y, noise)])
+    wanted = local_model(x, likelihood).condition([(x, y)] if noise is None else [(x, y, noise)])
     parts = parted((x, y, noise))
-    fits = {name: local_model(x, likelihood).fit(parts, executor=executor) for name, executor in executors.items()}
+    fits = {
+        name: local_model(x, likelihood).condition(parts, executor=executor) for name, executor in executors.items()
+    }
     for name, found in fits.items():
         assert are_same(fits["one thread"], found), name
         blocks = found._fitted.local.partition.blocks
@@ -409,7 +411,7 @@ def test_rows_for_blocks_that_fail_are_named(executors):
     bad[100] = torch.nan
     model = local_model(x)
     with pytest.raises(ValueError, match=r"partition 1 \(rows 70 to 140\): expected finite values in x"):
-        model.fit(parted((bad, y, None)), executor=executors["two threads"])
+        model.condition(parted((bad, y, None)), executor=executors["two threads"])
     with pytest.raises(ValueError, match="expected at least one batch"):
-        model.fit([(x[:0], y[:0])], executor=executors["two threads"])
+        model.condition([(x[:0], y[:0])], executor=executors["two threads"])
     assert model._fitted is None

@@ -70,7 +70,7 @@ differentiable = pytest.mark.parametrize("name", [name for name in MODELS if nam
 @torch.no_grad()
 def fitted(name):
     model, rows, x = MODELS[name]()
-    return model.fit(*rows), x
+    return model.condition(*rows), x
 
 
 @every_model
@@ -206,7 +206,7 @@ def test_a_prior_draw_of_a_mixture_leaves_the_fit_as_it_is():
     second = copy.deepcopy(first)
     first.sample_functions(5, prior=True)
     with torch.no_grad():
-        assert torch.equal(first.fit(*rows).posterior(x).mean, second.fit(*rows).posterior(x).mean)
+        assert torch.equal(first.condition(*rows).posterior(x).mean, second.condition(*rows).posterior(x).mean)
 
 
 def calls(monkeypatch, owner, name):
@@ -340,7 +340,7 @@ def test_an_exact_model_and_a_weight_space_model_draw_the_same_functions(is_cach
     if is_cached:
         exact_model.eval()(x)
     with torch.no_grad():
-        first.fit(*rows)
+        first.condition(*rows)
         torch.manual_seed(4)
         expected = sample_functions(first, 3)(x)
         torch.manual_seed(4)
@@ -418,7 +418,7 @@ def test_pickles_of_models_with_priors_that_are_registered_by_name(prior):
     kernel = rfgp.approximate(ScaleKernel(RBFKernel()), 16, input_dim=INPUTS, seed=0)
     kernel.register_prior("outputscale_prior", gpytorch.priors.GammaPrior(2.0, 1.0), "outputscale")
     kernel.base_kernel.register_prior("lengthscale_prior", gpytorch.priors.GammaPrior(3.0, 6.0), "lengthscale")
-    fitted = WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, y)
+    fitted = WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, y)
     for model in (fitted, ExactModel(x, y, GaussianLikelihood(), kernel)):
         samples = sample_functions(model, 3, prior)
         assert torch.equal(pickle.loads(pickle.dumps(samples))(x[:4]), samples(x[:4]))

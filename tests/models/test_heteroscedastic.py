@@ -66,7 +66,7 @@ def test_bound_and_its_gradients_are_those_of_dense_algebra(method):
     x, y, _ = rows()
     model = single(method, x if method == "landmarks" else None)
     model.log_noise.mean_module.initialize(constant=-2.0)
-    model.fit(x, y)
+    model.condition(x, y)
     weights = model.log_noise.weights()
     torch.testing.assert_close(dense_bound(model, x, y, weights).item(), model.bound, rtol=1e-9, atol=1e-9)
     linear, precision = (part.clone().requires_grad_() for part in (weights.linear, weights.precision))
@@ -88,12 +88,12 @@ def test_bound_is_no_more_than_the_evidence_and_reaches_it_for_noise_that_is_kno
     x, y, _ = rows()
     exact = WeightSpaceGP(scaled(0), GaussianLikelihood(), ConstantMean())
     exact.likelihood.noise = 0.1
-    evidence = float(exact.fit(x, y).log_marginal_likelihood())
+    evidence = float(exact.condition(x, y).log_marginal_likelihood())
     model = single()
     model.log_noise.mean_module.initialize(constant=math.log(0.1))
     for scale, least in ((1e-2, 1.0), (1e-10, 1e-6)):
         model.log_noise.covar_module.outputscale = scale
-        assert abs(model.fit(x, y).bound - evidence) < least
+        assert abs(model.condition(x, y).bound - evidence) < least
     torch.testing.assert_close(model.noise_variance(x), torch.full((ROWS,), 0.1), rtol=1e-6, atol=0.0)
     torch.testing.assert_close(model.posterior(x).mean, exact.posterior(x).mean, rtol=1e-6, atol=1e-8)
 
@@ -105,14 +105,14 @@ def test_independent_outputs_are_models_of_their_own():
     model = tasks()
     with torch.no_grad():
         model.covar_module.exact_kernel.task_covar_module.var = torch.tensor([1.0, 1.0])
-    model.fit(x, both)
+    model.condition(x, both)
     assert model.noise_variance(x).shape == model.posterior(x).mean.shape == model.log_prob(x, both).shape == (ROWS, 2)
     total = 0.0
     for output in range(2):
         alone = HeteroscedasticGP(scaled(0), scaled(1), ConstantMean())
         alone.covar_module.outputscale = 1.0
         known = ~torch.isnan(both[:, output])
-        alone.fit(x[known], both[known, output])
+        alone.condition(x[known], both[known, output])
         total += alone.bound
         torch.testing.assert_close(model.noise_variance(x)[:, output], alone.noise_variance(x), rtol=1e-4, atol=1e-6)
         torch.testing.assert_close(model.posterior(x).mean[:, output], alone.posterior(x).mean, rtol=1e-4, atol=1e-5)
@@ -126,8 +126,8 @@ def test_one_mean_for_several_outputs(mean):
     both = torch.stack([y, 0.5 * y.flip(0)], dim=-1)
     kernels = tasks().covar_module, scaled(1)
     parts = ConstantMean() if mean else ZeroMean()
-    wanted = HeteroscedasticGP(*copy.deepcopy(kernels), MultitaskMean(parts, num_tasks=2)).fit(x, both)
-    model = HeteroscedasticGP(*kernels, mean).fit(x, both)
+    wanted = HeteroscedasticGP(*copy.deepcopy(kernels), MultitaskMean(parts, num_tasks=2)).condition(x, both)
+    model = HeteroscedasticGP(*kernels, mean).condition(x, both)
     assert model.bound == pytest.approx(wanted.bound, rel=1e-9)
     torch.testing.assert_close(model.predictive(x).mean, wanted.predictive(x).mean)
     assert rfgp.fit(model, x, both, max_evaluations=2, progress=False).log_marginal_likelihood > wanted.bound
@@ -166,7 +166,7 @@ def test_log_prob_integrates_to_one():
     x, y, _ = rows()
     model = single()
     model.log_noise.mean_module.initialize(constant=-2.0)
-    model.fit(x, y)
+    model.condition(x, y)
     grid = torch.linspace(-30.0, 30.0, 20001)
     density = model.log_prob(x[:1].expand(len(grid), 1), grid).exp()
     assert abs(torch.trapezoid(density, grid) - 1.0) < 1e-3
@@ -177,7 +177,7 @@ def test_log_prob_integrates_to_one():
 
 def test_log_prob_of_an_outlier_finds_the_log_noise_that_explains_it():
     x, y, _ = rows(300)
-    model = single().fit(x, y)
+    model = single().condition(x, y)
     point, value = x[:1], torch.tensor([30.0])
     function, log_noise = model.posterior(point), model.log_noise.posterior(point)
     g = torch.linspace(-20.0, 20.0, 40_001)
@@ -193,7 +193,7 @@ def test_log_prob_of_an_outlier_finds_the_log_noise_that_explains_it():
 def test_states_copies_and_pickles_keep_predictions(make):
     x, y, _ = rows()
     targets = y if make is single else torch.stack([y, -y], dim=-1)
-    model = make().fit(x, targets)
+    model = make().condition(x, targets)
     wanted = model.log_prob(x, targets)
     fresh = make()
     fresh.load_state_dict(model.state_dict())
@@ -205,8 +205,8 @@ def test_rows_without_a_target_are_left_out():
     x, y, _ = rows()
     missing = torch.where(y > 0.8, math.nan, y)
     model, wanted = single(), single()
-    model.fit(x, missing)
-    wanted.fit(x[y <= 0.8], y[y <= 0.8])
+    model.condition(x, missing)
+    wanted.condition(x[y <= 0.8], y[y <= 0.8])
     assert model.bound == wanted.bound
     assert torch.equal(model.log_prob(x, y), wanted.log_prob(x, y))
     assert math.isfinite(rfgp.fit(model, x, missing, max_evaluations=2, progress=False).log_marginal_likelihood)
@@ -230,7 +230,7 @@ def test_no_noise_is_learned_that_is_too_small_for_the_scale_of_the_kernel(scale
     """Rounding of a regression grows with the sum of prior variances: fits ended where the posterior had no factor."""
     (x, _, _), model = rows(200), HeteroscedasticGP(scaled(0), scaled(1))
     model.covar_module.outputscale = scale
-    posterior = model.fit(x, torch.zeros(200)).posterior(x)
+    posterior = model.condition(x, torch.zeros(200)).posterior(x)
     assert posterior.mean.abs().max() == 0.0 and torch.isfinite(posterior.variance).all()
 
 
@@ -250,7 +250,7 @@ def test_an_error_at_the_end_of_training_leaves_the_model_as_it_was(monkeypatch)
 
 def test_wrong_data_are_refused_and_nothing_is_lost():
     x, y, _ = rows()
-    model = single().fit(x, y)
+    model = single().condition(x, y)
     wanted, bound = model.log_prob(x, y), model.bound
     wrong = [
         (x, y[:-1]),
@@ -264,7 +264,7 @@ def test_wrong_data_are_refused_and_nothing_is_lost():
     ]
     for arguments in wrong:
         with pytest.raises(ValueError, match="expected"):
-            model.fit(*arguments)
+            model.condition(*arguments)
         with pytest.raises(ValueError, match="expected"):
             rfgp.fit(model, *arguments, progress=False)
     for arguments in ({"noise": y.square()}, {"strategy": "blocks"}):

@@ -75,11 +75,11 @@ def test_unknown_names_are_refused_as_by_gpytorch():
 def test_initial_values_make_statistics_stale():
     x = points()
     model, _ = models()
-    model.fit(x, x[:, 0])
+    model.condition(x, x[:, 0])
     model.initialize(**VALUES)
     with pytest.raises(ValueError, match="fit"):
         model.posterior(x)
-    assert model.fit(x, x[:, 0]).posterior(x[:3]).mean.shape == (3,)
+    assert model.condition(x, x[:, 0]).posterior(x[:3]).mean.shape == (3,)
 
 
 def test_parameters_are_drawn_from_their_priors():
@@ -96,7 +96,7 @@ def test_parameters_are_drawn_from_their_priors():
 def test_a_fitted_model_is_copied_and_its_state_loaded(clone):
     x = points()
     exact = ScaleKernel(RBFKernel())
-    model = WeightSpaceGP(rfgp.approximate(exact, 16, input_dim=2, seed=0), GaussianLikelihood()).fit(x, x[:, 0])
+    model = WeightSpaceGP(rfgp.approximate(exact, 16, input_dim=2, seed=0), GaussianLikelihood()).condition(x, x[:, 0])
     expected = model.posterior(x[:3]).mean
     assert torch.equal(clone(model).posterior(x[:3]).mean, expected)
     fresh = WeightSpaceGP(rfgp.approximate(ScaleKernel(RBFKernel()), 16, input_dim=2, seed=1), GaussianLikelihood())

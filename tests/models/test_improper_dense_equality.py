@@ -117,7 +117,7 @@ cases = pytest.mark.parametrize(("kernel", "noise"), PAIRS)
 @cases
 def test_posterior_and_evidence_are_the_augmented_ones(kernel, noise, missing):
     model, x, y = problem(kernel, noise, missing=missing)
-    model.fit(x, y)
+    model.condition(x, y)
     reference, points = dense(model, x, y), torch.randn(5, 2)
     mean, covariance, pseudo = reference.posterior(points)
     offset = model.mean_module(points)
@@ -144,7 +144,7 @@ def test_posterior_and_evidence_are_the_augmented_ones(kernel, noise, missing):
 @cases
 def test_gradients_are_those_of_the_dense_evidence(kernel, noise):
     model, x, y = problem(kernel, noise, num_rows=40, missing=3)
-    model.fit(x, y).log_marginal_likelihood().backward()
+    model.condition(x, y).log_marginal_likelihood().backward()
     twin = copy.deepcopy(model)
     twin.zero_grad()
     dense(twin, x, y).evidence().backward()
@@ -163,7 +163,7 @@ def test_few_rows_and_tiny_noise(kernel, num_rows):
     model, x, y = problem(kernel, "improper", num_rows)
     model.likelihood.noise_covar.register_constraint("raw_noise", gpytorch.constraints.Positive())
     model.likelihood.noise = 1e-8
-    value = model.fit(x, y).log_marginal_likelihood()
+    value = model.condition(x, y).log_marginal_likelihood()
     expected = dense(model, x, y).evidence()
     assert abs(value - expected) <= 1e-6 * abs(expected)
 
@@ -182,7 +182,7 @@ def test_proper_kernels_with_a_circularity_of_zero_are_the_proper_model(noise):
         if "learned" in noise:
             proper.likelihood.second_noise = 0.3
         for each in (model, proper):
-            each.fit(x, y, given)
+            each.condition(x, y, given)
         points = torch.randn(4, 2)
         close(model.log_marginal_likelihood(), proper.log_marginal_likelihood())
         ours, theirs = model.posterior(points), proper.posterior(points)

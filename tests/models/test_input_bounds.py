@@ -20,37 +20,37 @@ pytestmark = [
 
 def by_threads(model, parts, path):
     with ThreadPoolExecutor(1) as executor:
-        return model.fit(parts, executor=executor)
+        return model.condition(parts, executor=executor)
 
 
 def from_checkpoint(model, parts, path):
     with pytest.raises(ValueError, match="NaN"):
-        model.fit([parts[0], (parts[1][0] * math.nan, parts[1][1])], checkpoint=path, checkpoint_every=1)
-    return model.fit(parts, checkpoint=path)
+        model.condition([parts[0], (parts[1][0] * math.nan, parts[1][1])], checkpoint=path, checkpoint_every=1)
+    return model.condition(parts, checkpoint=path)
 
 
 def of_several_draws(model, parts, path):
-    return WeightSpaceGP(model.covar_module, model.likelihood, model.mean_module, num_draws=2).fit(parts)
+    return WeightSpaceGP(model.covar_module, model.likelihood, model.mean_module, num_draws=2).condition(parts)
 
 
 def from_state(model, parts, path):
     other = copy.deepcopy(model)
-    other.load_state_dict(model.fit(parts).state_dict())
+    other.load_state_dict(model.condition(parts).state_dict())
     return other
 
 
 WAYS = {
-    "rows": lambda model, parts, path: model.fit(*map(torch.cat, zip(*parts, strict=True))),
-    "batches": lambda model, parts, path: model.fit(parts),
+    "rows": lambda model, parts, path: model.condition(*map(torch.cat, zip(*parts, strict=True))),
+    "batches": lambda model, parts, path: model.condition(parts),
     "executor": by_threads,
     "checkpoint": from_checkpoint,
     "update": lambda model, parts, path: (
-        model.fit(*parts[0]).update(*parts[1]).forget(0.5).downdate(*parts[0], weight=0.5)
+        model.condition(*parts[0]).update(*parts[1]).forget(0.5).downdate(*parts[0], weight=0.5)
     ),
-    "merge": lambda model, parts, path: copy.deepcopy(model).fit(*parts[0]).merge(model.fit(*parts[1])),
+    "merge": lambda model, parts, path: copy.deepcopy(model).condition(*parts[0]).merge(model.condition(*parts[1])),
     "draws": of_several_draws,
     "state": from_state,
-    "file": lambda model, parts, path: through_a_file(model.fit(parts), path),
+    "file": lambda model, parts, path: through_a_file(model.condition(parts), path),
 }
 
 
@@ -73,7 +73,7 @@ def test_bounds_are_the_next_powers_of_two():
 
 def test_states_from_before_bounds_were_kept_are_loaded():
     (x, y), _ = parts_of_rows()
-    model = model_for("gaussian").fit(x, y)
+    model = model_for("gaussian").condition(x, y)
     state = model.state_dict()
     del state["input_bounds"]
     model.load_state_dict(state)

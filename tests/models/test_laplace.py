@@ -110,7 +110,7 @@ def model_of(name, method="fourier:real", mean=None, **options):
 def assert_gradients(model, x, y, tolerance=1e-6):
     """The gradient of the evidence in every parameter against differences of the evidence at its own modes."""
     model.zero_grad()
-    model.fit(x, y).log_marginal_likelihood().backward()
+    model.condition(x, y).log_marginal_likelihood().backward()
     step = 1e-5
     for name, parameter in model.named_parameters():
         numbers, gradient = parameter.data.view(-1), parameter.grad.view(-1)
@@ -119,7 +119,7 @@ def assert_gradients(model, x, y, tolerance=1e-6):
             for sign in (1.0, -1.0):
                 numbers[index] += sign * step
                 with torch.no_grad():
-                    values.append(float(model.fit(x, y).log_marginal_likelihood()))
+                    values.append(float(model.condition(x, y).log_marginal_likelihood()))
                 numbers[index] -= sign * step
             expected = (values[0] - values[1]) / (2.0 * step)
             assert abs(float(gradient[index]) - expected) <= tolerance * max(abs(expected), 1e-2), name
@@ -133,7 +133,7 @@ def assert_gradients(model, x, y, tolerance=1e-6):
 def test_mode_evidence_and_predictions_are_those_of_matrices_of_all_rows(name, method):
     x, y = data(name)
     test = rows(7)[0]
-    model = model_of(name, method).fit(x, y)
+    model = model_of(name, method).condition(x, y)
     expected = dense.of_model(lambda f: PROBLEMS[name].derivatives(f, y.numpy()), model, x, test)
     found = model.posterior(test)
     np.testing.assert_allclose(model.posterior(x).mean.detach(), expected.mode, atol=1e-8)
@@ -149,7 +149,7 @@ def test_a_gaussian_likelihood_is_exact(make):
     y = f + 0.1 * torch.randn(ROWS)
     likelihood = GaussianLikelihood()
     likelihood.noise = 0.02
-    laplace, exact = (kind(kernel(), likelihood, mean).fit(x, y) for kind in (LaplaceGP, WeightSpaceGP))
+    laplace, exact = (kind(kernel(), likelihood, mean).condition(x, y) for kind in (LaplaceGP, WeightSpaceGP))
     gradients = []
     for model in (laplace, exact):
         model.zero_grad()
@@ -165,7 +165,7 @@ def test_a_gaussian_likelihood_is_exact(make):
 def test_logistic_labels_agree_with_scikit_learn():
     x, y = data("logit")
     test = rows(7)[0]
-    model = model_of("logit", mean=ZeroMean()).fit(x, y)
+    model = model_of("logit", mean=ZeroMean()).condition(x, y)
     with torch.no_grad():
         features = [model.covar_module.features(points).numpy() for points in (x, test)]
         found = model.posterior(test)
@@ -192,9 +192,9 @@ def test_gradients_without_those_of_the_kernel():
     model = model_of("Student's t")
     model.covar_module.requires_grad_(False)
     x, y = data("Student's t")
-    model.fit(x, y).log_marginal_likelihood().backward()
+    model.condition(x, y).log_marginal_likelihood().backward()
     whole = model_of("Student's t")
-    whole.fit(x, y).log_marginal_likelihood().backward()
+    whole.condition(x, y).log_marginal_likelihood().backward()
     torch.testing.assert_close(model.likelihood.raw_noise.grad, whole.likelihood.raw_noise.grad)
     assert model.covar_module.raw_outputscale.grad is None
 
@@ -203,7 +203,7 @@ def test_gradients_without_those_of_the_kernel():
 def test_batches_equal_all_rows_at_once(name):
     x, y = data(name)
     batches = [(x[part], y[part]) for part in (slice(0, 7), slice(7, 30), slice(30, None))]
-    whole, parts = model_of(name).fit(x, y), model_of(name).fit(batches)
+    whole, parts = model_of(name).condition(x, y), model_of(name).condition(batches)
     torch.testing.assert_close(parts.mode, whole.mode, rtol=1e-9, atol=1e-9)
     for model in (whole, parts):
         model.log_marginal_likelihood().backward()
@@ -225,11 +225,11 @@ def test_every_step_is_one_pass_over_the_batches():
 
     loader = Loader()
     with torch.no_grad():
-        model = model_of("Poisson").fit(loader)
+        model = model_of("Poisson").condition(loader)
     assert loader.count == model.num_passes + 2  # the first rows for the map, and the sums at the mode
     started = copy.deepcopy(model)
     with torch.no_grad():
-        started.fit(x, y, start=model.mode)
+        started.condition(x, y, start=model.mode)
     assert started.num_passes < model.num_passes
     torch.testing.assert_close(started.mode, model.mode, rtol=1e-9, atol=1e-9)
 
@@ -252,16 +252,16 @@ def test_batches_are_forgotten():
 
     loader = Loader()
     with torch.no_grad():
-        model_of("probit").fit(loader)
+        model_of("probit").condition(loader)
     assert loader.largest <= 2
 
 
 @pytest.mark.parametrize("name", ["probit", "Student's t"])
 def test_a_fit_in_inference_mode_can_be_used_outside(name):
     x, y = data(name)
-    expected, model = model_of(name).fit(x, y).posterior(x), model_of(name)
+    expected, model = model_of(name).condition(x, y).posterior(x), model_of(name)
     with torch.inference_mode():
-        model.fit(x + 0.0, y + 0.0)
+        model.condition(x + 0.0, y + 0.0)
     found = model.posterior(x.requires_grad_())
     assert not model.log_marginal_likelihood().requires_grad
     assert torch.equal(found.mean, expected.mean)
@@ -273,12 +273,12 @@ def test_a_fit_in_inference_mode_can_be_used_outside(name):
 def test_other_units_give_the_same_up_to_them(scale):
     """Student's t in units of the targets: mode and posterior scale, and the evidence shifts by the logarithm."""
     x, y = data("Student's t")
-    plain = model_of("Student's t").fit(x, y)
+    plain = model_of("Student's t").condition(x, y)
     model = model_of("Student's t")
     model.covar_module.outputscale = 1.7 * scale**2
     model.likelihood.noise = 0.1 * scale**2
     model.mean_module.initialize(constant=0.3 * scale)
-    model.fit(x, scale * y)
+    model.condition(x, scale * y)
     torch.testing.assert_close(model.mode, plain.mode, rtol=1e-7, atol=1e-7)
     shifted = model.log_marginal_likelihood() + ROWS * np.log(scale)
     torch.testing.assert_close(shifted, plain.log_marginal_likelihood(), rtol=1e-8, atol=0.0)
@@ -289,7 +289,7 @@ def test_the_mode_is_found_from_far_away(name):
     """Targets that are far from the mean function, at which full Newton steps would overflow."""
     x, f = rows()
     y = PROBLEMS[name].targets(f + (6.0 if name != "Student's t" else 100.0))
-    model = model_of(name).fit(x, y)
+    model = model_of(name).condition(x, y)
     assert torch.isfinite(model.log_marginal_likelihood()) and model.num_passes < 60
 
 
@@ -300,14 +300,14 @@ def test_labels_that_are_certain_keep_their_derivatives():
     exact.outputscale = 1e4
     model = LaplaceGP(rfgp.approximate(exact, WIDTH, input_dim=1, seed=0), BernoulliLikelihood())
     y = (x.squeeze(-1) > 0).double()
-    expected = dense.of_model(lambda f: dense.probit(f, y.numpy()), model.fit(x, y), x, x[:2])
+    expected = dense.of_model(lambda f: dense.probit(f, y.numpy()), model.condition(x, y), x, x[:2])
     assert np.abs(expected.mode).max() > 9.0
     np.testing.assert_allclose(model.log_marginal_likelihood().item(), expected.evidence, rtol=1e-9)
 
 
 def test_negative_curvature_enters_the_evidence():
     x, y = data("Student's t")
-    model = model_of("Student's t").fit(x, y)
+    model = model_of("Student's t").condition(x, y)
     derivatives = dense.student_t(model.posterior(x).mean.detach().numpy(), y.numpy(), 4.0, 0.1)
     assert (np.diag(derivatives.curvature) < 0).any()
 
@@ -315,9 +315,9 @@ def test_negative_curvature_enters_the_evidence():
 @pytest.mark.parametrize("method", METHODS)
 def test_float32_is_near_float64(method):
     x, y = data("probit")
-    exact = model_of("probit", method).fit(x, y)
+    exact = model_of("probit", method).condition(x, y)
     single = copy.deepcopy(exact).float()
-    found = single.fit(x.float(), y.float()).posterior(x.float())
+    found = single.condition(x.float(), y.float()).posterior(x.float())
     assert found.mean.dtype == found.variance.dtype == torch.float32
     torch.testing.assert_close(found.mean.double(), exact.posterior(x).mean, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found.variance.double(), exact.posterior(x).variance, rtol=1e-3, atol=1e-4)
@@ -330,31 +330,31 @@ def test_float32_is_near_float64(method):
 
 def test_products_in_float32_leave_the_mode_exact():
     x, y = data("Poisson")
-    model = model_of("Poisson", product_dtype=torch.float32).fit(x, y)
-    torch.testing.assert_close(model.mode, model_of("Poisson").fit(x, y).mode, rtol=1e-7, atol=1e-7)
+    model = model_of("Poisson", product_dtype=torch.float32).condition(x, y)
+    torch.testing.assert_close(model.mode, model_of("Poisson").condition(x, y).mode, rtol=1e-7, atol=1e-7)
 
 
 def test_labels_may_be_of_any_dtype():
     x, y = data("probit")
-    expected = model_of("probit").fit(x, y).mode
+    expected = model_of("probit").condition(x, y).mode
     for dtype in (torch.bool, torch.long, torch.float32):
-        torch.testing.assert_close(model_of("probit").fit(x, y.to(dtype)).mode, expected, rtol=0.0, atol=0.0)
+        torch.testing.assert_close(model_of("probit").condition(x, y.to(dtype)).mode, expected, rtol=0.0, atol=0.0)
 
 
 @pytest.mark.smoke
 def test_posteriors_are_frozen_and_the_model_can_be_called():
     x, y = data("probit")
-    model = model_of("probit").fit(x, y)
+    model = model_of("probit").condition(x, y)
     before = model(x)
     assert isinstance(before, MultivariateNormal)
     mean, variance = before.mean.clone(), before.variance.clone()
     with torch.no_grad():
         model.covar_module.raw_outputscale.add_(1.0)
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         model.posterior(x)
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         model.log_marginal_likelihood()
-    model.fit(x, y)
+    model.condition(x, y)
     again = copy.copy(before)
     assert torch.equal(again.mean, mean) and torch.equal(again.variance, variance)
     batch = model.posterior(x.unflatten(0, (5, 10)))
@@ -364,7 +364,7 @@ def test_posteriors_are_frozen_and_the_model_can_be_called():
 
 
 def test_resampled_weights_are_noticed():
-    model = model_of("probit").fit(*data("probit"))
+    model = model_of("probit").condition(*data("probit"))
     with pytest.raises(ValueError, match="random weights"):
         _ = model.resample(torch.Generator().manual_seed(3)).mode
 
@@ -372,7 +372,7 @@ def test_resampled_weights_are_noticed():
 def test_samples_have_the_moments_of_the_posterior():
     x, y = data("Poisson")
     with torch.no_grad():
-        posterior = model_of("Poisson").fit(x, y).posterior(x[:3])
+        posterior = model_of("Poisson").condition(x, y).posterior(x[:3])
         draws = posterior.rsample(torch.Size([20_000]))
         bound = 5.0 * (posterior.variance / 20_000).sqrt()
         assert ((draws.mean(0) - posterior.mean).abs() < bound).all()
@@ -383,7 +383,7 @@ def test_samples_have_the_moments_of_the_posterior():
 def test_what_landmarks_lack_is_in_the_variance():
     x, y = data("probit")
     kernel = rfgp.approximate(ScaleKernel(RBFKernel()), 4, method="landmarks", train_inputs=x)
-    model = LaplaceGP(kernel, BernoulliLikelihood()).fit(x, y)
+    model = LaplaceGP(kernel, BernoulliLikelihood()).condition(x, y)
     with torch.no_grad():
         lacking = model.covar_module.residual_variance(x)
         bare = model.posterior(x).variance - lacking
@@ -398,7 +398,7 @@ def test_training_raises_the_evidence_to_a_zero_gradient():
     summary = rfgp.fit(model, x, y, progress=False)
     assert summary.converged and summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
     with torch.no_grad():
-        value = float(model.fit(x, y).log_marginal_likelihood())
+        value = float(model.condition(x, y).log_marginal_likelihood())
     assert value == pytest.approx(summary.log_marginal_likelihood, rel=1e-9)
 
 
@@ -465,23 +465,23 @@ BAD = {
 def test_bad_data_are_refused_and_nothing_is_lost(case):
     change, name, message = BAD[case]
     x, y = data(name)
-    model = model_of(name).fit(x, y)
+    model = model_of(name).condition(x, y)
     before = model.posterior(x)
     with pytest.raises(ValueError, match=message):
-        model.fit(*change(x, y))
+        model.condition(*change(x, y))
     assert_unchanged(model, x, before)
     fresh = LaplaceGP(rfgp.approximate(RBFKernel(), WIDTH, seed=0), PROBLEMS[name].likelihood())
     with pytest.raises(ValueError, match="expected"):
-        fresh.fit(*change(x, y))
+        fresh.condition(*change(x, y))
     assert fresh.covar_module.feature_map is None
 
 
 def test_a_loader_that_fails_later_loses_nothing():
     x, y = data("probit")
-    model = model_of("probit").fit(x, y)
+    model = model_of("probit").condition(x, y)
     before = model.posterior(x)
     with pytest.raises(ValueError, match="can have"):
-        model.fit([(x, y), (x, y - 7.0)])
+        model.condition([(x, y), (x, y - 7.0)])
     assert_unchanged(model, x, before)
 
 
@@ -505,13 +505,13 @@ def test_bad_parts_are_refused():
             LaplaceGP(*arguments, **options)
     model = model_of("probit")
     for call in (lambda: model.posterior(torch.zeros(2, 2)), model.log_marginal_likelihood, lambda: model.mode):
-        with pytest.raises(ValueError, match="call fit"):
+        with pytest.raises(ValueError, match="call condition"):
             call()
     x, y = data("probit")
     for start in (torch.zeros(3, 1), torch.full((WIDTH, 1), NAN), "zeros"):
         with pytest.raises(ValueError, match="start"):
-            model.fit(x, y, start=start)
-    model.fit(x, y)
+            model.condition(x, y, start=start)
+    model.condition(x, y)
     for bad in (x * NAN, x.float(), x[0], x[:, :1]):
         with pytest.raises(ValueError, match="expected"):
             model.posterior(bad)
@@ -520,7 +520,7 @@ def test_bad_parts_are_refused():
 @pytest.mark.smoke
 def test_states_copies_and_pickles_predict_without_the_data():
     x, y = data("negative binomial")
-    model = model_of("negative binomial").fit(x, y)
+    model = model_of("negative binomial").condition(x, y)
     expected = model.posterior(x)
     state = io.BytesIO()
     torch.save(model.state_dict(), state)
@@ -535,9 +535,9 @@ def test_states_copies_and_pickles_predict_without_the_data():
 
 def test_states_of_other_models_are_refused_and_nothing_is_lost():
     x, y = data("probit")
-    model = model_of("probit").fit(x, y)
+    model = model_of("probit").condition(x, y)
     before, state = model.posterior(x), model.state_dict()
-    wide = LaplaceGP(kernel(width=32), BernoulliLikelihood(), constant()).fit(x, y).state_dict()
+    wide = LaplaceGP(kernel(width=32), BernoulliLikelihood(), constant()).condition(x, y).state_dict()
     broken = {name: value for name, value in state.items() if name != "laplace.gram"}
     cut = {**state, "laplace.gram": state["laplace.gram"][:, :3]}
     for other in (wide, broken, cut, {**state, "laplace.weights": "none"}):
@@ -545,13 +545,13 @@ def test_states_of_other_models_are_refused_and_nothing_is_lost():
             model.load_state_dict(other)
         assert_unchanged(model, x, before)
     model.load_state_dict(model_of("probit").state_dict())
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         model.posterior(x)
 
 
 def test_a_model_inside_another_module_keeps_its_fit():
     x, y = data("probit")
-    outer = torch.nn.ModuleDict({"model": model_of("probit").fit(x, y)})
+    outer = torch.nn.ModuleDict({"model": model_of("probit").condition(x, y)})
     other = torch.nn.ModuleDict({"model": model_of("probit")})
     other.load_state_dict(outer.state_dict())
     assert torch.equal(other["model"].posterior(x).mean, outer["model"].posterior(x).mean)
@@ -587,7 +587,7 @@ HESSIANS = pytest.mark.parametrize("hessian", ["full", "block_diagonal"])
 def test_classes_are_those_of_matrices_of_all_rows(hessian, is_batched, method):
     x, y = class_data()
     test = rows(4)[0]
-    model = class_model(hessian, is_batched, method).fit(x, y)
+    model = class_model(hessian, is_batched, method).condition(x, y)
     step = partial(dense.softmax, y=y.numpy(), num_classes=CLASSES)
     last = partial(step, is_block_diagonal=hessian == "block_diagonal")
     expected = dense.of_model(step, model, x, test, CLASSES, last)
@@ -612,7 +612,7 @@ def test_gradients_of_the_evidence_of_classes_follow_the_mode(hessian, mixing):
 def test_class_probabilities_and_samples(hessian):
     x, y = class_data()
     with torch.no_grad():
-        model = class_model(hessian).fit(x, y)
+        model = class_model(hessian).condition(x, y)
         posterior = model.posterior(x[:2])
         draws = posterior.rsample(torch.Size([20_000])).flatten(1)
         bound = 5.0 * posterior.variance.max() * (2.0 / 20_000) ** 0.5
@@ -627,21 +627,21 @@ def test_class_probabilities_and_samples(hessian):
 
 def test_as_many_rows_as_classes_are_no_classes():
     x, y = class_data(CLASSES)
-    twice = class_model().fit(torch.cat([x, x]), torch.cat([y, y]))
-    assert class_model().fit(x, y).mode.shape == twice.mode.shape
+    twice = class_model().condition(torch.cat([x, x]), torch.cat([y, y]))
+    assert class_model().condition(x, y).mode.shape == twice.mode.shape
     batches = [(x, y), (x, y)]
-    torch.testing.assert_close(class_model().fit(batches).mode, twice.mode, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(class_model().condition(batches).mode, twice.mode, rtol=1e-8, atol=1e-9)
 
 
 @HESSIANS
 def test_two_classes_are_logistic_labels(hessian):
     """The difference of two functions of half the variance is one function, with the logistic link."""
     x, y = data("logit")
-    one = model_of("logit", mean=ZeroMean()).fit(x, y)
+    one = model_of("logit", mean=ZeroMean()).condition(x, y)
     softmax = SoftmaxLikelihood(num_classes=2, mixing_weights=False)
     two = LaplaceGP(kernel(), softmax, hessian=hessian)
     two.covar_module.outputscale = 1.7 / 2.0
-    mean = two.fit(x, y.long()).posterior(x).mean
+    mean = two.condition(x, y.long()).posterior(x).mean
     torch.testing.assert_close(mean[:, 1] - mean[:, 0], one.posterior(x).mean, rtol=1e-8, atol=1e-8)
     if hessian == "full":
         torch.testing.assert_close(two.log_marginal_likelihood(), one.log_marginal_likelihood(), rtol=1e-10, atol=0.0)
@@ -650,7 +650,7 @@ def test_two_classes_are_logistic_labels(hessian):
 @HESSIANS
 def test_states_of_classes(hessian):
     x, y = class_data()
-    model, other = class_model(hessian).fit(x, y), class_model(hessian)
+    model, other = class_model(hessian).condition(x, y), class_model(hessian)
     other.load_state_dict(model.state_dict())
     assert torch.equal(other.posterior(x).variance, model.posterior(x).variance)
     copied = pickle.loads(pickle.dumps(model))
@@ -662,11 +662,11 @@ def test_states_of_classes(hessian):
 
 def test_bad_labels_are_refused_and_nothing_is_lost():
     x, y = class_data()
-    model = class_model().fit(x, y)
+    model = class_model().condition(x, y)
     before = model.posterior(x)
     for bad in (y + 1, y - 1, y.double(), y.unsqueeze(-1), y[:-1]):
         with pytest.raises(ValueError, match="expected"):
-            model.fit(x, bad)
+            model.condition(x, bad)
         assert_unchanged(model, x, before)
     with pytest.raises(ValueError, match=r"\(N, d\)"):
         model.posterior(x.unsqueeze(0))
@@ -676,8 +676,8 @@ def test_a_full_hessian_that_is_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(rfgp.models.laplace, "MAX_WEIGHTS", CLASSES * WIDTH - 1)
     x, y = class_data()
     with pytest.raises(ValueError, match="block_diagonal"):
-        class_model().fit(x, y)
-    class_model("block_diagonal").fit(x, y)
+        class_model().condition(x, y)
+    class_model("block_diagonal").condition(x, y)
 
 
 def test_training_of_classes():

@@ -68,14 +68,14 @@ def density(error, covariance, is_complex):
 
 def check(model, x, y, groups, noise=None):
     """Means, variances and densities, of rows and groups, against refits without each group."""
-    found = model.fit(x, y, noise).leave_group_out(x, y, groups, noise)
+    found = model.condition(x, y, noise).leave_group_out(x, y, groups, noise)
     labels = groups.unique()
     assert torch.equal(found.labels, labels) and not found.mean.requires_grad
     is_classes = model._noise.is_batched
     target = DirichletClassificationLikelihood(y, dtype=x.dtype).transformed_targets if is_classes else y
     for label, joint in zip(labels.tolist(), found.group_log_prob, strict=True):
         is_out = groups == label
-        latent = model.fit(*(rows_without(values, is_out) for values in (x, y, noise))).posterior(x[is_out])
+        latent = model.condition(*(rows_without(values, is_out) for values in (x, y, noise))).posterior(x[is_out])
         own = (Ellipsis, is_out) if is_classes else is_out
         values = target[own]
         missing = values.isnan() if values.dim() == 2 else torch.zeros(values.shape, dtype=torch.bool)
@@ -104,9 +104,9 @@ def test_one_output(kind, form):
     x, y, noise = rows_for(kind, 40)
     model = model_for(kind, form)
     if form == "complex" and kind != "complex":
-        found = model.fit(x, y, noise).leave_group_out(x, y, groups_of(SIZES), noise)
+        found = model.condition(x, y, noise).leave_group_out(x, y, groups_of(SIZES), noise)
         is_out = groups_of(SIZES) == 22
-        latent = model.fit(*(rows_without(values, is_out) for values in (x, y, noise))).posterior(x[is_out])
+        latent = model.condition(*(rows_without(values, is_out) for values in (x, y, noise))).posterior(x[is_out])
         close(found.mean[..., is_out], latent.mean.detach())
         close(found.latent_variance[..., is_out], latent.variance.detach())
         return
@@ -138,10 +138,10 @@ def test_improper_complex_targets():
     likelihood.raw_circularity.data.copy_(torch.tensor([[0.8, -0.5]]))
     model = WeightSpaceGP(rfgp.approximate(ScaleKernel(RBFKernel()), 12, input_dim=3, seed=0), likelihood)
     groups = groups_of(SIZES)
-    found = model.fit(x, y).leave_group_out(x, y, groups)
+    found = model.condition(x, y).leave_group_out(x, y, groups)
     for label in (7, 13, 25):
         is_out = groups == label
-        latent = model.fit(x[~is_out], y[~is_out]).posterior(x[is_out])
+        latent = model.condition(x[~is_out], y[~is_out]).posterior(x[is_out])
         seen = ~y[is_out].isnan()
         close(found.mean[is_out][seen], latent.mean.detach()[seen])
         close(found.variance[is_out][seen], likelihood(latent).variance.detach()[seen])
@@ -188,7 +188,7 @@ def block_refit(model, x, y, noise, is_out):
     if model.num_neighbors is not None:
         left = model.downdate(x[is_out], y[is_out], None if noise is None else noise[is_out])
         latent = left.posterior(x[is_out])
-        model.fit(x, y, noise)
+        model.condition(x, y, noise)
         return latent.mean.detach(), latent.covariance_matrix.detach()
     local = model._known_rows()
     places = local.partition.place(local.points(x))
@@ -208,7 +208,7 @@ def test_groups_that_cut_across_blocks(num_neighbors, has_known_noise):
     x, y = regression_rows(40)
     noise = 0.1 + x[:, 1] ** 2 if has_known_noise else None
     model, groups = blocks(x, num_neighbors, has_known_noise), groups_of(SIZES)
-    found = model.fit(x, y, noise).leave_group_out(x, y, groups, noise)
+    found = model.condition(x, y, noise).leave_group_out(x, y, groups, noise)
     for label, joint in zip(found.labels.tolist(), found.group_log_prob, strict=True):
         is_out = groups == label
         mean, latent = block_refit(model, x, y, noise, is_out)
@@ -224,7 +224,7 @@ def test_groups_that_cut_across_blocks(num_neighbors, has_known_noise):
 def test_single_rows_of_blocks(num_neighbors, noise):
     x, y = regression_rows(40)
     model = blocks(x, num_neighbors, noise=noise)
-    found = model.fit(x, y).leave_one_out(x, y)
+    found = model.condition(x, y).leave_one_out(x, y)
     for row in (0, 11, 30):
         is_out = torch.arange(40) == row
         mean, latent = block_refit(model, x, y, None, is_out)
@@ -235,7 +235,7 @@ def test_single_rows_of_blocks(num_neighbors, noise):
 @pytest.mark.parametrize("num_neighbors", [5, None])
 def test_a_block_out(num_neighbors):
     x, y = regression_rows(40)
-    model = blocks(x, num_neighbors).fit(x, y)
+    model = blocks(x, num_neighbors).condition(x, y)
     groups = model._known_rows().partition.place(model._known_rows().points(x))
     found = model.leave_group_out(x, y, groups)
     for label in (0, 3):
@@ -248,11 +248,11 @@ def test_more_groups_than_are_held_and_rows_of_no_large_group():
     x, y, _ = rows_for("gaussian", 300)
     kernel = rfgp.approximate(RBFKernel(), 6, input_dim=3, seed=0)
     groups = groups_of((1, 2) + (11,) * 27)
-    found = WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, y).leave_group_out(x, y, groups)
+    found = WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, y).leave_group_out(x, y, groups)
     model = WeightSpaceGP(kernel, GaussianLikelihood())
     for label in found.labels[[0, 1, 2, 15, 28]].tolist():
         is_out = groups == label
-        close(found.mean[is_out], model.fit(x[~is_out], y[~is_out]).posterior(x[is_out]).mean.detach())
+        close(found.mean[is_out], model.condition(x[~is_out], y[~is_out]).posterior(x[is_out]).mean.detach())
 
 
 @pytest.mark.parametrize("sizes", [(5,) * 8, (20, 20)])
@@ -262,7 +262,7 @@ def test_tiny_noise_keeps_digits(sizes):
     likelihood.noise = 1e-8
     model = WeightSpaceGP(rfgp.approximate(RBFKernel(), 12, input_dim=3, seed=0), likelihood)
     groups = groups_of(sizes)
-    found = model.fit(x, y).leave_group_out(x, y, groups)
+    found = model.condition(x, y).leave_group_out(x, y, groups)
     for label in found.labels[:2].tolist():
         is_out = groups == label
         features = model.covar_module.features(x).detach()
@@ -277,7 +277,7 @@ def test_tiny_noise_keeps_digits(sizes):
 
 def test_groups_of_one_row_are_leave_one_out_and_folds_are_random():
     x, y, _ = rows_for("gaussian", 40)
-    model = model_for("gaussian").fit(x, y)
+    model = model_for("gaussian").condition(x, y)
     single, alone = model.leave_one_out(x, y), model.leave_group_out(x, y, torch.arange(40))
     for a, b in zip(single, alone[:4], strict=True):
         close(a, b, 1e-12)
@@ -300,14 +300,14 @@ def test_groups_of_one_row_are_leave_one_out_and_folds_are_random():
 )
 def test_groups_of_another_kind_are_refused(groups, message):
     x, y, _ = rows_for("gaussian", 40)
-    model = model_for("gaussian").fit(x, y)
+    model = model_for("gaussian").condition(x, y)
     with pytest.raises(ValueError, match=message):
         model.leave_group_out(x, y, groups)
 
 
 def test_groups_of_blocks_whose_covariances_do_not_fit_in_memory_are_refused(monkeypatch):
     x, y = regression_rows(200)
-    model = blocks(x, 16).fit(x, y)
+    model = blocks(x, 16).condition(x, y)
     monkeypatch.setattr(os, "sysconf", lambda name: 700)
     with pytest.raises(ValueError, match="covariances of the 150 values of a group to fit"):
         model.leave_group_out(x, y, (torch.arange(200) < 150).long())
@@ -316,7 +316,7 @@ def test_groups_of_blocks_whose_covariances_do_not_fit_in_memory_are_refused(mon
 
 def test_rows_that_blocks_do_not_have_are_refused():
     x, y = regression_rows(40)
-    model = blocks(x, 5).fit(x, y)
+    model = blocks(x, 5).condition(x, y)
     for other in ((x[1:], y[1:]), (x + 1.0, y)):
         with pytest.raises(ValueError, match="rows"):
             model.leave_one_out(*other)

@@ -39,11 +39,11 @@ def noise_of_row(likelihood, noise, row, is_batched):
 
 def check(model, x, y, noise=None, chosen=(0, 3, 17)):
     """Means and variances of functions and observations against refits."""
-    found = model.fit(x, y, noise).leave_one_out(x, y, noise)
+    found = model.condition(x, y, noise).leave_one_out(x, y, noise)
     assert not any(part.requires_grad for part in found)
     axis = 1 if model._noise.is_batched else 0
     for row in chosen:
-        latent = model.fit(*(without(values, row) for values in (x, y, noise))).posterior(x[row : row + 1])
+        latent = model.condition(*(without(values, row) for values in (x, y, noise))).posterior(x[row : row + 1])
         missing = torch.isnan(y[row]) if y.dim() == 2 else torch.tensor(False)
         mean, _, variance = (part.select(axis, row) for part in (found.mean, found.variance, found.latent_variance))
         for actual, expected in ((mean, latent.mean), (variance, latent.variance)):
@@ -86,7 +86,7 @@ def test_improper_complex_targets(kind):
     model = WeightSpaceGP(rfgp.approximate(exact, 20, input_dim=3, seed=0), likelihood)
     found = check(model, x, y, noise)
     for row in (0, 7):
-        latent = model.fit(*(without(values, row) for values in (x, y, noise))).posterior(x[row : row + 1])
+        latent = model.condition(*(without(values, row) for values in (x, y, noise))).posterior(x[row : row + 1])
         given = {} if noise is None else {"noise": noise[row : row + 1]}
         close(found.log_prob[row], likelihood(latent, **given).log_prob(y[row : row + 1]).detach().squeeze())
         close(found.variance[row], likelihood(latent, **given).variance.detach().squeeze())
@@ -120,7 +120,7 @@ def log_densities(model, x, y, noise):
     """The log density of what is observed of each row, from a fit to the others and the noise of the likelihood."""
     densities = []
     for row in range(len(x)):
-        latent = model.fit(*(without(values, row) for values in (x, y, noise))).posterior(x[row : row + 1])
+        latent = model.condition(*(without(values, row) for values in (x, y, noise))).posterior(x[row : row + 1])
         seen = ~torch.isnan(y[row])
         if noise is None:
             covariance = model.likelihood(latent).covariance_matrix.detach()
@@ -168,7 +168,7 @@ def exact_moments(features, noise, y):
 def check_digits(model, x, y, noise):
     """The digits that are left where rows are nearly interpolated, with the first one far from the others."""
     x = torch.cat([x[:1], 1e-3 * x[1:]])
-    found = model.fit(x, y).leave_one_out(x, y)
+    found = model.condition(x, y).leave_one_out(x, y)
     features = model.covar_module.features(x).detach()
     mean, variance = exact_moments(features, noise, y if y.dim() == 2 else y.unsqueeze(-1))
     assert float(variance.nan_to_num(0.0).max()) > 1e6 * noise
@@ -198,7 +198,7 @@ def test_float32_stays_float32_and_is_near():
     results = []
     for dtype in (torch.float32, torch.float64):
         kernel = rfgp.approximate(RBFKernel().to(dtype), 20, input_dim=3, seed=0)
-        model = WeightSpaceGP(kernel, GaussianLikelihood().to(dtype)).fit(x.to(dtype), y.to(dtype))
+        model = WeightSpaceGP(kernel, GaussianLikelihood().to(dtype)).condition(x.to(dtype), y.to(dtype))
         results.append(model.leave_one_out(x.to(dtype), y.to(dtype)))
     assert results[0].mean.dtype == results[0].variance.dtype == torch.float32
     close(results[0].mean.double(), results[1].mean, 1e-4)
@@ -207,7 +207,7 @@ def test_float32_stays_float32_and_is_near():
 
 def test_many_rows_in_chunks_and_in_any_order():
     x, y, noise = rows_for("fixed", 12_000)
-    model = model_for("fixed").fit(x, y, noise)
+    model = model_for("fixed").condition(x, y, noise)
     found = model.leave_one_out(x, y, noise)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     for part, same in zip(found, model.leave_one_out(x[order], y[order], noise[order]), strict=True):
@@ -219,7 +219,7 @@ def test_rows_that_were_not_fitted_are_refused():
     model = model_for("gaussian")
     with pytest.raises(ValueError, match="fitted model"):
         model.leave_one_out(x, y)
-    model.fit(x, y)
+    model.condition(x, y)
     before = model.posterior(x[:2]).mean
     for other in ((x[1:], y[1:]), (x, y.flip(0)), (x + 1.0, y)):
         with pytest.raises(ValueError, match="rows of the fit"):
@@ -232,6 +232,6 @@ def test_a_call_is_the_posterior():
     model = model_for("gaussian")
     with pytest.raises(ValueError, match="fitted model"):
         model(x)
-    model.fit(x, y)
+    model.condition(x, y)
     assert torch.equal(model(x).mean, model.posterior(x).mean)
     assert torch.equal(model.likelihood(model(x)).variance, model.likelihood(model.posterior(x)).variance)

@@ -96,7 +96,7 @@ def noises(fitted, x, noise=None):
 @pytest.mark.parametrize("block_size", [7, 40, ROWS])
 def test_evidence_and_predictions_equal_dense_algebra(block_size, kernel, mean):
     x, y, xs = data()
-    fitted = model(x, kernel, mean=mean, block_size=block_size, num_neighbors=None).fit(x, y)
+    fitted = model(x, kernel, mean=mean, block_size=block_size, num_neighbors=None).condition(x, y)
     matrix, cross, prior = dense_matrices(fitted, x, xs)
     residual, noise = y - fitted.mean_module(x), noises(fitted, x)
     wanted, covariance = posterior(matrix, cross, prior, noise, residual)
@@ -112,7 +112,7 @@ def test_fixed_noise_of_every_row_equals_dense_algebra():
     noise = torch.linspace(0.01, 0.2, len(x))
     likelihood = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(noise, learn_additional_noise=True)
     likelihood.second_noise = 0.03
-    fitted = model(x, likelihood=likelihood, block_size=40, num_neighbors=None).fit(x, y)
+    fitted = model(x, likelihood=likelihood, block_size=40, num_neighbors=None).condition(x, y)
     matrix, cross, prior = dense_matrices(fitted, x, xs)
     residual = y - fitted.mean_module(x)
     wanted, covariance = posterior(matrix, cross, prior, noise + 0.03, residual)
@@ -128,7 +128,7 @@ def test_gradients_equal_those_of_dense_algebra(likelihood):
     if likelihood == "fixed":
         known = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(torch.full((60,), 0.05), learn_additional_noise=True)
     fitted = model(x, likelihood=known, block_size=20)
-    fitted.fit(x, y).log_marginal_likelihood().backward()
+    fitted.condition(x, y).log_marginal_likelihood().backward()
     found = {name: p.grad.clone() for name, p in fitted.named_parameters()}
     fitted.zero_grad()
     matrix, *_ = dense_matrices(fitted, x, xs)
@@ -142,7 +142,7 @@ def test_gradients_equal_those_of_dense_algebra(likelihood):
 @pytest.mark.parametrize("settings", [{"num_neighbors": None}, {"num_neighbors": ROWS}, {"num_neighbors": 10 * ROWS}])
 def test_one_block_is_the_exact_model(settings):
     x, y, xs = data()
-    fitted = model(x, block_size=ROWS, **settings).fit(x, y)
+    fitted = model(x, block_size=ROWS, **settings).condition(x, y)
     exact = exact_kernel()
     with torch.no_grad():
         matrix, cross, prior = (exact(a, b).to_dense() for a, b in ((x, x), (x, xs), (xs, xs)))
@@ -154,7 +154,7 @@ def test_one_block_is_the_exact_model(settings):
 
 def test_neighbors_equal_the_formula():
     x, y, xs = data()
-    fitted = model(x, block_size=30, num_neighbors=9).fit(x, y)
+    fitted = model(x, block_size=30, num_neighbors=9).condition(x, y)
     kernel, exact, weights = fitted.covar_module, fitted.covar_module.exact_kernel, fitted.weight_posterior()
     root = exact.outputscale.sqrt()
     with torch.no_grad():
@@ -181,7 +181,7 @@ def test_neighbors_equal_the_formula():
 def test_the_prior_comes_back_far_from_the_data():
     x, y, _ = data()
     for neighbors in (None, 16):
-        fitted = model(x, block_size=30, num_neighbors=neighbors).fit(x, y)
+        fitted = model(x, block_size=30, num_neighbors=neighbors).condition(x, y)
         far = fitted.posterior(torch.full((1, 2), 1e3))
         assert close(far.mean, torch.tensor([2.5]))
         assert close(far.variance, torch.tensor([2.3]))
@@ -192,7 +192,7 @@ def test_neighbors_make_the_mean_continuous_where_blocks_have_edges():
     line = torch.stack([torch.linspace(0.5, 3.5, 2001), torch.full((2001,), 2.0)], dim=-1)
     jumps = {}
     for neighbors in (None, 60):
-        mean = model(x, block_size=30, num_neighbors=neighbors).fit(x, y).posterior(line).mean
+        mean = model(x, block_size=30, num_neighbors=neighbors).condition(x, y).posterior(line).mean
         jumps[neighbors] = float(mean.diff().abs().max())
     assert jumps[60] < 0.2 * jumps[None]
 
@@ -200,7 +200,7 @@ def test_neighbors_make_the_mean_continuous_where_blocks_have_edges():
 @pytest.mark.parametrize("neighbors", [None, 12])
 def test_batches_of_inputs_equal_one_by_one(neighbors):
     x, y, xs = data()
-    fitted = model(x, block_size=30, num_neighbors=neighbors).fit(x, y)
+    fitted = model(x, block_size=30, num_neighbors=neighbors).condition(x, y)
     batch = fitted.posterior(xs.reshape(4, 5, 2, 2))
     one = fitted.posterior(xs.reshape(4, 5, 2, 2)[1, 2])
     assert batch.mean.shape == batch.variance.shape == (4, 5, 2)
@@ -210,7 +210,7 @@ def test_batches_of_inputs_equal_one_by_one(neighbors):
 
 def test_samples_of_the_posterior_have_its_moments():
     x, y, xs = data()
-    found = model(x, block_size=30, num_neighbors=None).fit(x, y).posterior(xs[:6])
+    found = model(x, block_size=30, num_neighbors=None).condition(x, y).posterior(xs[:6])
     draws = found.sample(torch.Size([20000]))
     error = found.variance.sqrt() / 20000**0.5
     assert bool(((draws.mean(0) - found.mean).abs() < 5.0 * error).all())
@@ -220,7 +220,7 @@ def test_samples_of_the_posterior_have_its_moments():
 
 def test_draws_of_functions_have_the_moments_of_blocks_and_agree_with_themselves():
     x, y, xs = data(60)
-    fitted = model(x, block_size=20, num_neighbors=None).fit(x, y)
+    fitted = model(x, block_size=20, num_neighbors=None).condition(x, y)
     points = xs[:5]
     draws = fitted.sample_functions(3000)
     first, rest, again = draws(points[:2]), draws(points[2:]), draws[:5](points)
@@ -234,8 +234,8 @@ def test_draws_of_functions_have_the_moments_of_blocks_and_agree_with_themselves
 
 def test_batches_of_a_loader_equal_all_rows():
     x, y, xs = data()
-    whole = model(x, block_size=30).fit(x, y)
-    loaded = model(x, block_size=30).fit(list(zip(x.split(50), y.split(50), strict=True)))
+    whole = model(x, block_size=30).condition(x, y)
+    loaded = model(x, block_size=30).condition(list(zip(x.split(50), y.split(50), strict=True)))
     assert close(loaded.log_marginal_likelihood(), whole.log_marginal_likelihood())
     assert close(loaded.posterior(xs).mean, whole.posterior(xs).mean)
 
@@ -243,7 +243,7 @@ def test_batches_of_a_loader_equal_all_rows():
 @pytest.mark.parametrize("new", [1, 5, 80])
 def test_an_update_equals_dense_algebra_of_all_rows(new):
     x, y, xs = data(200)
-    fitted = model(x, block_size=30, num_neighbors=None).fit(x[:-new], y[:-new]).update(x[-new:], y[-new:])
+    fitted = model(x, block_size=30, num_neighbors=None).condition(x[:-new], y[:-new]).update(x[-new:], y[-new:])
     assert max(map(len, local_rows(fitted).partition.blocks)) <= 30
     matrix, cross, prior = dense_matrices(fitted, x, xs)
     residual, noise = y - fitted.mean_module(x), noises(fitted, x)
@@ -255,7 +255,7 @@ def test_an_update_equals_dense_algebra_of_all_rows(new):
 
 def test_an_update_computes_only_the_blocks_that_changed(monkeypatch):
     x, y, _ = data(200)
-    fitted = model(x, block_size=20).fit(x[:-1], y[:-1])
+    fitted = model(x, block_size=20).condition(x[:-1], y[:-1])
     calls, whitened = [], rfgp.inference.local.rows.whitened
     monkeypatch.setattr(rfgp.inference.local.rows, "whitened", lambda *args: calls.append(0) or whitened(*args))
     fitted.update(x[-1:], y[-1:])
@@ -265,7 +265,7 @@ def test_an_update_computes_only_the_blocks_that_changed(monkeypatch):
 @pytest.mark.parametrize("neighbors", [None, 12])
 def test_states_and_copies_predict_alike(neighbors):
     x, y, xs = data()
-    fitted = model(x, block_size=30, num_neighbors=neighbors).fit(x, y)
+    fitted = model(x, block_size=30, num_neighbors=neighbors).condition(x, y)
     fitted.update(xs[:3], torch.ones(3))
     wanted = fitted.posterior(xs)
     file = io.BytesIO()
@@ -281,12 +281,12 @@ def test_states_and_copies_predict_alike(neighbors):
 
 def test_predictions_stay_when_the_model_changes():
     x, y, xs = data()
-    fitted = model(x, block_size=30, num_neighbors=None).fit(x, y)
+    fitted = model(x, block_size=30, num_neighbors=None).condition(x, y)
     found, draw = fitted.posterior(xs), fitted.sample_functions(1)[0]
     covariance, values = found.covariance_matrix.clone(), draw(xs[:3])
     again = fitted.posterior(xs)
     fitted.covar_module.base_kernel.base_kernel.lengthscale = 0.1
-    fitted.fit(x[:50], y[:50])
+    fitted.condition(x[:50], y[:50])
     assert torch.equal(again.covariance_matrix, covariance)
     assert torch.equal(draw(xs[:3]), values)
 
@@ -294,7 +294,7 @@ def test_predictions_stay_when_the_model_changes():
 @pytest.mark.parametrize("name", ["likelihood", "outputscale", "lengthscale", "landmarks"])
 def test_statistics_are_stale_after_any_change(name):
     x, y, xs = data()
-    fitted = model(x, block_size=30).fit(x, y)
+    fitted = model(x, block_size=30).condition(x, y)
     scaled = fitted.covar_module
     with torch.no_grad():
         if name == "likelihood":
@@ -305,14 +305,14 @@ def test_statistics_are_stale_after_any_change(name):
             scaled.base_kernel.base_kernel.lengthscale = 0.9
         else:
             scaled.base_kernel.landmarks.add_(0.1)
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         fitted.posterior(xs)
 
 
 @pytest.mark.parametrize("neighbors", [None, 12])
 def test_gradients_of_predictions_run_back_to_the_inputs_alone(neighbors):
     x, y, xs = data()
-    fitted = model(x, block_size=30, num_neighbors=neighbors).fit(x, y)
+    fitted = model(x, block_size=30, num_neighbors=neighbors).condition(x, y)
     found = fitted.posterior(xs)
     assert not found.mean.requires_grad and not found.variance.requires_grad
     points = xs[:3].clone().requires_grad_(True)
@@ -321,11 +321,11 @@ def test_gradients_of_predictions_run_back_to_the_inputs_alone(neighbors):
 
 def test_single_precision_is_near_double_precision():
     x, y, xs = data()
-    wanted = model(x, block_size=30).fit(x, y).posterior(xs)
+    wanted = model(x, block_size=30).condition(x, y).posterior(xs)
     torch.set_default_dtype(torch.float32)
     single = model(x.float(), block_size=30).float()
     single.likelihood.noise = NOISE
-    found = single.fit(x.float(), y.float()).posterior(xs.float())
+    found = single.condition(x.float(), y.float()).posterior(xs.float())
     assert found.mean.dtype == found.variance.dtype == torch.float32
     assert float((found.mean - wanted.mean).abs().max()) < 1e-3
     assert float((found.variance - wanted.variance).abs().max()) < 1e-3
@@ -336,7 +336,7 @@ def test_large_offsets_cost_no_digits():
     fitted, shifted = model(x, block_size=30), model(x, block_size=30)
     with torch.no_grad():
         shifted.mean_module.constant.data.fill_(2.5 + 1e6)
-        fitted.fit(x, y), shifted.fit(x, y + 1e6)
+        fitted.condition(x, y), shifted.condition(x, y + 1e6)
     assert float((shifted.posterior(xs).mean - 1e6 - fitted.posterior(xs).mean).abs().max()) < 1e-8
     assert abs(float(shifted.log_marginal_likelihood() - fitted.log_marginal_likelihood())) < 1e-6
 
@@ -372,14 +372,14 @@ BAD = {
     "no size": (lambda x: model(x, block_size=0), "expected a positive integer for block_size"),
     "half a row": (lambda x: model(x, block_size=2.5), "expected a positive integer for block_size"),
     "no neighbors": (lambda x: model(x, block_size=8, num_neighbors=0), "positive integer for num_neighbors"),
-    "missing": (lambda x: model(x, block_size=8).fit(x, x[:, 0] / 0.0), "finite"),
-    "no rows": (lambda x: model(x, block_size=8).fit(iter(())), "at least one batch"),
+    "missing": (lambda x: model(x, block_size=8).condition(x, x[:, 0] / 0.0), "finite"),
+    "no rows": (lambda x: model(x, block_size=8).condition(iter(())), "at least one batch"),
     "some noise": (
-        lambda x: model(x, block_size=8).fit([(x, x[:, 0]), (x, x[:, 0], x[:, 0] + 1.0)]),
+        lambda x: model(x, block_size=8).condition([(x, x[:, 0]), (x, x[:, 0], x[:, 0] + 1.0)]),
         "noise beside all batches or none",
     ),
     "statistics": (
-        lambda x: model(x, block_size=8).load_statistics(model(x).fit(x, x[:, 0]).statistics),
+        lambda x: model(x, block_size=8).load_statistics(model(x).condition(x, x[:, 0]).statistics),
         "expected a model without blocks",
     ),
 }
@@ -416,10 +416,10 @@ def test_bad_calls_are_refused(case):
 
 def test_failed_calls_leave_the_model_as_it_was():
     x, y, xs = data()
-    fitted = model(x, block_size=30).fit(x, y)
+    fitted = model(x, block_size=30).condition(x, y)
     before = fitted.posterior(xs).mean
     for call in (
-        lambda: fitted.fit(x, y * float("nan")),
+        lambda: fitted.condition(x, y * float("nan")),
         lambda: fitted.update(x[:2], torch.full((2,), float("nan"))),
         lambda: fitted.update(x[:2, :1], y[:2]),
         lambda: fitted.posterior(x[:2, :1]),

@@ -38,7 +38,7 @@ def test_marginals_equal_dense_algebra_around_every_center(threshold):
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
     points = rows(150, seed=1)[0]
-    model = LocalizedMaclaurinGP(kernel, likelihood, 40, threshold=threshold).fit(x, y)
+    model = LocalizedMaclaurinGP(kernel, likelihood, 40, threshold=threshold).condition(x, y)
     posterior = model.posterior(points)
     nearest = torch.cdist(points / 0.7, model.centers).argmin(-1)
     assert (len(model.centers) == 1) == (threshold == 100.0)
@@ -59,18 +59,20 @@ def test_far_from_zero_the_nearest_center_is_the_same():
     kernel, likelihood = kernel_and_likelihood(lengthscale=1.0)
     x, y = rows()
     x, far = (256.0 * x).round() / 256.0, 2.0**32
-    here, there = (LocalizedMaclaurinGP(kernel, likelihood, 30, threshold=1.0).fit(x + at, y) for at in (0.0, far))
+    here, there = (
+        LocalizedMaclaurinGP(kernel, likelihood, 30, threshold=1.0).condition(x + at, y) for at in (0.0, far)
+    )
     torch.testing.assert_close(there.posterior(x + far).mean, here.posterior(x).mean, rtol=1e-5, atol=1e-5)
 
 
 def test_a_single_center_is_the_plain_method():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
-    model = LocalizedMaclaurinGP(kernel, likelihood, 40, centers=x.mean(0, keepdim=True), threshold=100.0, seed=3).fit(
-        x, y
-    )
+    model = LocalizedMaclaurinGP(
+        kernel, likelihood, 40, centers=x.mean(0, keepdim=True), threshold=100.0, seed=3
+    ).condition(x, y)
     plain = rfgp.approximate(kernel, 40, method="optimized_maclaurin:ctr", train_inputs=x, seed=3)
-    expected = WeightSpaceGP(plain, likelihood).fit(x, y).posterior(x)
+    expected = WeightSpaceGP(plain, likelihood).condition(x, y).posterior(x)
     torch.testing.assert_close(model.posterior(x).mean, expected.mean.detach(), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(model.posterior(x).variance, expected.variance.detach(), rtol=1e-9, atol=1e-9)
 
@@ -78,9 +80,9 @@ def test_a_single_center_is_the_plain_method():
 def test_chunks_of_centers_do_not_matter(monkeypatch):
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
-    whole = LocalizedMaclaurinGP(kernel, likelihood, 30, threshold=1.0).fit(x, y).posterior(x)
+    whole = LocalizedMaclaurinGP(kernel, likelihood, 30, threshold=1.0).condition(x, y).posterior(x)
     monkeypatch.setattr("rfgp.models.localized._CHUNK_BYTES", 1)
-    parts = LocalizedMaclaurinGP(kernel, likelihood, 30, threshold=1.0).fit(x, y).posterior(x)
+    parts = LocalizedMaclaurinGP(kernel, likelihood, 30, threshold=1.0).condition(x, y).posterior(x)
     torch.testing.assert_close(parts.mean, whole.mean)
     torch.testing.assert_close(parts.variance, whole.variance)
 
@@ -88,7 +90,7 @@ def test_chunks_of_centers_do_not_matter(monkeypatch):
 def test_more_centers_than_fit_in_a_group():
     kernel, likelihood = kernel_and_likelihood(lengthscale=0.1)
     x, y = rows(150)
-    model = LocalizedMaclaurinGP(kernel, likelihood, 20, threshold=1.0).fit(x, y)
+    model = LocalizedMaclaurinGP(kernel, likelihood, 20, threshold=1.0).condition(x, y)
     assert len(model.centers) > 128
     one_by_one = torch.cat([model.posterior(point[None]).variance for point in x[:40]])
     torch.testing.assert_close(model.posterior(x).variance[:40], one_by_one)
@@ -98,7 +100,9 @@ def test_the_prior_is_kept_at_a_center_far_from_the_data():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
     far = torch.full((1, 3), 50.0)
-    posterior = LocalizedMaclaurinGP(kernel, likelihood, 40, centers=torch.cat([x[:1], far])).fit(x, y).posterior(far)
+    posterior = (
+        LocalizedMaclaurinGP(kernel, likelihood, 40, centers=torch.cat([x[:1], far])).condition(x, y).posterior(far)
+    )
     assert abs(float(posterior.mean)) < 1e-9
     assert abs(float(posterior.variance) - 2.0) < 1e-9
 
@@ -106,7 +110,7 @@ def test_the_prior_is_kept_at_a_center_far_from_the_data():
 def test_inputs_far_from_all_centers_get_centers_of_their_own():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
-    model = LocalizedMaclaurinGP(kernel, likelihood, 40).fit(x, y)
+    model = LocalizedMaclaurinGP(kernel, likelihood, 40).condition(x, y)
     far = torch.tensor([[30.0, 0.0, 0.0], [30.5, 0.0, 0.0], [0.0, -40.0, 0.0]])
     posterior = model.posterior(torch.cat([x, far]))
     assert posterior.mean[-3:].abs().max() < 1e-9
@@ -117,30 +121,30 @@ def test_inputs_far_from_all_centers_get_centers_of_their_own():
 def test_new_parameters_need_a_new_fit():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
-    model = LocalizedMaclaurinGP(kernel, likelihood, 40).fit(x, y)
+    model = LocalizedMaclaurinGP(kernel, likelihood, 40).condition(x, y)
     for module, name in ((kernel.base_kernel, "lengthscale"), (kernel, "outputscale"), (likelihood, "noise")):
         setattr(module, name, 1.3)
-        with pytest.raises(ValueError, match=f"{name}; call fit"):
+        with pytest.raises(ValueError, match=f"{name}; call condition"):
             model.posterior(x)
-        model.fit(x, y).posterior(x)
+        model.condition(x, y).posterior(x)
 
 
 def test_state_dict_has_the_parameters_alone():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
-    model = LocalizedMaclaurinGP(kernel, likelihood, 40).fit(x, y)
+    model = LocalizedMaclaurinGP(kernel, likelihood, 40).condition(x, y)
     other = LocalizedMaclaurinGP(*kernel_and_likelihood(2.0, 1.0, 1.0), 40)
     other.load_state_dict(model.state_dict())
-    torch.testing.assert_close(other.fit(x, y).posterior(x).mean, model.posterior(x).mean)
+    torch.testing.assert_close(other.condition(x, y).posterior(x).mean, model.posterior(x).mean)
 
 
 def test_the_collapse_at_short_lengthscales_is_cured():
     x, y, grid = sinc()
     kernel, likelihood = kernel_and_likelihood(0.5, 3.0, 0.01)
     plain = rfgp.approximate(kernel, 10, method="optimized_maclaurin:real", train_inputs=x, seed=0)
-    collapsed = kl_to_exact(WeightSpaceGP(plain, likelihood, keep_data=True).fit(x, y), grid, noisy=True)
+    collapsed = kl_to_exact(WeightSpaceGP(plain, likelihood, keep_data=True).condition(x, y), grid, noisy=True)
     for options in ({"threshold": 0.5}, {"centers": grid}):
-        cured = kl_to_exact(LocalizedMaclaurinGP(kernel, likelihood, 10, **options).fit(x, y), grid, noisy=True)
+        cured = kl_to_exact(LocalizedMaclaurinGP(kernel, likelihood, 10, **options).condition(x, y), grid, noisy=True)
         assert cured <= 0.1 * collapsed
 
 
@@ -158,27 +162,27 @@ def test_lengthscales_and_active_dims_scale_the_inputs():
     x, y = rows(80, dim=4)
     kernel, likelihood = kernel_and_likelihood(ard_num_dims=2, active_dims=[3, 0])
     kernel.base_kernel.lengthscale = torch.tensor([[0.5, 2.0]])
-    model = LocalizedMaclaurinGP(kernel, likelihood, 30).fit(x, y)
+    model = LocalizedMaclaurinGP(kernel, likelihood, 30).condition(x, y)
     plain, _ = kernel_and_likelihood(lengthscale=1.0)
     scaled = x[:, [3, 0]] / torch.tensor([0.5, 2.0])
-    expected = LocalizedMaclaurinGP(plain, likelihood, 30).fit(scaled, y)
+    expected = LocalizedMaclaurinGP(plain, likelihood, 30).condition(scaled, y)
     torch.testing.assert_close(model.posterior(x).mean, expected.posterior(scaled).mean)
 
 
 def test_centers_may_be_given_in_full_inputs():
     x, y = rows(80, dim=4)
     kernel, likelihood = kernel_and_likelihood(active_dims=[1, 2])
-    model = LocalizedMaclaurinGP(kernel, likelihood, 30, centers=x[:5]).fit(x, y)
+    model = LocalizedMaclaurinGP(kernel, likelihood, 30, centers=x[:5]).condition(x, y)
     torch.testing.assert_close(model.centers, x[:5, [1, 2]] / 0.7)
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was():
     kernel, likelihood = kernel_and_likelihood()
     x, y = rows()
-    model = LocalizedMaclaurinGP(kernel, likelihood, 30).fit(x, y)
+    model = LocalizedMaclaurinGP(kernel, likelihood, 30).condition(x, y)
     before = model.posterior(x).mean
     with pytest.raises(ValueError, match="expected finite values"):
-        model.fit(torch.full_like(x, torch.nan), y)
+        model.condition(torch.full_like(x, torch.nan), y)
     assert torch.equal(model.posterior(x).mean, before)
 
 
@@ -196,10 +200,10 @@ def test_what_does_not_fit_raises():
     with pytest.raises(ValueError, match="expected a fitted model"):
         LocalizedMaclaurinGP(kernel, likelihood, 10).posterior(x)
     with pytest.raises(ValueError, match="one per row"):
-        LocalizedMaclaurinGP(kernel, likelihood, 10).fit(x, y[:5])
+        LocalizedMaclaurinGP(kernel, likelihood, 10).condition(x, y[:5])
     with pytest.raises(ValueError, match="expected centers with 3 columns"):
-        LocalizedMaclaurinGP(kernel, likelihood, 10, centers=torch.zeros(2, 2)).fit(x, y)
+        LocalizedMaclaurinGP(kernel, likelihood, 10, centers=torch.zeros(2, 2)).condition(x, y)
     with pytest.raises(ValueError, match="flatten the batch"):
-        LocalizedMaclaurinGP(kernel, likelihood, 20).fit(x, y).posterior(x[None])
+        LocalizedMaclaurinGP(kernel, likelihood, 20).condition(x, y).posterior(x[None])
     with pytest.raises(ValueError, match="expected x with 3 columns"):
-        LocalizedMaclaurinGP(kernel, likelihood, 20).fit(x, y).posterior(x[:, :2])
+        LocalizedMaclaurinGP(kernel, likelihood, 20).condition(x, y).posterior(x[:, :2])

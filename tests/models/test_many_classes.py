@@ -55,10 +55,10 @@ def test_predictions_and_evidence_are_those_with_gram_matrices(monkeypatch, has_
 
     def make():
         model = model_of(has_batch)
-        model.fit(x, y).log_marginal_likelihood().backward()
+        model.condition(x, y).log_marginal_likelihood().backward()
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         with torch.no_grad():
-            latent = model.fit(x, y).posterior(new)
+            latent = model.condition(x, y).posterior(new)
             known = model.weight_posterior()
             parts = latent.mean, latent.variance, latent.covariance_matrix, known.mean, known.log_determinant
             return model, [*gradients, *parts, *model.leave_one_out(x, y), model.log_marginal_likelihood()]
@@ -76,7 +76,7 @@ def test_gradients_in_inputs(monkeypatch):
     x.requires_grad_()
 
     def make():
-        evidence = model_of().fit(x, y).log_marginal_likelihood()
+        evidence = model_of().condition(x, y).log_marginal_likelihood()
         return torch.autograd.grad(evidence, x)[0]
 
     close(make(), dense(monkeypatch, make))
@@ -90,7 +90,7 @@ def test_linear_means_of_the_classes(monkeypatch):
         model = WeightSpaceGP(model.covar_module, model.likelihood, gpytorch.means.LinearMean(3)).double()
         for parameter in model.mean_module.parameters():
             torch.nn.init.constant_(parameter, 0.3)
-        return model.fit(x, y).posterior(new).mean
+        return model.condition(x, y).posterior(new).mean
 
     close(make(), dense(monkeypatch, make))
 
@@ -103,7 +103,7 @@ def test_complex_features(monkeypatch):
         kernel = rfgp.approximate(exact, WIDTH, input_dim=3, method="tensor_srht:complex", seed=0)
         model = WeightSpaceGP(kernel, DirichletClassificationLikelihood(num_classes=CLASSES)).double()
         with torch.no_grad():
-            latent = model.fit(x, y).posterior(new)
+            latent = model.condition(x, y).posterior(new)
             return latent.mean, latent.variance
 
     for actual, wanted in zip(make(), dense(monkeypatch, make), strict=True):
@@ -115,7 +115,7 @@ def test_float32(monkeypatch):
 
     def make():
         with torch.no_grad():
-            latent = model_of(dtype=torch.float32, product_dtype=torch.float64).fit(x, y).posterior(new)
+            latent = model_of(dtype=torch.float32, product_dtype=torch.float64).condition(x, y).posterior(new)
             return latent.mean, latent.variance
 
     for actual, wanted in zip(make(), dense(monkeypatch, make), strict=True):
@@ -126,15 +126,15 @@ def test_float32(monkeypatch):
 def test_updates_batches_merges_and_states_are_one_fit():
     x, y, new = data()
     with torch.no_grad():
-        expected = model_of().fit(x, y).posterior(new)
-        first, second = model_of().fit(x[:90], y[:90]), model_of().fit(x[90:], y[90:])
+        expected = model_of().condition(x, y).posterior(new)
+        first, second = model_of().condition(x[:90], y[:90]), model_of().condition(x[90:], y[90:])
         both = first.statistics.merge(second.statistics)
         restored = model_of()
-        restored.load_state_dict(model_of().fit(x, y).state_dict())
+        restored.load_state_dict(model_of().condition(x, y).state_dict())
         batches = [(x[start : start + 7], y[start : start + 7]) for start in range(0, ROWS, 7)]
         models = [
-            model_of().fit(x[:50], y[:50]).update(x[50:], y[50:]),
-            model_of().fit(batches),
+            model_of().condition(x[:50], y[:50]).update(x[50:], y[50:]),
+            model_of().condition(batches),
             model_of().load_statistics(both),
             model_of().load_statistics(both.merge(first.statistics).subtract(first.statistics)),
             restored,
@@ -154,9 +154,9 @@ def test_models_with_linear_means_merge_and_slide():
         model.mean_module.weights.data.fill_(0.5)
         model.mean_module.bias.data.fill_(0.1)
     with torch.no_grad():
-        merged = parts[0].fit(x[:90], y[:90]).merge(parts[1].fit(x[90:], y[90:]))
+        merged = parts[0].condition(x[:90], y[:90]).merge(parts[1].condition(x[90:], y[90:]))
         merged.update(x[:20], y[:20]).downdate(x[:20], y[:20])
-        expected = parts[2].fit(x, y).posterior(new)
+        expected = parts[2].condition(x, y).posterior(new)
         close(merged.posterior(new).mean, expected.mean)
         close(merged.log_marginal_likelihood(), parts[2].log_marginal_likelihood())
 
@@ -165,10 +165,10 @@ def test_models_with_linear_means_merge_and_slide():
 def test_rows_that_have_faded_leave_all_others(factor):
     x, y, new = data()
     with torch.no_grad():
-        model = model_of().fit(x, y).forget(factor).forget(factor)
+        model = model_of().condition(x, y).forget(factor).forget(factor)
         model.downdate(x[::3], y[::3], weight=factor**2)
         is_left = torch.arange(ROWS) % 3 > 0
-        expected = model_of().fit(x[is_left], y[is_left]).forget(factor).forget(factor)
+        expected = model_of().condition(x[is_left], y[is_left]).forget(factor).forget(factor)
         assert bool((model.statistics.count >= 0).all())
         close(model.posterior(new).mean, expected.posterior(new).mean)
         close(model.posterior(new).variance, expected.posterior(new).variance)
@@ -180,7 +180,7 @@ def test_evidence_has_gradients_after_a_downdate(monkeypatch):
 
     def make():
         model = model_of()
-        value = model.fit(x, y).downdate(x[:90], y[:90]).log_marginal_likelihood()
+        value = model.condition(x, y).downdate(x[:90], y[:90]).log_marginal_likelihood()
         return torch.autograd.grad(value, [model.mean_module.raw_constant])
 
     for gradient, expected in zip(make(), dense(monkeypatch, make), strict=True):
@@ -191,7 +191,7 @@ def test_draws_have_the_moments_of_the_posterior():
     x, y, new = data()
     count = 20_000
     with torch.no_grad():
-        model = model_of().fit(x, y)
+        model = model_of().condition(x, y)
         latent = model.posterior(new[:3])
         for chosen in (0, 3, 7):
             torch.manual_seed(0)
@@ -223,9 +223,9 @@ def test_no_tensor_has_a_matrix_for_every_class():
     kernel = rfgp.approximate(ScaleKernel(RBFKernel()), width, input_dim=3, seed=0)
     model = WeightSpaceGP(kernel, DirichletClassificationLikelihood(num_classes=classes)).double()
     with Largest() as seen:
-        model.fit(x, y).log_marginal_likelihood().backward()
+        model.condition(x, y).log_marginal_likelihood().backward()
         with torch.no_grad():
-            latent = model.fit(x, y).posterior(x[:100])
+            latent = model.condition(x, y).posterior(x[:100])
             assert torch.isfinite(latent.mean).all() and torch.isfinite(latent.variance).all()
             model.likelihood.class_probabilities(latent, 2)
             model.sample_functions(2)(x[:100])

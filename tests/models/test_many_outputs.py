@@ -29,9 +29,9 @@ def model_and_data(rank, outputs=OUTPUTS):
 def test_no_tensor_has_the_weights_of_every_pair_of_outputs(rank):
     model, x, y = model_and_data(rank)
     with Largest() as seen:
-        model.fit(x, y).log_marginal_likelihood().backward()
+        model.condition(x, y).log_marginal_likelihood().backward()
         with torch.no_grad():
-            latent = model.fit(x, y).posterior(x[:50])
+            latent = model.condition(x, y).posterior(x[:50])
             assert torch.isfinite(latent.mean).all() and torch.isfinite(latent.variance).all()
             model.likelihood(latent).variance  # noqa: B018
             model.sample_functions(2)(x[:50])
@@ -44,10 +44,10 @@ def test_no_tensor_has_the_weights_of_every_pair_of_outputs(rank):
 def test_left_out_rows_of_a_separable_kernel_are_those_of_the_rows_alone(rank):
     model, x, y = model_and_data(rank, 4)
     with torch.no_grad():
-        found = model.fit(x, y).leave_one_out(x, y)
+        found = model.condition(x, y).leave_one_out(x, y)
         for row in (0, 77, ROWS - 1):
             rest = torch.arange(ROWS) != row
-            observed = model.likelihood(model.fit(x[rest], y[rest]).posterior(x[row : row + 1]))
+            observed = model.likelihood(model.condition(x[rest], y[rest]).posterior(x[row : row + 1]))
             torch.testing.assert_close(found.mean[row], observed.mean[0], rtol=1e-9, atol=1e-9)
             torch.testing.assert_close(found.variance[row], observed.variance[0], rtol=1e-9, atol=1e-9)
             dense = torch.distributions.MultivariateNormal(observed.mean[0], observed.covariance_matrix)

@@ -17,7 +17,7 @@ def test_a_model_is_freed_with_its_last_reference():
         model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
         x = torch.rand(30, 3, generator=torch.Generator().manual_seed(0))
         with torch.no_grad():
-            posterior = model.fit(x, x.sum(-1)).posterior(x)
+            posterior = model.condition(x, x.sum(-1)).posterior(x)
             assert torch.isfinite(posterior.mean).all() and torch.isfinite(posterior.variance).all()
         held = weakref.ref(model), weakref.ref(model.statistics), weakref.ref(model.weight_posterior().factor)
         assert all(reference() is not None for reference in held)

@@ -71,8 +71,8 @@ def assert_moments(found, parts):
 
 def check(model, make, data, test):
     with torch.no_grad():
-        model.fit(*data)
-        parts = [single.fit(*data) for single in singles(model, make)]
+        model.condition(*data)
+        parts = [single.condition(*data) for single in singles(model, make)]
         assert len(parts) == DRAWS
         assert_moments(model.posterior(test), [part.posterior(test) for part in parts])
         if not (model.covar_module.is_complex and not torch.is_complex(data[1])):
@@ -114,11 +114,11 @@ def test_streaming_equals_a_fit_to_all_rows(kind, method):
     x, y, noise = rows_for(kind, ROWS)
     test = torch.randn(7, INPUTS)
     with torch.no_grad():
-        wanted = mixture(kind, method).fit(x, y, noise).posterior(test)
+        wanted = mixture(kind, method).condition(x, y, noise).posterior(test)
         cut = [slice(0, 15), slice(15, 30), slice(30, ROWS)]
         parts = [(x[rows], y[rows], *([] if noise is None else [noise[rows]])) for rows in cut]
-        loaded = mixture(kind, method).fit(iter(parts))
-        updated = mixture(kind, method).fit(*parts[0]).update(*parts[1]).update(*parts[2])
+        loaded = mixture(kind, method).condition(iter(parts))
+        updated = mixture(kind, method).condition(*parts[0]).update(*parts[1]).update(*parts[2])
         new = mixture(kind, method).update(*parts[0]).update(*parts[1]).update(*parts[2])
         for model in (loaded, updated, new):
             assert_equal(model.posterior(test).mean, wanted.mean, 1e-9)
@@ -127,7 +127,7 @@ def test_streaming_equals_a_fit_to_all_rows(kind, method):
 
 def test_one_draw_is_the_model_without_a_mixture():
     x, y, _ = rows_for("gaussian", ROWS)
-    one = mixture(num_draws=1).fit(x, y)
+    one = mixture(num_draws=1).condition(x, y)
     assert not list(one.further_draws.parameters()) and not one.further_draws.models
     assert not any("draw" in name for name in one.state_dict())
     assert type(one.posterior(x).lazy_covariance_matrix).__name__ == "WeightSpaceCovariance"
@@ -137,29 +137,29 @@ def test_one_draw_is_the_model_without_a_mixture():
 def test_seeds_give_the_same_mixture_and_draws_differ(input_dim):
     x, y, _ = rows_for("gaussian", ROWS)
     torch.manual_seed(1)
-    first = mixture(input_dim=input_dim).fit(x, y)
+    first = mixture(input_dim=input_dim).condition(x, y)
     torch.manual_seed(2)
-    second, other = mixture().fit(x, y), mixture(seed=1).fit(x, y)
+    second, other = mixture().condition(x, y), mixture(seed=1).condition(x, y)
     assert torch.equal(first.posterior(x).variance, second.posterior(x).variance)
     assert not torch.allclose(first.posterior(x).variance, other.posterior(x).variance)
     grams = [statistics.gram for statistics in first.draw_statistics]
     assert len(grams) == DRAWS and not any(torch.allclose(grams[i], grams[j]) for i in range(3) for j in range(i))
-    again = mixture(input_dim=input_dim).fit(x[:20], y[:20]).fit(x, y)
+    again = mixture(input_dim=input_dim).condition(x[:20], y[:20]).condition(x, y)
     assert torch.equal(again.posterior(x).variance, first.posterior(x).variance)
 
 
 def test_float32_has_the_draws_of_float64():
     x, y, _ = rows_for("gaussian", ROWS)
-    double = mixture().fit(x, y).posterior(x)
+    double = mixture().condition(x, y).posterior(x)
     torch.set_default_dtype(torch.float32)
-    single = mixture().fit(x.float(), y.float()).posterior(x.float())
+    single = mixture().condition(x.float(), y.float()).posterior(x.float())
     assert torch.allclose(single.mean.double(), double.mean, atol=1e-3)
     assert torch.allclose(single.variance.double(), double.variance, rtol=1e-3)
 
 
 def test_parameters_count_once_and_are_saved_once():
     x, y, _ = rows_for("gaussian", ROWS)
-    model, one = mixture().fit(x, y), mixture(num_draws=1).fit(x, y)
+    model, one = mixture().condition(x, y), mixture(num_draws=1).condition(x, y)
     assert [name for name, _ in model.named_parameters()] == [name for name, _ in one.named_parameters()]
     saved = model.state_dict()
     assert sum(name.endswith("raw_outputscale") and "fitted_with" not in name for name in saved) == 1
@@ -175,12 +175,12 @@ def test_states_hold_all_draws(kind, method):
     x, y, noise = rows_for(kind, ROWS)
     test = torch.randn(7, INPUTS)
     with torch.no_grad():
-        model = mixture(kind, method).fit(x, y, noise)
-        model.resample(torch.Generator().manual_seed(4)).fit(x, y, noise)
+        model = mixture(kind, method).condition(x, y, noise)
+        model.resample(torch.Generator().manual_seed(4)).condition(x, y, noise)
         wanted = model.posterior(test)
         file = io.BytesIO()
         torch.save(model.state_dict(), file)
-        for twin in (mixture(kind, method, input_dim=None), mixture(kind, method, seed=7).fit(x, y, noise)):
+        for twin in (mixture(kind, method, input_dim=None), mixture(kind, method, seed=7).condition(x, y, noise)):
             file.seek(0)
             twin.load_state_dict(torch.load(file, weights_only=True))
             assert twin.state_dict().keys() == model.state_dict().keys()
@@ -194,7 +194,7 @@ def test_states_hold_all_draws(kind, method):
 def test_a_state_inside_another_module_and_one_of_missing_outputs_load():
     data = output_rows("multitask", pattern="random")
     test = torch.randn(5, OUTPUT_INPUTS)
-    model = torch.nn.ModuleList([output_mixture("multitask", "per task").fit(*data)])
+    model = torch.nn.ModuleList([output_mixture("multitask", "per task").condition(*data)])
     twin = torch.nn.ModuleList([output_mixture("multitask", "per task")])
     twin.load_state_dict(model.state_dict())
     assert torch.equal(twin[0].posterior(test).variance, model[0].posterior(test).variance)
@@ -213,12 +213,12 @@ def test_a_centered_kernel_and_changed_parameters_reach_all_draws_of_a_loaded_mo
     assert torch.equal(twin.posterior(x + 5.0).variance, model.posterior(x + 5.0).variance)
     twin.covar_module.outputscale = 7.0
     model.covar_module.outputscale = 7.0
-    assert torch.equal(twin.fit(x, y).posterior(x).variance, model.fit(x, y).posterior(x).variance)
+    assert torch.equal(twin.condition(x, y).posterior(x).variance, model.condition(x, y).posterior(x).variance)
 
 
 def test_states_of_other_numbers_of_draws_are_refused_and_nothing_changes():
     x, y, _ = rows_for("gaussian", ROWS)
-    models = {count: mixture(num_draws=count).fit(x, y) for count in (1, 2, 3)}
+    models = {count: mixture(num_draws=count).condition(x, y) for count in (1, 2, 3)}
     for count, model in models.items():
         before = model.posterior(x).variance
         for other in models.keys() - {count}:
@@ -229,17 +229,17 @@ def test_states_of_other_numbers_of_draws_are_refused_and_nothing_changes():
     model.load_state_dict(mixture(num_draws=3, input_dim=None).state_dict())
     with pytest.raises(ValueError, match="without data"):
         model.posterior(x)
-    assert torch.equal(model.fit(x, y).posterior(x).variance, mixture().fit(x, y).posterior(x).variance)
+    assert torch.equal(model.condition(x, y).posterior(x).variance, mixture().condition(x, y).posterior(x).variance)
 
 
 def test_copies_pickles_and_moves_keep_all_draws():
     x, y, _ = rows_for("gaussian", ROWS)
-    model = mixture().fit(x, y)
+    model = mixture().condition(x, y)
     wanted = model.posterior(x).variance
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(twin.posterior(x).variance, wanted)
         assert all(draw.covar_module.raw_outputscale is twin.covar_module.raw_outputscale for draw in draws(twin))
-        moved = twin.to(torch.float32).fit(x.float(), y.float())
+        moved = twin.to(torch.float32).condition(x.float(), y.float())
         assert moved.posterior(x.float()).mean.dtype == torch.float32
         assert torch.allclose(moved.posterior(x.float()).variance.double(), wanted, rtol=1e-2)
     assert torch.equal(model.double().posterior(x).variance, wanted)
@@ -248,11 +248,11 @@ def test_copies_pickles_and_moves_keep_all_draws():
 def test_merged_statistics_of_all_draws_stand_for_a_fit():
     x, y, _ = rows_for("gaussian", ROWS)
     with torch.no_grad():
-        shards = [mixture().fit(x[rows], y[rows]).draw_statistics for rows in (slice(0, 25), slice(25, ROWS))]
+        shards = [mixture().condition(x[rows], y[rows]).draw_statistics for rows in (slice(0, 25), slice(25, ROWS))]
         merged = [a.merge(b) for a, b in zip(*shards, strict=True)]
         found = mixture().load_statistics(merged).posterior(x)
-        assert_equal(found.variance, mixture().fit(x, y).posterior(x).variance)
-        model = mixture().fit(x, y)
+        assert_equal(found.variance, mixture().condition(x, y).posterior(x).variance)
+        model = mixture().condition(x, y)
         for bad in (merged[0], merged[:2], None, [*merged[:2], None]):
             with pytest.raises(ValueError, match="expected GramStatistics for each of num_draws=3"):
                 model.load_statistics(bad)
@@ -268,7 +268,7 @@ def test_training_climbs_the_mean_of_the_log_evidences():
     values = []
     for step in (0.0, 1e-5, -2e-5):
         parameter.data += step
-        value = model.fit(x, y).log_marginal_likelihood()
+        value = model.condition(x, y).log_marginal_likelihood()
         values.append(value.detach())
         if not step:
             (gradient,) = torch.autograd.grad(value, [parameter])
@@ -278,11 +278,11 @@ def test_training_climbs_the_mean_of_the_log_evidences():
 @pytest.mark.parametrize("kind", ["gaussian", "dirichlet"])
 def test_gradients_are_means_of_those_of_single_draws(kind):
     x, y, _ = rows_for(kind, ROWS)
-    model = mixture(kind).fit(x, y)
+    model = mixture(kind).condition(x, y)
     model.log_marginal_likelihood().backward()
     gradients = []
     for single in singles(model, lambda num_draws: mixture(kind, num_draws=num_draws)):
-        single.fit(x, y).log_marginal_likelihood().backward()
+        single.condition(x, y).log_marginal_likelihood().backward()
         gradients.append([parameter.grad for parameter in single.parameters()])
     for own, others in zip(model.parameters(), zip(*gradients, strict=True), strict=True):
         assert_equal(own.grad, torch.stack(others).mean(0), 1e-9)
@@ -290,7 +290,7 @@ def test_gradients_are_means_of_those_of_single_draws(kind):
 
 def test_gradients_in_the_inputs_and_through_products_run_through_all_draws():
     x, y, _ = rows_for("gaussian", ROWS)
-    model = mixture().fit(x, y)
+    model = mixture().condition(x, y)
     test = torch.randn(3, INPUTS, requires_grad=True)
 
     def moments(values):
@@ -302,7 +302,7 @@ def test_gradients_in_the_inputs_and_through_products_run_through_all_draws():
 
 def test_functions_come_from_random_draws():
     x, y, _ = rows_for("gaussian", ROWS)
-    model, count = mixture(width=6).fit(x, y), 1000
+    model, count = mixture(width=6).condition(x, y), 1000
     torch.manual_seed(3)
     functions = model.sample_functions(count)
     test = torch.randn(4, INPUTS)
@@ -315,19 +315,19 @@ def test_functions_come_from_random_draws():
         assert float(errors.abs().max()) < 5.0 * (2.0 / count) ** 0.5
         torch.manual_seed(3)
         assert torch.equal(model.sample_functions(count)(test), values)
-        model.resample().fit(x, y)
+        model.resample().condition(x, y)
         assert torch.equal(functions(test), values)
 
 
 def test_samples_of_the_posterior_have_its_covariance_without_a_dense_one():
     x, y, _ = rows_for("gaussian", ROWS)
     with torch.no_grad():
-        posterior = mixture(width=6).fit(x, y).posterior(torch.randn(4, INPUTS))
+        posterior = mixture(width=6).condition(x, y).posterior(torch.randn(4, INPUTS))
         draws = posterior.rsample(torch.Size([20000]))
         scale = posterior.variance.sqrt()
         errors = (torch.cov(draws.T) - posterior.covariance_matrix) / (scale[:, None] * scale)
         assert float(errors.abs().max()) < 5.0 * (2.0 / 20000) ** 0.5
-        many = mixture().fit(x, y).posterior(torch.randn(200_000, INPUTS))
+        many = mixture().condition(x, y).posterior(torch.randn(200_000, INPUTS))
         assert many.variance.shape == (200_000,)  # 300 GB where it were dense
         assert many.rsample().shape == (200_000,)
         noisy = GaussianLikelihood()(posterior)
@@ -336,26 +336,30 @@ def test_samples_of_the_posterior_have_its_covariance_without_a_dense_one():
 
 def test_stale_draws_and_failed_calls():
     x, y, _ = rows_for("gaussian", ROWS)
-    model = mixture().fit(x, y)
+    model = mixture().condition(x, y)
     before = model.posterior(x).variance
     bad = y.clone()
     bad[3] = float("nan")
-    for call in (lambda: model.fit(x, bad), lambda: model.update(x, bad), lambda: model.fit([(x, y), (x, bad)])):
+    for call in (
+        lambda: model.condition(x, bad),
+        lambda: model.update(x, bad),
+        lambda: model.condition([(x, y), (x, bad)]),
+    ):
         with pytest.raises(ValueError, match="finite"):
             call()
         assert torch.equal(model.posterior(x).variance, before)
     lazy = mixture(input_dim=None)
     with pytest.raises(ValueError, match="finite"):
-        lazy.fit([(x, y), (x, bad)])
+        lazy.condition([(x, y), (x, bad)])
     assert len(lazy.further_draws.maps) == 0
     for change in (
         lambda: model.resample(),
         lambda: setattr(model.covar_module.base_kernel.base_kernel, "offset", 2.0),
     ):
         change()
-        with pytest.raises(ValueError, match="call fit"):
+        with pytest.raises(ValueError, match="call condition"):
             model.posterior(x)
-        model.fit(x, y).posterior(x)
+        model.condition(x, y).posterior(x)
 
 
 class LaterError(Exception):
@@ -364,7 +368,7 @@ class LaterError(Exception):
 
 def test_an_error_in_a_later_draw_leaves_the_model_as_it_was(monkeypatch):
     x, y, _ = rows_for("gaussian", ROWS)
-    model = mixture().fit(x, y)
+    model = mixture().condition(x, y)
     before = model.posterior(x).variance
     own = WeightSpaceGP._add
     calls = []
@@ -376,7 +380,7 @@ def test_an_error_in_a_later_draw_leaves_the_model_as_it_was(monkeypatch):
         return own(self, *args, **options)
 
     monkeypatch.setattr(WeightSpaceGP, "_add", failing)
-    for call in (model.fit, model.update, functools.partial(rfgp.fit, model)):
+    for call in (model.condition, model.update, functools.partial(rfgp.fit, model)):
         calls.clear()
         with pytest.raises(LaterError):
             call(x + 1.0, y)
@@ -387,7 +391,7 @@ def test_only_the_first_draw_gives_advice():
     x, y, _ = rows_for("gaussian", 10)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        mixture().fit(x, y).posterior(x)
+        mixture().condition(x, y).posterior(x)
     assert len([w for w in found if "exceed" in str(w.message)]) == 1
 
 
@@ -402,7 +406,7 @@ def test_what_is_not_random_is_refused():
         WeightSpaceGP(landmarks, GaussianLikelihood(), block_size=8, num_draws=2)
     lazy = WeightSpaceGP(rfgp.approximate(LinearKernel(), 3), GaussianLikelihood(), num_draws=2)
     with pytest.raises(ValueError, match="not random"):
-        lazy.fit(x, y)
+        lazy.condition(x, y)
     for bad in (0, 1.5, "8"):
         with pytest.raises(ValueError, match="num_draws"):
             mixture(num_draws=bad)
@@ -413,7 +417,7 @@ def test_the_divergence_from_the_exact_posterior_is_smaller():
 
     def divergence(num_draws):
         kernel = rfgp.approximate(ScaleKernel(RBFKernel()), 32, input_dim=INPUTS, method="fourier", seed=0)
-        model = WeightSpaceGP(kernel, GaussianLikelihood(), num_draws=num_draws, keep_data=True).fit(x, y)
+        model = WeightSpaceGP(kernel, GaussianLikelihood(), num_draws=num_draws, keep_data=True).condition(x, y)
         return float(rfgp.kl_to_exact(model, x[:50], direction="exact_from_approximate"))
 
     assert divergence(8) < 0.5 * divergence(1)
@@ -434,7 +438,7 @@ def test_error_bars_of_a_mixture_cover_more_of_the_function():
         for seed in range(4):
             for num_draws, found in covered.items():
                 kernel = rfgp.approximate(exact, 64, input_dim=2, method="fourier", seed=seed)
-                model = WeightSpaceGP(kernel, likelihood, num_draws=num_draws).fit(x[:500], y[:500, seed])
+                model = WeightSpaceGP(kernel, likelihood, num_draws=num_draws).condition(x[:500], y[:500, seed])
                 posterior = model.posterior(x[500:])
                 inside = (f[500:, seed] - posterior.mean).abs() <= 1.96 * posterior.variance.sqrt()
                 found.append(float(inside.double().mean()))

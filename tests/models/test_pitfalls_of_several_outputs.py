@@ -51,8 +51,8 @@ def test_operators_count_the_columns_of_the_kernel(operator):
     selected = rfgp.approximate(HelmholtzKernel(RBFKernel(active_dims=[2, 0])), 32, input_dim=3, seed=0)
     plain = rfgp.approximate(HelmholtzKernel(RBFKernel()), 32, input_dim=2, seed=0)
     models = [WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2), mean) for kernel in (selected, plain)]
-    models[0].fit(x, y)
-    models[1].fit(x[:, [2, 0]], y)
+    models[0].condition(x, y)
+    models[1].condition(x[:, [2, 0]], y)
     points = torch.randn(5, 3)
     first, second = models[0].posterior(points, operator), models[1].posterior(points[:, [2, 0]], operator)
     assert torch.allclose(first.mean, second.mean) and torch.allclose(first.variance, second.variance)
@@ -84,10 +84,10 @@ def test_a_posterior_notices_a_new_covariance_of_the_outputs():
     covariance = ConstantCovariance(torch.eye(2))
     kernel = rfgp.approximate(DecomposableKernel(RBFKernel(), covariance), 16, input_dim=2, seed=0)
     x, y = torch.randn(40, 2), torch.randn(40, 2)
-    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x, y)
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).condition(x, y)
     model.posterior(x)
     covariance.covar_matrix.mul_(0.01)
-    assert torch.equal(model.posterior(x).variance, model.fit(x, y).posterior(x).variance)
+    assert torch.equal(model.posterior(x).variance, model.condition(x, y).posterior(x).variance)
 
 
 def test_columns_are_selected_in_one_place():
@@ -102,9 +102,9 @@ def test_features_are_counted_against_values():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kernel = rfgp.approximate(CurlFreeKernel(RBFKernel()), 128, train_inputs=x)
-        WeightSpaceGP(kernel, MultitaskGaussianLikelihood(10)).fit(x, y)
+        WeightSpaceGP(kernel, MultitaskGaussianLikelihood(10)).condition(x, y)
     with pytest.warns(UserWarning, match="exceed the 100 training rows"):
-        WeightSpaceGP(kernel, MultitaskGaussianLikelihood(10)).fit(x[:10], y[:10])
+        WeightSpaceGP(kernel, MultitaskGaussianLikelihood(10)).condition(x[:10], y[:10])
 
 
 def test_weights_that_do_not_fit_in_memory_are_refused_before_the_data_are_read():
@@ -112,7 +112,7 @@ def test_weights_that_do_not_fit_in_memory_are_refused_before_the_data_are_read(
     x, y = torch.randn(50, 2), torch.randn(50, 40)
     y[0, 0] = float("nan")
     with pytest.raises(ValueError, match="weights"):
-        WeightSpaceGP(kernel, MultitaskGaussianLikelihood(40)).fit(x, y)
+        WeightSpaceGP(kernel, MultitaskGaussianLikelihood(40)).condition(x, y)
 
 
 class OneTaskPerRow(gpytorch.models.ExactGP):
@@ -140,7 +140,7 @@ def test_one_task_per_row_is_the_multitask_model_with_missing_outputs():
     kernel.data_covar_module.feature_map.weight.copy_(data.feature_map.weight)
     likelihood = MultitaskGaussianLikelihood(3, has_task_noise=False)
     likelihood.noise = exact.likelihood.noise.detach()
-    model = WeightSpaceGP(kernel, likelihood).fit(x, task_columns(y, tasks, 3))
+    model = WeightSpaceGP(kernel, likelihood).condition(x, task_columns(y, tasks, 3))
 
     points = torch.randn(7, 2)
     every = model.posterior(points)
@@ -172,7 +172,7 @@ def test_bad_tasks_raise(tasks):
 )
 def test_derivatives_that_do_not_exist_are_not_predicted(nu, operator, exists):
     kernel = rfgp.approximate(CurlFreeKernel(MaternKernel(nu=nu)), 32, input_dim=2, seed=0)
-    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(torch.randn(40, 2), torch.randn(40, 2))
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).condition(torch.randn(40, 2), torch.randn(40, 2))
     if exists:
         assert torch.isfinite(model.posterior(torch.randn(3, 2), operator).variance).all()
         return
@@ -184,7 +184,7 @@ def test_divergences_need_the_noise_of_the_training_rows():
     x, y, noise = torch.randn(50, 2), torch.randn(50, 2), 0.5 + torch.rand(50, 2)
     kernel = rfgp.approximate(CurlFreeKernel(RBFKernel()), 32, input_dim=2, seed=0)
     model = WeightSpaceGP(kernel, MultitaskFixedNoiseGaussianLikelihood(noise[:30]), keep_data=True)
-    model.fit(x[:30], y[:30])
+    model.condition(x[:30], y[:30])
     model.update(x[30:], y[30:], noise[30:])
     points = torch.randn(6, 2)
     kept = rfgp.diagnostics.kl_to_exact(model, points)
@@ -201,7 +201,7 @@ def test_divergences_need_the_noise_of_the_training_rows():
         (lambda: SpectralDensityKernel("density", 2), "expected a function"),
         (lambda: VectorLeastSquares(rfgp.approximate(RBFKernel(), 8, input_dim=2), regularization="a"), "got a"),
         (
-            lambda: WeightSpaceGP(rfgp.approximate(RBFKernel(), 8, input_dim=2), GaussianLikelihood()).fit(
+            lambda: WeightSpaceGP(rfgp.approximate(RBFKernel(), 8, input_dim=2), GaussianLikelihood()).condition(
                 torch.randn(20, 2).numpy(), torch.randn(20)
             ),
             "expected a torch.Tensor for x beside y, got ndarray",
@@ -216,7 +216,7 @@ def test_arguments_of_another_type_raise(make, message):
 
 def test_predictions_made_without_gradients_stay_without():
     kernel = rfgp.approximate(HelmholtzKernel(RBFKernel()), 16, input_dim=2, seed=0)
-    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(torch.randn(40, 2), torch.randn(40, 2))
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).condition(torch.randn(40, 2), torch.randn(40, 2))
     with torch.no_grad():
         prediction = model.posterior(torch.randn(3, 2))
     assert not prediction.stddev.requires_grad

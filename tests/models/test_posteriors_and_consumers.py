@@ -32,22 +32,22 @@ def kernel(base=None, method="auto"):
 
 def classes(count, method="auto"):
     y = torch.arange(ROWS) % count
-    return WeightSpaceGP(kernel(method=method), DirichletClassificationLikelihood(num_classes=count)).fit(X, y), y
+    return WeightSpaceGP(kernel(method=method), DirichletClassificationLikelihood(num_classes=count)).condition(X, y), y
 
 
 def one(**options):
     y = torch.sin(3 * X).sum(-1)
-    return WeightSpaceGP(kernel(), GaussianLikelihood(), **options).fit(X, y), y
+    return WeightSpaceGP(kernel(), GaussianLikelihood(), **options).condition(X, y), y
 
 
 def several():
     y = torch.stack([torch.sin(X[:, 0]), torch.cos(X[:, 1])], -1)
     exact = MultitaskKernel(RBFKernel(), num_tasks=2)
-    return WeightSpaceGP(kernel(exact), MultitaskGaussianLikelihood(num_tasks=2)).fit(X, y), y
+    return WeightSpaceGP(kernel(exact), MultitaskGaussianLikelihood(num_tasks=2)).condition(X, y), y
 
 
 def laplace(likelihood, y):
-    return LaplaceGP(kernel(), likelihood).fit(X, y), y
+    return LaplaceGP(kernel(), likelihood).condition(X, y), y
 
 
 def variational():
@@ -107,13 +107,13 @@ def check_points(model, y):
 def check_left_out(model, y):
     """The first row, by a fit to the others."""
     found = model.leave_one_out(X, y).mean[..., :1, :] if y.dim() > 1 else model.leave_one_out(X, y).mean[..., :1]
-    wanted = model.fit(X[1:], y[1:]).posterior(X[:1]).mean
+    wanted = model.condition(X[1:], y[1:]).posterior(X[:1]).mean
     torch.testing.assert_close(found.reshape(wanted.shape), wanted, rtol=1e-6, atol=1e-8)
 
 
 def check_conditioned(model, y):
-    found = model.fit(X[:60], y[:60]).update(X[60:], y[60:]).posterior(NEW)
-    wanted = model.fit(X, y).posterior(NEW)
+    found = model.condition(X[:60], y[:60]).update(X[60:], y[60:]).posterior(NEW)
+    wanted = model.condition(X, y).posterior(NEW)
     torch.testing.assert_close(found.mean, wanted.mean, rtol=1e-7, atol=1e-9)
     torch.testing.assert_close(found.variance, wanted.variance, rtol=1e-7, atol=1e-9)
 

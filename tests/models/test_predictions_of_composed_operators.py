@@ -55,7 +55,7 @@ def model(float64_default):
         part.constant = value
     kernel = rfgp.approximate(HelmholtzKernel(RBFKernel()), 16, input_dim=2, seed=0)
     with torch.no_grad():
-        return WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2), mean).fit(x, y)
+        return WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2), mean).condition(x, y)
 
 
 @pytest.mark.parametrize("name", EQUAL)
@@ -74,7 +74,7 @@ def test_divergence_from_the_exact_posterior_of_a_field(likelihood, float64_defa
     x, y, points = torch.randn(12, 2), torch.randn(12, 2), torch.randn(4, 2)
     kernel = rfgp.approximate(CurlFreeKernel(RBFKernel()), 32, input_dim=2, seed=0)
     with torch.no_grad():
-        model = WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, y)
+        model = WeightSpaceGP(kernel, likelihood, keep_data=True).condition(x, y)
         exact = kernel.exact_kernel
         zero = torch.zeros(12, 2)
         prior = gpytorch.distributions.MultitaskMultivariateNormal(zero, exact(x))

@@ -95,7 +95,9 @@ def field_model(name, pattern="none", mean=None, is_full=False):
     outputs = 1 if name == "values" else 2
     likelihood = GaussianLikelihood() if outputs == 1 else MultitaskGaussianLikelihood(2, rank=int(is_full))
     with torch.no_grad():
-        return WeightSpaceGP(kernel, randomised(likelihood), mean, keep_data=True).fit(*field_rows(outputs, pattern))
+        return WeightSpaceGP(kernel, randomised(likelihood), mean, keep_data=True).condition(
+            *field_rows(outputs, pattern)
+        )
 
 
 def dense_functional(model, features, at_points):
@@ -276,7 +278,7 @@ def test_ready_maps_with_power_zero_predict_potentials(spectrum):
     ready = RandomFourier(2, 512, spectrum=PowerWeighted(spectrum, (0, 1)), generator=generator)
     kernel = rfgp.approximate(CurlFreeKernel(base), 512, method=ready)
     x, y = field_rows(2)
-    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x, 1e-6 * y)
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).condition(x, 1e-6 * y)
     far = 50.0 + 10.0 * torch.arange(4.0)[:, None].expand(4, 2)
     variance = model.posterior(far, Potential()).variance
     assert ((variance - 1.0).abs() < 0.25).all()
@@ -287,7 +289,7 @@ def test_three_dimensions():
     generator = torch.Generator().manual_seed(1)
     x, y, test = (torch.randn(n, 3, generator=generator) for n in (ROWS, ROWS, 4))
     kernel = rfgp.approximate(randomised(HelmholtzKernel(RBFKernel())), WIDTH, input_dim=3, seed=0)
-    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(3)).fit(x, y)
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(3)).condition(x, y)
     curl, gradient = model.posterior(test, Curl()), model.posterior(test, Gradient()).mean.unflatten(-1, (3, 3))
     expected = torch.stack([gradient[:, j, i] - gradient[:, i, j] for i, j in ((1, 2), (2, 0), (0, 1))], dim=-1)
     torch.testing.assert_close(curl.mean, expected)

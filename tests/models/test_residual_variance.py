@@ -151,7 +151,7 @@ def test_features_of_the_whole_kernel_have_none(name):
 def weight_space(kernel, likelihood=None, y=None):
     x = inputs(60, seed=1, size=0.5)
     likelihood = GaussianLikelihood() if likelihood is None else likelihood
-    return WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, x.sum(-1).sin() if y is None else y(x))
+    return WeightSpaceGP(kernel, likelihood, keep_data=True).condition(x, x.sum(-1).sin() if y is None else y(x))
 
 
 def of_features(model, x, scale=1.0):
@@ -247,7 +247,7 @@ def test_the_prior_comes_back_far_from_the_data(is_exact_gp, method):
         if is_exact_gp:
             latent = ExactModel(x, y, likelihood, kernel).eval()(far)
         else:
-            latent = WeightSpaceGP(kernel, likelihood).fit(x, y).posterior(far)
+            latent = WeightSpaceGP(kernel, likelihood).condition(x, y).posterior(far)
         reference = exact_posterior(exact, likelihood, x, y, far)
     torch.testing.assert_close(latent.stddev, reference.stddev, rtol=0.05, atol=0.0)
 
@@ -265,7 +265,7 @@ def test_two_standard_deviations_cover_the_function_off_the_data():
         covered = []
         for seed, f in enumerate(draws.mT):
             kernel = rfgp.approximate(exact, 64, method="optimized_maclaurin:ctr", train_inputs=x, seed=seed)
-            latent = WeightSpaceGP(kernel, likelihood).fit(x, f[:200] + 0.1 * torch.randn(200)).posterior(off)
+            latent = WeightSpaceGP(kernel, likelihood).condition(x, f[:200] + 0.1 * torch.randn(200)).posterior(off)
             covered.append((latent.mean - f[200:]).abs() < 2.0 * latent.stddev)
     assert float(torch.stack(covered).double().mean()) > 0.9
 

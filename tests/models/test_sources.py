@@ -68,8 +68,8 @@ def check(make, arguments, source=None):
     """A fit of a source has the sums, the evidence and the gradients of a fit to all rows."""
     whole, streamed = make(), make()
     source = ArraySource(*given(arguments), batch_size=7) if source is None else source
-    expected = whole.fit(*arguments).log_marginal_likelihood()
-    value = streamed.fit(source).log_marginal_likelihood()
+    expected = whole.condition(*arguments).log_marginal_likelihood()
+    value = streamed.condition(source).log_marginal_likelihood()
     for one, other in zip(streamed.draw_statistics, whole.draw_statistics, strict=True):
         for name in SUMS:
             scale = float(getattr(other, name).detach().abs().max())
@@ -106,8 +106,8 @@ def test_gradients_of_several_outputs_whose_first_batches_are_complete(name, noi
         return model
 
     whole, streamed = make(), make()
-    expected = whole.fit(x, y, known).log_marginal_likelihood()
-    value = streamed.fit(ArraySource(*given((x, y, known)), batch_size=7)).log_marginal_likelihood()
+    expected = whole.condition(x, y, known).log_marginal_likelihood()
+    value = streamed.condition(ArraySource(*given((x, y, known)), batch_size=7)).log_marginal_likelihood()
     torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-10)
     found, wanted = gradients(streamed, value), gradients(whole, expected)
     assert found.keys() == wanted.keys()
@@ -141,7 +141,7 @@ def test_gradients_of_several_draws(kind):
 
     check(make, arguments)
     source = Counted(*given(arguments))
-    make().fit(source).log_marginal_likelihood().backward()
+    make().condition(source).log_marginal_likelihood().backward()
     assert source.passes == 2
 
 
@@ -158,14 +158,14 @@ def many_classes():
 def test_gradients_of_many_classes():
     _, x, labels = many_classes()
     check(lambda: many_classes()[0], (x, labels, None), ArraySource(x, labels, batch_size=70))
-    assert isinstance(many_classes()[0].fit(x, labels).statistics, ClassStatistics)
+    assert isinstance(many_classes()[0].condition(x, labels).statistics, ClassStatistics)
 
 
 def test_gradients_of_many_classes_need_batches_in_the_same_order():
     model, x, labels = many_classes()
     generator = torch.Generator().manual_seed(0)
     loader = DataLoader(TensorDataset(x, labels), batch_size=70, shuffle=True, generator=generator)
-    value = model.fit(loader).log_marginal_likelihood()
+    value = model.condition(loader).log_marginal_likelihood()
     with pytest.raises(ValueError, match="does not shuffle"):
         value.backward()
 
@@ -200,12 +200,12 @@ def test_batches_may_come_in_another_order_at_the_second_pass():
 def test_a_fit_reads_rows_once_and_a_gradient_twice():
     source = Counted(*given(rows_for("gaussian", ROWS)))
     model = model_for("gaussian", keep_data=False)
-    value = model.fit(source).log_marginal_likelihood()
+    value = model.condition(source).log_marginal_likelihood()
     assert (source.passes, source.batches_read) == (1, 6)
     value.backward()
     assert (source.passes, source.batches_read) == (2, 12)
     with torch.no_grad():
-        model.fit(source).posterior(torch.randn(3, 3))
+        model.condition(source).posterior(torch.randn(3, 3))
     assert source.passes == 3
 
 
@@ -214,7 +214,7 @@ def test_no_more_than_two_batches_are_alive(kind):
     source = Counted(*given(rows_for(kind, 400)))
     gc.disable()
     try:
-        model_for(kind, keep_data=False).fit(source).log_marginal_likelihood().backward()
+        model_for(kind, keep_data=False).condition(source).log_marginal_likelihood().backward()
     finally:
         gc.enable()
     assert source.batches_read > 100 and source.most <= 2 and source.alive == 0
@@ -223,7 +223,7 @@ def test_no_more_than_two_batches_are_alive(kind):
 def test_statistics_of_a_source_are_freed_with_their_last_reference():
     gc.disable()
     try:
-        model = model_for("gaussian", keep_data=False).fit(ArraySource(*given(rows_for("gaussian", ROWS))))
+        model = model_for("gaussian", keep_data=False).condition(ArraySource(*given(rows_for("gaussian", ROWS))))
         held = weakref.ref(model), weakref.ref(model.statistics), weakref.ref(model.statistics.gram)
         del model
         assert all(reference() is None for reference in held)
@@ -233,8 +233,8 @@ def test_statistics_of_a_source_are_freed_with_their_last_reference():
 
 def test_a_generator_is_fitted_but_has_no_gradient():
     x, y, _ = rows_for("gaussian", ROWS)
-    model = model_for("gaussian", keep_data=False).fit((x[rows], y[rows]) for rows in torch.arange(ROWS).split(9))
-    whole = model_for("gaussian").fit(x, y)
+    model = model_for("gaussian", keep_data=False).condition((x[rows], y[rows]) for rows in torch.arange(ROWS).split(9))
+    whole = model_for("gaussian").condition(x, y)
     torch.testing.assert_close(model.posterior(x).mean, whole.posterior(x).mean, rtol=1e-9, atol=1e-9)
     with pytest.raises(ValueError, match="a generator can be gone through once"):
         model.log_marginal_likelihood().backward()
@@ -242,7 +242,7 @@ def test_a_generator_is_fitted_but_has_no_gradient():
 
 def test_batches_that_require_gradients_are_refused():
     x, y, _ = rows_for("gaussian", ROWS)
-    value = model_for("gaussian", keep_data=False).fit([(x.requires_grad_(), y)]).log_marginal_likelihood()
+    value = model_for("gaussian", keep_data=False).condition([(x.requires_grad_(), y)]).log_marginal_likelihood()
     with pytest.raises(ValueError, match=r"fit\(x, y\), for gradients in the data"):
         value.backward()
 
@@ -250,7 +250,11 @@ def test_batches_that_require_gradients_are_refused():
 def test_gradients_of_a_source_are_refused_after_an_update():
     """A second pass over the source would know nothing of the rows that came later."""
     x, y, _ = rows_for("gaussian", ROWS)
-    model = model_for("gaussian", keep_data=False).fit(ArraySource(x[:30], y[:30], batch_size=7)).update(x[30:], y[30:])
+    model = (
+        model_for("gaussian", keep_data=False)
+        .condition(ArraySource(x[:30], y[:30], batch_size=7))
+        .update(x[30:], y[30:])
+    )
     with pytest.raises(ValueError, match="changed by update"):
         model.log_marginal_likelihood().backward()
 
@@ -273,7 +277,7 @@ def test_a_batch_of_other_columns_is_named(name, third, message):
         return
     probit = gpytorch.likelihoods.BernoulliLikelihood()
     model = WeightSpaceGP(kernel, GaussianLikelihood()) if name == "fit" else rfgp.models.LaplaceGP(kernel, probit)
-    before = model.fit(x, y)(x).mean
+    before = model.condition(x, y)(x).mean
     with pytest.raises(ValueError, match=message):
-        model.fit(batches)
+        model.condition(batches)
     assert torch.equal(model(x).mean, before)

@@ -78,7 +78,7 @@ def close(a, b):
 def test_evidence_and_gradients_equal_dense_algebra(residual, likelihood, method):
     x, y, _ = data()
     fitted = model(x, residual, likelihood, method)
-    found = fitted.fit(x, y).log_marginal_likelihood()
+    found = fitted.condition(x, y).log_marginal_likelihood()
     found.backward()
     slopes = {name: p.grad.clone() for name, p in fitted.named_parameters()}
     fitted.zero_grad()
@@ -93,7 +93,7 @@ def test_evidence_and_gradients_equal_dense_algebra(residual, likelihood, method
 def test_predictions_equal_dense_algebra_and_add_the_residual(residual):
     x, y, xs = data()
     with torch.no_grad():
-        fitted = model(x, residual).fit(x, y)
+        fitted = model(x, residual).condition(x, y)
         covar = fitted.covar_module
         phi, phis = covar.features(x), covar.features(xs)
         noise = noises(fitted, x, y) + (covar.residual_variance(x) if residual == "fitc" else 0.0)
@@ -113,7 +113,7 @@ def test_the_bound_is_below_the_evidence_and_reaches_it_with_all_rows_as_landmar
             ),
             gaussian(),
             residual="vfe",
-        ).fit(x, y)
+        ).condition(x, y)
         exact = evidence(fitted.covar_module.exact_kernel(x).to_dense(), noises(fitted, x, y), y)
         bound = fitted.log_marginal_likelihood()
         assert float(bound) <= float(exact) + 1e-6
@@ -123,14 +123,14 @@ def test_the_bound_is_below_the_evidence_and_reaches_it_with_all_rows_as_landmar
 @pytest.mark.parametrize("residual", ["vfe", "fitc"])
 def test_batches_updates_and_states_equal_one_fit(residual):
     x, y, xs = data()
-    whole = model(x, residual).fit(x, y)
-    parts = model(x, residual).fit(x[:20], y[:20]).update(x[20:], y[20:])
-    loaded = model(x, residual).fit(list(zip(x.split(15), y.split(15), strict=True)))
+    whole = model(x, residual).condition(x, y)
+    parts = model(x, residual).condition(x[:20], y[:20]).update(x[20:], y[20:])
+    loaded = model(x, residual).condition(list(zip(x.split(15), y.split(15), strict=True)))
     restored = model(x + 1.0, residual)
     restored.load_state_dict(whole.state_dict())
     merged = model(x, residual)
     merged.load_state_dict({k: v for k, v in merged.state_dict().items()})
-    halves = [model(x, residual).fit(x[rows], y[rows]).statistics for rows in (slice(0, 25), slice(25, None))]
+    halves = [model(x, residual).condition(x[rows], y[rows]).statistics for rows in (slice(0, 25), slice(25, None))]
     merged.load_statistics(halves[0].merge(halves[1]))
     for other in (parts, loaded, restored, merged):
         assert close(other.log_marginal_likelihood(), whole.log_marginal_likelihood())
@@ -141,10 +141,10 @@ def test_batches_updates_and_states_equal_one_fit(residual):
 @pytest.mark.parametrize(("residual", "is_stale"), [("none", False), ("vfe", False), ("fitc", True)])
 def test_only_statistics_that_contain_the_noise_are_stale_when_it_changes(residual, is_stale):
     x, y, xs = data()
-    fitted = model(x, residual).fit(x, y)
+    fitted = model(x, residual).condition(x, y)
     fitted.likelihood.noise = 0.2
     if is_stale:
-        with pytest.raises(ValueError, match="call fit"):
+        with pytest.raises(ValueError, match="call condition"):
             fitted.posterior(xs)
     else:
         assert close(fitted.log_marginal_likelihood(), dense_evidence(fitted, x, y))
@@ -152,7 +152,10 @@ def test_only_statistics_that_contain_the_noise_are_stale_when_it_changes(residu
 
 BAD = {
     "unknown": (lambda x, y: model(x, "titsias"), "residual"),
-    "fourier": (lambda x, y: model(x, "vfe", method="fourier").fit(x, y), "expected features that leave variance over"),
+    "fourier": (
+        lambda x, y: model(x, "vfe", method="fourier").condition(x, y),
+        "expected features that leave variance over",
+    ),
     "blocks": (
         lambda x, y: WeightSpaceGP(kernel(x), gaussian(), block_size=9, residual="fitc"),
         'expected residual="none" beside block_size',

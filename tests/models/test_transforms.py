@@ -48,14 +48,14 @@ def predicted(model, x):
 def fitted():
     x, y = regression_rows(60)
     model = rfgp.WeightSpaceGP(kernel(), GaussianLikelihood(), gpytorch.means.ConstantMean())
-    return predicted(model.fit(x, y), x)
+    return predicted(model.condition(x, y), x)
 
 
 def several():
     x, y = regression_rows(60)
     features = rfgp.approximate(MultitaskKernel(RBFKernel(), num_tasks=2), 24, input_dim=3, seed=0)
     model = rfgp.WeightSpaceGP(features, MultitaskGaussianLikelihood(2))
-    return predicted(model.fit(x, torch.stack([y, -y.square()], -1)), x)
+    return predicted(model.condition(x, torch.stack([y, -y.square()], -1)), x)
 
 
 def exact():
@@ -147,13 +147,13 @@ def test_one_graph_holds_features_and_drawn_functions(name):
 def complex_features():
     x, y = regression_rows(60)
     features = rfgp.approximate(PolynomialKernel(power=3), 24, input_dim=3, method="gaussian:complex", seed=0)
-    return predicted(rfgp.WeightSpaceGP(features, GaussianLikelihood()).fit(x, y), x)
+    return predicted(rfgp.WeightSpaceGP(features, GaussianLikelihood()).condition(x, y), x)
 
 
 def complex_targets():
     x, y = regression_rows(60)
     model = rfgp.WeightSpaceGP(kernel(), rfgp.likelihoods.ComplexGaussianLikelihood())
-    return predicted(model.fit(x, torch.complex(y, y.square())), x)
+    return predicted(model.condition(x, torch.complex(y, y.square())), x)
 
 
 MODELS = {
@@ -184,7 +184,7 @@ def test_a_compiled_posterior_follows_a_new_fit_and_refuses_a_changed_model():
     model = fitted()
     function = compiled(lambda x: model.posterior(x).mean)
     close(function(x), model(x).mean)
-    model.fit(x, 1.0 - 2.0 * y)
+    model.condition(x, 1.0 - 2.0 * y)
     with pytest.raises(RuntimeError, match="expected a prediction since the fit"):
         function(x)
     close(predicted(model, x)(x).mean, function(x))
@@ -192,7 +192,7 @@ def test_a_compiled_posterior_follows_a_new_fit_and_refuses_a_changed_model():
         part.initialize(**{name: 0.7})
         with pytest.raises(RuntimeError, match="expected the parameters of the last prediction"):
             function(x)
-        model.fit(x, y)
+        model.condition(x, y)
         close(predicted(model, x)(x).mean, function(x))
 
 

@@ -42,20 +42,20 @@ def scalar(method, unit, dtype):
     x, likelihood = inputs(200, dtype), GaussianLikelihood(noise_constraint=Positive())
     likelihood.noise = 1e-2 * unit**2
     kernel = rfgp.approximate(scaled(PolynomialKernel(power=2), unit), 20, input_dim=2, method=method).to(dtype)
-    return WeightSpaceGP(kernel, likelihood.to(dtype), keep_data=True).fit(x, unit * x.sum(-1))
+    return WeightSpaceGP(kernel, likelihood.to(dtype), keep_data=True).condition(x, unit * x.sum(-1))
 
 
 def of_classes(unit, dtype):
     kernel = rfgp.approximate(scaled(RBFKernel(), unit), 20, input_dim=2).to(dtype)
     x = inputs(200, dtype)
-    return WeightSpaceGP(kernel, DirichletClassificationLikelihood(num_classes=3)).fit(x, torch.arange(200) % 3)
+    return WeightSpaceGP(kernel, DirichletClassificationLikelihood(num_classes=3)).condition(x, torch.arange(200) % 3)
 
 
 def of_outputs(kernel, unit, dtype):
     x, likelihood = inputs(200, dtype), MultitaskGaussianLikelihood(2, noise_constraint=Positive())
     likelihood.noise, likelihood.task_noises = torch.tensor([1e-2 * unit**2]), torch.full((2,), 1e-2 * unit**2)
     kernel = rfgp.approximate(scaled(kernel, unit), 20, input_dim=2).to(dtype)
-    return WeightSpaceGP(kernel, likelihood.to(dtype), keep_data=True).fit(x, unit * x)
+    return WeightSpaceGP(kernel, likelihood.to(dtype), keep_data=True).condition(x, unit * x)
 
 
 MODELS = {
@@ -119,7 +119,7 @@ def test_float32_variances_agree_with_dense_float64_algebra(is_exact_gp, num_row
         if is_exact_gp:
             latent = TrueModel(x, y, likelihood, kernel).eval()(test)
         else:
-            latent = WeightSpaceGP(kernel, likelihood).fit(x, y).posterior(test)
+            latent = WeightSpaceGP(kernel, likelihood).condition(x, y).posterior(test)
         exact = copy.deepcopy(kernel).double()
         train, points = exact.features(x.double()), exact.features(test.double())
         precision = train.mT @ train / likelihood.noise.double() + torch.eye(train.shape[-1], dtype=torch.float64)
@@ -263,7 +263,7 @@ def test_exact_features_have_no_divergence_in_any_units(direction, is_exact_gp, 
     kernel = rfgp.approximate(scaled(LinearKernel(), unit), 2, input_dim=2).to(dtype)
     y = unit * (x.sum(-1) + inputs(100, dtype, seed=2)[:, 0])
     with torch.no_grad():
-        model = WeightSpaceGP(kernel, likelihood, keep_data=True).fit(x, y)
+        model = WeightSpaceGP(kernel, likelihood, keep_data=True).condition(x, y)
         if is_exact_gp:
             model = ExactModel(x, y, likelihood, kernel, gpytorch.means.ZeroMean())
         divergence = kl_to_exact(model, inputs(20, dtype, seed=1), direction=direction)

@@ -124,7 +124,7 @@ def assert_same_evidence(found, wanted, tolerance=TRACE):
 def test_a_downdate_equals_the_fit_to_the_others(name):
     model, rows = (SUMS | LOCAL)[name]()
     left = part(rows, slice(GONE, ROWS))
-    model.fit(*rows)
+    model.condition(*rows)
     for chunk in (slice(0, 3), slice(3, GONE)):
         if not torch.isnan(rows[1][chunk]).all():
             assert model.downdate(*part(rows, chunk)) is model
@@ -132,7 +132,7 @@ def test_a_downdate_equals_the_fit_to_the_others(name):
             left = part(rows, [*range(*chunk.indices(ROWS)), *range(GONE, ROWS)])
     assert model.refit_error(*left).largest <= TRACE
     if name in SUMS:
-        other = copy.deepcopy(model).fit(*left)
+        other = copy.deepcopy(model).condition(*left)
         assert_equal(moments(model, rows[0]), moments(other, rows[0]))
         assert_same_evidence(model, other)
 
@@ -159,7 +159,7 @@ def bytes_of(model):
 def test_a_deleted_row_leaves_nothing_in_states_and_pickles(name):
     model, rows = (SUMS | LOCAL)[name]()
     model.keep_data = True
-    model.fit(*rows).posterior(rows[0])
+    model.condition(*rows).posterior(rows[0])
     numbers = rows[0][3].tolist() + torch.view_as_real(rows[1][3:4].to(torch.complex128)).flatten().tolist()[:1]
     patterns = [torch.tensor(number).numpy().tobytes() for number in numbers]
     assert all(pattern in bytes_of(model) for pattern in patterns)
@@ -176,7 +176,7 @@ def test_a_pattern_of_missing_outputs_goes_with_its_last_row():
     model, (x, y, _) = SUMS["multitask, full, none"]()
     y[5, 1] = math.nan
     left = [*range(5), *range(6, ROWS)]
-    model.fit(x, y).downdate(x[5:6], y[5:6])
+    model.condition(x, y).downdate(x[5:6], y[5:6])
     assert model.state_dict()["patterns"].tolist() == [[True] * 3]
     assert model.refit_error(x[left], y[left]).largest <= TRACE
     model.update(x[5:6], y[5:6])
@@ -189,7 +189,7 @@ def test_large_offsets_of_targets_cost_no_digits():
     y = y + 1e6
     left = (x[5:], y[5:])
     model.mean_module.constant = 1e6
-    model.fit(x, y).downdate(x[:5], y[:5])
+    model.condition(x, y).downdate(x[:5], y[:5])
     assert model.refit_error(*left).largest <= TRACE
 
 
@@ -198,7 +198,7 @@ def weighted_fit(model, rows, weights, noise):
     likelihood = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(torch.ones(1))
     options = {"residual": model.residual, "block_size": model.block_size, "num_neighbors": model.num_neighbors}
     other = WeightSpaceGP(copy.deepcopy(model.covar_module), likelihood, model.mean_module, **options)
-    return other.fit(*rows[:2], noise / weights)
+    return other.condition(*rows[:2], noise / weights)
 
 
 @pytest.mark.parametrize("name", ["gaussian, ctr", "fixed, real", "fixed, complex", "vfe, gaussian", *LOCAL])
@@ -214,7 +214,7 @@ def test_forgetting_equals_a_fit_with_raised_noise(name):
         other = weighted_fit(model, rows, weights, noise)
         assert abs(model.statistics.num_rows - float(weights.sum())) <= 1e-12 * ROWS
     else:
-        other = weighted_fit(model.fit(*rows).forget(0.5).forget(0.2), rows, torch.full((ROWS,), 0.1), noise)
+        other = weighted_fit(model.condition(*rows).forget(0.5).forget(0.2), rows, torch.full((ROWS,), 0.1), noise)
         assert abs(float(model.log_marginal_likelihood() - other.log_marginal_likelihood())) <= TRACE * ROWS
     assert_equal(moments(model, rows[0] + 0.1), moments(other, rows[0] + 0.1))
 
@@ -223,7 +223,7 @@ def test_forgetting_equals_a_fit_with_raised_noise(name):
 def test_the_evidence_of_forgotten_rows_is_that_of_weighted_densities():
     model, rows = SUMS["fixed, real"]()
     weights = torch.cat([torch.full((25,), 0.3), torch.ones(15)])
-    model.fit(*part(rows, slice(0, 25))).forget(0.3).update(*part(rows, slice(25, ROWS)))
+    model.condition(*part(rows, slice(0, 25))).forget(0.3).update(*part(rows, slice(25, ROWS)))
     known = float(weighted_fit(model, rows, weights, rows[2]).log_marginal_likelihood())
     logs = (1.0 - weights) * (rows[2].log() + math.log(2.0 * math.pi)) - weights.log()
     assert abs(float(model.log_marginal_likelihood()) - known - 0.5 * float(logs.sum())) <= TRACE * abs(known)
@@ -233,7 +233,7 @@ def test_the_evidence_of_forgotten_rows_is_that_of_weighted_densities():
 def test_the_prior_comes_back_where_no_rows_come():
     model, rows = SUMS["gaussian, ctr"]()
     x = rows[0][:5]
-    model.fit(*rows)
+    model.condition(*rows)
     for _ in range(200):
         model.forget(0.5)
     assert_equal(moments(model, x), (torch.full((5,), 0.3), model.covar_module(x).to_dense().diagonal()))
@@ -244,8 +244,8 @@ def test_the_prior_comes_back_where_no_rows_come():
 def test_forgotten_rows_can_be_deleted(name):
     model, rows = (SUMS | LOCAL)[name]()
     other = copy.deepcopy(model)
-    model.fit(*rows).forget(0.9).forget(0.7).downdate(*part(rows, slice(0, GONE)), weight=0.9 * 0.7)
-    other.fit(*part(rows, slice(GONE, ROWS))).forget(0.9 * 0.7)
+    model.condition(*rows).forget(0.9).forget(0.7).downdate(*part(rows, slice(0, GONE)), weight=0.9 * 0.7)
+    other.condition(*part(rows, slice(GONE, ROWS))).forget(0.9 * 0.7)
     if name in SUMS:
         assert_equal(moments(model, rows[0]), moments(other, rows[0]))
     assert model._known_sums().num_rows == pytest.approx(other._known_sums().num_rows, rel=1e-9)
@@ -254,13 +254,13 @@ def test_forgotten_rows_can_be_deleted(name):
 @torch.no_grad()
 def test_blocks_drop_rows_whose_weight_is_lost():
     model, rows = LOCAL["block, gaussian"]()
-    model.fit(*part(rows, slice(0, 20)))
+    model.condition(*part(rows, slice(0, 20)))
     for _ in range(60):
         model.forget(0.5)
     assert len(model._fitted.local.x) == 20
     model.update(*part(rows, slice(20, ROWS))).forget(0.9)
     assert len(model._fitted.local.x) == 20
-    alone = LOCAL["block, gaussian"]()[0].fit(*part(rows, slice(20, ROWS)))
+    alone = LOCAL["block, gaussian"]()[0].condition(*part(rows, slice(20, ROWS)))
     assert torch.equal(alone._fitted.local.x, model._fitted.local.x)
 
 
@@ -272,7 +272,7 @@ def test_merged_models_equal_a_fit_to_all_rows(name):
     chunks = [slice(0, 15), slice(15, 30), slice(30, ROWS)]
     states = []
     for one, chunk in zip((model, *twins), chunks, strict=True):
-        one.fit(*part(rows, chunk))
+        one.condition(*part(rows, chunk))
         states.append(copy.deepcopy(one.state_dict()))
     assert model.merge(*twins) is model
     assert model.refit_error(*rows).largest <= TRACE
@@ -284,7 +284,7 @@ def test_merged_models_equal_a_fit_to_all_rows(name):
 
 def test_what_differs_between_models_is_named():
     model, rows = SUMS["gaussian, real"]()
-    model.fit(*rows)
+    model.condition(*rows)
     before = copy.deepcopy(model.state_dict())
 
     def changed(change):
@@ -292,15 +292,17 @@ def test_what_differs_between_models_is_named():
         change(other)
         return other
 
-    wider = model_for("gaussian", "real", width=16).fit(*rows)
+    wider = model_for("gaussian", "real", width=16).condition(*rows)
     cases = {
-        "offset": changed(lambda m: (setattr(m.covar_module.exact_kernel.base_kernel, "offset", 2.0), m.fit(*rows))),
-        "random weights": changed(lambda m: m.resample(torch.Generator().manual_seed(9)).fit(*rows)),
-        "likelihood": model_for("fixed", "real").fit(*rows_for("fixed", ROWS)),
+        "offset": changed(
+            lambda m: (setattr(m.covar_module.exact_kernel.base_kernel, "offset", 2.0), m.condition(*rows))
+        ),
+        "random weights": changed(lambda m: m.resample(torch.Generator().manual_seed(9)).condition(*rows)),
+        "likelihood": model_for("fixed", "real").condition(*rows_for("fixed", ROWS)),
         "random weights|gram": wider,
         "fit": model_for("gaussian", "real"),
         "WeightSpaceGP": None,
-        "residual": with_landmarks("gaussian", residual="vfe")()[0].fit(*rows),
+        "residual": with_landmarks("gaussian", residual="vfe")()[0].condition(*rows),
         "new": changed(lambda m: m.resample(torch.Generator().manual_seed(9))),
     }
     for text, other in cases.items():
@@ -315,7 +317,7 @@ def test_bad_downdates_are_refused_and_nothing_is_lost(name):
     model, rows = SUMS[name]()
     model.keep_data = False
     x, y, noise = rows
-    model.fit(*rows)
+    model.condition(*rows)
     before, kept = copy.deepcopy(model.state_dict()), moments(model, x)
     twice = tuple(None if a is None else torch.cat([a, a[:1]]) for a in rows)
     shuffled = CLASSES - 1 - y if name.startswith("dirichlet") else y + 100.0
@@ -344,7 +346,7 @@ def test_bad_downdates_are_refused_and_nothing_is_lost(name):
 @torch.no_grad()
 def test_unknown_rows_are_named_where_rows_are_kept(name):
     model, (x, y, noise) = (SUMS | LOCAL)[name]()
-    model.fit(x, y, noise)
+    model.condition(x, y, noise)
     before = moments(model, x)
     for wrong in (y + 1e-6 * (torch.arange(ROWS) == 7), torch.where(torch.arange(ROWS) == 7, y.roll(1), y)):
         with pytest.raises(ValueError, match=r"others at 2;|positive"):
@@ -359,7 +361,7 @@ def test_unknown_rows_are_named_where_rows_are_kept(name):
 
 def test_rows_of_which_none_is_near_are_refused_where_rows_are_kept():
     model, (x, y, noise) = LOCAL["block, fixed"]()
-    model.fit(x, y, noise)
+    model.condition(x, y, noise)
     with pytest.raises(ValueError, match="others at 0, 1;"):
         model.downdate(x[:2] + 100.0, y[:2], noise[:2])
 
@@ -368,7 +370,7 @@ def test_rows_of_which_none_is_near_are_refused_where_rows_are_kept():
 def test_outputs_that_have_faded_to_nothing_leave_the_prior():
     name, noise, pattern = next(case for case in CASES if case[2] == "one per row")
     model, rows = SUMS[f"{name}, {noise}, {pattern}"]()
-    model.fit(*rows)
+    model.condition(*rows)
     for _ in range(200):
         model.forget(1e-3)
     x = rows[0][:5]
@@ -380,16 +382,16 @@ def test_stale_and_unfitted_models_are_refused():
     for call in (lambda: model.downdate(*rows), lambda: model.forget(0.5), lambda: model.merge(model)):
         with pytest.raises(ValueError, match="fit"):
             call()
-    model.fit(*rows).resample(torch.Generator().manual_seed(9))
+    model.condition(*rows).resample(torch.Generator().manual_seed(9))
     for call in (lambda: model.downdate(*rows), lambda: model.forget(0.5), lambda: model.merge(model)):
-        with pytest.raises(ValueError, match="call fit"):
+        with pytest.raises(ValueError, match="call condition"):
             call()
 
 
 @torch.no_grad()
 def test_only_the_blocks_of_deleted_rows_are_computed_again(monkeypatch):
     model, rows = LOCAL["block, gaussian"]()
-    model.fit(*rows)
+    model.condition(*rows)
     counts, whole = [], GramStatistics.add
     monkeypatch.setattr(GramStatistics, "add", lambda self, f, *a: (counts.append(len(f)), whole(self, f, *a))[1])
     model.downdate(*part(rows, slice(0, 1)))
@@ -400,7 +402,7 @@ def test_only_the_blocks_of_deleted_rows_are_computed_again(monkeypatch):
 @torch.no_grad()
 def test_whole_blocks_can_be_deleted_and_states_keep_that(neighbors):
     model, rows = with_landmarks("gaussian", block_size=8, num_neighbors=neighbors)()
-    model.fit(*rows)
+    model.condition(*rows)
     for block in (5, 0):
         numbers = model._fitted.local.partition.blocks[block]
         gone = model._fitted.local.x[numbers]
@@ -445,23 +447,23 @@ CHANGES = {
 def test_sums_that_change_keep_no_graph_and_refuse_gradients(name, change):
     """With gradients enabled, which is the default: a stream would keep all that ever came."""
     model, arguments = {**SUMS, **LOCAL}[name]()
-    model.fit(*arguments)
+    model.condition(*arguments)
     CHANGES[change](model, part(arguments, slice(0, 3)))
     assert graph_size(model) == 0
     value = model.log_marginal_likelihood()
-    with pytest.raises(ValueError, match="call fit with all rows"):
+    with pytest.raises(ValueError, match="call condition with all rows"):
         value.backward()
 
 
 def test_other_gradients_stay_where_sums_have_changed():
     model, arguments = SUMS["gaussian, ctr"]()
     free = [model.likelihood.raw_noise, *model.mean_module.parameters()]
-    wanted = torch.autograd.grad(model.fit(*arguments).log_marginal_likelihood(), free)
-    model.fit(*part(arguments, slice(0, 9))).update(*part(arguments, slice(9, None)))
+    wanted = torch.autograd.grad(model.condition(*arguments).log_marginal_likelihood(), free)
+    model.condition(*part(arguments, slice(0, 9))).update(*part(arguments, slice(9, None)))
     found = torch.autograd.grad(model.log_marginal_likelihood(), free)
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
     with torch.no_grad():
-        model.fit(*arguments)
+        model.condition(*arguments)
     with pytest.raises(ValueError, match="without gradients"):
         model.log_marginal_likelihood().backward()

@@ -48,14 +48,14 @@ def overwrite_weights(model):
 def load_another(model, arguments):
     other = copy.deepcopy(model).resample()
     move(other)
-    model.load_state_dict(other.fit(*(a if a is None else a.clone() for a in arguments)).state_dict())
+    model.load_state_dict(other.condition(*(a if a is None else a.clone() for a in arguments)).state_dict())
 
 
 CHANGES = {
-    "refit": lambda model, rows: model.fit(*(a if a is None else a[:25] for a in rows)),
+    "refit": lambda model, rows: model.condition(*(a if a is None else a[:25] for a in rows)),
     "update": lambda model, rows: model.update(*rows),
     "resample": lambda model, _: model.resample(torch.Generator().manual_seed(5)),
-    "new weights and a refit": lambda model, rows: model.resample(torch.Generator().manual_seed(5)).fit(*rows),
+    "new weights and a refit": lambda model, rows: model.resample(torch.Generator().manual_seed(5)).condition(*rows),
     "kernel": lambda model, _: move(model.covar_module),
     "kernel by data": lambda model, _: move_data(model.covar_module),
     "mean": lambda model, _: move(model.mean_module),
@@ -89,7 +89,7 @@ def promises(model, x, operator=None):
 def fitted_twice(model, rows):
     """Two models in the same state, of which the second is left alone."""
     with torch.no_grad():
-        model.fit(*rows)
+        model.condition(*rows)
     return model, copy.deepcopy(model)
 
 
@@ -138,7 +138,7 @@ def test_values_of_operators_stay(name, operator, change):
 
 def test_one_output_stays_one_task():
     model = output_model("laplacian")
-    (function,) = model.fit(*output_rows("laplacian")).sample_functions(1)
+    (function,) = model.condition(*output_rows("laplacian")).sample_functions(1)
     model.likelihood.num_tasks = 1
     assert function(points(2)).shape == (5,)
 
@@ -162,7 +162,7 @@ def predicted(latent, function, x):
 
 def gradients(change=None):
     """Those of a lazy posterior and a function, in the inputs and in what test features and mean depend on."""
-    model = model_for("gaussian").fit(*rows_for("gaussian", ROWS))
+    model = model_for("gaussian").condition(*rows_for("gaussian", ROWS))
     x, known = points().requires_grad_(), [*model.covar_module.parameters(), *model.mean_module.parameters()]
     torch.manual_seed(2)
     latent, function = model.posterior(x), model.sample_functions(1)[0]
@@ -184,7 +184,7 @@ def test_posteriors_and_functions_are_pickled_and_copied(several, has_gradients)
     rows = output_rows("curl-free") if several else rows_for("gaussian", ROWS)
     x = points(2 if several else INPUTS)
     with torch.set_grad_enabled(has_gradients):
-        latent, (function,) = model.fit(*rows).posterior(x), model.sample_functions(1)
+        latent, (function,) = model.condition(*rows).posterior(x), model.sample_functions(1)
         expected = latent.variance, function(x)
         twins = [pickle.loads(pickle.dumps((latent, function))), (latent, copy.deepcopy(function))]
         move(model)
@@ -194,7 +194,7 @@ def test_posteriors_and_functions_are_pickled_and_copied(several, has_gradients)
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "pickle"])
 def test_copies_of_models_have_gradients_of_their_own(duplicate):
-    model = model_for("gaussian").fit(*rows_for("gaussian", ROWS))
+    model = model_for("gaussian").condition(*rows_for("gaussian", ROWS))
     model.posterior(points()).mean.sum().backward()
     twin = duplicate(model)
     before = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
@@ -206,14 +206,14 @@ def test_copies_of_models_have_gradients_of_their_own(duplicate):
 
 
 def test_a_posterior_made_in_inference_mode_does_not_take_the_gradients_of_the_next():
-    model = model_for("gaussian").fit(*rows_for("gaussian", ROWS))
+    model = model_for("gaussian").condition(*rows_for("gaussian", ROWS))
     with torch.inference_mode():
         model.posterior(points())
     assert torch.autograd.grad(model.posterior(points()).mean.sum(), model.covar_module.raw_outputscale)[0] != 0.0
 
 
 def test_parameters_that_learn_again_have_gradients():
-    model = model_for("gaussian").fit(*rows_for("gaussian", ROWS)).requires_grad_(False)
+    model = model_for("gaussian").condition(*rows_for("gaussian", ROWS)).requires_grad_(False)
     assert not model.posterior(points()).mean.requires_grad
     model.requires_grad_(True)
     assert model.posterior(points()).mean.requires_grad
@@ -221,7 +221,7 @@ def test_parameters_that_learn_again_have_gradients():
 
 @pytest.mark.parametrize("change", ["kernel", "kernel by data", "mean", "resample", "weights in place", "dtype"])
 def test_a_snapshot_serves_until_something_changes(change):
-    model = model_for("gaussian").fit(*rows_for("gaussian", ROWS))
+    model = model_for("gaussian").condition(*rows_for("gaussian", ROWS))
     snapshots = Snapshots()
     first = snapshots.take(model.covar_module, model.mean_module)
     model.posterior(points()).mean.sum().backward()
@@ -268,7 +268,7 @@ def test_predictions_of_exact_models_stay(name, change):
 def test_localized_models_keep_their_training_data():
     x, y, _ = rows_for("gaussian", ROWS)
     centers, test = x[:3].clone(), points() + 2.0
-    model = LocalizedMaclaurinGP(RBFKernel(), GaussianLikelihood(), 20, centers=centers).fit(x, y)
+    model = LocalizedMaclaurinGP(RBFKernel(), GaussianLikelihood(), 20, centers=centers).condition(x, y)
     expected = model.posterior(test)
     for tensor in (x, y, centers):
         tensor.mul_(2.0)
@@ -287,7 +287,7 @@ def test_vector_least_squares_predicts_values():
 
 
 def test_models_of_a_kernel_that_is_replaced():
-    model = model_for("gaussian").fit(*rows_for("gaussian", ROWS))
+    model = model_for("gaussian").condition(*rows_for("gaussian", ROWS))
     function, x = model.sample_functions(1)[0], points()
     expected = function(x)
     model.covar_module = WeightSpaceGP(model_for("gaussian", seed=7).covar_module, model.likelihood).covar_module

@@ -40,7 +40,7 @@ forms = pytest.mark.parametrize("form", FORMS)
 
 def fitted(kind, form="ctr", num_rows=ROWS, **options):
     with torch.no_grad():
-        return model_for(kind, form, **options).fit(*rows_for(kind, num_rows))
+        return model_for(kind, form, **options).condition(*rows_for(kind, num_rows))
 
 
 def part(arguments, index):
@@ -78,7 +78,7 @@ ROUNDING = {"rtol": 1e-9, "atol": 1e-9}
 def test_updates_equal_one_fit(kind, form):
     arguments, whole = rows_for(kind, ROWS), fitted(kind, form)
     with torch.no_grad():
-        model = model_for(kind, form).fit(*part(arguments, slice(0, 13)))
+        model = model_for(kind, form).condition(*part(arguments, slice(0, 13)))
         for chunk in (slice(13, 20), slice(20, 21), slice(21, ROWS)):
             assert model.update(*part(arguments, chunk)) is model
     for name in SUMS:
@@ -98,7 +98,7 @@ def test_an_update_of_an_unfitted_model_fits_it(kind):
 @kinds
 def test_a_fit_forgets_earlier_data(kind):
     with torch.no_grad():
-        model = model_for(kind).fit(*rows_for(kind, 25, seed=5)).fit(*rows_for(kind, ROWS))
+        model = model_for(kind).condition(*rows_for(kind, 25, seed=5)).condition(*rows_for(kind, ROWS))
     assert_same_model(model, fitted(kind), kind)
 
 
@@ -113,7 +113,7 @@ def test_a_loader_gives_the_fit_of_its_rows(kind):
     ]
     for loader in loaders:
         with torch.no_grad():
-            model = model_for(kind).fit(loader)
+            model = model_for(kind).condition(loader)
         assert sum(len(x) for x, _, _ in model.training_data) == ROWS
         assert_same_model(model, whole, kind, **ROUNDING)
 
@@ -123,7 +123,7 @@ def test_a_loader_carries_gradients():
     gradients = []
     for data in (arguments, (batches(arguments, 11),)):
         model = model_for("gaussian")
-        model.fit(*data).log_marginal_likelihood().backward()
+        model.condition(*data).log_marginal_likelihood().backward()
         gradients.append([p.grad for p in model.parameters()])
     torch.testing.assert_close(*gradients, **ROUNDING)
 
@@ -131,7 +131,7 @@ def test_a_loader_carries_gradients():
 def test_an_update_after_a_loader():
     arguments = rows_for("gaussian", ROWS)
     with torch.no_grad():
-        model = model_for("gaussian").fit(batches(part(arguments, slice(0, 30)), 10))
+        model = model_for("gaussian").condition(batches(part(arguments, slice(0, 30)), 10))
         model.update(*part(arguments, slice(30, ROWS)))
     assert_same_model(model, fitted("gaussian"), "gaussian", **ROUNDING)
     assert [len(x) for x, _, _ in model.training_data] == [10, 10, 10, ROWS - 30]
@@ -144,19 +144,19 @@ def test_bad_loaders_raise():
     list(used_up)
     for loader in ([], used_up):
         with pytest.raises(ValueError, match="expected at least one batch"):
-            model.fit(loader)
+            model.condition(loader)
     with pytest.raises(ValueError, match="expected batches"):
-        model.fit([arguments[0]])
+        model.condition([arguments[0]])
     with pytest.raises(ValueError, match="expected batches"):
-        model.fit([(*arguments, None)])
+        model.condition([(*arguments, None)])
     with pytest.raises(ValueError, match="from a loader alone"):
-        model.fit(batches(arguments, 10), arguments[1])
+        model.condition(batches(arguments, 10), arguments[1])
     broken = batches(arguments, 10)
     broken[2] = (broken[2][0], broken[2][1] * float("nan"))
     with pytest.raises(ValueError, match="expected finite"):
-        model.fit(broken)
+        model.condition(broken)
     with pytest.raises(ValueError, match="expected the noise"):
-        fitted("fixed").fit(batches(arguments, 10))
+        fitted("fixed").condition(batches(arguments, 10))
     assert_same_model(model, before, "gaussian")
 
 
@@ -238,11 +238,11 @@ def test_bad_data_of_a_first_fit_leave_the_model_unfitted(case):
     kind, spoil = BAD[case]
     model = model_for(kind, input_dim=None if "columns" not in case else INPUTS)
     with pytest.raises(ValueError, match="expected"):
-        model.fit(*spoil(*rows_for(kind, 20, seed=2)))
-    with pytest.raises(ValueError, match="call fit"):
+        model.condition(*spoil(*rows_for(kind, 20, seed=2)))
+    with pytest.raises(ValueError, match="call condition"):
         model.posterior(points())
     with torch.no_grad():
-        assert_same_model(model.fit(*rows_for(kind, ROWS)), fitted(kind, input_dim=None), kind)
+        assert_same_model(model.condition(*rows_for(kind, ROWS)), fitted(kind, input_dim=None), kind)
 
 
 BAD_POINTS = {
@@ -266,7 +266,7 @@ def test_bad_points_raise(kind, case):
 def test_columns_that_active_dims_do_not_find_raise():
     x, y, _ = rows_for("gaussian", ROWS)
     exact = PolynomialKernel(power=2, active_dims=[0, 2])
-    model = WeightSpaceGP(rfgp.approximate(exact, 12, seed=0), GaussianLikelihood()).fit(x, y)
+    model = WeightSpaceGP(rfgp.approximate(exact, 12, seed=0), GaussianLikelihood()).condition(x, y)
     for use in (lambda: model.posterior(x[:, :2]), lambda: model.update(x[:, :2], y)):
         with pytest.raises(ValueError, match="expected"):
             use()
@@ -275,7 +275,7 @@ def test_columns_that_active_dims_do_not_find_raise():
 def test_columns_that_the_mean_does_not_expect_raise():
     x, y, _ = rows_for("gaussian", ROWS)
     with pytest.raises(ValueError, match="expected"):
-        WeightSpaceGP(polynomial(), GaussianLikelihood(), gpytorch.means.LinearMean(INPUTS + 1)).fit(x, y)
+        WeightSpaceGP(polynomial(), GaussianLikelihood(), gpytorch.means.LinearMean(INPUTS + 1)).condition(x, y)
 
 
 @kinds
@@ -289,7 +289,7 @@ def test_an_unfitted_model_raises(kind):
         lambda: model.statistics,
     ]
     for use in uses:
-        with pytest.raises(ValueError, match="call fit"):
+        with pytest.raises(ValueError, match="call condition"):
             use()
 
 
@@ -319,14 +319,14 @@ def test_stale_use_raises_until_the_parameter_is_back_or_the_model_is_fitted_aga
     for each in (model, fresh):
         set_offset(each, 0.4)
         with torch.no_grad():
-            each.fit(*rows_for(kind, ROWS))
+            each.condition(*rows_for(kind, ROWS))
     assert_same_model(model, fresh, kind)
 
 
 def test_ard_variances_make_the_statistics_stale():
     x, y, _ = rows_for("gaussian", ROWS)
     exact = LinearKernel(ard_num_dims=INPUTS)
-    model = WeightSpaceGP(rfgp.approximate(exact, INPUTS), GaussianLikelihood()).fit(x, y)
+    model = WeightSpaceGP(rfgp.approximate(exact, INPUTS), GaussianLikelihood()).condition(x, y)
     exact.variance = torch.tensor([[1.0, 2.0, 3.0]])
     with pytest.raises(ValueError, match=r"variance.*again"):
         model.posterior(x)
@@ -346,7 +346,7 @@ def test_new_weights_make_the_statistics_stale():
     with pytest.raises(ValueError, match=r"random weights.*again"):
         model.posterior(points())
     with torch.no_grad():
-        after = no_graph(model.fit(*rows_for("gaussian", ROWS)).posterior(points()))
+        after = no_graph(model.condition(*rows_for("gaussian", ROWS)).posterior(points()))
     assert not torch.allclose(after[0], before[0])
 
 
@@ -387,7 +387,7 @@ def test_parameters_that_need_no_new_fit(kind, change):
     for each in (model, fresh):
         change(each)
     with torch.no_grad():
-        fresh.fit(*rows_for(kind, ROWS))
+        fresh.condition(*rows_for(kind, ROWS))
     assert_same_model(model, fresh, kind, **ROUNDING)
     assert not torch.allclose(no_graph(model.posterior(points()))[0], before[0])
 
@@ -414,7 +414,7 @@ def test_state_of_a_fitted_model(kind, form, input_dim):
 def test_state_after_new_weights():
     model = model_for("gaussian").resample(torch.Generator().manual_seed(3))
     with torch.no_grad():
-        model.fit(*rows_for("gaussian", ROWS))
+        model.condition(*rows_for("gaussian", ROWS))
     fresh = model_for("gaussian")
     fresh.load_state_dict(model.state_dict())
     assert_same_model(fresh, model, "gaussian")
@@ -435,7 +435,7 @@ def test_state_of_a_stale_model_is_stale(make_stale):
 def test_state_of_an_unfitted_model():
     model = fitted("gaussian")
     model.load_state_dict(model_for("gaussian").state_dict())
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         model.posterior(points())
 
 
@@ -472,7 +472,7 @@ def through_pickle(model):
 @pytest.mark.parametrize("clone", [copy.deepcopy, through_pickle])
 @kinds
 def test_copies(kind, clone):
-    model = model_for(kind).fit(*rows_for(kind, ROWS))
+    model = model_for(kind).condition(*rows_for(kind, ROWS))
     twin = clone(model)
     assert_same_model(twin, model, kind, **ROUNDING)
     with torch.no_grad():
@@ -486,7 +486,9 @@ def test_a_copy_of_an_unfitted_lazy_model_builds_the_same_map():
     model = model_for("gaussian", input_dim=None)
     twin = copy.deepcopy(model)
     with torch.no_grad():
-        assert_same_model(twin.fit(*rows_for("gaussian", ROWS)), model.fit(*rows_for("gaussian", ROWS)), "gaussian")
+        assert_same_model(
+            twin.condition(*rows_for("gaussian", ROWS)), model.condition(*rows_for("gaussian", ROWS)), "gaussian"
+        )
 
 
 @forms
@@ -584,7 +586,7 @@ def test_likelihoods_add_their_noise():
         torch.testing.assert_close(noisy.variance, model.posterior(x).variance + model.likelihood.noise)
 
         model = WeightSpaceGP(polynomial(), DirichletClassificationLikelihood(torch.arange(5) % CLASSES))
-        model.fit(*rows_for("dirichlet", ROWS))
+        model.condition(*rows_for("dirichlet", ROWS))
         noisy = model.likelihood(model.posterior(x))
         torch.testing.assert_close(noisy.variance, model.posterior(x).variance + model.likelihood.noise_covar.noise)
 
@@ -650,7 +652,7 @@ def test_numbers_of_functions_that_raise(count):
 def test_more_features_than_rows_warn():
     x, y, _ = rows_for("gaussian", 10)
     with pytest.warns(UserWarning, match="12 features exceed the 10 training rows"):
-        model = WeightSpaceGP(polynomial(), GaussianLikelihood()).fit(x, y)
+        model = WeightSpaceGP(polynomial(), GaussianLikelihood()).condition(x, y)
     assert model.posterior(x).mean.shape == (10,)
     with pytest.warns(UserWarning, match="exceeds the 10 training rows"):
         rfgp.approximate(PolynomialKernel(power=2), 12, train_inputs=x, seed=0)
@@ -663,8 +665,10 @@ def test_float32_is_close_to_float64(kind, form):
     model = copy.deepcopy(reference).float()
     arguments = rows_for(kind, 2000)
     with torch.no_grad():
-        reference.fit(*arguments)
-        model.fit(*[a if a is None or not (a.is_floating_point() or a.is_complex()) else narrow(a) for a in arguments])
+        reference.condition(*arguments)
+        model.condition(
+            *[a if a is None or not (a.is_floating_point() or a.is_complex()) else narrow(a) for a in arguments]
+        )
         exact, latent = reference.posterior(points()), model.posterior(points().float())
         for name in ("mean", "variance", "covariance_matrix"):
             value, expected = getattr(latent, name), getattr(exact, name)
@@ -703,7 +707,7 @@ def test_predictions_carry_gradients_of_all_parameters_where_gpytorch_is_told_so
     parameters = dict(model.named_parameters())
 
     def predictions():
-        latent = model.fit(*arguments).posterior(points())
+        latent = model.condition(*arguments).posterior(points())
         return latent.mean.sum() + latent.variance.sum()
 
     with gpytorch.settings.detach_test_caches(False):
@@ -769,7 +773,7 @@ def test_a_sum_of_kernels_is_the_kernel_of_their_features(outside):
     kernel = ScaleKernel(parts[0] + parts[1]) if outside else parts[0] + parts[1]
     likelihood, test = GaussianLikelihood(), points()
     with torch.no_grad():
-        model = WeightSpaceGP(kernel, likelihood).fit(x, y)
+        model = WeightSpaceGP(kernel, likelihood).condition(x, y)
         scale = kernel.outputscale if outside else 1.0
         known = [scale * (parts[0](a, b).to_dense() + parts[1](a, b).to_dense()) for a in (x, test) for b in (x, test)]
         noise = likelihood.noise.expand(len(x))
@@ -794,7 +798,7 @@ def products_used(model, arguments, monkeypatch):
 
     with torch.no_grad(), monkeypatch.context() as patch:
         patch.setattr(GramStatistics, "add", recording)
-        model.fit(*arguments)
+        model.condition(*arguments)
     return used
 
 

@@ -72,7 +72,7 @@ def batches(arguments, size):
 def fitted(name, noise, arguments=None, **options):
     with torch.no_grad():
         model = output_model(name, noise, num_rows=ROWS, **options)
-        return model.fit(*(rows_for(name, noise, pattern="random") if arguments is None else arguments))
+        return model.condition(*(rows_for(name, noise, pattern="random") if arguments is None else arguments))
 
 
 def summary(model):
@@ -112,7 +112,7 @@ def sorted_data(model, order):
 def test_a_fit_forgets_earlier_data_and_patterns(name, noise):
     complete = rows_for(name, noise)
     with torch.no_grad():
-        model = output_model(name, noise).fit(*growing_rows(name, noise)).fit(*complete)
+        model = output_model(name, noise).condition(*growing_rows(name, noise)).condition(*complete)
     assert_same_model(model, fitted(name, noise, complete), **ROUNDING)
 
 
@@ -127,7 +127,7 @@ def test_a_loader_gives_the_fit_of_its_rows(name, noise):
     ]
     for loader in loaders:
         with torch.no_grad():
-            model = output_model(name, noise).fit(loader)
+            model = output_model(name, noise).condition(loader)
         assert sum(len(x) for x, _, _ in model.training_data) == ROWS
         assert_same_model(model, whole, **ROUNDING)
 
@@ -135,7 +135,7 @@ def test_a_loader_gives_the_fit_of_its_rows(name, noise):
 @few_models
 def test_loaders_carry_gradients(name, noise):
     arguments, gradients = growing_rows(name, noise), []
-    for way in (lambda m: m.fit(*arguments), lambda m: m.fit(batches(arguments, 11))):
+    for way in (lambda m: m.condition(*arguments), lambda m: m.condition(batches(arguments, 11))):
         model = output_model(name, noise)
         value = way(model).log_marginal_likelihood()
         gradients.append(torch.autograd.grad(value, [p for p in model.parameters() if p.requires_grad]))
@@ -156,7 +156,7 @@ def test_a_failed_update_leaves_every_bit(name, noise):
             model.update(*bad)
     later = [*batches((x, y, variances), 10)[:3], (broken, y)]
     with pytest.raises(ValueError, match="expected"):
-        model.fit(later)
+        model.condition(later)
     assert model.statistics is statistics and model.training_data is data
     for key in SUMS:
         assert torch.equal(getattr(statistics, key), sums[key])
@@ -188,7 +188,7 @@ def through_pickle(model):
 @few_models
 def test_copies(name, noise, clone):
     arguments = growing_rows(name, noise)
-    model = output_model(name, noise).fit(*part(arguments, slice(0, 13)))
+    model = output_model(name, noise).condition(*part(arguments, slice(0, 13)))
     model.weight_posterior()
     before = summary(model)
     twin = clone(model)
@@ -204,7 +204,7 @@ def test_a_copy_of_an_unfitted_lazy_model_builds_the_same_map(name, noise):
     model = output_model(name, noise, input_dim=None)
     twin, arguments = through_pickle(model), growing_rows(name, noise)
     with torch.no_grad():
-        assert_same_model(twin.fit(*arguments), model.fit(*arguments))
+        assert_same_model(twin.condition(*arguments), model.condition(*arguments))
 
 
 FREE = ("outputscale", "noise", "constant", "weights", "bias", "covar_factor", "var", "strength")
@@ -226,7 +226,7 @@ def test_parameters_that_need_no_new_fit_and_those_that_do(name, noise):
                 model.posterior(points())
             continue
         with torch.no_grad():
-            fresh.fit(*arguments)
+            fresh.condition(*arguments)
         assert_same_model(model, fresh, **ROUNDING)
         assert not torch.allclose(summary(model)[0], before[0])
 
@@ -246,7 +246,7 @@ def test_new_weights_make_the_statistics_stale(name, noise):
         with pytest.raises(ValueError, match=r"random weights.*again"):
             use()
     with torch.no_grad():
-        model.fit(*rows_for(name, noise, pattern="random"))
+        model.condition(*rows_for(name, noise, pattern="random"))
     assert not torch.allclose(summary(model)[1], before[1])
 
 
@@ -297,7 +297,7 @@ def test_sampled_fields_have_no_curl_or_no_divergence(kind, base, dim, pattern):
     if pattern == "missing":
         y[torch.rand(60, dim) < 0.3] = float("nan")
     kernel = rfgp.approximate(randomised(kind(BASES[base]())), 64, input_dim=dim, seed=0)
-    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(dim)).requires_grad_(False).fit(x, y)
+    model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(dim)).requires_grad_(False).condition(x, y)
     at = 2.0 * torch.randn(20, dim)
     fields = [*model.sample_functions(5), lambda x: model.posterior(x).mean]
     for field in fields:
@@ -315,7 +315,7 @@ def test_what_vanishes_is_predicted_to_vanish(kind, dim):
     x, y = torch.randn(60, dim), torch.randn(60, dim)
     kernel = rfgp.approximate(kind(RBFKernel()), 64, input_dim=dim, seed=0)
     with torch.no_grad():
-        model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(dim)).fit(x, y)
+        model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(dim)).condition(x, y)
         derivatives = model.posterior(x, Gradient())
         curl = model.posterior(x, Vorticity() if dim == 2 else Curl())
         divergence = model.posterior(x, Divergence())
@@ -334,10 +334,10 @@ def test_chunks_of_rows_change_nothing(name, noise, monkeypatch):
 
     def everything():
         model = output_model(name, noise)
-        evidence = model.fit(*arguments).log_marginal_likelihood()
+        evidence = model.condition(*arguments).log_marginal_likelihood()
         gradients = torch.autograd.grad(evidence, [p for p in model.parameters() if p.requires_grad])
         with torch.no_grad():
-            latent = model.fit(*arguments).posterior(x)
+            latent = model.condition(*arguments).posterior(x)
             lazy = latent.lazy_covariance_matrix
             torch.manual_seed(5)
             draws = latent.rsample(torch.Size([2]))
@@ -435,7 +435,7 @@ def test_predictions_carry_gradients_of_all_parameters_where_gpytorch_is_told_so
     weights = torch.randn(2, *output_rows(name, 4)[1].shape)
 
     def predictions():
-        latent = model.fit(*arguments).posterior(points())
+        latent = model.condition(*arguments).posterior(points())
         return (weights * torch.stack([latent.mean, latent.variance])).sum()
 
     with gpytorch.settings.detach_test_caches(False):
@@ -466,8 +466,8 @@ def test_float32_at_little_noise_is_close_to_float64(name, noise, scale, pattern
     variances = scale * torch.ones(y.shape) if noise == "fixed" else None
     model = copy.deepcopy(exact).float()
     with torch.no_grad():
-        exact.fit(x, y, variances)
-        model.fit(x.float(), y.float(), None if variances is None else variances.float())
+        exact.condition(x, y, variances)
+        model.condition(x.float(), y.float(), None if variances is None else variances.float())
         expected, latent = exact.posterior(points()), model.posterior(points().float())
         pairs = [(latent.mean, expected.mean), (latent.covariance_matrix, expected.covariance_matrix)]
         pairs.append(tuple(each.lazy_covariance_matrix.diagonal() for each in (latent, expected)))
@@ -503,4 +503,4 @@ def test_one_noise_for_all_outputs_is_that_of_a_multitask_likelihood():
     other = WeightSpaceGP(model.covar_module, GaussianLikelihood(), model.mean_module)
     other.likelihood.noise = model.likelihood.noise.detach()
     with torch.no_grad():
-        assert_same_model(other.fit(*arguments), model, **ROUNDING)
+        assert_same_model(other.condition(*arguments), model, **ROUNDING)

@@ -72,8 +72,8 @@ def true_errors(model, direct, x):
 def test_the_mean_is_the_direct_one_and_the_stated_bounds_hold_at_every_point(name):
     x, y, points = data()
     model, direct = models(name)
-    model.fit(x, y)
-    direct.fit(x, y)
+    model.condition(x, y)
+    direct.condition(x, y)
     rounding = 1e-9
     errors, deviations = true_errors(model, direct, torch.cat([x, points]))
     assert model.convergence.is_converged and model.convergence.num_iterations > 0
@@ -89,8 +89,8 @@ def test_the_mean_is_the_direct_one_and_the_stated_bounds_hold_at_every_point(na
 def test_a_tight_tolerance_gives_the_direct_mean():
     x, y, points = data()
     model, direct = models(tolerance=1e-7)
-    expected = direct.fit(x, y).posterior(points).mean
-    torch.testing.assert_close(model.fit(x, y).posterior(points).mean, expected, rtol=0.0, atol=1e-8)
+    expected = direct.condition(x, y).posterior(points).mean
+    torch.testing.assert_close(model.condition(x, y).posterior(points).mean, expected, rtol=0.0, atol=1e-8)
     assert model.convergence.residual <= 1e-7
     right = model.convergence.residual / model.convergence.relative_residual
     system = direct._regression().systems(direct.statistics)
@@ -101,8 +101,8 @@ def test_a_tight_tolerance_gives_the_direct_mean():
 def test_the_variance_is_that_of_the_narrow_model():
     x, y, points = data()
     model, _ = models(mean=gpytorch.means.ConstantMean())
-    narrow = WeightSpaceGP(model.narrow_kernel, model.likelihood, model.mean_module).fit(x, y)
-    found = model.fit(x, y).posterior(points)
+    narrow = WeightSpaceGP(model.narrow_kernel, model.likelihood, model.mean_module).condition(x, y)
+    found = model.condition(x, y).posterior(points)
     torch.testing.assert_close(found.variance, narrow.posterior(points).variance, rtol=1e-12, atol=0.0)
     torch.testing.assert_close(found.covariance_matrix, narrow.posterior(points).covariance_matrix)
     torch.testing.assert_close(model.narrow.posterior(points).mean, narrow.posterior(points).mean)
@@ -117,8 +117,8 @@ def test_mean_functions_are_subtracted_and_added(kind):
         torch.nn.init.constant_(parameter, 1.5)
     x, y, points = data()
     model, direct = models(mean=mean, tolerance=1e-7)
-    expected = direct.fit(x, y).posterior(points).mean
-    torch.testing.assert_close(model.fit(x, y).posterior(points).mean, expected, rtol=0.0, atol=1e-8)
+    expected = direct.condition(x, y).posterior(points).mean
+    torch.testing.assert_close(model.condition(x, y).posterior(points).mean, expected, rtol=0.0, atol=1e-8)
 
 
 @pytest.mark.parametrize("learns_more", [False, True])
@@ -129,8 +129,8 @@ def test_the_noise_of_rows(learns_more):
     likelihood = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(noise, learn_additional_noise=learns_more)
     model, direct = models(likelihood=likelihood, tolerance=1e-7)
     for known in (None, 0.1 * noise):
-        expected = direct.fit(x, y, known).posterior(points).mean
-        torch.testing.assert_close(model.fit(x, y, known).posterior(points).mean, expected, rtol=0.0, atol=1e-8)
+        expected = direct.condition(x, y, known).posterior(points).mean
+        torch.testing.assert_close(model.condition(x, y, known).posterior(points).mean, expected, rtol=0.0, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["fourier", "landmarks"])
@@ -138,8 +138,8 @@ def test_the_noise_of_rows(learns_more):
 def test_float32_rows_are_summed_in_float64(name):
     x, y, points = data(dtype=torch.float32)
     model, direct = models(name, dtype=torch.float32)
-    found = model.fit(x, y).posterior(points)
-    errors, deviations = true_errors(model, direct.fit(x, y), points)
+    found = model.condition(x, y).posterior(points)
+    errors, deviations = true_errors(model, direct.condition(x, y), points)
     assert model.convergence.is_converged
     assert (errors <= deviations * model.convergence.residual + 1e-9).all()
     assert found.mean.dtype == found.variance.dtype == torch.float32 and model.weights.dtype == torch.float64
@@ -148,7 +148,7 @@ def test_float32_rows_are_summed_in_float64(name):
 @torch.no_grad()
 def test_batches_of_inputs():
     x, y, points = data()
-    model = models()[0].fit(x, y)
+    model = models()[0].condition(x, y)
     batched = model.posterior(points.reshape(5, 10, INPUTS))
     torch.testing.assert_close(batched.mean, model.posterior(points).mean.reshape(5, 10))
     torch.testing.assert_close(batched.variance, model.posterior(points).variance.reshape(5, 10))
@@ -159,17 +159,17 @@ def test_a_residual_above_the_tolerance_is_said_with_its_effect():
     x, y, points = data()
     model, direct = models(max_iterations=2, tolerance=1e-6)
     with pytest.warns(UserWarning, match=r"after 2 iterations .+ off by .+ posterior standard deviations") as caught:
-        model.fit(x, y)
+        model.condition(x, y)
     assert caught[0].filename == __file__
     assert not model.convergence.is_converged and model.convergence.num_iterations == 2
-    errors, deviations = true_errors(model, direct.fit(x, y), points)
+    errors, deviations = true_errors(model, direct.condition(x, y), points)
     assert (errors <= deviations * model.convergence.residual).all()
 
 
 @pytest.mark.parametrize("name", ["fourier", "landmarks", "sum"])
 def test_the_preconditioner_saves_iterations(name):
     x, y, _ = data()
-    few, many = (models(name, preconditioner_rank=rank)[0].fit(x, y) for rank in (1, WIDTH // 2))
+    few, many = (models(name, preconditioner_rank=rank)[0].condition(x, y) for rank in (1, WIDTH // 2))
     assert 3 * many.convergence.num_iterations <= 2 * few.convergence.num_iterations
 
 
@@ -211,7 +211,7 @@ def test_nothing_of_size_n_x_d_or_d_x_d_is_made():
     features = wide.active_features
     wide.active_features = lambda values: made.append(len(values)) or features(values)
     with Sizes():
-        model.fit(x, y, progress=False)
+        model.condition(x, y, progress=False)
     limit = chunk * width
     assert max(made) <= chunk and chunk < rows
     assert width**2 not in sizes and max(sizes) <= limit < rows * width
@@ -221,11 +221,11 @@ def test_nothing_of_size_n_x_d_or_d_x_d_is_made():
 
 def test_a_failed_fit_leaves_the_model_as_it_was():
     x, y, points = data()
-    model = models()[0].fit(x, y)
+    model = models()[0].condition(x, y)
     before = model.posterior(points)
     for bad in ((x, y[:5]), (x * math.nan, y), (x.float(), y.float()), (x[:, :2], y), (x, y, y)):
         with pytest.raises(ValueError, match="expected"):
-            model.fit(*bad)
+            model.condition(*bad)
         after = model.posterior(points)
         assert torch.equal(before.mean, after.mean) and torch.equal(before.variance, after.variance)
 
@@ -236,16 +236,16 @@ def test_a_failed_first_fit_makes_no_map():
     model = WideWeightSpaceGP(wide, gaussian(), narrow_kernel=narrow)
     x, y, points = data()
     with pytest.raises(ValueError, match="finite"):
-        model.fit(x, y * math.inf)
+        model.condition(x, y * math.inf)
     assert wide.feature_map is None and narrow.feature_map is None
-    with pytest.raises(ValueError, match=r"call fit\(x, y\) first"):
+    with pytest.raises(ValueError, match=r"call condition\(x, y\) first"):
         model.posterior(points)
-    assert model.fit(x, y).posterior(points).mean.shape == (50,)
+    assert model.condition(x, y).posterior(points).mean.shape == (50,)
 
 
 def test_changed_parameters_ask_for_a_new_fit():
     x, y, points = data()
-    model = models(mean=gpytorch.means.ConstantMean())[0].fit(x, y)
+    model = models(mean=gpytorch.means.ConstantMean())[0].condition(x, y)
     changes = (
         lambda: setattr(model.likelihood, "noise", 0.3),
         lambda: model.covar_module.resample(torch.Generator().manual_seed(5)),
@@ -253,16 +253,16 @@ def test_changed_parameters_ask_for_a_new_fit():
         lambda: torch.nn.init.constant_(next(model.covar_module.parameters()), 0.3),
     )
     for change in changes:
-        assert torch.isfinite(model.fit(x, y).posterior(points).mean).all()
+        assert torch.isfinite(model.condition(x, y).posterior(points).mean).all()
         change()
         for stale in (model.posterior, model.mean_error_bound, lambda _: model.convergence, lambda _: model.narrow):
-            with pytest.raises(ValueError, match="call fit"):
+            with pytest.raises(ValueError, match="call condition"):
                 stale(points)
 
 
 def test_copies_and_pickles_predict_the_same():
     x, y, points = data()
-    model = models()[0].fit(x, y)
+    model = models()[0].condition(x, y)
     expected = model.posterior(points)
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         found = twin.posterior(points)
@@ -273,22 +273,22 @@ def test_more_features_than_rows_is_said():
     x, y, _ = data(50)
     model = models()[0]
     with pytest.warns(UserWarning, match="the exact kernel costs less"):
-        model.fit(x, y)
+        model.condition(x, y)
 
 
 @torch.no_grad()
 def test_targets_that_are_their_mean_have_no_residual():
     x, y, points = data()
-    model = models()[0].fit(x, torch.zeros_like(y))
+    model = models()[0].condition(x, torch.zeros_like(y))
     assert model.convergence.residual == model.convergence.relative_residual == 0.0
     assert torch.equal(model.posterior(points).mean, torch.zeros(50))
 
 
 def test_progress_is_shown_where_it_is_asked_for(capsys):
     x, y, _ = data()
-    models()[0].fit(x, y, progress=False)
+    models()[0].condition(x, y, progress=False)
     assert "conjugate gradients" not in capsys.readouterr().err
-    models()[0].fit(x, y, progress=True)
+    models()[0].condition(x, y, progress=True)
     assert "conjugate gradients" in capsys.readouterr().err
 
 
@@ -296,7 +296,7 @@ def test_no_warning_without_reason():
     x, y, _ = data()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        models()[0].fit(x, y)
+        models()[0].condition(x, y)
 
 
 @pytest.mark.parametrize(

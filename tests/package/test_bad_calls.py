@@ -107,16 +107,16 @@ WIND = datasets.load_wind()
 
 DIRICHLET = likelihoods.DirichletClassificationLikelihood(num_classes=3)
 KNOWN_NOISE = likelihoods.MultitaskFixedNoiseGaussianLikelihood(torch.ones(12, 2))
-GP = models.WeightSpaceGP(approximated(RBFKernel()), GaussianLikelihood()).fit(X, Y)
-FIXED = models.WeightSpaceGP(approximated(RBFKernel()), FixedNoiseGaussianLikelihood(Y + 1.0)).fit(X, Y, Y + 1.0)
-CLASSES = models.WeightSpaceGP(approximated(RBFKernel()), DIRICHLET).fit(X, LABELS)
+GP = models.WeightSpaceGP(approximated(RBFKernel()), GaussianLikelihood()).condition(X, Y)
+FIXED = models.WeightSpaceGP(approximated(RBFKernel()), FixedNoiseGaussianLikelihood(Y + 1.0)).condition(X, Y, Y + 1.0)
+CLASSES = models.WeightSpaceGP(approximated(RBFKernel()), DIRICHLET).condition(X, LABELS)
 PROBIT, BLOCKS = gpytorch.likelihoods.BernoulliLikelihood(), "block_diagonal"
 VARIATIONAL = models.WeightSpaceVariationalGP(approximated(RBFKernel()), GaussianLikelihood())
-LAPLACE = models.LaplaceGP(approximated(RBFKernel()), PROBIT).fit(X, Y > 0.5)
-KEPT = models.WeightSpaceGP(approximated(RBFKernel()), GaussianLikelihood(), keep_data=True).fit(X, Y)
-FIELD = models.WeightSpaceGP(CURL, GaussianLikelihood()).fit(X, X)
+LAPLACE = models.LaplaceGP(approximated(RBFKernel()), PROBIT).condition(X, Y > 0.5)
+KEPT = models.WeightSpaceGP(approximated(RBFKernel()), GaussianLikelihood(), keep_data=True).condition(X, Y)
+FIELD = models.WeightSpaceGP(CURL, GaussianLikelihood()).condition(X, X)
 EXACT = ExactModel(X, Y, GaussianLikelihood(), approximated(RBFKernel())).eval()
-LOCAL = models.LocalizedMaclaurinGP(RBFKernel(), GaussianLikelihood(), num_features=8).fit(X, Y)
+LOCAL = models.LocalizedMaclaurinGP(RBFKernel(), GaussianLikelihood(), num_features=8).condition(X, Y)
 SQUARES = models.VectorLeastSquares(approximated(RBFKernel()), regularization=1e-3).fit(X, Y)
 DRAW, CLASS_DRAW, FIELD_DRAW = (model.sample_functions(1)[0] for model in (GP, CLASSES, FIELD))
 
@@ -606,7 +606,7 @@ MODELS_CALLS = [
     ("a model with a constant for a mean", lambda: models.WeightSpaceGP(K, GAUSSIAN, 0.0)),
     (
         "a model of tasks with too few",
-        lambda: models.WeightSpaceGP(TASKS, MultitaskGaussianLikelihood(num_tasks=3)).fit(X, X[:, :2]),
+        lambda: models.WeightSpaceGP(TASKS, MultitaskGaussianLikelihood(num_tasks=3)).condition(X, X[:, :2]),
     ),
     ("a posterior before the fit", lambda: models.WeightSpaceGP(K, GAUSSIAN).posterior(X)),
     ("the evidence before the fit", lambda: models.WeightSpaceGP(K, GAUSSIAN).log_marginal_likelihood()),
@@ -633,12 +633,12 @@ MODELS_CALLS = [
     ("LaplaceGP, mean is a string", lambda: models.LaplaceGP(K, PROBIT, "a")),
     ("LaplaceGP, hessian is unknown", lambda: models.LaplaceGP(K, PROBIT, hessian="a")),
     ("a mode before the fit", lambda: models.LaplaceGP(K, PROBIT).mode),
-    ("labels of a half", lambda: LAPLACE.fit(X, 0.5 * (Y > 0.5))),
-    ("LAPLACE.fit, x is sparse", lambda: LAPLACE.fit(SPARSE, Y)),
-    ("LAPLACE.fit, x is a generator", lambda: LAPLACE.fit(iter([(X, Y)]))),
-    ("LAPLACE.fit, x is empty", lambda: LAPLACE.fit([])),
-    ("LAPLACE.fit, start is a string", lambda: LAPLACE.fit(X, Y > 0.5, start="a")),
-    ("LAPLACE.fit, start is of another shape", lambda: LAPLACE.fit(X, Y > 0.5, start=X)),
+    ("labels of a half", lambda: LAPLACE.condition(X, 0.5 * (Y > 0.5))),
+    ("LAPLACE.fit, x is sparse", lambda: LAPLACE.condition(SPARSE, Y)),
+    ("LAPLACE.fit, x is a generator", lambda: LAPLACE.condition(iter([(X, Y)]))),
+    ("LAPLACE.fit, x is empty", lambda: LAPLACE.condition([])),
+    ("LAPLACE.fit, start is a string", lambda: LAPLACE.condition(X, Y > 0.5, start="a")),
+    ("LAPLACE.fit, start is of another shape", lambda: LAPLACE.condition(X, Y > 0.5, start=X)),
     ("LAPLACE.posterior, x is sparse", lambda: LAPLACE.posterior(SPARSE)),
     ("fit, LaplaceGP with blocks", lambda: rfgp.fit(LAPLACE, X, Y > 0.5, strategy="blocks")),
     ("fit, LaplaceGP with noise", lambda: rfgp.fit(LAPLACE, X, Y > 0.5, noise=Y)),
@@ -646,9 +646,9 @@ MODELS_CALLS = [
     ("WeightSpaceGP, kernel is a string", lambda: models.WeightSpaceGP("a", GAUSSIAN)),
     ("WeightSpaceGP, likelihood is a string", lambda: models.WeightSpaceGP(K, "a")),
     ("WeightSpaceGP, mean is a string", lambda: models.WeightSpaceGP(K, GAUSSIAN, mean="a")),
-    ("GP.fit, x is sparse", lambda: GP.fit(SPARSE, Y)),
-    ("GP.fit, y is empty", lambda: GP.fit(X, Y[:0])),
-    ("GP.fit, noise is infinite", lambda: GP.fit(X, Y, noise=Y * math.inf)),
+    ("GP.fit, x is sparse", lambda: GP.condition(SPARSE, Y)),
+    ("GP.fit, y is empty", lambda: GP.condition(X, Y[:0])),
+    ("GP.fit, noise is infinite", lambda: GP.condition(X, Y, noise=Y * math.inf)),
     ("GP.update, x is sparse", lambda: GP.update(SPARSE, Y)),
     ("GP.update, y is empty", lambda: GP.update(X, Y[:0])),
     ("GP.update, noise is an array", lambda: GP.update(X, Y, noise=Y.numpy())),
@@ -656,18 +656,18 @@ MODELS_CALLS = [
     ("GP.posterior, operator is a string", lambda: GP.posterior(X, operator="a")),
     ("GP.sample_functions, num_functions is complex", lambda: GP.sample_functions(1j)),
     ("DRAW, x is infinite", lambda: DRAW(INFINITE)),
-    ("FIXED.fit, x is sparse", lambda: FIXED.fit(SPARSE, Y)),
-    ("FIXED.fit, y is empty", lambda: FIXED.fit(X, Y[:0])),
-    ("FIXED.fit, noise is empty", lambda: FIXED.fit(X, Y, noise=Y[:0])),
+    ("FIXED.fit, x is sparse", lambda: FIXED.condition(SPARSE, Y)),
+    ("FIXED.fit, y is empty", lambda: FIXED.condition(X, Y[:0])),
+    ("FIXED.fit, noise is empty", lambda: FIXED.condition(X, Y, noise=Y[:0])),
     ("FIXED.update, x is sparse", lambda: FIXED.update(SPARSE, Y)),
     ("FIXED.update, y is short", lambda: FIXED.update(X, Y[:5])),
     ("FIXED.update, noise is a column", lambda: FIXED.update(X, Y, noise=Y[:, None])),
     ("FIXED.posterior, x is sparse", lambda: FIXED.posterior(SPARSE)),
     ("FIXED.posterior, operator is a string", lambda: FIXED.posterior(X, operator="a")),
     ("FIXED.sample_functions, num_functions is None", lambda: FIXED.sample_functions(None)),
-    ("CLASSES.fit, x is sparse", lambda: CLASSES.fit(SPARSE, LABELS)),
-    ("CLASSES.fit, y is short", lambda: CLASSES.fit(X, LABELS[:5])),
-    ("CLASSES.fit, noise is an array", lambda: CLASSES.fit(X, LABELS, noise=Y.numpy())),
+    ("CLASSES.fit, x is sparse", lambda: CLASSES.condition(SPARSE, LABELS)),
+    ("CLASSES.fit, y is short", lambda: CLASSES.condition(X, LABELS[:5])),
+    ("CLASSES.fit, noise is an array", lambda: CLASSES.condition(X, LABELS, noise=Y.numpy())),
     ("CLASSES.update, x is sparse", lambda: CLASSES.update(SPARSE, LABELS)),
     ("CLASSES.update, y is short", lambda: CLASSES.update(X, LABELS[:5])),
     ("CLASSES.update, noise is a string", lambda: CLASSES.update(X, LABELS, noise="a")),
@@ -675,9 +675,9 @@ MODELS_CALLS = [
     ("CLASSES.posterior, operator is a tensor", lambda: CLASSES.posterior(X, operator=X)),
     ("CLASSES.sample_functions, num_functions is NaN", lambda: CLASSES.sample_functions(math.nan)),
     ("CLASS_DRAW, x is NaN", lambda: CLASS_DRAW(NANS)),
-    ("FIELD.fit, x is sparse", lambda: FIELD.fit(SPARSE, X)),
-    ("FIELD.fit, y is sparse", lambda: FIELD.fit(X, SPARSE)),
-    ("FIELD.fit, noise is sparse", lambda: FIELD.fit(X, X, noise=Y.to_sparse())),
+    ("FIELD.fit, x is sparse", lambda: FIELD.condition(SPARSE, X)),
+    ("FIELD.fit, y is sparse", lambda: FIELD.condition(X, SPARSE)),
+    ("FIELD.fit, noise is sparse", lambda: FIELD.condition(X, X, noise=Y.to_sparse())),
     ("FIELD.update, x is sparse", lambda: FIELD.update(SPARSE, X)),
     ("FIELD.update, y is NaN", lambda: FIELD.update(X, NANS)),
     ("FIELD.update, noise is a list", lambda: FIELD.update(X, X, noise=[1.0])),
@@ -697,8 +697,8 @@ MODELS_CALLS = [
     ("LocalizedMaclaurinGP: a tensor", lambda: models.LocalizedMaclaurinGP(RBF, GAUSSIAN, 8, seed=torch.tensor(1))),
     ("LocalizedMaclaurinGP, seed is True", lambda: models.LocalizedMaclaurinGP(RBF, GAUSSIAN, 8, seed=True)),
     ("LocalizedMaclaurinGP, seed is negative", lambda: models.LocalizedMaclaurinGP(RBF, GAUSSIAN, 8, seed=-1)),
-    ("LOCAL.fit, x is sparse", lambda: LOCAL.fit(SPARSE, Y)),
-    ("LOCAL.fit, y is empty", lambda: LOCAL.fit(X, Y[:0])),
+    ("LOCAL.fit, x is sparse", lambda: LOCAL.condition(SPARSE, Y)),
+    ("LOCAL.fit, y is empty", lambda: LOCAL.condition(X, Y[:0])),
     ("LOCAL.posterior, x is sparse", lambda: LOCAL.posterior(SPARSE)),
     ("VectorLeastSquares, kernel is a tensor", lambda: models.VectorLeastSquares(X, regularization=0.001)),
     ("VectorLeastSquares, regularization is True", lambda: models.VectorLeastSquares(K, regularization=True)),
@@ -1282,7 +1282,7 @@ HEIGHT = {"model": GP, "x": X, "y": Y, "new_x": X}
 LANDMARKS = rfgp.approximate(RBFKernel(), 4, method="landmarks", train_inputs=X.double())
 NEAR = models.WeightSpaceGP(LANDMARKS, GaussianLikelihood(), block_size=4, num_neighbors=3).double()
 FAR = torch.full((2, 3), 1e200, dtype=torch.float64)
-NEAR.fit(X.double(), Y.double())
+NEAR.condition(X.double(), Y.double())
 BO = botorch.WeightSpaceModel(X.double(), Y.double()[:, None], num_features=8, seed=0)
 REGRESSOR = sklearn.RandomFeatureGPRegressor(num_features=8, random_state=0).fit(X.double().numpy(), Y.double().numpy())
 
@@ -1299,7 +1299,7 @@ ORDINARY_CALLS = [
     ("split_conformal, y is booleans", lambda: conformal.split_conformal(GP, X, Y > 0.5)),
     ("split_conformal, normalize is a tensor", lambda: conformal.split_conformal(GP, X, Y, normalize=X)),
     ("jackknife_plus, new_x has batches", lambda: conformal.jackknife_plus(**HEIGHT | {"new_x": X.reshape(2, 6, 3)})),
-    ("LABELS of uint64", lambda: CLASSES.fit(X, UNSIGNED)),
+    ("LABELS of uint64", lambda: CLASSES.condition(X, UNSIGNED)),
     ("rank_methods, x has no columns", lambda: selection.rank_methods(RBFKernel(), 8, X[:, :0])),
     ("suggest_num_features, x has no columns", lambda: selection.suggest_num_features(RBFKernel(), X[:, :0])),
     ("certify, new_x has batches", lambda: certificates.certify(GP, X, Y, X.reshape(2, 6, 3))),
@@ -1378,7 +1378,7 @@ ORDINARY_CALLS = [
     ("certified_posterior, ard_num_dims", lambda: certificates.certified_posterior(PLANE, GAUSSIAN, X, Y)),
     ("log_determinant, ard_num_dims", lambda: certificates.log_determinant(PLANE, GAUSSIAN, X)),
     ("certify, some of the rows", lambda: certificates.certify(GP, X[:9], Y[:9], X)),
-    ("LocalizedMaclaurinGP.fit, ard_num_dims", lambda: models.LocalizedMaclaurinGP(PLANE, GAUSSIAN, 8).fit(X, Y)),
+    ("LocalizedMaclaurinGP.fit, ard_num_dims", lambda: models.LocalizedMaclaurinGP(PLANE, GAUSSIAN, 8).condition(X, Y)),
     ("load, classes is a class", lambda: rfgp.load("model.pt", classes=RBFKernel)),
     ("load, classes is None", lambda: rfgp.load("model.pt", classes=None)),
     ("load, into is a path", lambda: rfgp.load("model.pt", into="other.pt")),
@@ -1500,7 +1500,7 @@ def test_what_is_refused_changes_nothing(name):
     assert [key for key, value in before.items() if not torch.equal(value, after[key])] == []
 
 
-@pytest.mark.parametrize("call", [FOURIER, CURL.features, GP.posterior, SQUARES.predict, lambda x: GP.fit(x, Y)])
+@pytest.mark.parametrize("call", [FOURIER, CURL.features, GP.posterior, SQUARES.predict, lambda x: GP.condition(x, Y)])
 def test_a_single_row_is_told_to_be_unsqueezed_in_front(call):
     assert "unsqueeze(0) for a single row" in str(refusal(lambda: call(ROW)))
 

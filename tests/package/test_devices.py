@@ -161,7 +161,7 @@ def test_waiting_for_the_device_takes_no_longer_for_more_rows(device, monkeypatc
         with Watch(device) as watch, torch.no_grad():
             x, y = regression(device, num_rows)
             model = models.WeightSpaceGP(approximated(device), GaussianLikelihood().double().to(device))
-            assert model.fit(x, y).posterior(x).variance.shape == (num_rows,)
+            assert model.condition(x, y).posterior(x).variance.shape == (num_rows,)
         return watch.count(SYNC)
 
     def chunks(num_rows, *_):
@@ -302,7 +302,7 @@ def test_statistics_of_a_gpu_are_read_without_one(tmp_path, monkeypatch):
 
 def of_weight_space(model, data, points):
     is_shared = isinstance(model.likelihood, GaussianLikelihood) and model.num_outputs > 1
-    model.fit(*data)
+    model.condition(*data)
     if not model._features.is_complex or model._noise.is_complex:
         yield from gradients(model.log_marginal_likelihood(), model)
     posterior = model.posterior(points)
@@ -313,7 +313,7 @@ def of_weight_space(model, data, points):
     yield Drawn(model.sample_functions(3)(points))
     yield Drawn(model.sample_functions(2, prior=True)[0](points))
     with torch.no_grad():
-        model.fit(*data).update(*(None if part is None else part[:5] for part in data))
+        model.condition(*data).update(*(None if part is None else part[:5] for part in data))
         yield model.posterior(points).mean
         twin = pickle.loads(pickle.dumps(model))
         twin.load_state_dict(model.state_dict())
@@ -405,7 +405,7 @@ def test_improper_complex_targets(has_pseudo_noise, device):
         noisy = model.likelihood(model.posterior(x[:4]))
         yield from (noisy.pseudo_variance, noisy.entropy(), noisy.in_region(noisy.mean, 0.9), noisy.log_prob(z[:4]))
         known = likelihoods.FixedNoiseComplexGaussianLikelihood(inputs(24, 1, device, 1).squeeze(-1))
-        model = models.WeightSpaceGP(approximated(device), known).fit(x, z)
+        model = models.WeightSpaceGP(approximated(device), known).condition(x, z)
         yield known(model.posterior(x)).variance
 
     check(scenario, device)
@@ -418,7 +418,7 @@ def test_batches(device):
     def scenario(device):
         x, y = regression(device)
         model = models.WeightSpaceGP(approximated(device), GaussianLikelihood().double().to(device), keep_data=True)
-        yield model.fit([(x[:10], y[:10]), (x[10:], y[10:])]).posterior(x).mean
+        yield model.condition([(x[:10], y[:10]), (x[10:], y[10:])]).posterior(x).mean
         yield diagnostics.kl_to_exact(model, x)
         yield model.load_statistics(model.statistics).posterior(x).variance
 
@@ -469,7 +469,7 @@ def test_wide_models(rank, device):
         model = models.WideWeightSpaceGP(
             wide, GaussianLikelihood().double().to(device), narrow_kernel=narrow, preconditioner_rank=rank
         )
-        model.fit(x, y, progress=False)
+        model.condition(x, y, progress=False)
         yield from (model.posterior(x).mean, model.posterior(x).variance, model.mean_error_bound(x))
 
     check(scenario, device)
@@ -485,7 +485,7 @@ def test_least_squares(options, device):
         model = models.VectorLeastSquares(
             output_kernel("curl-free").double().to(device), regularization=0.05, **options
         )
-        model.fit(
+        model.condition(
             *((x[:15], y[:15], x[15:], models.knn_laplacian(numbers(x), 4).to_dense().to(device)) if graph else (x, y))
         )
         yield model.predict(x)
@@ -499,7 +499,7 @@ def test_localized_models(device):
         x, y = regression(device)
         exact = ScaleKernel(RBFKernel()).double().to(device)
         model = models.LocalizedMaclaurinGP(exact, GaussianLikelihood().double().to(device), num_features=10)
-        posterior = model.fit(x, y).posterior(x)
+        posterior = model.condition(x, y).posterior(x)
         yield from (posterior.mean, posterior.variance)
 
     check(scenario, device)
@@ -521,7 +521,7 @@ def test_laplace(name, device):
     def scenario(device):
         likelihood, targets = LATENT[name]()
         x, y = regression(device)
-        model = models.LaplaceGP(approximated(device), likelihood.double().to(device)).fit(x, targets(y))
+        model = models.LaplaceGP(approximated(device), likelihood.double().to(device)).condition(x, targets(y))
         yield from gradients(model.log_marginal_likelihood(), model)
         posterior = model.posterior(x[:4])
         yield from (posterior.mean, posterior.variance)
@@ -566,7 +566,7 @@ def test_the_bound_of_all_rows(device):
 def test_heteroscedastic(device):
     def scenario(device):
         x, y = regression(device)
-        model = models.HeteroscedasticGP(approximated(device), approximated(device)).to(device).fit(x, y)
+        model = models.HeteroscedasticGP(approximated(device), approximated(device)).to(device).condition(x, y)
         yield from (model.log_prob(x, y), model.predictive(x).variance, model.noise_variance(x))
         rfgp.fit(model, x, y, max_evaluations=1, progress=False)
         yield model.posterior(x).mean
@@ -580,7 +580,7 @@ def test_operators(name, device):
     def scenario(device):
         x, y = on(device, *output_rows(name))
         model = models.WeightSpaceGP(output_kernel(name).double(), MultitaskGaussianLikelihood(2).double()).to(device)
-        model.fit(x, y)
+        model.condition(x, y)
         for operator in (
             operators.Divergence(),
             operators.CurlFreePart(),
@@ -598,7 +598,7 @@ def test_class_probabilities(device):
         x, y = regression(device)
         likelihood = DirichletClassificationLikelihood(num_classes=2).double().to(device)
         labels = (y > 0).long()
-        model = models.WeightSpaceGP(approximated(device), likelihood).fit(x, labels)
+        model = models.WeightSpaceGP(approximated(device), likelihood).condition(x, labels)
         probabilities = likelihood.class_probabilities(model.posterior(x))
         yield Drawn(probabilities)
         yield torch.as_tensor(diagnostics.error_rate(probabilities, labels)).to(device)
@@ -676,7 +676,7 @@ def test_diagnostics(device):
     def scenario(device):
         x, y = regression(device)
         model = models.WeightSpaceGP(approximated(device), GaussianLikelihood().double().to(device), keep_data=True)
-        posterior = model.fit(x, y).posterior(x)
+        posterior = model.condition(x, y).posterior(x)
         noisy = model.likelihood(posterior)
         scores = [diagnostics.rmse(posterior.mean, y), diagnostics.regression_mnll(noisy, y)]
         exact = diagnostics.exact_posterior(model.covar_module, model.likelihood, x, y, x)

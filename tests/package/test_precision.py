@@ -62,7 +62,7 @@ def rows(num_rows, dims, seed=0):
 def evidence_in(dtype, kernel, noise, x, y):
     model = WeightSpaceGP(copy.deepcopy(kernel), least(noise)).to(dtype)
     with torch.no_grad():
-        return float(model.fit(x.to(dtype), y.to(dtype)).log_marginal_likelihood())
+        return float(model.condition(x.to(dtype), y.to(dtype)).log_marginal_likelihood())
 
 
 def products(monkeypatch, function):
@@ -160,7 +160,7 @@ def test_products_follow_the_relative_noise(name, unit, monkeypatch):
         noise = (likelihood.noise,) if name == "fixed" else ()
         with torch.no_grad():
             model = WeightSpaceGP(kernel(unit), likelihood)
-            assert products(monkeypatch, lambda: model.fit(x, targets, *noise)) == {expected}  # noqa: B023
+            assert products(monkeypatch, lambda: model.condition(x, targets, *noise)) == {expected}  # noqa: B023
             if outputs == 1:
                 exact = ExactModel(x, y, likelihood, kernel(unit), gpytorch.means.ZeroMean())
             else:
@@ -187,7 +187,7 @@ def test_products_for_class_labels_follow_the_largest_output_scale(unit, expecte
         rfgp.approximate(exact, 16, input_dim=2, seed=0), DirichletClassificationLikelihood(labels, num_classes=3)
     )
     with torch.no_grad():
-        assert products(monkeypatch, lambda: model.fit(x, labels)) == {expected}
+        assert products(monkeypatch, lambda: model.condition(x, labels)) == {expected}
 
 
 def test_one_far_row_counts(monkeypatch):
@@ -195,7 +195,7 @@ def test_one_far_row_counts(monkeypatch):
     x[777] = 30.0
     model = WeightSpaceGP(scaled(1.0, "polynomial"), gaussian(1.0)())
     with torch.no_grad():
-        assert products(monkeypatch, lambda: model.fit(x.float(), y.float())) == {DOUBLE}
+        assert products(monkeypatch, lambda: model.condition(x.float(), y.float())) == {DOUBLE}
 
 
 # --- evidence and gradients at tiny noise ---
@@ -247,7 +247,7 @@ def problem(num_rows, width, dims, relative, lengthscale=1.0):
 
 def by_model(name, kernel, likelihood, x, y):
     if name == "weight space":
-        return WeightSpaceGP(kernel, likelihood).fit(x, y).log_marginal_likelihood()
+        return WeightSpaceGP(kernel, likelihood).condition(x, y).log_marginal_likelihood()
     model = ExactModel(x, y, likelihood, kernel, gpytorch.means.ZeroMean())
     return likelihood(model(x), x).log_prob(y)
 
@@ -328,7 +328,7 @@ def test_the_evidence_from_residuals_is_the_one_from_sums(name, has_mean, monkey
     model = WeightSpaceGP(make(), likelihood(), mean).double()
 
     def value_and_gradients():
-        value = model.fit(x, y).log_marginal_likelihood()
+        value = model.condition(x, y).log_marginal_likelihood()
         return value, torch.autograd.grad(value, list(model.parameters()))
 
     expected = value_and_gradients()
@@ -350,18 +350,18 @@ def test_the_evidence_from_residuals_is_the_one_from_sums(name, has_mean, monkey
 def test_ordinary_noise_needs_no_further_pass(monkeypatch):
     kernel, likelihood, x, y = problem(200, 20, 2, 1e-4)
     monkeypatch.setattr("rfgp.inference.residual_pass.ResidualPass.quadratic", operator.not_)
-    WeightSpaceGP(kernel, likelihood).fit(x, y).log_marginal_likelihood().backward()
+    WeightSpaceGP(kernel, likelihood).condition(x, y).log_marginal_likelihood().backward()
 
 
 def test_rows_are_held_for_gradients_alone():
     kernel, likelihood, x, y = problem(60, 20, 2, 1e-4)
     model = WeightSpaceGP(kernel, likelihood)
     with torch.no_grad():
-        assert model.fit(x, y)._rows is None
-    assert model.fit(x, y)._rows.x is x
+        assert model.condition(x, y)._rows is None
+    assert model.condition(x, y)._rows.x is x
     assert copy.deepcopy(model)._rows is None
     assert model.update(x, y)._rows is None
-    assert model.fit([(x, y)])._rows is None
+    assert model.condition([(x, y)])._rows is None
 
 
 def test_several_outputs_at_tiny_noise():
@@ -371,7 +371,7 @@ def test_several_outputs_at_tiny_noise():
     x = torch.rand(20, 2, dtype=DOUBLE)
     likelihood = least(1e-10, MultitaskGaussianLikelihood, num_tasks=2, has_task_noise=False)
     y = torch.stack([torch.sin(3.0 * x[:, 0]), x[:, 1]], -1)
-    fast = WeightSpaceGP(kernel, likelihood).fit(x, y).log_marginal_likelihood()
+    fast = WeightSpaceGP(kernel, likelihood).condition(x, y).log_marginal_likelihood()
     with mpmath.workdps(40):
         phi = mpmath.matrix(kernel.features(x).detach().tolist())
         total = phi * phi.T + mpmath.mpf(float(likelihood.noise.detach())) * mpmath.eye(40)
@@ -469,9 +469,9 @@ def test_models_refuse_inputs_of_another_dtype():
     kernel = rfgp.approximate(ScaleKernel(RBFKernel()).double(), 12, seed=0)
     model = WeightSpaceGP(kernel, least())
     exact = ExactModel(x.float(), y.float(), least(), kernel)
-    fitted = WeightSpaceGP(copy.deepcopy(kernel), least()).fit(x, y)
+    fitted = WeightSpaceGP(copy.deepcopy(kernel), least()).condition(x, y)
     calls = [
-        lambda: model.fit(x.float(), y.float()),
+        lambda: model.condition(x.float(), y.float()),
         lambda: fitted.update(x.float(), y.float()),
         lambda: fitted.posterior(x.float()),
         lambda: exact(x.float()),
@@ -486,7 +486,7 @@ def test_a_kernel_without_parameters_follows_its_inputs():
     for dtype in (SINGLE, DOUBLE):
         x, y = rows(20, 2)
         kernel = rfgp.approximate(OpticalKernel(), 12, seed=0)
-        model = WeightSpaceGP(kernel, least(0.1).to(dtype)).fit(x.to(dtype), y.to(dtype))
+        model = WeightSpaceGP(kernel, least(0.1).to(dtype)).condition(x.to(dtype), y.to(dtype))
         assert kernel.features(x.to(dtype)).dtype == model.posterior(x.to(dtype)).mean.dtype == dtype
 
 
@@ -512,14 +512,14 @@ def test_finite_inputs_that_overflow_are_refused(name):
     y, likelihood = torch.rand(6), GaussianLikelihood()
     if name == "curl-free":
         y, likelihood = torch.rand(6, 2), MultitaskGaussianLikelihood(num_tasks=2)
-    fitted = WeightSpaceGP(copy.deepcopy(kernel), copy.deepcopy(likelihood)).fit(x[:3], y[:3])
+    fitted = WeightSpaceGP(copy.deepcopy(kernel), copy.deepcopy(likelihood)).condition(x[:3], y[:3])
     before = fitted.statistics.gram.clone()
     calls = [
         lambda: kernel.features(x),
         lambda: kernel(x).to_dense(),
         lambda: kernel(x[:2], x).to_dense(),
-        lambda: WeightSpaceGP(kernel, likelihood).fit(x, y),
-        lambda: WeightSpaceGP(kernel, likelihood).fit([(x, y)]),
+        lambda: WeightSpaceGP(kernel, likelihood).condition(x, y),
+        lambda: WeightSpaceGP(kernel, likelihood).condition([(x, y)]),
         lambda: fitted.update(x, y),
         lambda: fitted.posterior(x).mean,
         lambda: fitted.sample_functions(1)[0](x),

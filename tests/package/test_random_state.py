@@ -45,7 +45,7 @@ def generator():
 
 def fitted(likelihood=None, y=Y, **settings):
     kernel = rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0)
-    return rfgp.WeightSpaceGP(kernel, likelihood or GaussianLikelihood(), **settings).fit(X, y)
+    return rfgp.WeightSpaceGP(kernel, likelihood or GaussianLikelihood(), **settings).condition(X, y)
 
 
 CLASSES = fitted(likelihoods.DirichletClassificationLikelihood(LABELS, learn_additional_noise=False), LABELS)
@@ -80,7 +80,9 @@ CALLS = {
     "LaplaceGP.resample": lambda: models.LaplaceGP(
         rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0), gpytorch.likelihoods.BernoulliLikelihood()
     ).resample(generator()),
-    "LocalizedMaclaurinGP": lambda: models.LocalizedMaclaurinGP(RBFKernel(), GaussianLikelihood(), 8, seed=1).fit(X, Y),
+    "LocalizedMaclaurinGP": lambda: models.LocalizedMaclaurinGP(RBFKernel(), GaussianLikelihood(), 8, seed=1).condition(
+        X, Y
+    ),
     "WeightSpaceGP.leave_group_out": lambda: fitted().leave_group_out(X, Y, 4, seed=1),
     "WeightSpaceGP.leave_out_functions": lambda: fitted().leave_out_functions(X, Y, 4, seed=1),
     "WeightSpaceGP.resample": lambda: fitted(num_draws=2).resample(generator()),

@@ -63,7 +63,7 @@ def test_a_failing_loader_leaves_a_waiting_model_waiting(error):
     x, y, _ = rows_for("gaussian", ROWS)
     model = model_for("gaussian", input_dim=None)
     with pytest.raises(error):
-        model.fit(raising(error, (x, y)))
+        model.condition(raising(error, (x, y)))
     assert maps(model.covar_module) == [None] and model._fitted is None and model.training_data == []
 
 
@@ -73,7 +73,7 @@ def test_a_failing_loader_forgets_outputs_and_patterns(error):
     x, y = output_rows("multitask", pattern="random")
     model = output_model("multitask", "full", input_dim=None)
     with pytest.raises(error):
-        model.fit(raising(error, (x, y)))
+        model.condition(raising(error, (x, y)))
     assert maps(model.covar_module) == [None] and model._patterns == () and model._known_noise is None
 
 
@@ -81,7 +81,7 @@ def test_a_failing_loader_forgets_outputs_and_patterns(error):
 @torch.no_grad()
 def test_a_failing_update_leaves_the_sums_and_patterns(error, monkeypatch):
     x, y = output_rows("multitask")
-    model = output_model("multitask", "full").fit(x, y)
+    model = output_model("multitask", "full").condition(x, y)
     before, data = copied(model), model.training_data
 
     def fail(*arguments):
@@ -120,7 +120,7 @@ def test_features_of_many_outputs_of_a_scalar_kernel_leave_it_waiting():
 def test_a_warning_made_an_error_rolls_back():
     model = model_for("gaussian", input_dim=None)
     with pytest.raises(UserWarning, match="exceed"):
-        model.fit(*rows_for("gaussian", 4))
+        model.condition(*rows_for("gaussian", 4))
     assert maps(model.covar_module) == [None] and model._fitted is None
 
 
@@ -133,7 +133,7 @@ def test_failing_least_squares_leave_a_waiting_kernel_waiting(error, monkeypatch
 
     monkeypatch.setattr("rfgp.models.least_squares._checked_targets", fail)
     with pytest.raises(error):
-        model.fit(torch.randn(9, 2), torch.randn(9, 2))
+        model.condition(torch.randn(9, 2), torch.randn(9, 2))
     assert maps(model.covar_module) == [None] and model._fitted is None
 
 
@@ -251,7 +251,7 @@ def test_rows_that_were_never_there_cannot_be_subtracted():
 def shards(kind, count=2):
     arguments, models = rows_for(kind, ROWS), []
     for i in range(count):
-        models.append(model_for(kind).fit(*[None if a is None else a[i::count] for a in arguments]))
+        models.append(model_for(kind).condition(*[None if a is None else a[i::count] for a in arguments]))
     return models
 
 
@@ -259,7 +259,7 @@ def shards(kind, count=2):
 @torch.no_grad()
 def test_merged_statistics_of_shards_are_a_fit_to_all_rows(kind):
     first, second = shards(kind)
-    whole, model = model_for(kind).fit(*rows_for(kind, ROWS)), model_for(kind)
+    whole, model = model_for(kind).condition(*rows_for(kind, ROWS)), model_for(kind)
     both = first.statistics.merge(second.statistics)
     assert model.load_statistics(both) is model and model.training_data == []
     points = torch.randn(5, 3)
@@ -276,8 +276,8 @@ def test_merged_statistics_of_shards_are_a_fit_to_all_rows(kind):
 @torch.no_grad()
 def test_merged_statistics_of_several_outputs(noise):
     x, y = output_rows("multitask")
-    parts = [output_model("multitask", noise).fit(x[i::2], y[i::2]).statistics for i in range(2)]
-    model, whole = output_model("multitask", noise), output_model("multitask", noise).fit(x, y)
+    parts = [output_model("multitask", noise).condition(x[i::2], y[i::2]).statistics for i in range(2)]
+    model, whole = output_model("multitask", noise), output_model("multitask", noise).condition(x, y)
     model.load_statistics(parts[0].merge(parts[1]))
     torch.testing.assert_close(no_graph(model.posterior(x[:3])), no_graph(whole.posterior(x[:3])))
 
@@ -285,7 +285,7 @@ def test_merged_statistics_of_several_outputs(noise):
 @torch.no_grad()
 def test_incomplete_rows_of_unknown_patterns_are_refused():
     x, y = output_rows("multitask", pattern="an output")
-    saved = output_model("multitask", "full").fit(x, y).statistics
+    saved = output_model("multitask", "full").condition(x, y).statistics
     model = output_model("multitask", "full")
     with pytest.raises(ValueError, match="expected statistics of complete rows"):
         model.load_statistics(saved)
@@ -293,16 +293,16 @@ def test_incomplete_rows_of_unknown_patterns_are_refused():
 
 
 def fitted_sums(**options):
-    return model_for("gaussian", **options).fit(*rows_for("gaussian", ROWS)).statistics
+    return model_for("gaussian", **options).condition(*rows_for("gaussian", ROWS)).statistics
 
 
 BAD_STATISTICS = {
     "another width": lambda: fitted_sums(width=14),
     "complex features": lambda: fitted_sums(form="complex"),
-    "complex targets": lambda: model_for("complex").fit(*rows_for("complex", ROWS)).statistics,
-    "groups": lambda: model_for("dirichlet").fit(*rows_for("dirichlet", ROWS)).statistics,
+    "complex targets": lambda: model_for("complex").condition(*rows_for("complex", ROWS)).statistics,
+    "groups": lambda: model_for("dirichlet").condition(*rows_for("dirichlet", ROWS)).statistics,
     "no mean": lambda: (
-        WeightSpaceGP(polynomial(), GaussianLikelihood()).fit(*rows_for("gaussian", ROWS)[:2]).statistics
+        WeightSpaceGP(polynomial(), GaussianLikelihood()).condition(*rows_for("gaussian", ROWS)[:2]).statistics
     ),
     "a state": lambda: fitted_sums().state_dict(),
 }
@@ -311,7 +311,7 @@ BAD_STATISTICS = {
 @pytest.mark.parametrize("name", BAD_STATISTICS)
 @torch.no_grad()
 def test_statistics_of_another_model_are_refused(name):
-    model = model_for("gaussian").fit(*rows_for("gaussian", ROWS, seed=2))
+    model = model_for("gaussian").condition(*rows_for("gaussian", ROWS, seed=2))
     before = copied(model)
     with pytest.raises(ValueError, match=r"expected .*, got "):
         model.load_statistics(BAD_STATISTICS[name]())
@@ -471,10 +471,10 @@ def test_the_state_of_another_model_is_refused_before_anything_is_loaded(name, i
         y = torch.randn(60, 3)
     if name == "classes":
         y = torch.arange(60) % 2
-    state = other.fit(x, y).state_dict()
+    state = other.condition(x, y).state_dict()
     model = gp(polynomial(input_dim=None if is_lazy else 3))
     if not is_lazy:
-        model.fit(*rows_for("gaussian", ROWS)[:2])
+        model.condition(*rows_for("gaussian", ROWS)[:2])
     before, known = copied(model), maps(model.covar_module)
     with pytest.raises(ValueError, match=r"expected .*state of .*, got "):
         model.load_state_dict(state)
@@ -484,7 +484,7 @@ def test_the_state_of_another_model_is_refused_before_anything_is_loaded(name, i
 
 @torch.no_grad()
 def test_a_state_with_statistics_that_do_not_fit_is_refused():
-    model = model_for("gaussian").fit(*rows_for("gaussian", ROWS))
+    model = model_for("gaussian").condition(*rows_for("gaussian", ROWS))
     before, state = copied(model), copied(model)
     for name in ("statistics.gram", "statistics.target_gram", "patterns"):
         with pytest.raises(ValueError, match="expected"):
@@ -541,7 +541,7 @@ def test_states_of_kernels_of_several_outputs_are_tensors(name):
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_states_of_every_model_are_tensors(kind, input_dim):
-    model = model_for(kind).fit(*rows_for(kind, ROWS))
+    model = model_for(kind).condition(*rows_for(kind, ROWS))
     state, file = model.state_dict(), io.BytesIO()
     assert all(isinstance(value, torch.Tensor) for value in state.values())
     torch.save({name: value.clone() for name, value in state.items()}, file)
@@ -556,7 +556,7 @@ def test_states_of_every_model_are_tensors(kind, input_dim):
 @torch.no_grad()
 def test_states_of_models_of_several_outputs_are_tensors(noise):
     x, y = output_rows("curl-free", pattern="random")
-    model = output_model("curl-free", noise).fit(x, y)
+    model = output_model("curl-free", noise).condition(x, y)
     state = copied(model)
     fresh = output_model("curl-free", noise, seed=5, input_dim=None)
     fresh.load_state_dict(state)
@@ -763,7 +763,7 @@ def test_rows_are_kept_only_where_they_are_asked_for():
         own = [x.clone(), x.clone(), x.clone()]
         alive = [weakref.ref(part) for part in own]
         options = {"keep_data": True} if keeps else {}
-        model = WeightSpaceGP(polynomial(), GaussianLikelihood(), **options).fit(own[0], y)
+        model = WeightSpaceGP(polynomial(), GaussianLikelihood(), **options).condition(own[0], y)
         model.update(own[1], y)
         model.posterior(x)
         model.update(own[2], y)
@@ -771,14 +771,14 @@ def test_rows_are_kept_only_where_they_are_asked_for():
         gc.collect()
         assert [part() is not None for part in alive] == [keeps] * 3
         assert len(model.training_data) == 3 * keeps
-        model.fit([(x, y), (x, y)])
+        model.condition([(x, y), (x, y)])
         assert len(model.training_data) == 2 * keeps
 
 
 @torch.no_grad()
 def test_comparisons_with_the_exact_posterior_say_how_to_get_the_rows():
     x, y, _ = rows_for("gaussian", ROWS)
-    models = [model_for("gaussian", keep_data=keeps).fit(x, y) for keeps in (False, True)]
+    models = [model_for("gaussian", keep_data=keeps).condition(x, y) for keeps in (False, True)]
     with pytest.raises(ValueError, match=r"pass train_inputs and train_targets, or .*keep_data=True"):
         kl_to_exact(models[0], x[:4])
     with pytest.raises(ValueError, match="both train_inputs and train_targets"):
@@ -792,16 +792,16 @@ def test_the_noise_of_rows_that_are_not_kept_is_asked_for():
     x, y, noise = rows_for("fixed", ROWS)
     likelihood = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(noise)
     model, known = WeightSpaceGP(polynomial(), likelihood), {"train_inputs": x, "train_targets": y}
-    right = kl_to_exact(model.fit(x, y), x[:4], **known)
+    right = kl_to_exact(model.condition(x, y), x[:4], **known)
     torch.testing.assert_close(right, kl_to_exact(model, x[:4], **known, train_noise=noise))
     with pytest.raises(ValueError, match="train_noise"):
-        kl_to_exact(model.fit(x, y, 2.0 * noise), x[:4], **known)
+        kl_to_exact(model.condition(x, y, 2.0 * noise), x[:4], **known)
 
 
 @torch.no_grad()
 def test_a_loaded_model_does_not_take_new_rows_for_all_rows():
     x, y, _ = rows_for("gaussian", ROWS)
     model = model_for("gaussian")
-    model.load_state_dict(model_for("gaussian").fit(x, y).state_dict())
+    model.load_state_dict(model_for("gaussian").condition(x, y).state_dict())
     model.update(x[:5], y[:5])
     assert model.training_data == []

@@ -99,7 +99,7 @@ def test_a_reader_sees_a_model_before_or_after_an_update(read, monkeypatch):
             has_read.wait(0.1)
         keep(self, *args, **options)
 
-    model.fit(x[:10], y[:10])
+    model.condition(x[:10], y[:10])
     before = value().detach()
     monkeypatch.setattr(WeightSpaceGP, "_set", slowly)
     model.update(x[10:], y[10:])
@@ -117,7 +117,7 @@ def test_merges_in_both_directions_take_the_locks_in_one_order():
     """Where each thread had taken the lock of its own model first, both would wait for ever."""
     x, y = torch.rand(12, 2, generator=torch.Generator().manual_seed(0)), torch.linspace(0.0, 1.0, 12)
     kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 4, input_dim=2, seed=0)
-    one = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    one = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
     two, taken = copy.deepcopy(one), []
 
     class Known(ModelLock):

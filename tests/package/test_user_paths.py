@@ -108,7 +108,7 @@ def regression():
     assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
     narrow = rfgp.fit(model, x, y, strategy="blocks", max_evaluations=5, progress=False)
     assert isinstance(narrow.stages[0], rfgp.training.FitStage)
-    assert model.fit(x, y).leave_one_out(x, y).log_prob.shape == model(x).mean.shape == (40,)
+    assert model.condition(x, y).leave_one_out(x, y).log_prob.shape == model(x).mean.shape == (40,)
     assert model.update(*rows(5)).posterior(x).covariance_matrix.shape == (40, 40)
     exact = ExactModel(x, y, GaussianLikelihood(), approximated())
     assert rfgp.training.LeaveOneOutPseudoLikelihood(exact.likelihood, exact)(exact(x), y).shape == ()
@@ -120,12 +120,12 @@ def regression():
 
 def what_is_left_out():
     x, y = rows()
-    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(x, y)
     left_out = model.leave_group_out(x, y, models.folds(40, 5))
     assert isinstance(left_out, rfgp.inference.LeaveGroupOut) and left_out.group_log_prob.shape == (5,)
     assert rfgp.fit(model, x, y, objective="leave_one_out", max_evaluations=3, progress=False).evaluations
     assert isinstance(conformal.jackknife_plus(model, x, y, x[:3]), conformal.Interval)
-    calibrated = conformal.split_conformal(model.fit(x[:20], y[:20]), x[20:], y[20:])
+    calibrated = conformal.split_conformal(model.condition(x[:20], y[:20]), x[20:], y[20:])
     assert isinstance(calibrated, conformal.SplitConformal) and calibrated.interval(x[:3]).upper.shape == (3,)
     sets = conformal.ClassConditionalSets(torch.full((40, 2), 0.5), torch.arange(40) % 2)
     assert bool(sets.sets(torch.full((3, 2), 0.5)).all())
@@ -133,7 +133,7 @@ def what_is_left_out():
 
 def a_map():
     x, y = rows()
-    model = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=2).fit(x, y)
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood(), num_draws=2).condition(x, y)
     summary = rfgp.predict_map(model, x, dtype=torch.float32, progress=False)
     assert summary.mean.shape == (40,) and max(summary.float32_error) < 1e-3 and summary.rows_per_second > 0.0
     assert models.PosteriorPoints(model)(x).variance.shape == (40, 1)
@@ -141,7 +141,7 @@ def a_map():
 
 def uncertain_inputs():
     x, y = rows()
-    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(x, y)
     inputs = {"length": sensitivity.Uniform(0.0, 1.0), "load": sensitivity.Normal(0.5, 0.1)}
     indices = sensitivity.sobol_indices(model, inputs, num_functions=3)
     assert isinstance(indices.total, sensitivity.Estimate) and "load" in indices.table()
@@ -151,7 +151,7 @@ def uncertain_inputs():
     known = sensitivity.propagate(model, inputs, num_points=50, num_functions=3)
     assert isinstance(known, sensitivity.Propagation) and known.std > 0.0
     values = sensitivity.Empirical(x[:, 1])
-    other = models.WeightSpaceGP(approximated(PolynomialKernel(power=2)), GaussianLikelihood()).fit(x, y)
+    other = models.WeightSpaceGP(approximated(PolynomialKernel(power=2)), GaussianLikelihood()).condition(x, y)
     found = sensitivity.sobol_indices(other, [values, values], num_functions=2, num_points=16)
     assert isinstance(found, sensitivity.SobolIndices) and found.method == "sampling"
 
@@ -159,7 +159,7 @@ def uncertain_inputs():
 def wide_regression():
     x, y = rows()
     model = models.WideWeightSpaceGP(approximated(), GaussianLikelihood(), narrow_kernel=approximated())
-    assert model.fit(x, y, progress=False).posterior(x).variance.shape == (40,)
+    assert model.condition(x, y, progress=False).posterior(x).variance.shape == (40,)
     assert model.convergence.is_converged and model.mean_error_bound(x).shape == (40,)
 
 
@@ -174,26 +174,28 @@ def exact_regression():
 def landmarks():
     x, y = rows()
     kernel = rfgp.approximate(PiecewisePolynomialKernel(), 8, method="landmarks_kmeans", train_inputs=x)
-    assert models.WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, y).posterior(x).mean.shape == (40,)
+    assert models.WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, y).posterior(x).mean.shape == (40,)
     learned = kernels.LandmarkKernel(RBFKernel(), x[:8], learn=True)
-    assert models.WeightSpaceGP(learned, GaussianLikelihood()).fit(x, y).posterior(x).variance.shape == (40,)
+    assert models.WeightSpaceGP(learned, GaussianLikelihood()).condition(x, y).posterior(x).variance.shape == (40,)
 
 
 def local_blocks():
     x, y = rows()
     kernel = rfgp.approximate(RBFKernel(), 8, method="landmarks", train_inputs=x)
     for neighbors in (None, 5):
-        model = models.WeightSpaceGP(kernel, GaussianLikelihood(), block_size=10, num_neighbors=neighbors).fit(x, y)
+        model = models.WeightSpaceGP(kernel, GaussianLikelihood(), block_size=10, num_neighbors=neighbors).condition(
+            x, y
+        )
         assert model.posterior(x).covariance_matrix.shape == (40, 40)
     assert model.sample_functions(3)(x).shape == (3, 40)
     residual = models.WeightSpaceGP(kernel, GaussianLikelihood(), residual="fitc")
-    assert residual.fit(x, y).posterior(x).mean.shape == (40,)
+    assert residual.condition(x, y).posterior(x).mean.shape == (40,)
 
 
 def streams_of_rows():
     x, y = rows()
-    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
-    other = copy.deepcopy(model).fit(x[:5], y[:5])
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(x, y)
+    other = copy.deepcopy(model).condition(x[:5], y[:5])
     error = model.merge(other).downdate(x[:5], y[:5]).refit_error(x, y)
     assert error.largest < 1e-4
     assert model.forget(0.5).statistics.num_rows == 20.0
@@ -220,7 +222,7 @@ def a_mixture_of_draws():
 
 def a_file_of_a_model():
     x, y = rows()
-    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y)
+    model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(x, y)
     with tempfile.TemporaryDirectory() as folder:
         rfgp.save(model, f"{folder}/model.pt")
         assert torch.equal(rfgp.load(f"{folder}/model.pt").posterior(x).mean, model.posterior(x).mean)
@@ -229,7 +231,7 @@ def a_file_of_a_model():
 def classification():
     x, y = rows()
     likelihood = likelihoods.DirichletClassificationLikelihood(num_classes=2)
-    model = models.WeightSpaceGP(approximated(PolynomialKernel(power=2)), likelihood).fit(x, (y > 0.0).long())
+    model = models.WeightSpaceGP(approximated(PolynomialKernel(power=2)), likelihood).condition(x, (y > 0.0).long())
     assert likelihood.class_probabilities(model.posterior(x)).shape == (40, 2)
 
 
@@ -244,7 +246,9 @@ def other_likelihoods():
         summary = rfgp.fit(model, x, targets, max_evaluations=3, progress=False)
         assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
         assert likelihood(model.posterior(x)).mean.shape[-1] == 40
-    classes = models.LaplaceGP(approximated(), gpytorch.likelihoods.SoftmaxLikelihood(2, 2)).fit(x, (y > 0.0).long())
+    classes = models.LaplaceGP(approximated(), gpytorch.likelihoods.SoftmaxLikelihood(2, 2)).condition(
+        x, (y > 0.0).long()
+    )
     assert classes.likelihood(classes(x)).probs.shape[-2:] == (40, 2)
 
 
@@ -257,7 +261,7 @@ def any_likelihood():
 
 def noise_that_depends_on_the_inputs():
     x, y = rows()
-    model = models.HeteroscedasticGP(approximated(), approximated()).fit(x, y)
+    model = models.HeteroscedasticGP(approximated(), approximated()).condition(x, y)
     assert isinstance(model.log_noise.likelihood, likelihoods.LogVarianceLikelihood)
     assert model.log_prob(x, y).shape == model.predictive(x).variance.shape == (40,)
     assert rfgp.fit(model, x, y, max_evaluations=3, progress=False).log_marginal_likelihood == model.bound
@@ -266,7 +270,7 @@ def noise_that_depends_on_the_inputs():
 def complex_regression():
     x, y = rows()
     model = models.WeightSpaceGP(approximated(method="fourier:complex"), likelihoods.ComplexGaussianLikelihood())
-    assert model.fit(x, torch.complex(y, x[:, 0])).posterior(x).mean.is_complex()
+    assert model.condition(x, torch.complex(y, x[:, 0])).posterior(x).mean.is_complex()
     improper = approximated(MultitaskKernel(RBFKernel(), num_tasks=2, rank=2))
     model = models.WeightSpaceGP(improper, likelihoods.ComplexGaussianLikelihood(has_pseudo_noise=True))
     rfgp.fit(model, x, torch.complex(y, x[:, 0]), max_evaluations=3, progress=False)
@@ -274,14 +278,14 @@ def complex_regression():
     assert noisy.pseudo_variance.shape == (40,) and noisy.entropy().shape == ()
     assert noisy.in_region(noisy.mean, 0.9).all()
     known = likelihoods.FixedNoiseComplexGaussianLikelihood(torch.ones(40))
-    model = models.WeightSpaceGP(approximated(), known).fit(x, torch.complex(y, x[:, 0]))
+    model = models.WeightSpaceGP(approximated(), known).condition(x, torch.complex(y, x[:, 0]))
     assert known(model.posterior(x)).variance.shape == (40,)
 
 
 def several_outputs():
     for name in OUTPUT_KERNELS:
         x, y = output_rows(name)
-        assert output_model(name).fit(x, y).posterior(x).mean.shape == y.shape
+        assert output_model(name).condition(x, y).posterior(x).mean.shape == y.shape
         likelihood = output_likelihood(name, "one")
         model = ExactOutputModel(x, y, likelihood, output_kernel(name), output_mean(name)).eval()
         assert likelihood(model(x[:3])).mean.shape == y[:3].shape
@@ -290,7 +294,7 @@ def several_outputs():
     exact = MultitaskKernel(RBFKernel(), num_tasks=3)
     kernel = approximated(exact, method="optimized_maclaurin", train_inputs=x)
     model = models.WeightSpaceGP(kernel, output_likelihood("multitask", "fixed"))
-    assert model.fit(x, y, noise).posterior(x).sample().shape == y.shape
+    assert model.condition(x, y, noise).posterior(x).sample().shape == y.shape
     constant = kernels.DecomposableKernel(RBFKernel(), kernels.ConstantCovariance(torch.eye(3)))
     assert approximated(constant)(x).shape == (60, 60)
     tasks = approximated(RBFKernel(active_dims=[0]) * IndexKernel(num_tasks=2, active_dims=[1]))
@@ -302,13 +306,13 @@ def several_outputs():
 def functionals_of_a_field():
     x, y = output_rows("one measure")
     model = models.WeightSpaceGP(approximated(OUTPUT_KERNELS["one measure"][0]()), MultitaskGaussianLikelihood(2))
-    model.fit(x, y)
+    model.condition(x, y)
     parts = operators.CurlFreePart(), operators.DivergenceFreePart()
     scalars = operators.Potential(), operators.Streamfunction(), operators.Divergence(), operators.Vorticity()
     for operator in (*parts, *scalars, operators.Component(0), operators.Stacked(*scalars[:2])):
         assert torch.isfinite(model.posterior(x, operator).variance).all()
     space = rfgp.approximate(kernels.CurlFreeKernel(RBFKernel()), WIDTH, input_dim=3, seed=0)
-    model = models.WeightSpaceGP(space, MultitaskGaussianLikelihood(3)).fit(torch.rand(9, 3), torch.rand(9, 3))
+    model = models.WeightSpaceGP(space, MultitaskGaussianLikelihood(3)).condition(torch.rand(9, 3), torch.rand(9, 3))
     assert model.posterior(torch.rand(4, 3), operators.Curl()).mean.shape == (4, 3)
     for operator in (operators.Gradient(), operators.RotatedGradient(), operators.Laplacian(), operators.Partial(0)):
         assert len(operator.symbol(x, 1)) == len(x)
@@ -318,7 +322,7 @@ def observations_that_are_integrals():
     x, y = rows()
     seen = torch.cat([observations.points(x[:20]), observations.segments(x[20:], x[:20])])
     exact = kernels.ObservationKernel(RBFKernel(), input_dim=2)
-    model = models.WeightSpaceGP(approximated(exact), GaussianLikelihood()).fit(seen, y)
+    model = models.WeightSpaceGP(approximated(exact), GaussianLikelihood()).condition(seen, y)
     parts = observations.split(observations.boxes(x, x + 0.1, integral=True), 2)
     assert isinstance(parts, observations.Rows) and parts.weights.shape == (40, observations.num_columns(2) - 6)
     assert isinstance(model.covar_module, kernels.FeatureObservationKernel)
@@ -337,7 +341,7 @@ def a_density_of_ones_own():
 def a_local_model():
     x, y = rows()
     model = models.LocalizedMaclaurinGP(ScaleKernel(RBFKernel()), GaussianLikelihood(), num_features=10)
-    assert model.fit(x, y).posterior(x).variance.shape == (40,)
+    assert model.condition(x, y).posterior(x).variance.shape == (40,)
 
 
 def choices():
@@ -422,7 +426,7 @@ def big_tables():
             assert isinstance(scaled, data.Source)
             file = f"{folder}/{type(source).__name__}.checkpoint"
             model = models.WeightSpaceGP(approximated(), GaussianLikelihood())
-            model.fit(scaled, progress=False, checkpoint=file, checkpoint_every=20)
+            model.condition(scaled, progress=False, checkpoint=file, checkpoint_every=20)
             (inputs,) = next(iter(data.GridSource([torch.zeros(2), torch.linspace(0.0, 1.0, 3)])))
             assert model.posterior(inputs).mean.shape == (6,)
 
@@ -431,7 +435,7 @@ def many_classes():
     x, _ = rows()
     labels = torch.arange(40)
     likelihood = likelihoods.DirichletClassificationLikelihood(num_classes=40, dtype=torch.float64)
-    model = models.WeightSpaceGP(approximated(), likelihood).fit(x, labels)
+    model = models.WeightSpaceGP(approximated(), likelihood).condition(x, labels)
     assert isinstance(model.statistics, rfgp.inference.ClassStatistics)
     assert isinstance(model.weight_posterior(), rfgp.inference.ClassPosterior)
 
@@ -441,11 +445,11 @@ def sums_by_workers():
     total = rfgp.inference.TreeSum(float.__add__)
     with ThreadPoolExecutor(2) as executor:
         for part in zip(x.split(10), y.split(10), strict=True):
-            total.add(models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(*part).statistics.num_rows)
-        fitted = models.WeightSpaceGP(approximated(), GaussianLikelihood()).fit(x, y, executor=executor)
+            total.add(models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(*part).statistics.num_rows)
+        fitted = models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(x, y, executor=executor)
     assert fitted.statistics.num_rows == total.value() == 40
     arrays = dask.array.from_array(x.numpy(), chunks=(10, 2)), dask.array.from_array(y.numpy(), chunks=10)
-    assert rfgp.dask.fit(fitted, *arrays).statistics.num_rows == 40
+    assert rfgp.dask.condition(fitted, *arrays).statistics.num_rows == 40
 
 
 def rows_of_a_rank():
@@ -456,7 +460,7 @@ def rows_of_a_rank():
         shard = rfgp.distributed.Shard([(x, y)])
         assert isinstance(shard.ranks, rfgp.distributed.Ranks) and shard.sample(5, seed=0).x.shape == (5, 2)
         model = rfgp.distributed.broadcast(models.WeightSpaceGP(approximated(), GaussianLikelihood()))
-        assert model.fit(shard).statistics.num_rows == 40
+        assert model.condition(shard).statistics.num_rows == 40
     finally:
         torch.distributed.destroy_process_group()
 
@@ -486,7 +490,7 @@ def scores_of_error_bars():
     """Calibration, recalibration, and the report of how far from exact a model is."""
     x, y = rows()
     model = models.WeightSpaceGP(rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0), GaussianLikelihood())
-    predictive = model.likelihood(model.fit(x, y).posterior(x))
+    predictive = model.likelihood(model.condition(x, y).posterior(x))
     curve = diagnostics.calibration_curve(predictive, y)
     assert curve.predicted.shape == curve.observed.shape
     assert diagnostics.recalibrate_variance(predictive, y)(predictive).mean.shape == y.shape
@@ -506,7 +510,9 @@ def two_samples():
 def certified_means():
     x, y = (values.double() for values in rows())
     kernel, likelihood = approximated(ScaleKernel(RBFKernel()).double()), GaussianLikelihood().double()
-    found = certificates.certify(models.WeightSpaceGP(kernel, likelihood).fit(x, y), x, y, x[:3], num_landmarks=10)
+    found = certificates.certify(
+        models.WeightSpaceGP(kernel, likelihood).condition(x, y), x, y, x[:3], num_landmarks=10
+    )
     assert bool((found.largest_error >= found.smallest_error).all())
     assert isinstance(found, certificates.Certificate) and isinstance(found.posterior, certificates.CertifiedPosterior)
     assert isinstance(found.posterior.variance_bounds(x[:3]), certificates.Bounds)

@@ -28,7 +28,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def fitted():
-    return model_for("gaussian").fit(*rows_for("gaussian", ROWS))
+    return model_for("gaussian").condition(*rows_for("gaussian", ROWS))
 
 
 def rewritten(path, change):
@@ -307,7 +307,7 @@ def own(**options):
 
 
 def test_classes_of_a_user_are_named(path):
-    model = own().fit(*rows_for("gaussian", ROWS)[:2])
+    model = own().condition(*rows_for("gaussian", ROWS)[:2])
     rfgp.save(model, path)
     with pytest.raises(ValueError, match=r"classes=\[MyKernel\]"):
         rfgp.load(path)
@@ -316,9 +316,9 @@ def test_classes_of_a_user_are_named(path):
 
 
 def test_attributes_that_a_file_cannot_hold_come_from_a_model(path):
-    model = own(warp=lambda x: torch.sin(x)).fit(*rows_for("gaussian", ROWS)[:2])
+    model = own(warp=lambda x: torch.sin(x)).condition(*rows_for("gaussian", ROWS)[:2])
     model.covar_module.base_kernel.lengthscale = 0.7
-    model.fit(*rows_for("gaussian", ROWS)[:2])
+    model.condition(*rows_for("gaussian", ROWS)[:2])
     rfgp.save(model, path)
     with pytest.raises(ValueError, match=r"base_kernel\.warp, a function; make a model.*into="):
         rfgp.load(path, classes=[MyKernel])

@@ -63,7 +63,7 @@ def test_kernels_that_wait_for_their_inputs(name, path):
 def test_compositions(name, path):
     kernel = rfgp.approximate(composition(name), 24, input_dim=INPUTS, seed=0)
     x, y, _ = rows_for("gaussian", ROWS)
-    model = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).fit(x, y)
+    model = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
     found = through_a_file(model, path)
     assert_same(predictions(found), predictions(model))
     assert [name for name, _ in found.named_parameters()] == [name for name, _ in model.named_parameters()]
@@ -75,7 +75,7 @@ def test_compositions(name, path):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_updates_after_loading(kind, form, path):
-    model = model_for(kind, form=form).fit(*rows_for(kind, ROWS))
+    model = model_for(kind, form=form).condition(*rows_for(kind, ROWS))
     found = through_a_file(model, path)
     assert_same(predictions(found), predictions(model))
     more = rows_for(kind, 9, seed=3)
@@ -85,7 +85,7 @@ def test_updates_after_loading(kind, form, path):
 @pytest.mark.parametrize(("name", "noise"), OUTPUT_CASES)
 def test_models_of_several_outputs(name, noise, path):
     x, y = output_rows(name, pattern="random")
-    model = output_model(name, noise).fit(x, y)
+    model = output_model(name, noise).condition(x, y)
     found = through_a_file(model, path)
     new = torch.randn(5, OUTPUT_INPUTS)
     for part in ("mean", "variance", "covariance_matrix"):
@@ -153,7 +153,7 @@ def test_noise_and_labels_of_training_rows_stay_outside(path):
     }
     for name, likelihood in likelihoods.items():
         targets = {"noise": y, "complex noise": torch.complex(y, y)}.get(name, torch.arange(ROWS) % 3)
-        model = WeightSpaceGP(model_for("gaussian").covar_module, likelihood).fit(x, targets)
+        model = WeightSpaceGP(model_for("gaussian").covar_module, likelihood).condition(x, targets)
         found = through_a_file(model, path)
         tensors = torch.load(path, weights_only=True)["tensors"]
         assert all(tensor.numel() < ROWS or "likelihood" not in key for key, tensor in tensors.items()), name
@@ -166,18 +166,18 @@ def test_what_is_shared_stays_shared(path):
     wide, narrow = (rfgp.approximate(exact, width, input_dim=INPUTS, seed=0) for width in (32, 8))
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     model = rfgp.models.WideWeightSpaceGP(wide, likelihood, narrow_kernel=narrow)
-    found = through_a_file(model.fit(*rows_for("gaussian", ROWS)[:2], progress=False), path)
+    found = through_a_file(model.condition(*rows_for("gaussian", ROWS)[:2], progress=False), path)
     assert found.covar_module.raw_outputscale is found.narrow_kernel.raw_outputscale
     assert found.narrow.likelihood is found.likelihood and found._noise is not None
     found.covar_module.base_kernel.lengthscale = 3.0
     assert float(found.narrow_kernel.base_kernel.lengthscale.detach()) == pytest.approx(3.0)
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         found.posterior(torch.randn(2, INPUTS))
 
 
 def test_a_loaded_model_trains_on(path):
     x, y, _ = rows_for("gaussian", ROWS)
-    model = model_for("gaussian").fit(x, y)
+    model = model_for("gaussian").condition(x, y)
     found = through_a_file(model, path)
     for each in (model, found):
         rfgp.fit(each, x, y, max_evaluations=4, progress=False)
@@ -189,15 +189,15 @@ def test_a_loaded_model_trains_on(path):
 def test_a_model_that_is_not_fitted(path):
     model = model_for("gaussian", input_dim=None)
     found = through_a_file(model, path)
-    with pytest.raises(ValueError, match="call fit"):
+    with pytest.raises(ValueError, match="call condition"):
         found.posterior(torch.randn(2, INPUTS))
     rows = rows_for("gaussian", ROWS)
-    assert_same(predictions(found.fit(*rows)), predictions(model.fit(*rows)))
+    assert_same(predictions(found.condition(*rows)), predictions(model.condition(*rows)))
 
 
 def test_float32(path):
     torch.set_default_dtype(torch.float32)
-    model = model_for("gaussian").fit(*rows_for("gaussian", ROWS))
+    model = model_for("gaussian").condition(*rows_for("gaussian", ROWS))
     rfgp.save(model, path)
     torch.set_default_dtype(torch.float64)
     found = rfgp.load(path)
@@ -207,7 +207,7 @@ def test_float32(path):
 
 
 def test_a_loaded_model_is_freed_with_its_last_reference(path):
-    rfgp.save(model_for("gaussian").fit(*rows_for("gaussian", ROWS)), path)
+    rfgp.save(model_for("gaussian").condition(*rows_for("gaussian", ROWS)), path)
     gc.collect()
     gc.disable()
     try:
@@ -232,7 +232,7 @@ def test_priors_with_named_closures_stay_and_others_are_listed(path):
 
 def test_the_header_has_versions_and_settings(path):
     x, y, _ = rows_for("gaussian", ROWS)
-    rfgp.save(model_for("gaussian").fit(x, y), path)
+    rfgp.save(model_for("gaussian").condition(x, y), path)
     header = json.loads(torch.load(path, weights_only=True)["header"])
     assert header["versions"] == {
         "rfgp": rfgp.__version__,

@@ -74,7 +74,7 @@ def test_without_rows_there_are_no_updates_but_fits(path):
     with pytest.raises(ValueError, match="saved without them"):
         found.update(x, y)
     assert_same(predictions(found), before)
-    assert_same(predictions(found.fit(x, y)), predictions(model))
+    assert_same(predictions(found.condition(x, y)), predictions(model))
 
 
 def test_saving_without_rows_leaves_them_in_the_model(path):

@@ -52,7 +52,7 @@ def test_the_loss_is_the_mean_divergence_and_coverage_of_simulated_targets(name)
         for _ in range(draws):
             function = root @ torch.randn(len(both), generator=generator)
             y = function[: len(train)] + math.sqrt(likelihood.noise) * torch.randn(len(train), generator=generator)
-            model = WeightSpaceGP(kernel, likelihood).fit(train, y)
+            model = WeightSpaceGP(kernel, likelihood).condition(train, y)
             data = {"train_inputs": train, "train_targets": y}
             divergences.append(kl_to_exact(model, points, direction="exact_from_approximate", **data) / len(points))
             posterior = model.posterior(points)

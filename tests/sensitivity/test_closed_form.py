@@ -99,7 +99,7 @@ def fitted(kernel=None, method="auto", mean=None, num_features=24, **options):
     approximate = rfgp.approximate(exact, num_features, input_dim=2, method=method, seed=0)
     likelihood = GaussianLikelihood()
     likelihood.noise = 0.01
-    return rfgp.WeightSpaceGP(approximate, likelihood, mean, **options).fit(*rows())
+    return rfgp.WeightSpaceGP(approximate, likelihood, mean, **options).condition(*rows())
 
 
 def functions(model, count, seed=0):
@@ -148,7 +148,7 @@ def test_indices_equal_quadrature_for_every_distribution_and_mean(inputs, mean):
 def test_three_inputs_equal_quadrature():
     x = torch.rand(40, 3)
     kernel = rfgp.approximate(scaled(RBFKernel()), 16, input_dim=3, seed=0)
-    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, x[:, 0] * x[:, 1] + x[:, 2])
+    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, x[:, 0] * x[:, 1] + x[:, 2])
     inputs = [Uniform(0.0, 1.0), Normal(0.5, 0.2), Empirical(VALUES)]
     wanted = Quadrature(functions(model, 2), inputs, 30)
     torch.manual_seed(0)
@@ -184,7 +184,7 @@ def test_several_outputs_have_indices_of_their_own():
         mean = MultitaskMean([ConstantMean(), ConstantMean()], 2)
         approximate = rfgp.approximate(kernel, 16, input_dim=2, seed=0)
         model = rfgp.WeightSpaceGP(approximate, MultitaskGaussianLikelihood(2), mean)
-        model.fit(x, torch.stack([y, y.cos()], -1))
+        model.condition(x, torch.stack([y, y.cos()], -1))
         torch.manual_seed(0)
         samples = model.sample_functions(2)
         torch.manual_seed(0)
@@ -206,7 +206,7 @@ def test_classes_have_indices_of_their_own():
     approximate = rfgp.approximate(scaled(RBFKernel()), 16, input_dim=2, seed=0)
     likelihood = DirichletClassificationLikelihood(num_classes=2)
     model = rfgp.WeightSpaceGP(approximate, likelihood, ConstantMean(batch_shape=torch.Size([2])))
-    model.fit(x, (y > 0.5).long())
+    model.condition(x, (y > 0.5).long())
     found = sobol_indices(model, INPUTS["mixed"], num_functions=2)
     first, _, _ = Quadrature(lambda x: model.posterior(x).mean.detach(), INPUTS["mixed"]).indices()
     close(found.first.value, first)
@@ -276,7 +276,7 @@ def test_other_features_are_sampled(name):
 def test_sampled_outputs():
     x, y = rows()
     kernel = rfgp.approximate(MultitaskKernel(PolynomialKernel(power=2), 2), 16, input_dim=2, seed=0)
-    model = rfgp.WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x, torch.stack([y, -y + x[:, 0]], -1))
+    model = rfgp.WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).condition(x, torch.stack([y, -y + x[:, 0]], -1))
     inputs = [Uniform(0.0, 1.0), Uniform(0.0, 1.0)]
     found = sobol_indices(model, inputs, num_functions=3, num_points=2**12)
     assert found.method == "sampling" and found.total.samples.shape == (3, 2, 2)
@@ -288,12 +288,12 @@ def test_models_without_functions_are_refused():
     x, y = rows()
     inputs = INPUTS["uniform"]
     kernel = rfgp.approximate(RBFKernel(), 8, method="landmarks", train_inputs=x)
-    blocks = rfgp.WeightSpaceGP(kernel, GaussianLikelihood(), block_size=10).fit(x, y)
+    blocks = rfgp.WeightSpaceGP(kernel, GaussianLikelihood(), block_size=10).condition(x, y)
     numbers = rfgp.WeightSpaceGP(rfgp.approximate(RBFKernel(), 8, input_dim=2), ComplexGaussianLikelihood())
     with pytest.raises(ValueError, match="without blocks"):
         sobol_indices(blocks, inputs)
     with pytest.raises(ValueError, match="real targets"):
-        sobol_indices(numbers.fit(x, torch.complex(y, y)), inputs)
+        sobol_indices(numbers.condition(x, torch.complex(y, y)), inputs)
     with pytest.raises(ValueError, match="expected a fitted rfgp"):
         sobol_indices(lambda x: x, inputs)
     with pytest.raises(ValueError, match="expected x with 2 columns, got 3"):

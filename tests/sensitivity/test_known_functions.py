@@ -47,7 +47,7 @@ def fitted(function, limits, part, lengthscale, count, num_features):
     kernel = rfgp.approximate(exact, num_features, input_dim=len(limits), seed=0)
     likelihood = GaussianLikelihood()
     likelihood.noise = 1e-3
-    return rfgp.WeightSpaceGP(kernel, likelihood, ConstantMean()).fit(x, function(x))
+    return rfgp.WeightSpaceGP(kernel, likelihood, ConstantMean()).condition(x, function(x))
 
 
 def test_indices_of_ishigami_and_of_salib():

@@ -30,7 +30,7 @@ def fitted(target=lambda x: 3.0 * x[:, 0], count=60):
     kernel = rfgp.approximate(RBFKernel(), 64, input_dim=2, seed=0)
     likelihood = GaussianLikelihood()
     likelihood.noise = 1e-4
-    return rfgp.WeightSpaceGP(kernel, likelihood).fit(x, target(x))
+    return rfgp.WeightSpaceGP(kernel, likelihood).condition(x, target(x))
 
 
 def test_moments_are_those_of_the_law_of_total_variance():
@@ -60,7 +60,7 @@ def test_what_landmarks_lack_is_in_all_results():
     kernel = RBFKernel()
     kernel.lengthscale = 0.3
     made = rfgp.approximate(kernel, 12, method="landmarks", train_inputs=x, seed=0)
-    model = rfgp.WeightSpaceGP(made, GaussianLikelihood()).fit(x, x[:, 0])
+    model = rfgp.WeightSpaceGP(made, GaussianLikelihood()).condition(x, x[:, 0])
     torch.manual_seed(0)
     known = propagate(model, x, num_functions=2000)
     variance = known.values.var(0).mean()
@@ -92,7 +92,7 @@ def test_dependent_inputs_are_given_as_draws():
 def test_several_outputs_and_bad_calls():
     x = torch.rand(30, 2)
     kernel = rfgp.approximate(MultitaskKernel(RBFKernel(), 2), 16, input_dim=2, seed=0)
-    model = rfgp.WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x, x)
+    model = rfgp.WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).condition(x, x)
     known = propagate(model, x, num_functions=4)
     assert known.mean.shape == known.std.shape == known.quantile(0.5).mean.shape == (2,)
     with pytest.raises(ValueError, match="expected a level between 0 and 1"):
@@ -108,7 +108,7 @@ def test_no_input_of_a_constant_function_is_important():
         model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood(), ConstantMean())
         model.mean_module.constant.data.fill_(2.0)
         indices = sobol_indices(
-            model.fit(x, torch.full((30,), 2.0)), [Uniform(0, 1)] * 2, num_functions=3, num_points=8
+            model.condition(x, torch.full((30,), 2.0)), [Uniform(0, 1)] * 2, num_functions=3, num_points=8
         )
         assert indices.first.value.tolist() == indices.total.value.tolist() == [0.0, 0.0]
         assert float(indices.second.value[0, 1]) == 0.0
@@ -128,7 +128,7 @@ def test_tables_name_inputs_in_order_of_importance():
 def test_tables_of_several_outputs():
     x = torch.rand(30, 2)
     kernel = rfgp.approximate(MultitaskKernel(RBFKernel(), 2), 16, input_dim=2, seed=0)
-    model = rfgp.WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).fit(x, x)
+    model = rfgp.WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).condition(x, x)
     indices = sobol_indices(model, [Uniform(0, 1)] * 2, second_order=False, num_functions=5)
     assert indices.second is None and len(indices.table().splitlines()) == 8
     pytest.importorskip("pandas")
@@ -139,7 +139,7 @@ def in_raw_units():
     """Distributions of inputs in their own units, and a model that was fitted to standardized ones."""
     x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
     kernel = rfgp.approximate(RBFKernel(), 16, input_dim=2, seed=0)
-    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood()).fit((x - x.mean(0)) / x.std(0), x[:, 0])
+    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood()).condition((x - x.mean(0)) / x.std(0), x[:, 0])
     return model, {"radius": Uniform(0.05, 0.15), "length": Uniform(1120.0, 1680.0)}
 
 
@@ -163,7 +163,7 @@ def test_long_tails_and_constant_columns_are_not_refused():
     x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0))
     x[:, 1] = 4.0
     kernel = rfgp.approximate(RBFKernel(), 16, input_dim=2, seed=0)
-    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood()).fit(x, x[:, 0])
+    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, x[:, 0])
     values = torch.linspace(-0.5, 1.5, 100)
     values[0], values[-1] = -1e3, 1e3
     assert sobol_indices(model, [Empirical(values), Normal(4.0, 0.1)], num_functions=2).mean.value.isfinite()

@@ -211,7 +211,7 @@ def test_forgetting_equals_weighted_sums(name):
     stream = Forgetting(model, factor)
     for start in range(0, 40, 10):
         stream.update(*part(rows, slice(start, start + 10)))
-    other.fit(*part(rows, slice(0, 10)))
+    other.condition(*part(rows, slice(0, 10)))
     for start in range(10, 40, 10):
         other.forget(factor**10).update(*part(rows, slice(start, start + 10)))
     points = rows[0][:7]
@@ -237,7 +237,7 @@ def test_a_bank_is_the_mixture_of_its_members():
         bank.update(x[start : start + 10], y[start : start + 10])
     singles = []
     for factor in bank.factors:
-        single = gaussian(0.3 * factor).fit(x[-60:], y[-60:])
+        single = gaussian(0.3 * factor).condition(x[-60:], y[-60:])
         singles.append(single)
     evidences = torch.stack([single.log_marginal_likelihood() for single in singles])
     torch.testing.assert_close(bank.log_evidences, evidences, rtol=1e-9, atol=1e-9)
@@ -281,7 +281,7 @@ def test_a_bank_in_a_window_moves_beyond_its_edges():
 
 def test_noise_scale_and_mean_are_learned_from_statistics_alone():
     x, y = wave(300)
-    model = gaussian().fit(x, y + 3.0)
+    model = gaussian().condition(x, y + 3.0)
     model.forget(0.9)
     before = float(model.log_marginal_likelihood())
     assert learn_from_statistics(model)
@@ -290,7 +290,7 @@ def test_noise_scale_and_mean_are_learned_from_statistics_alone():
     gradients = torch.autograd.grad(value, free)
     assert float(value) > before + 10.0
     assert all(float(gradient.abs()) <= 1e-2 for gradient in gradients)
-    fixed = model_for("fixed", "real").fit(*rows_for("fixed", 40))
+    fixed = model_for("fixed", "real").condition(*rows_for("fixed", 40))
     state = copy.deepcopy(fixed.state_dict())
     assert not learn_from_statistics(fixed)
     assert all(

@@ -32,56 +32,56 @@ def landmarks(x, count=8):
 def in_blocks(**options):
     x, y = regression_rows(ROWS)
     settings = {"block_size": 10, "num_neighbors": 5} | options
-    return models.WeightSpaceGP(landmarks(x), GaussianLikelihood(), ConstantMean(), **settings).fit(x, y)
+    return models.WeightSpaceGP(landmarks(x), GaussianLikelihood(), ConstantMean(), **settings).condition(x, y)
 
 
 def scalar(kind, **options):
-    return model_for(kind, **options).fit(*rows_for(kind, ROWS))
+    return model_for(kind, **options).condition(*rows_for(kind, ROWS))
 
 
 def many_classes():
     x, _ = regression_rows(2 * ROWS)
     likelihood = DirichletClassificationLikelihood(num_classes=MANY)
-    return models.WeightSpaceGP(polynomial(), likelihood).fit(x, torch.arange(2 * ROWS) % MANY)
+    return models.WeightSpaceGP(polynomial(), likelihood).condition(x, torch.arange(2 * ROWS) % MANY)
 
 
 def with_residual(residual):
     x, y = regression_rows(ROWS)
-    return models.WeightSpaceGP(landmarks(x), GaussianLikelihood(), residual=residual).fit(x, y)
+    return models.WeightSpaceGP(landmarks(x), GaussianLikelihood(), residual=residual).condition(x, y)
 
 
 def a_mixture():
     kernel = polynomial(method="rademacher:real")
-    return models.WeightSpaceGP(kernel, GaussianLikelihood(), num_draws=3).fit(*regression_rows(ROWS))
+    return models.WeightSpaceGP(kernel, GaussianLikelihood(), num_draws=3).condition(*regression_rows(ROWS))
 
 
 def with_known_noise():
     x, y = regression_rows(ROWS)
     likelihood = FixedNoiseGaussianLikelihood(0.1 + torch.rand(ROWS), learn_additional_noise=True)
-    return models.WeightSpaceGP(polynomial(), likelihood, keep_data=True).fit(x, y)
+    return models.WeightSpaceGP(polynomial(), likelihood, keep_data=True).condition(x, y)
 
 
 def wide():
     exact = ScaleKernel(RBFKernel())
     parts = [rfgp.approximate(exact, width, input_dim=INPUTS, seed=0) for width in (32, 8)]
     model = models.WideWeightSpaceGP(parts[0], GaussianLikelihood(), narrow_kernel=parts[1])
-    return model.fit(*regression_rows(ROWS), progress=False)
+    return model.condition(*regression_rows(ROWS), progress=False)
 
 
 def localized():
     x, y = regression_rows(ROWS)
     model = models.LocalizedMaclaurinGP(ScaleKernel(RBFKernel()), GaussianLikelihood(), num_features=10)
-    return model.fit(x, y)
+    return model.condition(x, y)
 
 
 def laplace(likelihood, targets):
     x, y = regression_rows(ROWS)
-    return models.LaplaceGP(polynomial(), likelihood).fit(x, targets(y))
+    return models.LaplaceGP(polynomial(), likelihood).condition(x, targets(y))
 
 
 def heteroscedastic():
     kernels = [rfgp.approximate(ScaleKernel(RBFKernel()), 16, input_dim=INPUTS, seed=seed) for seed in (0, 1)]
-    return models.HeteroscedasticGP(*kernels).fit(*regression_rows(ROWS))
+    return models.HeteroscedasticGP(*kernels).condition(*regression_rows(ROWS))
 
 
 def variational():

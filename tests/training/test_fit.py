@@ -34,7 +34,7 @@ ROWS = 60
 def evidence(model, *arguments):
     """The evidence of a weight-space model of these data."""
     with torch.no_grad():
-        return float(copy.deepcopy(model).fit(*arguments).log_marginal_likelihood())
+        return float(copy.deepcopy(model).condition(*arguments).log_marginal_likelihood())
 
 
 def exact_evidence(model):
@@ -64,9 +64,9 @@ def test_weight_space_and_exact_models_reach_the_same_evidence():
 def test_the_gradient_vanishes_at_the_optimum():
     x, y = regression_rows(ROWS)
     model = WeightSpaceGP(polynomial(), GaussianLikelihood(), gpytorch.means.ConstantMean())
-    start = torch.autograd.grad(model.fit(x, y).log_marginal_likelihood(), list(model.parameters()))
+    start = torch.autograd.grad(model.condition(x, y).log_marginal_likelihood(), list(model.parameters()))
     rfgp.fit(model, x, y)
-    end = torch.autograd.grad(model.fit(x, y).log_marginal_likelihood(), list(model.parameters()))
+    end = torch.autograd.grad(model.condition(x, y).log_marginal_likelihood(), list(model.parameters()))
     assert max(g.abs().max() for g in end) <= 1e-2 * max(g.abs().max() for g in start)
 
 
@@ -99,7 +99,7 @@ def test_training_raises_the_evidence_and_leaves_a_fitted_model(kind):
     with torch.no_grad():
         assert float(model.log_marginal_likelihood()) == pytest.approx(summary.log_marginal_likelihood, rel=1e-12)
         trained = no_graph(model.posterior(x[:5]))
-        fresh = no_graph(copy.deepcopy(model).fit(*arguments).posterior(x[:5]))
+        fresh = no_graph(copy.deepcopy(model).condition(*arguments).posterior(x[:5]))
     torch.testing.assert_close(trained, fresh)
     assert not model.statistics.gram.requires_grad
     assert len(model.training_data) == 1
@@ -157,7 +157,7 @@ def test_priors_move_the_optimum_and_count_once(make):
 def objective(model, x, y):
     priors = sum(prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in all_priors(model))
     if isinstance(model, WeightSpaceGP):
-        return model.fit(x, y).log_marginal_likelihood() + priors
+        return model.condition(x, y).log_marginal_likelihood() + priors
     return model.likelihood(model.train()(x)).log_prob(y) + priors
 
 
@@ -303,7 +303,7 @@ def test_bad_arguments_raise(case):
 
 def test_bad_data_leave_a_fitted_model():
     x, y = regression_rows(ROWS)
-    model = model_for("gaussian").fit(x, y)
+    model = model_for("gaussian").condition(x, y)
     statistics, before = model.statistics, [p.detach().clone() for p in model.parameters()]
     with pytest.raises(ValueError, match="expected"):
         rfgp.fit(model, x, spoil(y))

@@ -175,7 +175,7 @@ def test_sums_of_targets_far_from_zero_lose_no_digits(noise):
         model = WeightSpaceGP(rfgp.approximate(kernel, 32, input_dim=COLUMNS, seed=0), likelihood, mean)
         half = [part[: ROWS // 2] for part in data], [part[ROWS // 2 :] for part in data]
         fixed = [torch.full((ROWS // 2,), 1e-3)] * (noise == "fixed")
-        model.fit(*half[0], *fixed).update(*half[1], *fixed)
+        model.condition(*half[0], *fixed).update(*half[1], *fixed)
         values.append(float(model.log_marginal_likelihood().detach()))
     assert values[1] == pytest.approx(values[0], abs=1e-5)
 
@@ -281,7 +281,7 @@ def test_a_model_without_any_value_stays_as_it_was(error, monkeypatch):
     x, y = regression_rows(40)
     models = [
         WeightSpaceGP(polynomial(input_dim=None), GaussianLikelihood()),
-        WeightSpaceGP(polynomial(), GaussianLikelihood()).fit(x[:30], y[:30]),
+        WeightSpaceGP(polynomial(), GaussianLikelihood()).condition(x[:30], y[:30]),
         ExactModel(x, y, GaussianLikelihood(), polynomial()).eval(),
     ]
     for model in models:
@@ -427,7 +427,7 @@ def test_an_interrupt_while_starts_are_compared_keeps_the_best(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         rfgp.fit(model, x, y)
     with torch.no_grad():
-        kept = float(model.fit(x, y).log_marginal_likelihood())
+        kept = float(model.condition(x, y).log_marginal_likelihood())
     best_of_a_trial = {round(max(v[2] for v in part), 6) for part in (values[:16], values[16:], values)}
     assert round(kept, 6) in best_of_a_trial
 

@@ -29,7 +29,7 @@ def test_values_are_those_of_leaving_out_and_gradients_those_of_differences(kind
     objective = LeaveOutObjective(model, x, y, noise, groups)
     value = objective.evidence()
     value.backward()
-    found = model.fit(x, y, noise)
+    found = model.condition(x, y, noise)
     found = found.leave_one_out(x, y, noise) if groups is None else found.leave_group_out(x, y, groups, noise)
     torch.testing.assert_close(value.detach(), (found.log_prob if groups is None else found.group_log_prob).sum())
     for name, parameter in model.named_parameters():

@@ -197,7 +197,7 @@ def test_few_rows_have_the_evidence():
 
 def test_the_spectrum_has_the_evidence_of_the_model():
     x, y = smooth_rows(300)
-    model = wide_model().fit(x, y)
+    model = wide_model().condition(x, y)
     objective = spectral_objective(model, x, WeightSpaceObjective(model, x, y, None).moments)
     free = [model.likelihood.noise_covar.raw_noise, model.covar_module.raw_outputscale, model.mean_module.raw_constant]
     model.likelihood.noise, model.covar_module.outputscale, model.mean_module.constant = 0.03, 2.0, 0.4
@@ -210,7 +210,7 @@ def test_the_spectrum_has_the_evidence_of_the_model():
 
 def test_models_whose_statistics_contain_the_noise_are_not_rescaled():
     x, y, noise = rows_for("fixed", 50)
-    model = model_for("fixed").fit(x, y, noise)
+    model = model_for("fixed").condition(x, y, noise)
     assert spectral_objective(model, x, WeightSpaceObjective(model, x, y, noise).moments) is None
 
 
@@ -264,7 +264,7 @@ def test_bad_options(options, message):
 @pytest.mark.parametrize("strategy", ["subset", "blocks"])
 def test_bad_data_leave_the_model(strategy):
     x, y = smooth_rows(60)
-    model = wide_model().fit(x, y)
+    model = wide_model().condition(x, y)
     statistics, before = model.statistics, [p.detach().clone() for p in model.parameters()]
     y[5] = float("nan")
     with pytest.raises(ValueError, match="expected"):
@@ -276,7 +276,7 @@ def test_bad_data_leave_the_model(strategy):
 @pytest.mark.parametrize("strategy", ["subset", "blocks"])
 def test_a_failure_without_any_value_leaves_the_model(strategy, monkeypatch):
     x, y = smooth_rows(60)
-    model = wide_model().fit(x, y)
+    model = wide_model().condition(x, y)
     mean, before = model.posterior(x).mean.detach(), copy.deepcopy(model.state_dict())
 
     def fail(*_):
