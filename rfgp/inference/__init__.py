@@ -12,6 +12,7 @@ from .kronecker import KroneckerPosterior
 from .leave_out import LeaveGroupOut, LeaveOneOut
 from .mixture import mixture
 from .noise import NoiseModel, noise_model
+from .normal_equations import Group, NormalEquations, WeightedSums
 from .point_predictor import PointMixture, PointMoments, PointPredictor, has_point_predictor
 from .point_variance import PointVariance
 from .posterior import GaussianPosterior, WeightPosterior
@@ -20,8 +21,7 @@ from .residual_pass import TrainingRows
 from .rows import Rows
 from .square_root import SquareRootPosterior
 from .statistics import GramStatistics
-from .sums import Group, WeightedSums
-from .system import WeightSystem
+from .sufficient_statistics import SufficientStatistics
 from .tree_sum import TreeSum
 from .variational import GaussianWeights, WeightDistribution
 
@@ -42,6 +42,7 @@ __all__ = [
     "LeaveOneOut",
     "MixtureDraws",
     "NoiseModel",
+    "NormalEquations",
     "OutputFactor",
     "PlaneFeatures",
     "PointMixture",
@@ -53,13 +54,13 @@ __all__ = [
     "Rows",
     "ScalarFeatures",
     "SquareRootPosterior",
+    "SufficientStatistics",
     "TrainingRows",
     "TreeSum",
     "WeightDistribution",
     "WeightPosterior",
     "WeightPrior",
     "WeightSpaceCovariance",
-    "WeightSystem",
     "WeightedSums",
     "accumulate",
     "drawn_weights",

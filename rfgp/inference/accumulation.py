@@ -9,13 +9,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from .. import _checks
-from ..linalg import row_chunks
-from .class_statistics import ClassStatistics
 from .noise import NoiseModel
+from .row_gradients import Pairs
 from .rows import Rows
 from .statistics import GramStatistics
-from .summation import ClassStatisticsOfRows, HeldPositions, Make, Pairs, Part, Piece, StatisticsOfRows, summed
+from .sufficient_statistics import SufficientStatistics
+from .summation import Make, Piece, StatisticsOfRows, summed
 from .training_residual import TrainingResidual
 
 
@@ -55,9 +54,9 @@ def accumulate(
     x: Tensor,
     rows: Rows,
     product_dtype: torch.dtype,
-    known: GramStatistics | None = None,
+    known: SufficientStatistics | None = None,
     residual: TrainingResidual | None = None,
-) -> GramStatistics:
+) -> SufficientStatistics:
     """Sum the statistics of rows in chunks, and add them to known ones.
 
     Gradients run through all of it, at the memory of one chunk: see :func:`summed`.
@@ -87,9 +86,8 @@ def accumulate(
     )
     is_open = known is not None and not tracks and len(known.count) == rows.num_groups
     total = known if is_open and known is not None else _empty(kernel, noise, width, rows, known)
-    if isinstance(total, ClassStatistics):
-        total.expect(rows.group_numbers)
-    make, parts = _maker(kernel, shared, residual), _parts(kernel, total, x, rows)
+    total.expect(rows.group_numbers)
+    make, parts = _maker(kernel, shared, residual), total.chunks(rows, _itemsize(kernel, x))
     total = summed(make, x, rows, parts, parameters, total, product_dtype)
     return total if is_open else noise.merged(known, total)
 
@@ -107,7 +105,7 @@ class SumsAgain:
         self,
         kernel: ScalarFeatures,
         noise: NoiseModel,
-        total: GramStatistics,
+        total: SufficientStatistics,
         residual: TrainingResidual | None = None,
     ) -> None:
         self.kernel, self.noise = kernel, noise
@@ -122,25 +120,22 @@ class SumsAgain:
         :param gradients: those of the differentiable sums, :meth:`GramStatistics.differentiable`.
         """
         total = self.total
-        positions = HeldPositions(total.held_counts) if isinstance(total, ClassStatistics) else None
+        positions = total.row_positions()
 
         @functools.cache
         def pull(num_groups: int, product_dtype: torch.dtype) -> Callable[..., Pairs]:
-            if isinstance(total, ClassStatistics):
-                return ClassStatisticsOfRows(self.make, total, product_dtype).pullback(*gradients)
-            own = self._of_groups(gradients, num_groups)
-            return StatisticsOfRows(self.make, total.shift, num_groups, product_dtype).pullback(*own)
+            return StatisticsOfRows(self.make, product_dtype, total).pullback(*self._of_groups(gradients, num_groups))
 
         def piece(x: Tensor, rows: Rows, product_dtype: torch.dtype) -> Piece:
             further = () if positions is None else (positions.next(rows.group_numbers),)
-            parts = _parts(self.kernel, total, x, rows)
+            parts = total.chunks(rows, _itemsize(self.kernel, x))
             return Piece(pull(rows.num_groups, product_dtype), parts, (x, *rows[:4], *further))
 
         return piece
 
     def _of_groups(self, gradients: Sequence[Tensor], num_groups: int) -> Sequence[Tensor]:
         """The gradients of the sums of a batch, which had no more groups than this when it was merged."""
-        if num_groups >= len(gradients[0]):
+        if num_groups >= len(gradients[-1]):
             return gradients
         with torch.enable_grad():
             own = [g.new_zeros(num_groups, *g.shape[1:]).requires_grad_() for g in gradients]
@@ -168,33 +163,17 @@ def _width(kernel: ScalarFeatures, x: Tensor) -> int:
             return kernel.scalar_features(x[:1]).shape[-1]
 
 
-def _parts(kernel: ScalarFeatures, total: GramStatistics, x: Tensor, rows: Rows) -> list[Part]:
-    """Chunks of rows, each of one group where a row is in one group that has a Gram matrix."""
-    width, itemsize = total.num_features, x.element_size() * (2 if kernel.is_complex else 1)
-    if rows.groups is None:
-        return [*row_chunks(len(rows.targets), width, itemsize)]
-    names = [*range(rows.num_groups)]
-    blocks: list[Tensor] = []
-    if isinstance(total, ClassStatistics):
-        is_dense = total.is_dense()
-        blocks, names = [(~is_dense[rows.groups]).nonzero().squeeze(-1)], is_dense.nonzero().squeeze(-1).tolist()
-    blocks += [(rows.groups == group).nonzero().squeeze(-1) for group in names]
-    return [members[part] for members in blocks for part in row_chunks(len(members), width, itemsize)]
+def _itemsize(kernel: ScalarFeatures, x: Tensor) -> int:
+    """The bytes of a feature."""
+    return x.element_size() * (2 if kernel.is_complex else 1)
 
 
 def _empty(
-    kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, known: GramStatistics | None
-) -> GramStatistics:
+    kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, known: SufficientStatistics | None
+) -> SufficientStatistics:
     """Statistics without rows, with the shift of those known, if there are any."""
     kind = noise.statistics_kind if known is None else type(known)
-    itemsize = 16 if kernel.is_complex else 8
-    if kind is ClassStatistics:
-        count = min(rows.num_groups * width, len(rows.targets)) + width
-        what = f"rows and factors of {count} x {width} numbers"
-    else:
-        count = rows.num_groups * width
-        what = f"statistics and factors of {rows.num_groups} x {width} x {width} numbers"
-    _checks.fits_in_memory(2.0 * count * width * itemsize, what, "use fewer features")
+    kind.check_memory(width, rows.num_groups, len(rows.targets), 16 if kernel.is_complex else 8)
     shift = rows.center if known is None else known.shift
     is_complex, device = (kernel.is_complex, shift.is_complex()), rows.targets.device
     return kind(width, len(shift), rows.num_groups, *is_complex, device, shift.detach())

@@ -13,7 +13,8 @@ from torch import Tensor
 from .. import linalg
 from ..linalg import GramGradients, largest_square, product_dtype, row_chunks
 from .latent_terms import LatentLikelihood, Terms
-from .summation import Pairs, sum_over_rows
+from .row_gradients import Pairs
+from .summation import sum_over_rows
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 """Checked inputs (N, d) and targets (N,), which can be gone through again and again."""

@@ -19,7 +19,7 @@ from .posterior import GaussianPosterior, refined_mean
 from .products import feature_product, transposed_product
 from .regression import Regression
 from .rows import Rows
-from .statistics import GramStatistics
+from .sufficient_statistics import SufficientStatistics
 from .training_residual import TrainingResidual
 
 _LARGEST_INVERSE = 100.0
@@ -30,7 +30,7 @@ _TOLERANCE = 1e-4
 """Up to which share of its first value the gradient of a posterior may be left at its mean."""
 
 
-def check_rows(statistics: GramStatistics, rows: Rows) -> None:
+def check_rows(statistics: SufficientStatistics, rows: Rows) -> None:
     """Raise a ValueError where rows are not as many as those of the statistics, in every group."""
     counts = (rows.all_weights() != 0).sum(0).to(statistics.count)
     if len(counts) != len(statistics.count) or not torch.equal(counts, statistics.count):
@@ -184,7 +184,7 @@ class LeftOutRows:
         if self.training_residual is not None:
             known = self.training_residual.prepared(known, self.noise.variances(known))
 
-        def sums(chosen: Tensor) -> GramStatistics:
+        def sums(chosen: Tensor) -> SufficientStatistics:
             kernel, noise = self.regression.kernel, self.noise
             return accumulate(
                 kernel,
@@ -352,10 +352,10 @@ class LargeGroup:
 
 def sums_of_others(
     parts: Sequence[Tensor],
-    sums: Callable[[Tensor], GramStatistics],
-    merged: Callable[[GramStatistics | None, GramStatistics], GramStatistics],
-    outside: GramStatistics | None,
-) -> Iterator[GramStatistics]:
+    sums: Callable[[Tensor], SufficientStatistics],
+    merged: Callable[[SufficientStatistics | None, SufficientStatistics], SufficientStatistics],
+    outside: SufficientStatistics | None,
+) -> Iterator[SufficientStatistics]:
     """The sums over all rows but those of each part: additions alone, which lose no digits.
 
     :param parts: the numbers of the rows of every part.

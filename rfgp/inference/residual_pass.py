@@ -11,13 +11,14 @@ from torch import Tensor
 from ..linalg import row_chunks
 from .accumulation import ScalarFeatures
 from .factor import OutputFactor
+from .normal_equations import NormalEquations, WeightedSums
 from .posterior import refined_mean
 from .products import feature_product, transposed_product
-from .rows import Rows
+from .row_gradients import Pairs
+from .rows import Part, Rows
 from .statistics import GramStatistics
-from .summation import Pairs, Part, sum_over_rows
-from .sums import WeightedSums
-from .system import WeightSystem
+from .sufficient_statistics import SufficientStatistics
+from .summation import sum_over_rows
 
 
 class TrainingRows(NamedTuple):
@@ -70,7 +71,9 @@ class ResidualPass:
         self.kernel, self.factor, self.basis, self.coefficients = kernel, factor, basis, coefficients
         self.x, self.y, self.rows = data
 
-    def quadratic(self, statistics: GramStatistics, sums_of: Callable[[GramStatistics], WeightedSums]) -> Tensor:
+    def quadratic(
+        self, statistics: SufficientStatistics, sums_of: Callable[[SufficientStatistics], WeightedSums]
+    ) -> Tensor:
         """The quadratic form at the posterior mean, refined once; differentiable.
 
         :param statistics: the sums over the rows.
@@ -79,10 +82,10 @@ class ResidualPass:
 
         def gradient(weights: Tensor) -> Tensor:
             residuals = self._replaced(statistics, "cross", self._by_output(weights))
-            return WeightSystem(sums_of(residuals), self.factor).cross - weights
+            return NormalEquations(sums_of(residuals), self.factor).cross - weights
 
         with torch.no_grad():
-            posterior = WeightSystem(sums_of(statistics), self.factor).posterior()
+            posterior = NormalEquations(sums_of(statistics), self.factor).posterior()
         weights = refined_mean(posterior, gradient)
         residuals = self._replaced(statistics, "target_gram", self._by_output(weights))
         return sums_of(residuals).quadratic + torch.linalg.vector_norm(weights).square()
@@ -90,7 +93,7 @@ class ResidualPass:
     def _by_output(self, weights: Tensor) -> Tensor:
         return self.factor.scalar_weights(weights).squeeze(-1)
 
-    def _replaced(self, statistics: GramStatistics, name: str, weights: Tensor) -> GramStatistics:
+    def _replaced(self, statistics: SufficientStatistics, name: str, weights: Tensor) -> SufficientStatistics:
         """The statistics with one of the sums over targets replaced by that over residuals, without other columns."""
         known, shift = statistics.sums(), torch.zeros_like(statistics.shift)
         in_common = self.kernel.shared()

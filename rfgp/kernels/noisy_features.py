@@ -9,7 +9,7 @@ import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator, SumLinearOperator
 from torch import Tensor
 
-from ..inference import CholeskyRoot, Group, Rows, WeightSystem
+from ..inference import CholeskyRoot, Group, NormalEquations, Rows
 from ..inference.noise.base import combined
 from ..inference.posterior import GaussianPosterior, refined_mean
 from ..inference.products import batched_gram, feature_product, transposed_product
@@ -46,7 +46,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
             raise ValueError(f"expected noise by rows, got {type(self.linear_ops[1]).__name__}")
         return found
 
-    def system(self, residuals: Tensor, observed: Tensor | None = None) -> WeightSystem:
+    def system(self, residuals: Tensor, observed: Tensor | None = None) -> NormalEquations:
         """The regression of residuals (..., N T, S) on the features.
 
         :param residuals: float64, zero where not observed.
@@ -63,7 +63,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
             if precision is not None:
                 groups.append((Group(precision.to(cross.device), gram), cross.unflatten(-1, (outputs, columns))))
         zero = cross.new_zeros(())
-        return WeightSystem(combined(groups, zero, zero), factor)
+        return NormalEquations(combined(groups, zero, zero), factor)
 
     def posterior(self, residuals: Tensor, observed: Tensor | None = None, tracks: bool = False) -> GaussianPosterior:
         """The posterior of the weights given residuals (..., N T), zero where they are not observed.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference import GramStatistics, TreeSum
+from ..inference import SufficientStatistics, TreeSum
 from ..inference.local import LocalRows, sums_of_blocks
 from .batches import Batch, batches, joined
 from .partitions import Partition
@@ -38,7 +38,7 @@ def rows_of_partitions(model: Any, partitions: Iterable[Partition], executor: Ex
 
 def sums_of_blocks_by(
     executor: Executor, model: Any, local: LocalRows, product_dtype: torch.dtype, shift: Tensor
-) -> GramStatistics:
+) -> SufficientStatistics:
     """The sums over blocks of rows; a task has whole blocks, which lie side by side in the tree.
 
     :param executor: what calls the tasks.
@@ -60,7 +60,7 @@ def sums_of_blocks_by(
             yield f"blocks {first} to {last}", (unfitted, pickle.dumps((own, sizes, product_dtype, shift)))
             first = last
 
-    total = TreeSum[GramStatistics](_added)
+    total = TreeSum[SufficientStatistics](_added)
     for sums in results(executor, _pickled_block_sums, tasks()):
         total.add(pickle.loads(sums))
     return untracked(model, [total.value()])[0]
@@ -78,7 +78,7 @@ def _groups(blocks: list[Tensor]) -> Iterator[list[Tensor]]:
         yield group
 
 
-def _added(first: GramStatistics, second: GramStatistics) -> GramStatistics:
+def _added(first: SufficientStatistics, second: SufficientStatistics) -> SufficientStatistics:
     with one_thread(), torch.no_grad():
         return first.merge(second)
 

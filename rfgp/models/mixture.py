@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference import FunctionDraws, GramStatistics, MixtureDraws, TrainingRows
+from ..inference import FunctionDraws, MixtureDraws, SufficientStatistics, TrainingRows
 from ..kernels.map_holder import map_holders
 from ..kernels.shared_weights import random_maps
 from .record import Record
@@ -53,7 +53,7 @@ class FurtherDraws(torch.nn.Module):
             self.maps = _drawn_maps(first.covar_module, self.count)
         return list(self._unfitted(first))
 
-    def set(self, first: Any, statistics: Sequence[GramStatistics], rows: TrainingRows | None = None) -> None:
+    def set(self, first: Any, statistics: Sequence[SufficientStatistics], rows: TrainingRows | None = None) -> None:
         """Let models with these sums be the draws.
 
         :param first: the model of the first draw.

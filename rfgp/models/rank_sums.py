@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..distributed import Ranks, Shard
-from ..inference import GramStatistics
+from ..inference import SufficientStatistics
 from .impropriety import SomeRows
 from .input_bounds import joined_bounds
 from .row_sums import Patterns, RowSums
@@ -27,7 +27,7 @@ class _Part(NamedTuple):
     input_bounds: Tensor | None
     sizes: tuple[tuple[int, int, int], ...]
     kinds: tuple[bool, bool]
-    kind: type[GramStatistics]
+    kind: type[SufficientStatistics]
 
     @classmethod
     def of(cls, sums: RowSums) -> _Part:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..inference import GramStatistics, NoiseModel, TrainingRows
+from ..inference import GramStatistics, NoiseModel, SufficientStatistics, TrainingRows
 from .impropriety import SomeRows
 from .input_bounds import joined_bounds
 
@@ -24,7 +24,7 @@ class RowSums(NamedTuple):
     :param input_bounds: powers of two between which the inputs lie, (2, d); None where they are not known.
     """
 
-    draws: tuple[GramStatistics, ...]
+    draws: tuple[SufficientStatistics, ...]
     patterns: Patterns = ()
     some: SomeRows | None = None
     rows: TrainingRows | None = None
@@ -88,11 +88,11 @@ class RowSums(NamedTuple):
         noise.patterns, largest = patterns, 0.0
         for known, new in zip(self.grouped(patterns), other.grouped(patterns), strict=True):
             first, second = noise.aligned(known, new)
-            parts = (_observed(sums.shifted(first.shift), noise).with_grams().sums() for sums in (first, second))
+            parts = (GramStatistics.of(_observed(sums.shifted(first.shift), noise)).sums() for sums in (first, second))
             largest = max(largest, *(difference(*pair) for pair in zip(*(p.values() for p in parts), strict=True)))
         return largest
 
-    def grouped(self, patterns: Patterns) -> list[GramStatistics]:
+    def grouped(self, patterns: Patterns) -> list[SufficientStatistics]:
         """The statistics with a group for each of these patterns, some perhaps without rows."""
         if patterns == self.patterns:
             return list(self.draws)
@@ -103,7 +103,7 @@ class RowSums(NamedTuple):
         ]
 
 
-def _observed(sums: GramStatistics, noise: NoiseModel) -> GramStatistics:
+def _observed(sums: SufficientStatistics, noise: NoiseModel) -> SufficientStatistics:
     """The sums over what is observed."""
     return sums.of_observed(noise.observed(len(sums.count), sums.count.device))
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference import GramStatistics
+from ..inference import GramStatistics, SufficientStatistics
 
 
-def untracked(model: Any, draws: Iterable[GramStatistics]) -> tuple[GramStatistics, ...]:
+def untracked(model: Any, draws: Iterable[SufficientStatistics]) -> tuple[SufficientStatistics, ...]:
     """The same sums, of which a gradient that would run to what they depend on raises, in place of being zero.
 
     :param model: the model that they are of.
@@ -26,7 +26,7 @@ def untracked(model: Any, draws: Iterable[GramStatistics]) -> tuple[GramStatisti
     return tuple(_of_leaves(draw, leaves) if leaves and torch.is_grad_enabled() else draw for draw in draws)
 
 
-def _of_leaves(statistics: GramStatistics, leaves: list[Tensor]) -> GramStatistics:
+def _of_leaves(statistics: SufficientStatistics, leaves: list[Tensor]) -> SufficientStatistics:
     sums = statistics.sums()
     for name in ("gram", "cross", "target_gram", "log_noise"):
         sums[name] = _Untracked.apply(sums[name], *leaves)

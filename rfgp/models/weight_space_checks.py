@@ -8,7 +8,7 @@ import gpytorch
 import torch
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
 
-from ..inference import GramStatistics, NoiseModel
+from ..inference import NoiseModel, SufficientStatistics
 from ..inference.mean_basis import batch_shape, check_output_mean, num_columns
 from ..kernels import LinearlyObservedKernel
 
@@ -77,7 +77,7 @@ def check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> N
 
 
 def check_statistics(
-    statistics: GramStatistics, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False
+    statistics: SufficientStatistics, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False
 ) -> None:
     """Raise a ValueError where statistics cannot be those of a model."""
     noise.check_groups(statistics)

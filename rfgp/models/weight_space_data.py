@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..distributed import Shard
-from ..inference import GramStatistics, Rows, TrainingRows, accumulate
+from ..inference import GramStatistics, Rows, SufficientStatistics, TrainingRows, accumulate
 from ..inference.training_residual import RESIDUALS
 from .batches import Batch, Batches, batches
 from .block_tasks import rows_of_partitions
@@ -115,7 +115,7 @@ class TakesData(TakesBlocks):
         return self
 
     @alone
-    def load_statistics(self, statistics: GramStatistics | Sequence[GramStatistics]) -> Self:
+    def load_statistics(self, statistics: SufficientStatistics | Sequence[SufficientStatistics]) -> Self:
         """Take statistics from elsewhere, such as merged ones of several shards, in place of a fit.
 
         They count as computed with the present parameters of the kernel and, for fixed noise, of the likelihood, and
@@ -141,7 +141,7 @@ class TakesData(TakesBlocks):
         torch.Size([3])
         """
         given: list[Any] = list(statistics) if isinstance(statistics, list | tuple) else [statistics]
-        if len(given) != self.num_draws or not all(isinstance(sums, GramStatistics) for sums in given):
+        if len(given) != self.num_draws or not all(isinstance(sums, SufficientStatistics) for sums in given):
             got = ", ".join(type(sums).__name__ for sums in given)
             raise ValueError(
                 f"expected GramStatistics for each of num_draws={self.num_draws}, got {got}; take model.draw_statistics"
@@ -232,8 +232,8 @@ class TakesData(TakesBlocks):
         self._rows = sums.rows
 
     def _add(
-        self, total: GramStatistics | None, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool
-    ) -> tuple[GramStatistics, Rows]:
+        self, total: SufficientStatistics | None, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool
+    ) -> tuple[SufficientStatistics, Rows]:
         """The statistics with more rows, and what these added."""
         rows, known, dtype = self._prepared(x, y, noise, is_all)
         total = accumulate(self._features, self._noise, x, known, dtype, total, RESIDUALS[self.residual])

@@ -18,11 +18,11 @@ from .._gpytorch import forget_load_hooks
 from ..inference import (
     ComplexRegression,
     GaussianPosterior,
-    GramStatistics,
     NoiseModel,
     OutputFactor,
     PlaneFeatures,
     Regression,
+    SufficientStatistics,
     TrainingRows,
     noise_model,
 )
@@ -121,7 +121,7 @@ class WeightSpaceParts(gpytorch.Module):
 
     @property
     @alone
-    def statistics(self) -> GramStatistics:
+    def statistics(self) -> SufficientStatistics:
         """The sums over the training data; those of the first draw where there are several.
 
         :raises ValueError: before the first fit, or where parameters or weights have changed since.
@@ -132,7 +132,7 @@ class WeightSpaceParts(gpytorch.Module):
 
     @property
     @alone
-    def draw_statistics(self) -> list[GramStatistics]:
+    def draw_statistics(self) -> list[SufficientStatistics]:
         """The sums over the training data for every draw of the weights, as :meth:`load_statistics` takes them.
 
         :raises ValueError: as for ``statistics``.
@@ -195,7 +195,7 @@ class WeightSpaceParts(gpytorch.Module):
 
     def _set(
         self,
-        statistics: GramStatistics,
+        statistics: SufficientStatistics,
         data: list[Batch],
         some: SomeRows | None,
         local: LocalRows | None = None,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from ..inference import GramStatistics, Rows
+from ..inference import Rows, SufficientStatistics
 from ..inference.mean_basis import basis
 from ..inference.regression import check_size
 from ..kernels.reference_tensor import reference_tensor
@@ -46,7 +46,7 @@ class TakesRows(WeightSpaceParts):
         return self._regression().factor().largest_square(features)
 
 
-def finite(statistics: GramStatistics, x: Tensor) -> GramStatistics:
+def finite(statistics: SufficientStatistics, x: Tensor) -> SufficientStatistics:
     """The statistics, or a ValueError where some are not finite."""
     if not statistics.is_finite:
         raise _checks.overflow(x)

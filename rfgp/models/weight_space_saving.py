@@ -8,7 +8,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from .. import _state
-from ..inference.class_statistics import ClassStatistics
+from ..inference import GramStatistics
 from ..kernels.reference_tensor import reference_tensor
 from .model_lock import alone
 from .weight_space_checks import check_statistics
@@ -31,7 +31,7 @@ class Saves(WeightSpaceParts):
         """
         fitted = self._fitted
         if fitted is not None and not with_rows:
-            fitted = fitted._replace(statistics=fitted.statistics.with_grams(), local=None)
+            fitted = fitted._replace(statistics=GramStatistics.of(fitted.statistics), local=None)
         own: dict[str, Any] = {"_fitted": fitted, "_posterior": None, "_some_rows": None, "training_data": []}
         return {**self.__getstate__(), **own}
 
@@ -41,7 +41,7 @@ class Saves(WeightSpaceParts):
         if self._fitted is None:
             return 0
         statistics, local = self._fitted.statistics, self._fitted.local
-        held = len(statistics.rows) if isinstance(statistics, ClassStatistics) else 0
+        held = statistics.num_held_rows
         return held if local is None else len(local.x)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

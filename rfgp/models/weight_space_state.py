@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import _state
-from ..inference import GramStatistics
+from ..inference import GramStatistics, SufficientStatistics
 from ..inference.local import LocalRows
 from .record import Record
 
@@ -30,7 +30,7 @@ class Fitted(NamedTuple):
         as in states from before they were kept.
     """
 
-    statistics: GramStatistics
+    statistics: SufficientStatistics
     record: Record
     local: LocalRows | None = None
     input_bounds: Tensor | None = None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from ..inference import GramStatistics
+from ..inference import SufficientStatistics
 from ..models import WeightSpaceGP
 from ..models.batches import Batch, joined
 from ..models.row_sums import RowSums
@@ -202,7 +202,7 @@ def _taken(batches: collections.deque[Batch], count: int) -> Batch | None:
     return joined(taken) if taken else None
 
 
-def _drift(a: GramStatistics, b: GramStatistics, trace: float) -> float:
+def _drift(a: SufficientStatistics, b: SufficientStatistics, trace: float) -> float:
     a, b = a.pooled(), b.pooled()
     is_alike = abs(a.num_rows - b.num_rows) <= 1e-6 * b.num_rows
     return float(torch.linalg.vector_norm(a.gram - b.gram)) / trace if is_alike else math.nan

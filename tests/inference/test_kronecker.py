@@ -13,7 +13,7 @@ from linear_operator.operators import (
 )
 
 import rfgp
-from rfgp.inference import Group, KroneckerPosterior, OutputFactor, WeightPosterior, WeightSystem, kronecker
+from rfgp.inference import Group, KroneckerPosterior, NormalEquations, OutputFactor, WeightPosterior, kronecker
 from rfgp.inference.noise.base import combined
 from rfgp.kernels.feature_operator import FeatureLinearOperator
 from rfgp.kernels.noisy_features import NoisyFeaturesLinearOperator
@@ -29,7 +29,7 @@ ROWS, COLUMNS, OUTPUTS = 12, 5, 3
 def system_of(groups, factor):
     """The regression of groups of rows: precisions, Gram matrices and cross products."""
     pairs = [(Group(precision, scalar), cross) for precision, scalar, cross in groups]
-    return WeightSystem(combined(pairs, torch.zeros(()), torch.zeros(())), factor)
+    return NormalEquations(combined(pairs, torch.zeros(()), torch.zeros(())), factor)
 
 
 def close(actual, expected):

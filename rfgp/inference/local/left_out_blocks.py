@@ -13,7 +13,7 @@ from ...linalg import cholesky, row_chunks
 from ..leave_out import Large, Observations, Prediction
 from ..mean_basis import coefficients
 from ..noise.base import residual_columns
-from ..statistics import GramStatistics
+from ..sufficient_statistics import SufficientStatistics
 from .prediction import LocalConditioning
 from .regression import LocalRegression
 from .residual import ResidualProcess
@@ -64,7 +64,7 @@ class LeftOutBlocks:
         regression: LocalRegression,
         x: Tensor,
         numbers: Tensor,
-        statistics: GramStatistics,
+        statistics: SufficientStatistics,
         posterior: Any,
         product_dtype: torch.dtype,
     ) -> None:

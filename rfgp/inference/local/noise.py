@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..noise import NoiseModel, Targets
 from ..rows import Rows
-from ..statistics import GramStatistics
+from ..sufficient_statistics import SufficientStatistics
 
 
 class WhitenedNoise(NoiseModel):
@@ -33,7 +33,7 @@ class WhitenedNoise(NoiseModel):
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         return [None if p is None else torch.ones_like(p) for p in self.noise.precisions(num_groups)]
 
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         return statistics.log_noise.sum()
 
     def smallest(self, rows: Rows) -> float:

@@ -14,6 +14,7 @@ from ... import _checks
 from ...linalg import cholesky
 from ..rows import Rows
 from ..statistics import GramStatistics
+from ..sufficient_statistics import SufficientStatistics
 from ..summation import summed
 from .partition import Partition
 from .residual import ResidualProcess
@@ -74,7 +75,7 @@ class LocalRows:
 
     def statistics(
         self, kernel: Any, product_dtype: torch.dtype, shift: Tensor, blocks: Iterable[int] | None = None
-    ) -> GramStatistics:
+    ) -> SufficientStatistics:
         """The sums over whitened rows.
 
         :param kernel: a kernel with landmarks.
@@ -94,8 +95,12 @@ class LocalRows:
         return type(self)(inputs, known, noise, self.units, partition), touched
 
     def updated(
-        self, kernel: Any, statistics: GramStatistics, product_dtype: torch.dtype, added: tuple[Tensor, Tensor, Tensor]
-    ) -> tuple[GramStatistics, Self]:
+        self,
+        kernel: Any,
+        statistics: SufficientStatistics,
+        product_dtype: torch.dtype,
+        added: tuple[Tensor, Tensor, Tensor],
+    ) -> tuple[SufficientStatistics, Self]:
         """The sums with more rows, and all rows; only the blocks that the new ones fall into are computed again.
 
         :param kernel: a kernel with landmarks.
@@ -125,8 +130,8 @@ class LocalRows:
         return type(self)(x, columns, variances, self.units, partition), known
 
     def reduced(
-        self, kernel: Any, statistics: GramStatistics, product_dtype: torch.dtype, numbers: Tensor
-    ) -> tuple[GramStatistics, Self]:
+        self, kernel: Any, statistics: SufficientStatistics, product_dtype: torch.dtype, numbers: Tensor
+    ) -> tuple[SufficientStatistics, Self]:
         """The sums without some of the rows, and the others; only the blocks that these were in are computed again.
 
         :param kernel: a kernel with landmarks.
@@ -181,7 +186,7 @@ class LocalRows:
 
 def sums_of_blocks(
     kernel: Any, tensors: Sequence[Tensor], blocks: Iterable[Tensor], product_dtype: torch.dtype, shift: Tensor
-) -> GramStatistics:
+) -> SufficientStatistics:
     """The sums over rows that are whitened block by block.
 
     :param kernel: a kernel with landmarks.
@@ -213,10 +218,10 @@ def whitened(kernel: Any, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor,
     residual, scalar = ResidualProcess(kernel), kernel.scalar_features(x).double()
     covariance = residual.covariance(x, residual.root * scalar)
     factor = cholesky(covariance + torch.diag(1.0 / rows.all_weights().squeeze(-1)))
-    columns = rows.lifted(shift)
+    columns = rows.with_ones(shift)
     white = torch.linalg.solve_triangular(factor, torch.cat([scalar, columns], dim=-1), upper=False)
     features, targets = white.split([scalar.shape[-1], columns.shape[-1]], dim=-1)
-    return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), is_lifted=True)
+    return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), has_ones=True)
 
 
 def _points(x: Tensor, units: Tensor) -> Tensor:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import abc
-import functools
 import math
-from collections.abc import Iterator
 from typing import ClassVar, Self
 
 import torch
@@ -13,9 +11,11 @@ from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
 from ...linalg import accurate_dtype
+from ..factor import OutputFactor
+from ..normal_equations import Equations, Group, NormalEquations, WeightedSums, combined
 from ..rows import Rows
 from ..statistics import GramStatistics
-from ..sums import Group, WeightedSums
+from ..sufficient_statistics import SufficientStatistics
 from .targets import Targets
 
 
@@ -53,7 +53,7 @@ class NoiseModel(abc.ABC):
         """The noise of a likelihood, or None where it is of another kind."""
 
     @property
-    def statistics_kind(self) -> type[GramStatistics]:
+    def statistics_kind(self) -> type[SufficientStatistics]:
         """How the sums over rows are held."""
         return GramStatistics
 
@@ -87,7 +87,7 @@ class NoiseModel(abc.ABC):
         """
 
     @abc.abstractmethod
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         """The logarithm of the determinant of the noise covariance of all that is observed."""
 
     @abc.abstractmethod
@@ -115,15 +115,19 @@ class NoiseModel(abc.ABC):
         precisions = [weights.new_zeros(1, 1) if p is None else p for p in self.precisions(rows.num_groups)]
         return 1.0 / (weights * torch.cat(precisions, dim=-1)).sum(-1)
 
-    def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[WeightedSums]:
-        """The weighted sums of every regression.
+    def equations(
+        self, statistics: SufficientStatistics, factor: OutputFactor, coefficients: Tensor, tracks: bool = False
+    ) -> Equations:
+        """The normal equations of the weights.
 
         :param statistics: the sums over the rows.
+        :param factor: how scalar features become those of the outputs, in float64.
         :param coefficients: those of the mean function in its basis, (k, T), or (C, k, T) for classes.
+        :param tracks: whether gradients are to run back through the posterior.
         """
-        yield self.weighted(statistics, residual_columns(coefficients))
+        return NormalEquations(self.weighted(statistics, residual_columns(coefficients)), factor)
 
-    def weighted(self, statistics: GramStatistics, residual: Tensor) -> WeightedSums:
+    def weighted(self, statistics: SufficientStatistics, residual: Tensor) -> WeightedSums:
         """The weighted sums of residuals, combinations (K, T) of the columns of the targets."""
         crosses, squares = statistics.of_combination(residual)
         precisions = self.precisions(len(statistics.count))
@@ -141,7 +145,7 @@ class NoiseModel(abc.ABC):
         """Parameters of the likelihood that enter the statistics, by name."""
         return {}
 
-    def num_values(self, statistics: GramStatistics) -> float:
+    def num_values(self, statistics: SufficientStatistics) -> float:
         """The number of observed values."""
         return statistics.num_rows
 
@@ -150,7 +154,7 @@ class NoiseModel(abc.ABC):
         """How many groups the statistics may have."""
         return (1,)
 
-    def check_groups(self, statistics: GramStatistics) -> None:
+    def check_groups(self, statistics: SufficientStatistics) -> None:
         """Raise a ValueError where statistics from elsewhere do not have the groups of this noise."""
         if len(statistics.count) not in self.numbers_of_groups:
             wanted = " or ".join(map(str, self.numbers_of_groups))
@@ -159,18 +163,22 @@ class NoiseModel(abc.ABC):
                 "with a model of this likelihood"
             )
 
-    def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
+    def aligned(
+        self, first: SufficientStatistics, second: SufficientStatistics
+    ) -> tuple[SufficientStatistics, SufficientStatistics]:
         """The same statistics with the same groups, so that they can be merged."""
         return first, second
 
-    def merged(self, known: GramStatistics | None, added: GramStatistics) -> GramStatistics:
+    def merged(self, known: SufficientStatistics | None, added: SufficientStatistics) -> SufficientStatistics:
         """The statistics of old rows, if there are any, and new ones together."""
         if known is None:
             return added
         first, second = self.aligned(known, added)
         return first.merge(second)
 
-    def without(self, known: GramStatistics, removed: GramStatistics, is_centered: bool = True) -> GramStatistics:
+    def without(
+        self, known: SufficientStatistics, removed: SufficientStatistics, is_centered: bool = True
+    ) -> SufficientStatistics:
         """The statistics of old rows without some of them, perhaps centered at the targets that are left."""
         first, second = self.aligned(known, removed)
         observed = self.observed(len(first.count), first.count.device)
@@ -195,20 +203,6 @@ class NoiseModel(abc.ABC):
     def constant(self) -> float:
         """The constant of the log density per observed value: log(2 pi), or log(pi) for complex ones."""
         return math.log(math.pi) if self.is_complex else math.log(2.0 * math.pi)
-
-
-def combined(groups: list[tuple[Group, Tensor]], quadratic: Tensor, log_noise: Tensor) -> WeightedSums:
-    """The weighted sums of groups and their cross products (..., n, T) or (..., n, T, S).
-
-    :param groups: the groups with their cross products.
-    :param quadratic: the quadratic form of the residuals.
-    :param log_noise: the log determinant of the noise.
-    """
-    crosses = []
-    for group, cross in groups:
-        columns = cross.unsqueeze(-1) if cross.dim() == group.gram.dim() else cross
-        crosses.append(torch.einsum("...tu,...nus->...nts", group.precision.to(columns.dtype), columns))
-    return WeightedSums([group for group, _ in groups], functools.reduce(torch.add, crosses), quadratic, log_noise)
 
 
 def residual_columns(coefficients: Tensor, target: float = 1.0) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ... import _checks
 from ...likelihoods.complex_gaussian import ComplexNoise, FixedNoiseComplexGaussianLikelihood
 from ..rows import Rows
-from ..statistics import GramStatistics
+from ..sufficient_statistics import SufficientStatistics
 from .base import NoiseModel
 from .targets import Targets, complete, noise_of_observed
 
@@ -98,7 +98,7 @@ class ComplexParts(NoiseModel):
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         return [torch.linalg.inv(self._covariance())]
 
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         return statistics.count.sum() * torch.logdet(self._covariance()) + 2.0 * statistics.log_noise.sum()
 
     def smallest(self, rows: Rows) -> float:
@@ -111,5 +111,5 @@ class ComplexParts(NoiseModel):
             return {}
         return {f"likelihood.second_noise_covar.{name}": value for name, value in extra.named_parameters()}
 
-    def num_values(self, statistics: GramStatistics) -> float:
+    def num_values(self, statistics: SufficientStatistics) -> float:
         return 2.0 * statistics.num_rows

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..rows import Rows
 from ..statistics import GramStatistics
+from ..sufficient_statistics import SufficientStatistics
 from .base import NoiseModel
 from .targets import Targets
 
@@ -66,7 +67,7 @@ class CorrelatedNoise(NoiseModel):
             precisions.append(selection.mT @ torch.linalg.inv(inner) @ selection)
         return precisions
 
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         covariance = self._covariance()
         logs = []
         for count, pattern in zip(statistics.count, self.patterns, strict=False):
@@ -81,14 +82,14 @@ class CorrelatedNoise(NoiseModel):
     def smallest(self, rows: Rows) -> float:
         return float(torch.linalg.eigvalsh(self._covariance().detach()).min())
 
-    def num_values(self, statistics: GramStatistics) -> float:
+    def num_values(self, statistics: SufficientStatistics) -> float:
         return sum(float(c) * sum(p) for c, p in zip(statistics.count, self.patterns, strict=False))
 
     @property
     def numbers_of_groups(self) -> tuple[int, ...]:
         return (max(len(self.patterns), 1),)
 
-    def check_groups(self, statistics: GramStatistics) -> None:
+    def check_groups(self, statistics: SufficientStatistics) -> None:
         super().check_groups(statistics)
         if self.patterns:
             return
@@ -99,7 +100,9 @@ class CorrelatedNoise(NoiseModel):
             )
         self.patterns = ((True,) * self.num_outputs,)
 
-    def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
+    def aligned(
+        self, first: SufficientStatistics, second: SufficientStatistics
+    ) -> tuple[SufficientStatistics, SufficientStatistics]:
         size = max(len(first.count), len(second.count))
         return _padded(first, size), _padded(second, size)
 
@@ -118,7 +121,7 @@ def _task_covariance(likelihood: MultitaskGaussianLikelihood) -> Tensor:
     return covariance + likelihood.noise.double() * identity
 
 
-def _padded(statistics: GramStatistics, size: int) -> GramStatistics:
+def _padded(statistics: SufficientStatistics, size: int) -> SufficientStatistics:
     """The statistics with groups without rows at their end."""
     missing = size - len(statistics.count)
     if not missing:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ... import _checks
 from ...likelihoods import FixedNoiseComplexGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from ..rows import Rows
-from ..statistics import GramStatistics
+from ..sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, unit_matrices
 from .targets import Targets, noise_of_observed
 
@@ -89,7 +89,7 @@ class KnownNoise(NoiseModel):
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         return [*unit_matrices(self.num_outputs, torch.as_tensor(self.likelihood.noise_covar.noise).device)]
 
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         return statistics.log_noise.sum()
 
     def smallest(self, rows: Rows) -> float:

@@ -1,8 +1,10 @@
-"""The normal equations of one regression in weight space: precision, posterior and determinant."""
+"""The normal equations of a regression in weight space: weighted sums, precision, posterior, terms of the evidence."""
 
 from __future__ import annotations
 
+import abc
 import functools
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,10 +14,63 @@ from . import kronecker
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
 from .posterior import GaussianPosterior, WeightPosterior, precision_matrix
-from .sums import WeightedSums
 
 
-class WeightSystem:
+class EvidenceTerms(NamedTuple):
+    r"""The terms of a log evidence that depend on targets and features, summed over regressions.
+
+    :param quadratic: :math:`r^H S^{-1} r - h^H B^{-1} h`.
+    :param log_determinant: :math:`\log|S| + \log|B|`.
+    :param is_ill_conditioned: whether the difference in the quadratic form may have lost its digits.
+    """
+
+    quadratic: Tensor
+    log_determinant: Tensor
+    is_ill_conditioned: bool = False
+
+
+class Equations(abc.ABC):
+    """The normal equations of one regression or several, as a noise model makes them of statistics."""
+
+    @abc.abstractmethod
+    def posterior(self, tracks: bool = False) -> GaussianPosterior:
+        """The posterior of the weights.
+
+        :param tracks: whether gradients are to run back through it.
+        """
+
+    @abc.abstractmethod
+    def evidence_terms(self) -> EvidenceTerms:
+        """The terms of the evidence, differentiable once."""
+
+
+class Group(NamedTuple):
+    r"""The Gram matrix of rows that share one precision :math:`S_g^{-1}` of their outputs.
+
+    :param precision: :math:`S_g^{-1}`, (..., T, T).
+    :param gram: :math:`\Psi_g^H \Psi_g`, (..., n, n), of scalar features.
+    """
+
+    precision: Tensor
+    gram: Tensor
+
+
+class WeightedSums(NamedTuple):
+    r"""Weighted sums over the residuals r of T outputs, from which the posterior follows, in float64.
+
+    :param groups: the rows by the precision of their outputs.
+    :param cross: :math:`\sum_g \Psi_g^H R_g S_g^{-1}`, (..., n, T, S), for S right-hand sides.
+    :param quadratic: :math:`r^H S^{-1} r`, for one right-hand side.
+    :param log_noise: :math:`\log|S|`.
+    """
+
+    groups: list[Group]
+    cross: Tensor
+    quadratic: Tensor
+    log_noise: Tensor
+
+
+class NormalEquations(Equations):
     r"""The normal equations of the weights of T outputs, with the posterior :math:`N(m, B^{-1})`.
 
     .. math:: B = I + \sum_g F_g^H (I \otimes S_g^{-1}) F_g, \qquad
@@ -28,17 +83,6 @@ class WeightSystem:
     :param factor: how scalar features become those of the outputs, in float64.
 
     Source: T Eq. B.18 to B.20; errata, identities 2 and 3.
-
-    >>> import gpytorch, rfgp
-    >>> from rfgp.inference import Regression, accumulate, noise_model
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> noise = noise_model(gpytorch.likelihoods.GaussianLikelihood())
-    >>> x, y = torch.randn(50, 2), torch.randn(50)
-    >>> rows = noise.rows(x, y, None, torch.empty(50, 0), is_all=True)
-    >>> sums = accumulate(kernel, noise, x, rows, torch.float64)
-    >>> [system] = Regression(kernel, gpytorch.means.ZeroMean(), noise).systems(sums)
-    >>> system.matrix.shape, system.posterior().mean.shape
-    (torch.Size([16, 16]), torch.Size([16, 1]))
     """
 
     def __init__(self, sums: WeightedSums, factor: OutputFactor) -> None:
@@ -81,10 +125,6 @@ class WeightSystem:
         return gram, root.mT @ precision @ root
 
     def posterior(self, tracks: bool = False) -> GaussianPosterior:
-        """The posterior of the weights.
-
-        :param tracks: whether gradients are to run back through it.
-        """
         parts = None if tracks else self.separable()
         if parts is None:
             return WeightPosterior(self.terms, self.cross)
@@ -101,19 +141,35 @@ class WeightSystem:
             return kronecker.log_determinant(*parts)
         return log_determinant(cholesky(self.matrix)) if posterior is None else posterior.log_determinant
 
-    def evidence_terms(self) -> tuple[Tensor, Tensor, bool]:
-        r"""The terms :math:`\log|B|` and :math:`h^H B^{-1} h` of the evidence, and whether the latter lost digits.
+    def evidence_terms(self) -> EvidenceTerms:
+        r"""The terms of the evidence.
 
-        For separable systems the quadratic term is taken as :math:`2 m^\top h - m^\top B m` at the posterior mean m,
-        where the derivative in m is zero: its gradient needs no derivative of m, and none of an eigenvector.
+        For separable equations :math:`h^H B^{-1} h` is taken as :math:`2 m^\top h - m^\top B m` at the posterior mean
+        m, where the derivative in m is zero: its gradient needs no derivative of m, and none of an eigenvector.
         """
-        parts = self.separable()
+        parts, sums = self.separable(), self.sums
         if parts is None:
             matrix = self.matrix
             log_det, explained = log_determinant_and_quadratic(matrix, self.cross)
-            return log_det, explained, is_ill_conditioned(matrix.diagonal())
-        gram, outputs = parts
-        posterior = KroneckerPosterior(gram.detach(), self.cross.detach(), outputs.detach())
-        mean, cross = (values.reshape(len(gram), -1) for values in (posterior.mean, self.cross))
-        explained = 2.0 * (mean * cross).sum() - mean.square().sum() - (mean * (gram @ mean @ outputs)).sum()
-        return kronecker.log_determinant(gram, outputs), explained, posterior.is_ill_conditioned
+            is_lossy = is_ill_conditioned(matrix.diagonal())
+        else:
+            gram, outputs = parts
+            posterior = self.posterior()
+            mean, cross = (values.reshape(len(gram), -1) for values in (posterior.mean, self.cross))
+            explained = 2.0 * (mean * cross).sum() - mean.square().sum() - (mean * (gram @ mean @ outputs)).sum()
+            log_det, is_lossy = kronecker.log_determinant(gram, outputs), posterior.is_ill_conditioned
+        return EvidenceTerms(sums.quadratic - explained, log_det + sums.log_noise, is_lossy)
+
+
+def combined(groups: list[tuple[Group, Tensor]], quadratic: Tensor, log_noise: Tensor) -> WeightedSums:
+    """The weighted sums of groups and their cross products (..., n, T) or (..., n, T, S).
+
+    :param groups: the groups with their cross products.
+    :param quadratic: the quadratic form of the residuals.
+    :param log_noise: the log determinant of the noise.
+    """
+    crosses = []
+    for group, cross in groups:
+        columns = cross.unsqueeze(-1) if cross.dim() == group.gram.dim() else cross
+        crosses.append(torch.einsum("...tu,...nus->...nts", group.precision.to(columns.dtype), columns))
+    return WeightedSums([group for group, _ in groups], functools.reduce(torch.add, crosses), quadratic, log_noise)
