@@ -1,4 +1,4 @@
-"""The tensors of saved statistics, checked before they are taken."""
+"""Whether the tensors of statistics fit each other, or those of others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from .target_sums import TargetSums
 
 _REAL = torch.float64, torch.complex128
 _SIZES = {"cross": "gdk", "target_gram": "gkk", "count": "g", "log_noise": "g", "shift": "t"}
@@ -48,6 +50,17 @@ def check_held_rows(state: Mapping[str, Tensor]) -> None:
             f"expected rows (M, {width}) and Gram matrices (P, {width}, {width}) with the numbers of their groups "
             f"below {size}, got {tuple(held.shape)} and {tuple(gram.shape)}; pass what state_dict() gives"
         )
+
+
+def check_alike(gram: Tensor, other_gram: Tensor, targets: TargetSums, others: TargetSums) -> None:
+    """Raise a ValueError where sums have other shapes, dtypes or devices than those that they are combined with."""
+    pairs = zip((*targets[:3], gram), (*others[:3], other_gram), strict=True)
+    for name, (old, new) in zip(("cross", "target_gram", "count", "gram"), pairs, strict=True):
+        if old.shape != new.shape or old.dtype != new.dtype or old.device != new.device:
+            raise ValueError(
+                f"expected statistics of the same model, with {name} {tuple(old.shape)} {old.dtype} on {old.device}, "
+                f"got {tuple(new.shape)} {new.dtype} on {new.device}; combine like with like"
+            )
 
 
 def _check(name: str, value: Tensor, wanted: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ from . import tensor_file
 from .row_checks import check_groups, check_part, check_weights
 from .row_gradients import RowGradients
 from .rows import Part, Rows
-from .statistics_state import check_tensors
+from .statistics_state import check_alike, check_tensors
 from .subtraction import left_of
 from .target_sums import TargetSums
 
@@ -35,8 +35,7 @@ class SufficientStatistics(abc.ABC):
     differentiable_sums: ClassVar[tuple[str, ...]]
     """The names of the sums that depend on parameters."""
     targets: TargetSums
-    _gram: Tensor
-    """The Gram matrices of some groups, (P, D, D)."""
+    _gram: Tensor  # of some groups, (P, D, D)
 
     def __init__(
         self,
@@ -75,8 +74,7 @@ class SufficientStatistics(abc.ABC):
     def _features_with(self, other: Self) -> dict[str, Tensor]: ...
 
     @abc.abstractmethod
-    def _features_without(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]:
-        """The sums over features without others, where ``is_empty`` says which groups have no rows left, (G,)."""
+    def _features_without(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]: ...
 
     @abc.abstractmethod
     def _features_scaled(self, factor: float) -> dict[str, Tensor]: ...
@@ -197,11 +195,6 @@ class SufficientStatistics(abc.ABC):
         """The Gram matrices of the targets, (G, K, K)."""
         return self.targets.of_targets()[1]
 
-    @property
-    def target_variances(self) -> Tensor:
-        """The weighted variances of the targets in every group, (G, K); zero for targets that are all alike."""
-        return self.targets.variances
-
     def of_combination(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
         """The cross products (G, D, C) and Gram matrices (G, C, C) of combinations (K, C) or (G, K, C) of targets."""
         return self.targets.of_combination(coefficients)
@@ -211,11 +204,7 @@ class SufficientStatistics(abc.ABC):
         return self if torch.equal(shift, self.shift) else self._with_targets(self.targets.shifted(shift))
 
     def recentered(self, observed: Tensor | None = None) -> Self:
-        """The same statistics with the weighted mean of the targets as their shift, a new object.
-
-        :param observed: which of the first targets are observed in every group, (G, T); the sums over others are zero
-            then. Default: all.
-        """
+        """The same statistics with the mean of the targets that are observed, (G, T), as their shift."""
         return self.shifted(self.targets.mean(observed))
 
     def of_observed(self, observed: Tensor | None) -> Self:
@@ -261,11 +250,9 @@ class SufficientStatistics(abc.ABC):
         return first._with_targets(first.targets.combined(second.targets, torch.add), first._features_with(second))
 
     def subtract(self, other: SufficientStatistics) -> Self:
-        """The statistics of these rows without those of ``other``, a new object.
+        """The statistics of these rows without those of ``other``, some of them, a new object.
 
-        :param other: the statistics of a subset of the rows.
-        :raises ValueError: where the shapes differ, ``other`` has more rows in a group, or the sums of squares that
-            would be left are negative, so that ``other`` has rows which were never here.
+        :raises ValueError: where the shapes differ, or the sums that would be left are not those of rows.
         """
         first, second = self._comparable(other)
         left, is_empty = left_of(first.targets, second.targets)
@@ -275,13 +262,7 @@ class SufficientStatistics(abc.ABC):
         """These and other statistics, of one kind and with one shift."""
         _checks.instance("other", other, SufficientStatistics, "a GramStatistics", "fill it with update(...)")
         second = self.of(other)
-        pairs = zip((self._gram[:0], *self.targets[:3]), (second._gram[:0], *second.targets[:3]), strict=True)
-        for name, (old, new) in zip(("gram", *_TARGET_SUMS), pairs, strict=False):
-            if old.shape != new.shape or old.dtype != new.dtype or old.device != new.device:
-                raise ValueError(
-                    f"expected statistics of the same model, with {name} {tuple(old.shape)} {old.dtype} on "
-                    f"{old.device}, got {tuple(new.shape)} {new.dtype} on {new.device}; combine like with like"
-                )
+        check_alike(self._gram[:0], second._gram[:0], self.targets, second.targets)
         shift = self.shift if self.num_rows else second.shift
         return self.shifted(shift), second.shifted(shift)
 
@@ -290,11 +271,9 @@ class SufficientStatistics(abc.ABC):
         return self._with_targets(self.targets.map(lambda sums: factor * sums), self._features_scaled(factor))
 
     def all_reduce(self, ranks: Ranks | None = None) -> Self:
-        """Sum the statistics over all processes of a ``torch.distributed`` group, in place.
+        """Sum the statistics over all processes, in place; all of them end with the same bits.
 
-        All processes take the mean of their shifts first, weighted by their rows, and end with the same bits.
-
-        :param ranks: the processes; default: those of the default group.
+        :param ranks: default: those of the default group of ``torch.distributed``.
         :raises ValueError: where there is no process group.
         """
         every = Ranks() if ranks is None else ranks
@@ -343,7 +322,6 @@ class SufficientStatistics(abc.ABC):
     def from_state_dict(cls, state: dict[str, Tensor]) -> SufficientStatistics:
         """Statistics from :meth:`state_dict`, of the kind whose sums they are.
 
-        :param state: the sums by name.
         :raises ValueError: where a sum is missing, unknown, or of a shape or dtype that does not fit the others.
         """
         kinds = {frozenset(kind._names()): kind for kind in SufficientStatistics.__subclasses__()}
@@ -361,12 +339,9 @@ class SufficientStatistics(abc.ABC):
     def _names(cls) -> list[str]:
         return [*cls.feature_sums, *_TARGET_SUMS, "shift"]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """What copies and pickles hold: the sums without their autograd graph."""
-        return {"sums": {name: value.detach() for name, value in self.sums().items()}, "shift": self.shift.detach()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(self.from_sums(state["sums"], state["shift"]).__dict__)
+        return type(self).from_sums, ({name: v.detach() for name, v in self.sums().items()}, self.shift.detach())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sums to a file, under a temporary name first, with a checksum."""
@@ -374,8 +349,5 @@ class SufficientStatistics(abc.ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SufficientStatistics:
-        """Read what :meth:`save` wrote, to the CPU whatever device it was on; :meth:`to` moves it.
-
-        :raises ValueError: for a file that :meth:`save` has not written, or that has changed since.
-        """
+        """Read what :meth:`save` wrote, to the CPU; a ValueError for another file, or one that has changed since."""
         return cls.from_state_dict(tensor_file.read(path))

@@ -93,7 +93,7 @@ class CorrelatedNoise(NoiseModel):
         super().check_groups(statistics)
         if self.patterns:
             return
-        if not bool((statistics.target_variances[0, : self.num_outputs] > 0).all()):
+        if not bool((statistics.targets.variances[0, : self.num_outputs] > 0).all()):
             raise ValueError(
                 "expected statistics of complete rows, got some of which outputs are missing, and it is not known in "
                 "which rows; load the state of the model that has seen them"
