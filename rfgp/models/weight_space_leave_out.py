@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..inference import LeaveGroupOut, LeaveOneOut, Rows
-from ..inference.leave_out import LeftOut, leave_group_out, leave_one_out
+from ..inference.leave_out import FunctionsWithoutRows, leave_group_out, leave_one_out
 from ..inference.left_out_rows import LeftOutRows, check_rows, other_rows
 from ..inference.local import LocalRegression
 from ..inference.local.left_out_blocks import LeftOutBlocks
@@ -192,7 +192,7 @@ class LeavesOut(Updates):
 
     def _left_out(
         self, x: Tensor, y: Tensor, noise: Tensor | None
-    ) -> tuple[Tensor, Rows, list[LeftOut], Tensor | None]:
+    ) -> tuple[Tensor, Rows, list[FunctionsWithoutRows], Tensor | None]:
         """The rows, the functions without some of them for every draw of the weights, and what these lack."""
         statistics = self.statistics
         with self._nothing_lost_on_error():
@@ -208,7 +208,7 @@ class LeavesOut(Updates):
             check_rows(statistics, rows)
             residual = RESIDUALS[self.residual]
             models = (self, *self.further_draws.of(self))
-            draws: list[LeftOut] = [
+            draws: list[FunctionsWithoutRows] = [
                 LeftOutRows(model._regression(), self._noise, x, rows, residual, model.weight_posterior(), dtype)
                 for model in models
             ]

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from ... import _checks
 from ...linalg import cholesky, row_chunks
-from ..leave_out import Large, Observations, Prediction
+from ..leave_out import FunctionPrediction, FunctionsWithoutGroup, ObservationPrediction
 from ..mean_basis import coefficients
 from ..noise.base import residual_columns
+from ..rows import Part
 from ..sufficient_statistics import SufficientStatistics
 from .prediction import LocalConditioning
 from .regression import LocalRegression
@@ -108,16 +109,16 @@ class LeftOutBlocks:
         """Chunks of the rows."""
         return row_chunks(len(self.x), self.factor.num_columns)
 
-    def separable(self, chosen: slice | Tensor, size: int) -> tuple[Observations, Tensor]:
+    def separable(self, chosen: Part, size: int) -> tuple[ObservationPrediction, Tensor]:
         """Not for blocks: see ``is_separable``."""
         raise ValueError("expected a separable posterior of complete rows, got blocks; use prediction")
 
-    def without_large(self, parts: Sequence[Tensor]) -> Iterator[Large]:
+    def without_large(self, parts: Sequence[Tensor]) -> Iterator[FunctionsWithoutGroup]:
         """Nothing: all groups are left out by :meth:`prediction`."""
         return iter(())
 
     @torch.no_grad()
-    def prediction(self, chosen: slice | Tensor, size: int) -> tuple[Prediction, Tensor]:
+    def prediction(self, chosen: Part, size: int) -> tuple[FunctionPrediction, Tensor]:
         """What the other rows predict at groups of rows, and which groups lose digits, (g,).
 
         :param chosen: the numbers of the rows, group after group.
@@ -126,7 +127,7 @@ class LeftOutBlocks:
         numbers = self.numbers[chosen].unflatten(0, (-1, size))
         if size > self.factor.num_columns:
             parts = [self._refit(group) for group in numbers]
-            found = Prediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
+            found = FunctionPrediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
             return found, torch.zeros(len(numbers), dtype=torch.bool, device=numbers.device)
         inner, own = self._inner(numbers), self.features[numbers]
         root = self._root(self.posterior, own)
@@ -138,16 +139,16 @@ class LeftOutBlocks:
         weights = cross @ inverse
         error = given.target - self._fitted(given.features, self.posterior.mean)
         error = error + (weights @ self.left[numbers].unsqueeze(-1)).squeeze(-1)
-        return Prediction(error, other @ other.mT + weights @ cross.mT + given.covariance), is_lossy
+        return FunctionPrediction(error, other @ other.mT + weights @ cross.mT + given.covariance), is_lossy
 
     @torch.no_grad()
-    def prediction_from_rows(self, chosen: Tensor, size: int) -> Prediction:
+    def prediction_from_rows(self, chosen: Tensor, size: int) -> FunctionPrediction:
         """The same by sums over all other rows."""
         groups = self.numbers[chosen].unflatten(0, (-1, size))
         parts = [self._refit(group, is_exact=True) for group in groups]
-        return Prediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
+        return FunctionPrediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
 
-    def _refit(self, numbers: Tensor, is_exact: bool = False) -> Prediction:
+    def _refit(self, numbers: Tensor, is_exact: bool = False) -> FunctionPrediction:
         """What the other rows predict at a group (m,), with the posterior of sums without it.
 
         :param is_exact: whether the sums are made anew, and nothing is subtracted.
@@ -160,7 +161,7 @@ class LeftOutBlocks:
         posterior, given = self.regression.posterior(statistics), self._given(numbers.unsqueeze(0))
         root = self._root(posterior, given.features)
         error = given.target - self._fitted(given.features, posterior.mean)
-        return Prediction(error[0], (root @ root.mT + given.covariance)[0])
+        return FunctionPrediction(error[0], (root @ root.mT + given.covariance)[0])
 
     def _root(self, posterior: Any, features: Tensor) -> Tensor:
         """A root (g, m, D) of the covariances of the functions of features (g, m, D)."""
