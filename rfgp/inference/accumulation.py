@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .noise import NoiseModel
-from .row_gradients import Pairs
+from .row_gradients import Pairs, has_gradients
 from .rows import Rows
 from .statistics import GramStatistics
 from .sufficient_statistics import SufficientStatistics
@@ -81,12 +81,11 @@ def accumulate(
     width = _width(kernel, x) if known is None else known.num_features
     shared = kernel.shared()
     parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters()), *shared.tensors]
-    tracks = torch.is_grad_enabled() and any(
-        tensor is not None and tensor.requires_grad for tensor in (x, *rows[:3], *parameters)
-    )
+    tracks = has_gradients((x, *rows[:3], *parameters))
     is_open = known is not None and not tracks and len(known.count) == rows.num_groups
     total = known if is_open and known is not None else _empty(kernel, noise, width, rows, known)
-    total.expect(rows.group_numbers)
+    if rows.groups is not None:
+        total.expect(rows.groups)
     make, parts = _maker(kernel, shared, residual), total.chunks(rows, _itemsize(kernel, x))
     total = summed(make, x, rows, parts, parameters, total, product_dtype)
     return total if is_open else noise.merged(known, total)
@@ -175,5 +174,4 @@ def _empty(
     kind = noise.statistics_kind if known is None else type(known)
     kind.check_memory(width, rows.num_groups, len(rows.targets), 16 if kernel.is_complex else 8)
     shift = rows.center if known is None else known.shift
-    is_complex, device = (kernel.is_complex, shift.is_complex()), rows.targets.device
-    return kind(width, len(shift), rows.num_groups, *is_complex, device, shift.detach())
+    return kind.empty(width, rows.num_groups, kernel.is_complex, shift.detach())

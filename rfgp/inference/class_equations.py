@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..linalg import log_determinant_and_quadratic
+from ..linalg.cholesky_factor import evidence_terms
 from ..linalg.complex_numbers import real_part, squared_modulus
 from .class_factors import ClassFactors, log_determinants
 from .class_posterior import ClassPosterior
@@ -103,7 +103,7 @@ class ManyClasses(Equations):
         of_pooled = real_part(((mean.conj() @ self.pooled) * mean).sum(-1))
         product = real_part((mean.conj() * self.cross).sum(-1))
         explained = 2.0 * product - squared_modulus(mean).sum(-1) - self.of_all * of_pooled - self.of_class * of_rows
-        parts = [log_determinant_and_quadratic(precision_matrix(terms), cross) for terms, cross in self._dense()]
+        parts = [evidence_terms(precision_matrix(terms), cross) for terms, cross in self._dense()]
         if parts:
             logs, forms = (torch.stack(values) for values in zip(*parts, strict=True))
             dense = self.statistics.dense

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..linalg import cholesky, is_ill_conditioned, log_determinant, row_chunks
+from ..linalg import is_ill_conditioned, row_chunks
+from ..linalg.cholesky_factor import factor_of, log_determinant_of
 from ..linalg.complex_numbers import squared_modulus
 from .kronecker import spectrum
 
@@ -48,7 +49,7 @@ class ClassFactors:
             scaled = own * self.shrink(group)
             matrix = self.of_own[group] * (scaled @ own.mH)
             matrix.diagonal().add_(1.0)
-            self.inner[group] = cholesky(matrix)
+            self.inner[group] = factor_of(matrix)
             scaled *= self.of_own[group].sqrt()
             own.copy_(torch.linalg.solve_triangular(self.inner[group], scaled, upper=False))
 
@@ -73,7 +74,7 @@ class ClassFactors:
         """log|B_c|, (C,)."""
         total = torch.log1p(self.of_all.unsqueeze(-1) * self.values).sum(-1)
         for group, factor in self.inner.items():
-            total[group] += log_determinant(factor)
+            total[group] += log_determinant_of(factor)
         return total
 
     def solve(self, rhs: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from .. import _checks, linalg
 from ..distributed import Ranks
 from .held_rows import HeldRows
-from .row_gradients import ClassRowGradients, HeldPositions, RowGradients
+from .row_gradients import ClassRowGradients, HeldPositions, RowGradients, has_gradients
 from .rows import Part, Rows
 from .statistics import GramStatistics, chunks_of_groups, of_grams
 from .statistics_state import check_held_rows
@@ -185,7 +185,7 @@ class ClassStatistics(SufficientStatistics):
     def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
         groups = rows.group_numbers.long()
         tensors = (features, rows.targets, rows.weights, *self.sums().values())
-        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        if has_gradients(tensors):
             added = self.merge(self._of_held(features, rows, groups))
             self.targets = added.targets
             self._hold_features(added._features())

@@ -280,7 +280,7 @@ class KroneckerFactor(OutputFactor):
         return KroneckerFactor(self.matrix * scale[..., None, None], self.num_scalar)
 
     def double(self) -> OutputFactor:
-        return KroneckerFactor(self.matrix.double(), self.num_scalar)
+        return self if self.matrix.dtype == torch.float64 else KroneckerFactor(self.matrix.double(), self.num_scalar)
 
     def __getitem__(self, index: int) -> OutputFactor:
         return KroneckerFactor(self.matrix[index], self.num_scalar) if self.batch_shape else self

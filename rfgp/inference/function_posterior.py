@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import Tensor
 
-from ..linalg import log_determinant
+from ..linalg.cholesky_factor import log_determinant_of
 from .factor import OutputFactor
 from .posterior import GaussianPosterior
 
@@ -33,7 +33,7 @@ class FunctionPosterior(GaussianPosterior):
 
     @property
     def log_determinant(self) -> Tensor:
-        return log_determinant(self.factor).sum()
+        return log_determinant_of(self.factor).sum()
 
     @functools.cached_property
     def _marginal_roots(self) -> Tensor:

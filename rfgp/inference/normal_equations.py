@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..linalg import cholesky, is_ill_conditioned, log_determinant, log_determinant_and_quadratic
+from ..linalg import is_ill_conditioned
+from ..linalg.cholesky_factor import evidence_terms, factor_of, log_determinant_of
 from . import kronecker
 from .factor import OutputFactor
 from .kronecker import KroneckerPosterior
@@ -139,7 +140,7 @@ class NormalEquations(Equations):
         parts = self.separable()
         if parts is not None:
             return kronecker.log_determinant(*parts)
-        return log_determinant(cholesky(self.matrix)) if posterior is None else posterior.log_determinant
+        return log_determinant_of(factor_of(self.matrix)) if posterior is None else posterior.log_determinant
 
     def evidence_terms(self) -> EvidenceTerms:
         r"""The terms of the evidence.
@@ -150,7 +151,7 @@ class NormalEquations(Equations):
         parts, sums = self.separable(), self.sums
         if parts is None:
             matrix = self.matrix
-            log_det, explained = log_determinant_and_quadratic(matrix, self.cross)
+            log_det, explained = evidence_terms(matrix, self.cross)
             is_lossy = is_ill_conditioned(matrix.diagonal())
         else:
             gram, outputs = parts

@@ -10,7 +10,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ..linalg import cholesky, cholesky_, is_ill_conditioned, log_determinant
+from ..linalg import cholesky_, is_ill_conditioned
+from ..linalg.cholesky_factor import factor_of, log_determinant_of
 from ..linalg.complex_numbers import squared_modulus
 from .factor import OutputFactor
 from .point_variance import PointVariance
@@ -123,7 +124,7 @@ class WeightPosterior(GaussianPosterior):
     """
 
     def __init__(self, grams: Tensor | Sequence[tuple[Tensor | float, Tensor]], cross: Tensor) -> None:
-        self.factor = cholesky(precision_matrix([(1.0, grams)] if isinstance(grams, Tensor) else grams))
+        self.factor = factor_of(precision_matrix([(1.0, grams)] if isinstance(grams, Tensor) else grams))
         dtype = torch.promote_types(self.factor.dtype, cross.dtype)
         self.mean = torch.cholesky_solve(cross.to(dtype), self.factor.to(dtype))
 
@@ -163,7 +164,7 @@ class WeightPosterior(GaussianPosterior):
 
     @property
     def log_determinant(self) -> Tensor:
-        return log_determinant(self.factor)
+        return log_determinant_of(self.factor)
 
     def solve(self, rhs: Tensor) -> Tensor:
         dtype = torch.promote_types(self.factor.dtype, rhs.dtype)

@@ -17,7 +17,7 @@ from ..linalg import accurate_dtype, dense_evidence, joined, row_chunks
 from ..operators import Operator
 from .covariance import WeightSpaceCovariance, plus_residual
 from .draws import FeatureDraws, FunctionDraws, detached
-from .factor import OutputFactor
+from .factor import KroneckerFactor, OutputFactor
 from .mean_basis import basis, coefficients, constant_part, mean_values
 from .noise import NoiseModel
 from .noise.base import residual_columns
@@ -56,7 +56,7 @@ class Regression:
         """How scalar features become those of the outputs, or of what an operator makes of them, in float64."""
         factor: Tensor | OutputFactor = self.kernel.output_factor(operator)
         if isinstance(factor, Tensor):
-            factor = OutputFactor.kronecker(factor, self.kernel.num_scalar_features)
+            return KroneckerFactor(factor.double(), self.kernel.num_scalar_features)
         return factor.double()
 
     def equations(self, statistics: SufficientStatistics, tracks: bool = False) -> Equations:

@@ -88,10 +88,12 @@ class Rows(NamedTuple):
                 elif bool(is_in.any()):
                     yield group, is_in, own.take(is_in)
             return
-        names = [0] if self.groups is None else self.groups.unique().tolist()
-        whole = self._replace(groups=None, num_groups=1)
+        if self.groups is None:
+            yield 0, slice(None), self
+            return
+        names, whole = self.groups.unique().tolist(), self._replace(groups=None, num_groups=1)
         for group in names:
-            members = slice(None) if len(names) == 1 or self.groups is None else self.groups == group
+            members = slice(None) if len(names) == 1 else self.groups == group
             yield group, members, whole.take(members)
 
     def all_weights(self) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ..linalg import cholesky
+from ..linalg.cholesky_factor import factor_of
 from .factor import OutputFactor
 from .posterior import GaussianPosterior
 
@@ -137,13 +137,13 @@ class SquareRootPosterior(GaussianPosterior):
     def _conditioned(self, features: Tensor, residual: Tensor, noise: Tensor) -> SquareRootPosterior:
         """:meth:`conditioned` on not too many observations."""
         shape = (features.shape[-2], self.num_outputs)
-        factor = cholesky(noise)
+        factor = factor_of(noise)
         rows = torch.linalg.solve_triangular(factor, self.root_at(features).unflatten(-2, shape), upper=False)
         surprise = (residual - self.mean_at(features)).unsqueeze(-1)
         surprise = torch.linalg.solve_triangular(factor, surprise, upper=False).flatten(-3, -2)
         columns = rows.flatten(-3, -2).mT
         identity = torch.eye(columns.shape[-1], dtype=columns.dtype, device=columns.device)
-        lower = cholesky(identity + columns.mT @ columns)
+        lower = factor_of(identity + columns.mT @ columns)
         inverse = torch.linalg.solve_triangular(lower + identity, identity.expand_as(lower), upper=False)
         core = torch.linalg.solve_triangular(lower.mT, inverse, upper=True)
         gain = columns @ torch.cholesky_solve(surprise, lower)

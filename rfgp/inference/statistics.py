@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _checks, linalg
 from ..distributed import Ranks
-from .row_gradients import GramRowGradients, RowGradients
+from .row_gradients import GramRowGradients, RowGradients, has_gradients
 from .rows import Part, Rows
 from .statistics_state import check_grams
 from .subtraction import ROUNDING, check_squares, without_groups
@@ -106,7 +106,7 @@ class GramStatistics(SufficientStatistics):
 
     def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
         inputs = (features, rows.targets, rows.weights, self._gram)
-        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+        if has_gradients(inputs):
             added = self.merge(self.of_rows(features, rows, product_dtype, self.shift))
             self.targets = added.targets
             self._hold_features(added._features())

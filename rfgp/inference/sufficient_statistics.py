@@ -52,11 +52,21 @@ class SufficientStatistics(abc.ABC):
         num_groups = _checks.positive_integer("num_groups", num_groups)
         _checks.flag("is_complex", is_complex)
         _checks.flag("has_complex_targets", has_complex_targets)
-        dtype = torch.complex128 if is_complex else torch.float64
         target_dtype = torch.complex128 if has_complex_targets else torch.float64
         zeros = torch.zeros(num_targets, dtype=target_dtype, device=device)
-        self.targets = TargetSums.zeros(num_features, num_groups, dtype, zeros if shift is None else shift.to(zeros))
-        none = torch.zeros(0, num_features, num_features, dtype=dtype, device=device)
+        self._begin(num_features, num_groups, is_complex, zeros if shift is None else shift.to(zeros))
+
+    @classmethod
+    def empty(cls, num_features: int, num_groups: int, is_complex: bool, shift: Tensor) -> Self:
+        """Statistics without rows, from a shift (K,) in double precision; nothing is checked."""
+        result = object.__new__(cls)
+        result._begin(num_features, num_groups, is_complex, shift)
+        return result
+
+    def _begin(self, num_features: int, num_groups: int, is_complex: bool, shift: Tensor) -> None:
+        dtype = torch.complex128 if is_complex else torch.float64
+        self.targets = TargetSums.zeros(num_features, num_groups, dtype, shift)
+        none = torch.zeros(0, num_features, num_features, dtype=dtype, device=shift.device)
         self._hold_features(self._no_features(none, num_groups))
 
     @staticmethod

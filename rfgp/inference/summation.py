@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .row_gradients import Pairs
+from .row_gradients import Pairs, has_gradients
 from .rows import Part, Rows
 from .sufficient_statistics import SufficientStatistics
 
@@ -203,13 +203,13 @@ def summed(
     """
     by_row: tuple[Tensor | None, ...] = (x, *rows[:4])
     leaves = list(parameters)
-    if not torch.is_grad_enabled() or not any(t is not None and t.requires_grad for t in (*by_row, *leaves)):
+    if not has_gradients((*by_row, *leaves)):
         for part in parts:
             empty.add(*make(x[part], rows.take(part)), product_dtype)
         return empty
-    positions = empty.row_positions(rows.group_numbers)
+    positions = None if rows.groups is None else empty.row_positions(rows.groups)
     if positions is not None:
-        by_row = (*by_row, positions.next(rows.group_numbers))
+        by_row = (*by_row, positions.next(rows.groups))
     summand = StatisticsOfRows(make, product_dtype)
     return empty.with_differentiable(sum_over_rows(summand, empty, parts, by_row, parameters=leaves))
 

@@ -34,8 +34,8 @@ class TargetSums(NamedTuple):
         columns, device = len(shift) + 1, shift.device
         cross_dtype = torch.promote_types(feature_dtype, shift.dtype)
         cross = torch.zeros(num_groups, num_features, columns, dtype=cross_dtype, device=device)
-        num_rows, log_noise = (torch.zeros(num_groups, dtype=torch.float64, device=device) for _ in range(2))
-        return TargetSums(cross, shift.new_zeros(num_groups, columns, columns), num_rows, log_noise, shift)
+        num_rows = torch.zeros(num_groups, dtype=torch.float64, device=device)
+        return TargetSums(cross, shift.new_zeros(num_groups, columns, columns), num_rows, num_rows.clone(), shift)
 
     def of_combination(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
         """Cross products (G, D, C) and Gram matrices (G, C, C) of combinations (K, C) or (G, K, C) of the targets."""

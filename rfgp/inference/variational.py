@@ -11,7 +11,7 @@ from linear_operator.operators import CholLinearOperator, DiagLinearOperator, Tr
 from torch import Tensor
 
 from ..distributions import MultivariateNormal
-from ..linalg import cholesky, log_determinant
+from ..linalg.cholesky_factor import factor_of, log_determinant_of
 from .factor import OutputFactor
 from .posterior import GaussianPosterior
 
@@ -53,7 +53,7 @@ class GaussianWeights:
                 f"expected a positive definite precision, got a smallest entry of {float(self.precision.min()):.3g}; "
                 "take a smaller step"
             )
-        self.factor = self.precision.sqrt() if self.is_diagonal else cholesky(self.precision)
+        self.factor = self.precision.sqrt() if self.is_diagonal else factor_of(self.precision)
 
     @classmethod
     def of(cls, distribution: gpytorch.distributions.MultivariateNormal) -> Self:
@@ -65,7 +65,7 @@ class GaussianWeights:
         if isinstance(covariance, DiagLinearOperator):
             precision = covariance.diagonal().detach().double().reciprocal()
             return cls(precision * mean, precision)
-        root = cholesky(covariance.to_dense().detach().double())
+        root = factor_of(covariance.to_dense().detach().double())
         precision = torch.cholesky_inverse(root)
         return cls((precision @ mean.unsqueeze(-1)).squeeze(-1), precision)
 
@@ -83,14 +83,14 @@ class GaussianWeights:
             trace, log_det = self.precision.reciprocal().sum(-1), self.precision.log().sum(-1)
         else:
             root = torch.linalg.solve_triangular(self.factor, _eye_like(self.factor), upper=False)
-            trace, log_det = root.square().sum((-2, -1)), log_determinant(self.factor)
+            trace, log_det = root.square().sum((-2, -1)), log_determinant_of(self.factor)
         return 0.5 * (trace + self.mean.square().sum(-1) - self.mean.shape[-1] + log_det)
 
     def distribution(self) -> MultivariateNormal:
         """The same as a GPyTorch distribution, whose covariance knows its root."""
         if self.is_diagonal:
             return MultivariateNormal(self.mean, DiagLinearOperator(self.precision.reciprocal()))
-        upper = cholesky(self.precision.flip((-2, -1))).flip((-2, -1))
+        upper = factor_of(self.precision.flip((-2, -1))).flip((-2, -1))
         root = torch.linalg.solve_triangular(upper, _eye_like(upper), upper=True).mT
         return MultivariateNormal(self.mean, CholLinearOperator(TriangularLinearOperator(root)))
 
@@ -203,7 +203,7 @@ class WeightDistribution(GaussianPosterior):
             return cls(distribution.mean, covariance.diagonal().sqrt())
         if isinstance(covariance, CholLinearOperator):
             return cls(distribution.mean, covariance.root.to_dense())
-        return cls(distribution.mean, cholesky(covariance.to_dense()))
+        return cls(distribution.mean, factor_of(covariance.to_dense()))
 
     def solve(self, rhs: Tensor) -> Tensor:
         return self.root.square().unsqueeze(-1) * rhs if self.is_diagonal else self.root @ (self.root.mT @ rhs)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ... import _checks
-from ...linalg import cholesky, row_chunks
+from ...linalg import row_chunks
+from ...linalg.cholesky_factor import factor_of
 from ..leave_out import FunctionPrediction, FunctionsWithoutGroup, ObservationPrediction
 from ..mean_basis import coefficients
 from ..noise.base import residual_columns
@@ -89,7 +90,7 @@ class LeftOutBlocks:
         process, x = ResidualProcess(self.kernel), self.local.x[block]
         scalar = self.kernel.scalar_features(x).double()
         noise = torch.diag(self.local.variances[block])
-        factor = cholesky(process.covariance(x, process.root * scalar) + noise)
+        factor = factor_of(process.covariance(x, process.root * scalar) + noise)
         error = self._targets(block) - self._fitted(scalar, self.posterior.mean)
         solved = torch.cholesky_solve(torch.cat([scalar, error.unsqueeze(-1)], dim=-1), factor)
         self.features[block], self.left[block] = solved[:, :-1], solved[:, -1]

@@ -8,7 +8,7 @@ import torch
 from linear_operator import to_dense
 from torch import Tensor
 
-from ...linalg import cholesky
+from ...linalg.cholesky_factor import factor_of
 
 
 class Conditional(NamedTuple):
@@ -63,7 +63,7 @@ class ResidualProcess:
         :param features: the features of the rows, (..., m, D).
         :param variances: their noise variances, (..., m).
         """
-        factor = cholesky(self.covariance(rows, features) + torch.diag_embed(variances))
+        factor = factor_of(self.covariance(rows, features) + torch.diag_embed(variances))
         cross = self.cross_covariance(x, own, rows, features)
         weights = torch.cholesky_solve(cross.mT, factor).mT
         return Conditional(own - weights @ features, weights, self.covariance(x, own) - weights @ cross.mT)

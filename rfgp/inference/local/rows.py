@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ... import _checks
-from ...linalg import cholesky
+from ...linalg.cholesky_factor import factor_of
 from ..rows import Rows
 from ..statistics import GramStatistics
 from ..sufficient_statistics import SufficientStatistics
@@ -217,7 +217,7 @@ def whitened(kernel: Any, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor,
     """
     residual, scalar = ResidualProcess(kernel), kernel.scalar_features(x).double()
     covariance = residual.covariance(x, residual.root * scalar)
-    factor = cholesky(covariance + torch.diag(1.0 / rows.all_weights().squeeze(-1)))
+    factor = factor_of(covariance + torch.diag(1.0 / rows.all_weights().squeeze(-1)))
     columns = rows.with_ones(shift)
     white = torch.linalg.solve_triangular(factor, torch.cat([scalar, columns], dim=-1), upper=False)
     features, targets = white.split([scalar.shape[-1], columns.shape[-1]], dim=-1)

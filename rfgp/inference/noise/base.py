@@ -45,6 +45,7 @@ class NoiseModel(abc.ABC):
 
     def __init__(self, targets: Targets) -> None:
         self.targets = targets
+        self.num_outputs, self.is_complex = targets.num_outputs, targets.is_complex
         self.patterns: tuple[tuple[bool, ...], ...] = ()
 
     @classmethod
@@ -56,16 +57,6 @@ class NoiseModel(abc.ABC):
     def statistics_kind(self) -> type[SufficientStatistics]:
         """How the sums over rows are held."""
         return GramStatistics
-
-    @property
-    def num_outputs(self) -> int:
-        """The number T of outputs."""
-        return self.targets.num_outputs
-
-    @property
-    def is_complex(self) -> bool:
-        """Whether the targets are complex."""
-        return self.targets.is_complex
 
     @abc.abstractmethod
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
@@ -130,13 +121,14 @@ class NoiseModel(abc.ABC):
     def weighted(self, statistics: SufficientStatistics, residual: Tensor) -> WeightedSums:
         """The weighted sums of residuals, combinations (K, T) of the columns of the targets."""
         crosses, squares = statistics.of_combination(residual)
-        precisions = self.precisions(len(statistics.count))
-        known = [(index, precision) for index, precision in enumerate(precisions) if precision is not None]
+        count = statistics.count
+        precisions = self.precisions(len(count))
+        observed = [(index, precision) for index, precision in enumerate(precisions) if precision is not None]
         if len(precisions) > 1:
-            known = [part for part in known if float(statistics.count[part[0]])] or known[:1]
-        groups, quadratic = [], []
-        for index, precision in known:
-            groups.append((Group(precision, statistics.gram[index]), crosses[index]))
+            observed = [part for part in observed if float(count[part[0]])] or observed[:1]
+        groups, quadratic, grams = [], [], statistics.gram
+        for index, precision in observed:
+            groups.append((Group(precision, grams[index]), crosses[index]))
             square = (precision * squares[index]).sum()
             quadratic.append(square.real if square.is_complex() else square)
         return combined(groups, torch.stack(quadratic).sum(), self.log_noise(statistics))
