@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
-from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
-from ..noise import NoiseModel, Targets
+from ..noise import NoiseModel
 from ..rows import Rows
 from ..sufficient_statistics import SufficientStatistics
 
@@ -22,10 +19,6 @@ class WhitenedNoise(NoiseModel):
     def __init__(self, noise: NoiseModel) -> None:
         super().__init__(noise.targets)
         self.noise = noise
-
-    @classmethod
-    def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
-        return None
 
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
         return self.noise.rows(x, y, noise, basis, is_all)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import ClassVar, Self
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Self, TypeVar
 
 import torch
 from gpytorch.likelihoods import Likelihood
@@ -26,7 +27,8 @@ class NoiseModel(abc.ABC):
     in known columns: those of the targets are y (where it is not a label) and the basis of the mean function, so that
     mean parameters, and noise that is the same for all rows, need no new pass over the data.
 
-    A new kind of noise says how it weighs rows (``rows``), and which precision each group has (``precisions``).
+    A new kind of noise says how it weighs rows (``rows``), and which precision each group has (``precisions``). It is
+    :func:`registered` for the classes of likelihoods that it takes.
 
     :param targets: what targets have to be.
 
@@ -49,9 +51,13 @@ class NoiseModel(abc.ABC):
         self.patterns: tuple[tuple[bool, ...], ...] = ()
 
     @classmethod
-    @abc.abstractmethod
     def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
-        """The noise of a likelihood, or None where it is of another kind."""
+        """The noise of a likelihood of a class that it is :func:`registered` for, or None where it has another noise.
+
+        :param likelihood: the likelihood.
+        :param targets: what targets have to be.
+        """
+        return None
 
     @property
     def statistics_kind(self) -> type[SufficientStatistics]:
@@ -195,6 +201,33 @@ class NoiseModel(abc.ABC):
     def constant(self) -> float:
         """The constant of the log density per observed value: log(2 pi), or log(pi) for complex ones."""
         return math.log(math.pi) if self.is_complex else math.log(2.0 * math.pi)
+
+
+_KINDS: dict[type[Likelihood], list[type[NoiseModel]]] = {}
+"""The noise models that are registered for classes of likelihoods."""
+Kind = TypeVar("Kind", bound=type[NoiseModel])
+
+
+def registered(*likelihoods: type[Likelihood]) -> Callable[[Kind], Kind]:
+    """Register a noise model for classes of likelihoods, and for what is derived from them.
+
+    The class nearest to that of a likelihood counts, and of its noise models the last one that takes the likelihood.
+
+    :param likelihoods: the classes.
+    """
+
+    def register(kind: Kind) -> Kind:
+        for likelihood in likelihoods:
+            _KINDS.setdefault(likelihood, []).append(kind)
+        return kind
+
+    return register
+
+
+def registered_kinds(likelihood: Likelihood) -> Iterator[type[NoiseModel]]:
+    """The noise models that may take a likelihood, the nearest first."""
+    for parent in type(likelihood).__mro__:
+        yield from reversed(_KINDS.get(parent, []))
 
 
 def residual_columns(coefficients: Tensor, target: float = 1.0) -> Tensor:

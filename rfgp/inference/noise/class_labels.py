@@ -19,13 +19,14 @@ from ..normal_equations import Equations, Group, NormalEquations, WeightedSums
 from ..rows import Rows
 from ..statistics import GramStatistics
 from ..sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, residual_columns
+from .base import NoiseModel, registered, residual_columns
 from .targets import Targets
 
 MANY_CLASSES = 32
 """From how many classes on the rows of a class are held in place of its Gram matrix, while they are few."""
 
 
+@registered(DirichletClassificationLikelihood)
 class ClassLabels(NoiseModel):
     r"""Integer labels: every class is a regression, and all of them share one pass over the data.
 

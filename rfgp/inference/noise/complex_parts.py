@@ -9,13 +9,14 @@ from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
 from ... import _checks
-from ...likelihoods.complex_gaussian import ComplexNoise, FixedNoiseComplexGaussianLikelihood
+from ...likelihoods.complex_gaussian import ComplexGaussianLikelihood, ComplexNoise, FixedNoiseComplexGaussianLikelihood
 from ..rows import Rows
 from ..sufficient_statistics import SufficientStatistics
-from .base import NoiseModel
+from .base import NoiseModel, registered
 from .targets import Targets, complete, noise_of_observed
 
 
+@registered(ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood)
 class ComplexParts(NoiseModel):
     r"""Noise with a covariance of real and imaginary part, for improper noise and for kernels of two outputs.
 

@@ -14,10 +14,11 @@ from torch import Tensor
 from ..rows import Rows
 from ..statistics import GramStatistics
 from ..sufficient_statistics import SufficientStatistics
-from .base import NoiseModel
+from .base import NoiseModel, registered
 from .targets import Targets
 
 
+@registered(MultitaskGaussianLikelihood)
 class CorrelatedNoise(NoiseModel):
     """Noise with a covariance of the outputs, the same for all rows, and independent between rows.
 

@@ -14,10 +14,11 @@ from ...likelihoods import ComplexGaussianLikelihood
 from ..rows import Rows
 from ..statistics import GramStatistics
 from ..sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, unit_matrices
+from .base import NoiseModel, registered, unit_matrices
 from .targets import Targets
 
 
+@registered(GaussianLikelihood, MultitaskGaussianLikelihood)
 class IndependentNoise(NoiseModel):
     """Noise with a variance per output, the same for all rows.
 

@@ -12,10 +12,11 @@ from ... import _checks
 from ...likelihoods import FixedNoiseComplexGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from ..rows import Rows
 from ..sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, unit_matrices
+from .base import NoiseModel, registered, unit_matrices
 from .targets import Targets, noise_of_observed
 
 
+@registered(FixedNoiseGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood)
 class KnownNoise(NoiseModel):
     """Noise with a variance of its own for every observation, which the statistics contain: a group per output.
 
