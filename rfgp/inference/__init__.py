@@ -22,7 +22,6 @@ from .rows import Rows
 from .square_root import SquareRootPosterior
 from .statistics import GramStatistics
 from .sufficient_statistics import SufficientStatistics
-from .tree_sum import TreeSum
 from .variational import GaussianWeights, WeightDistribution
 
 __all__ = [
@@ -56,7 +55,6 @@ __all__ = [
     "SquareRootPosterior",
     "SufficientStatistics",
     "TrainingRows",
-    "TreeSum",
     "WeightDistribution",
     "WeightPosterior",
     "WeightPrior",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks, linalg
-from ..distributed import Ranks
+from .._ranks import Ranks
 from .held_rows import HeldRows
 from .row_gradients import ClassRowGradients, HeldPositions, RowGradients, has_gradients
 from .rows import Part, Rows
@@ -240,7 +240,7 @@ class ClassStatistics(SufficientStatistics):
         return self.num_features // 2
 
     @property
-    def num_held_rows(self) -> int:
+    def num_rows_held(self) -> int:
         return len(self.rows)
 
     @property

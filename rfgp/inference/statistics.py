@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks, linalg
-from ..distributed import Ranks
+from .._ranks import Ranks
 from .row_gradients import GramRowGradients, RowGradients, has_gradients
 from .rows import Part, Rows
 from .statistics_state import check_grams

@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from .. import _checks
-from ..distributed import Ranks
-from . import tensor_file
+from .. import _checks, _tensor_file
+from .._ranks import Ranks
 from .row_checks import check_groups, check_part, check_weights
 from .row_gradients import RowGradients
 from .rows import Part, Rows
@@ -191,7 +190,7 @@ class SufficientStatistics(abc.ABC):
         return float(self.count.sum())
 
     @property
-    def num_held_rows(self) -> int:
+    def num_rows_held(self) -> int:
         """How many rows are held by their features."""
         return 0
 
@@ -355,9 +354,9 @@ class SufficientStatistics(abc.ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sums to a file, under a temporary name first, with a checksum."""
-        tensor_file.write(path, self.state_dict())
+        _tensor_file.write(path, self.state_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SufficientStatistics:
         """Read what :meth:`save` wrote, to the CPU; a ValueError for another file, or one that has changed since."""
-        return cls.from_state_dict(tensor_file.read(path))
+        return cls.from_state_dict(_tensor_file.read(path))

@@ -37,7 +37,7 @@ def clock(monkeypatch):
     made = Clock()
     monkeypatch.setattr(timing, "clock", made)
     for kind in (WeightSpaceGP, LaplaceGP):
-        monkeypatch.setattr(kind, "fit", slow(kind.fit, made))
+        monkeypatch.setattr(kind, "condition", slow(kind.condition, made))
     return made
 
 
