@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..inference import GaussianWeights
 from ..models import HeteroscedasticGP
-from ..models.heteroscedastic import NoiseFit, TrainingParts
+from ..models.noise_fit import NoiseFit, TrainingParts
 from .objectives import Objective
 
 
