@@ -20,9 +20,12 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from .._gpytorch import forget_priors
-from ..inference import NormalEquations, OutputFactor, Regression, SquareRootPosterior, WeightPosterior, noise_model
+from ..inference import OutputFactor, WeightPosterior, noise_model
 from ..inference.noise.independent import IndependentNoise
 from ..inference.noise.known import KnownNoise
+from ..inference.normal_equations import NormalEquations
+from ..inference.regression import Regression
+from ..inference.square_root import SquareRootPosterior
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..models import WeightSpaceGP
 

@@ -41,7 +41,7 @@ class Regression:
     >>> regression = Regression(kernel, gpytorch.means.ZeroMean(), noise)
     >>> x, y = torch.randn(50, 2), torch.randn(50)
     >>> rows = noise.rows(x, y, None, torch.empty(50, 0), is_all=True)
-    >>> sums = rfgp.inference.accumulate(kernel, noise, x, rows, torch.float64)
+    >>> sums = rfgp.inference.accumulation.accumulate(kernel, noise, x, rows, torch.float64)
     >>> regression.distribution(x[:3], regression.posterior(sums)).mean.shape
     torch.Size([3])
     """

@@ -9,10 +9,11 @@ import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator, SumLinearOperator
 from torch import Tensor
 
-from ..inference import CholeskyRoot, Group, NormalEquations, Rows
-from ..inference.normal_equations import combined
+from ..inference.covariance import CholeskyRoot
+from ..inference.normal_equations import Group, NormalEquations, combined
 from ..inference.posterior import GaussianPosterior, refined_mean
 from ..inference.products import batched_gram, feature_product, transposed_product
+from ..inference.rows import Rows
 from ..linalg import cholesky, dense_evidence, product_dtype, sample_rows
 from .operator_noise import OperatorNoise, operator_noise
 from .output_features import OutputFeatures

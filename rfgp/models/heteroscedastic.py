@@ -15,8 +15,8 @@ from torch import Tensor
 
 from .. import _checks, _state
 from ..distributions import MultivariateNormal
-from ..inference import GaussianWeights
 from ..inference.mean_basis import mean_values
+from ..inference.variational import GaussianWeights
 from ..kernels import with_features
 from ..likelihoods import LogVarianceLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from ..likelihoods.quadrature import log_mean_density

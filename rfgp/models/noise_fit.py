@@ -10,7 +10,8 @@ from gpytorch.means import Mean
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from ..inference import GaussianWeights, expected_log_likelihood
+from ..inference.expected_log_likelihood import expected_log_likelihood
+from ..inference.variational import GaussianWeights
 from ..kernels.feature_operator import FeatureLinearOperator
 from ..kernels.noisy_features import NoisyFeaturesLinearOperator
 from .target_moments import target_moments

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..data.batches import Batch, joined
-from ..inference import SufficientStatistics
+from ..inference.sufficient_statistics import SufficientStatistics
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from ..models.weight_space.row_summation import sums_without

@@ -13,8 +13,9 @@ from linear_operator.operators import (
 )
 
 import rfgp
-from rfgp.inference import Group, KroneckerPosterior, NormalEquations, OutputFactor, WeightPosterior, kronecker
+from rfgp.inference import KroneckerPosterior, OutputFactor, WeightPosterior, kronecker
 from rfgp.inference.noise.base import combined
+from rfgp.inference.normal_equations import Group, NormalEquations
 from rfgp.kernels.feature_operator import FeatureLinearOperator
 from rfgp.kernels.noisy_features import NoisyFeaturesLinearOperator
 from rfgp.kernels.operator_noise import operator_noise

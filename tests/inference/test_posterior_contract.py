@@ -5,19 +5,13 @@ import pytest
 import torch
 from linear_operator.operators import DiagLinearOperator
 
-from rfgp.inference import (
-    ClassPosterior,
-    GaussianPosterior,
-    KroneckerPosterior,
-    OutputFactor,
-    SquareRootPosterior,
-    WeightDistribution,
-    WeightPosterior,
-    WeightPrior,
-    WeightSpaceCovariance,
-)
+from rfgp.inference import ClassPosterior, GaussianPosterior, KroneckerPosterior, OutputFactor, WeightPosterior
 from rfgp.inference.class_factors import ClassFactors
+from rfgp.inference.covariance import WeightSpaceCovariance
+from rfgp.inference.draws import WeightPrior
 from rfgp.inference.function_posterior import FunctionPosterior
+from rfgp.inference.square_root import SquareRootPosterior
+from rfgp.inference.variational import WeightDistribution
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 D, T, N, CLASSES = 4, 3, 6, 5

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from rfgp.inference import KroneckerPosterior, OutputFactor, SquareRootPosterior, WeightPosterior
+from rfgp.inference import KroneckerPosterior, OutputFactor, WeightPosterior
+from rfgp.inference.square_root import SquareRootPosterior
 
 N, D, T = 20, 6, 3
 

@@ -8,8 +8,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ...inference import SufficientStatistics
 from ...inference.local import LocalRows
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...kernels.input_units import input_units
 from ..row_search import row_numbers
 from .row_sums import FeatureSums, RowSums, check_left, checked_finite

@@ -8,8 +8,9 @@ import gpytorch
 import torch
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
 
-from ...inference import NoiseModel, SufficientStatistics
+from ...inference import NoiseModel
 from ...inference.mean_basis import batch_shape, check_output_mean, num_columns
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...kernels import LinearlyObservedKernel
 from ...kernels.observation import check_observed_mean
 from .conditioned import checked

@@ -18,18 +18,11 @@ from ... import _checks
 from ...data.batches import Batch
 from ...distributions import ComplexNormal, MultivariateNormal
 from ...features.random_weights import weights_kept_on_error
-from ...inference import (
-    GaussianPosterior,
-    LeaveGroupOut,
-    LeaveOneOut,
-    NoiseModel,
-    OutputFactor,
-    PlaneFeatures,
-    Regression,
-    SufficientStatistics,
-    noise_model,
-)
+from ...inference import GaussianPosterior, LeaveGroupOut, LeaveOneOut, NoiseModel, OutputFactor, noise_model
+from ...inference.complex_regression import PlaneFeatures
 from ...inference.mean_basis import check_mean, check_output_mean
+from ...inference.regression import Regression
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...inference.training_residual import RESIDUALS
 from ...kernels import with_features
 from ...kernels.map_holder import maps_kept_on_error

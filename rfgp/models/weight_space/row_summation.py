@@ -11,9 +11,12 @@ from torch import Tensor
 
 from ... import _checks
 from ...data.batches import Batch, joined
-from ...inference import Rows, SufficientStatistics, TrainingRows, accumulate
+from ...inference.accumulation import accumulate
 from ...inference.mean_basis import basis
 from ...inference.regression import check_size
+from ...inference.residual_pass import TrainingRows
+from ...inference.rows import Rows
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...inference.training_residual import RESIDUALS
 from ...kernels.reference_tensor import reference_tensor
 from ...linalg import product_dtype, sample_rows

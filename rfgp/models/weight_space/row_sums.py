@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from ... import _checks
-from ...inference import GramStatistics, NoiseModel, SufficientStatistics, TrainingRows
+from ...inference import GramStatistics, NoiseModel
 from ...inference.local import LocalRows
+from ...inference.residual_pass import TrainingRows
+from ...inference.sufficient_statistics import SufficientStatistics
 from ..impropriety import SomeRows
 
 Patterns = tuple[tuple[bool, ...], ...]

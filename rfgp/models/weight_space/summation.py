@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ..._ranks import Ranks
 from ...data.batches import Batch
-from ...inference import GramStatistics, SufficientStatistics
+from ...inference import GramStatistics
 from ...inference.accumulation import SumsAgain
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...inference.sum_gradients import with_gradients
 from ...inference.summation import Piece, SumTensors, backward_of
 from ...inference.training_residual import RESIDUALS
