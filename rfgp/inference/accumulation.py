@@ -19,13 +19,7 @@ from .training_residual import TrainingResidual
 
 
 class ScalarFeatures(Protocol):
-    """The protocol of kernels with scalar features, such as those made by :func:`rfgp.approximate`.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> kernel.num_scalar_features, kernel.scalar_features(torch.randn(5, 2)).shape
-    (16, torch.Size([5, 16]))
-    """
+    """The protocol of kernels with scalar features, such as those made by :func:`rfgp.approximate`."""
 
     @property
     def is_complex(self) -> bool:
@@ -61,22 +55,10 @@ def accumulate(
 
     Gradients run through all of it, at the memory of one chunk: see :func:`summed`.
 
-    :param kernel: the kernel whose scalar features are summed.
-    :param noise: the noise model, which knows how statistics are merged.
     :param x: inputs, (N, d).
-    :param rows: what the rows add beside their features.
-    :param product_dtype: the dtype of the products inside a chunk.
     :param known: statistics to add to, in place where there are no gradients; default: none.
     :param residual: what the rows gain by the variance that their features lack; default: nothing.
     :raises ValueError: where statistics and factors would not fit in memory.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> noise = rfgp.inference.noise_model(gpytorch.likelihoods.GaussianLikelihood())
-    >>> x, y = torch.randn(50, 2), torch.randn(50)
-    >>> rows = noise.rows(x, y, None, torch.empty(50, 0), is_all=True)
-    >>> accumulate(kernel, noise, x, rows, torch.float64).gram.shape
-    torch.Size([1, 16, 16])
     """
     width = _width(kernel, x) if known is None else known.num_features
     shared = kernel.shared()
@@ -94,9 +76,6 @@ def accumulate(
 class SumsAgain:
     """The gradients of sums over the rows of batches that are given once more, and are forgotten again.
 
-    :param kernel: the kernel whose scalar features were summed.
-    :param noise: the noise model.
-    :param total: the sums over all batches.
     :param residual: what the rows gain by the variance that their features lack; default: nothing.
     """
 

@@ -21,7 +21,6 @@ from .posterior import WeightPosterior, precision_matrix
 class FewClasses(Equations):
     """The normal equations of a few classes, each with its own matrix.
 
-    :param one_by_one: gives the equations of every class, which are made one at a time.
     :param num_classes: how many there are.
     """
 
@@ -63,9 +62,7 @@ class ManyClasses(Equations):
     with the Gram matrix G of all rows, and the rows :math:`U_c` of the class: see :class:`ClassFactors`. Classes of
     more than D/2 rows have a Cholesky factor each.
 
-    :param statistics: the sums over the rows.
     :param pooled: G, (D, D).
-    :param sums: the weighted sums of the classes.
     :param scale: the roots :math:`a_c` of the output scales, (C,), float64.
 
     Source: errata, identity 1.

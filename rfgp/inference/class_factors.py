@@ -32,10 +32,6 @@ class ClassFactors:
     :param of_own: d, (C,), float64, positive.
 
     Source: errata, identity 1, with the matrix inversion lemma.
-
-    >>> one, first = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.long)
-    >>> ClassFactors(one[None], one[None], first, one, one).solve(one[None, None])
-    tensor([[[0.3333]]], dtype=torch.float64)
     """
 
     @torch.no_grad()
@@ -155,10 +151,7 @@ class _LogDeterminants(torch.autograd.Function):
 def log_determinants(
     pooled: Tensor, rows: Tensor, groups: Tensor, of_all: Tensor, of_own: Tensor, factors: ClassFactors
 ) -> Tensor:
-    """log|B_c| of all classes, (C,), differentiable once; the arguments are those of ClassFactors.
-
-    :param factors: the matrices of these arguments.
-    """
+    """log|B_c| of all classes, (C,), differentiable once; the arguments are those of ClassFactors."""
     return _LogDeterminants.apply(pooled, rows, groups, of_all, of_own, factors)
 
 

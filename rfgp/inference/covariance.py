@@ -28,10 +28,6 @@ class CholeskyRoot(LinearOperator):
     """A covariance whose root decomposition is its Cholesky factor, whatever its size and the settings.
 
     So base samples have the shape of the mean, and give the draws and gradients of a dense covariance.
-
-    >>> covariance = RootCovariance(torch.eye(3))
-    >>> isinstance(covariance, CholeskyRoot), covariance.root_decomposition().to_dense().shape
-    (True, torch.Size([3, 3]))
     """
 
     @cached(name="root_decomposition")
@@ -57,10 +53,6 @@ class RootCovariance(FunctionCovariance):
     """A covariance whose root R is known.
 
     :param root: (..., N, K).
-
-    >>> root = torch.randn(4, 2)
-    >>> torch.allclose(RootCovariance(root).to_dense(), root @ root.mT)
-    True
     """
 
     def __init__(self, root: Tensor) -> None:
@@ -114,16 +106,8 @@ class WeightSpaceCovariance(FunctionCovariance):
     samples.
 
     :param x: inputs, (..., N, d).
-    :param posterior: the posterior of the weights, or a batch of them.
     :param factor: the factor of the outputs, in float64.
     :param features: takes (..., n, d) inputs and returns their real scalar features.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> posterior = model.condition(torch.randn(30, 2), torch.randn(30)).posterior(torch.randn(5, 2))
-    >>> isinstance(posterior.lazy_covariance_matrix, WeightSpaceCovariance)
-    True
     """
 
     def __init__(
@@ -204,15 +188,7 @@ class WeightSpaceCovariance(FunctionCovariance):
 
 
 class CovariancePlusResidual(CholeskyRoot, AddedDiagLinearOperator):
-    """The sum of a posterior covariance and a diagonal of residual variances.
-
-    :param covariance: the posterior covariance of the features.
-    :param residual: a DiagLinearOperator of the variances that the features lack.
-
-    >>> covariance = plus_residual(RootCovariance(torch.eye(3)), torch.ones(3))
-    >>> isinstance(covariance, CovariancePlusResidual)
-    True
-    """
+    """The sum of a posterior covariance and a diagonal of residual variances."""
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         covariance, residual = parts_of(self)
@@ -225,11 +201,6 @@ def plus_residual(covariance: LinearOperator, residual: Tensor | None) -> Linear
 
     :param covariance: (..., N, N).
     :param residual: broadcasts to (..., N), not negative; default: nothing is added.
-
-    >>> plus_residual(RootCovariance(torch.eye(3)), torch.ones(3)).to_dense()
-    tensor([[2., 0., 0.],
-            [0., 2., 0.],
-            [0., 0., 2.]])
     """
     if residual is None:
         return covariance

@@ -16,15 +16,7 @@ from .posterior import GaussianPosterior
 
 
 class FunctionDraws(abc.ABC):
-    """S functions that were drawn together. Their values never change, so that a copy of them is the object itself.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> functions = model.condition(torch.randn(30, 2), torch.randn(30)).sample_functions(3)
-    >>> functions(torch.randn(5, 2)).shape
-    torch.Size([3, 5])
-    """
+    """S functions that were drawn together. Their values never change, so that a copy of them is the object itself."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -44,7 +36,6 @@ class FunctionDraws(abc.ABC):
 class FeatureDraws(FunctionDraws):
     """The functions of draws of the weights; they are made of the features of all inputs by one product.
 
-    :param regression: how features and weights become functions; it never changes.
     :param weights: draws of the weights, (..., K, S).
     """
 
@@ -65,14 +56,7 @@ class FeatureDraws(FunctionDraws):
 class MixtureDraws(FunctionDraws):
     """Functions from several sources, each of which is evaluated once.
 
-    :param parts: the draws from the sources that have some.
     :param places: which of all functions those of each part are, (S_i,).
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood(), num_draws=2)
-    >>> model.condition(torch.randn(30, 2), torch.randn(30)).sample_functions(3)(torch.randn(5, 2)).shape
-    torch.Size([3, 5])
     """
 
     def __init__(self, parts: list[FunctionDraws], places: list[Tensor]) -> None:
@@ -96,9 +80,6 @@ class WeightPrior(GaussianPosterior):
     """The prior N(0, I) of the weights: a posterior given nothing.
 
     :param mean: zeros, (..., K, 1), real or complex.
-
-    >>> WeightPrior.of((4,), False, torch.device("cpu")).deviations(3).shape
-    torch.Size([4, 3])
     """
 
     def __init__(self, mean: Tensor) -> None:
@@ -127,13 +108,7 @@ def drawn_weights(weights: GaussianPosterior, num_samples: int, has_complex_targ
     Real features of complex targets have circular complex weights. The real part of a function with circular complex
     weights has half of its variance: where it is taken, the deviations are :math:`\sqrt2` times as large.
 
-    :param weights: the distribution of the weights: a posterior, or the prior.
-    :param num_samples: the number S of draws.
     :param has_complex_targets: whether the functions are complex.
-
-    >>> prior = WeightPrior.of((4,), False, torch.device("cpu"))
-    >>> drawn_weights(prior, 3, has_complex_targets=False).shape[0]
-    4
     """
     size = weights.mean.shape[:-1].numel()
     _checks.fits_in_memory(8.0 * size * num_samples, f"{num_samples} draws of {size} weights", "draw fewer functions")

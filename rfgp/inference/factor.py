@@ -238,7 +238,6 @@ class KroneckerFactor(OutputFactor):
     """The factor of a separable kernel, whose n R x T coefficients are made only where they are asked for.
 
     :param matrix: A, (..., T, R).
-    :param num_scalar: the number n of scalar columns.
     """
 
     def __init__(self, matrix: Tensor, num_scalar: int) -> None:

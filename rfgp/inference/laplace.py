@@ -62,9 +62,6 @@ class LatentFunctions:
 
     Complex features enter as their real and imaginary parts side by side.
 
-    :param kernel: a scalar kernel with features, whose maps are made.
-    :param mean: the mean function, or a batch of Q of them.
-    :param likelihood: the likelihood.
     :param dtype: the dtype of Gram products; None for float64, or float32 for chunks of float32 features whose
         curvature is below a hundredth of the largest prior variance.
     """
@@ -152,7 +149,6 @@ class LatentFunctions:
     def hessian_product(self, batches: Batches, weights: Tensor, direction: Tensor) -> Tensor:
         r"""The product :math:`\sum_i \psi_i (W_i \psi_i^\top d)` of the full Hessian for classes, (D, Q).
 
-        :param batches: checked rows.
         :param weights: v, (D, Q).
         :param direction: d, (D, Q).
         """
@@ -166,7 +162,6 @@ class LatentFunctions:
     def pull_back(self, batches: Batches, weights: Tensor, gram: Tensor) -> Tensor:
         """The gradient in the weights alone, (D, Q), from that of the Gram matrices.
 
-        :param batches: checked rows.
         :param weights: v, (D, Q).
         :param gram: the gradient of G, (P, D, D).
         """

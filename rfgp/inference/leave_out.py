@@ -140,9 +140,6 @@ def leave_one_out(
     Nothing of their size is formed but the result: chunks of rows go all the way.
 
     :param x: inputs, (N, d).
-    :param rows: the rows.
-    :param noise: the noise of the likelihood.
-    :param draws: the functions without rows, for every draw of the weights.
     :param residual: the variance that features lack, (..., N T); default: none.
     """
     work = _LeaveOut(x, rows, noise, draws, residual)
@@ -201,7 +198,6 @@ class _LeaveOut:
         """Means, variances, log densities and latent variances.
 
         :param bundles: the numbers of rows, group after group, and of how many rows each group is.
-        :param large: the numbers of the rows of every larger group.
         """
         lossy: dict[int, list[Tensor]] = {}
         is_separable = len(self.draws) == 1 and self.residual is None and self.draws[0].is_separable

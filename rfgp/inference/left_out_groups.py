@@ -20,11 +20,7 @@ _HELD = 16
 
 
 class RefittedGroup:
-    """The functions of one draw of the weights without a group of more values than weights.
-
-    :param draw: the functions of all rows.
-    :param posterior: the posterior of the weights given the other rows.
-    """
+    """The functions of one draw of the weights without a group of more values than weights."""
 
     def __init__(self, draw: Any, posterior: GaussianPosterior) -> None:
         self.draw, self.posterior = draw, posterior
@@ -83,9 +79,6 @@ def sums_of_others(
 ) -> Iterator[SufficientStatistics]:
     """The sums over all rows but those of each part: additions alone, which lose no digits.
 
-    :param parts: the numbers of the rows of every part.
-    :param sums: makes the sums over some rows.
-    :param merged: adds two of them.
     :param outside: the sums over the rows of no part; None where there are none.
     """
     if len(parts) > _HELD:

@@ -61,13 +61,8 @@ class LeftOutRows:
     :math:`M = A V`, and :math:`V_g = \sum_r W_{gr} \otimes M_r M_r^\top`: no matrix of the T outputs of a group is
     formed.
 
-    :param regression: the regression, whose noise is that of the statistics.
-    :param noise: the noise of the likelihood.
     :param x: inputs, (N, d).
-    :param rows: the rows.
     :param residual: what the rows gain by the variance that features lack; default: nothing.
-    :param posterior: the posterior of the weights given all rows.
-    :param product_dtype: the dtype of products, for sums over groups.
     :raises ValueError: where it does not follow from these rows.
 
     Source: errata, identity 4 of the last section.
@@ -107,11 +102,7 @@ class LeftOutRows:
 
     @torch.no_grad()
     def prediction(self, chosen: Part, size: int = 1) -> tuple[FunctionPrediction, Tensor]:
-        """What the other rows predict at groups of rows, and which groups lose digits, (g,).
-
-        :param chosen: the numbers of the rows, group after group.
-        :param size: the number m of rows of every group.
-        """
+        """What the other rows predict at groups of rows, and which groups lose digits, (g,)."""
         width, scalar = size * self.num_outputs, self.scalar_features(chosen)
         error = self.errors(chosen, scalar, self.mean).flatten(-3).unflatten(-1, (-1, width))
         variance = self.posterior.block_covariances(scalar, self.factor, size)
@@ -125,11 +116,7 @@ class LeftOutRows:
 
     @torch.no_grad()
     def prediction_from_rows(self, chosen: Tensor, size: int = 1) -> FunctionPrediction:
-        """What the other rows predict at groups of rows, with digits that are taken from all rows.
-
-        :param chosen: the numbers of the rows, group after group.
-        :param size: the number m of rows of every group.
-        """
+        """What the other rows predict at groups of rows, with digits that are taken from all rows."""
         scalar = self.scalar_features(chosen)
         error = self.errors(chosen, scalar, self.mean).flatten(-3).unflatten(-1, (-1, size * self.num_outputs))
         variance = self.posterior.block_covariances(scalar, self.factor, size)
@@ -212,7 +199,6 @@ class LeftOutRows:
         :param x: inputs, (n, d).
         :param errors: what is left of the targets without the group of each row, (N, T).
         :param numbers: the number of the group of every row, (N,).
-        :param num_groups: the number G of groups.
         """
         scalar = self.regression.kernel.scalar_features(x)
         mean = basis(self.regression.mean, x).double() @ self.coefficients + self._fitted(scalar, self.mean).squeeze(-1)

@@ -59,7 +59,6 @@ class Group(NamedTuple):
 class WeightedSums(NamedTuple):
     r"""Weighted sums over the residuals r of T outputs, from which the posterior follows, in float64.
 
-    :param groups: the rows by the precision of their outputs.
     :param cross: :math:`\sum_g \Psi_g^H R_g S_g^{-1}`, (..., n, T, S), for S right-hand sides.
     :param quadratic: :math:`r^H S^{-1} r`, for one right-hand side.
     :param log_noise: :math:`\log|S|`.
@@ -80,7 +79,6 @@ class NormalEquations(Equations):
     Where the factor of several outputs is a Kronecker product and there is one group of rows, two small spectra serve
     in place of B. One output is T = 1 with the factor [[scale]], and has the Cholesky factor of B.
 
-    :param sums: the weighted sums over rows.
     :param factor: how scalar features become those of the outputs, in float64.
 
     Source: T Eq. B.18 to B.20; errata, identities 2 and 3.
@@ -163,12 +161,7 @@ class NormalEquations(Equations):
 
 
 def combined(groups: list[tuple[Group, Tensor]], quadratic: Tensor, log_noise: Tensor) -> WeightedSums:
-    """The weighted sums of groups and their cross products (..., n, T) or (..., n, T, S).
-
-    :param groups: the groups with their cross products.
-    :param quadratic: the quadratic form of the residuals.
-    :param log_noise: the log determinant of the noise.
-    """
+    """The weighted sums of groups and their cross products (..., n, T) or (..., n, T, S)."""
     crosses = []
     for group, cross in groups:
         columns = cross.unsqueeze(-1) if cross.dim() == group.gram.dim() else cross

@@ -232,7 +232,6 @@ def precision_matrix(grams: Sequence[tuple[Tensor | float, Tensor]]) -> Tensor:
 def refined_mean(posterior: GaussianPosterior, gradient: Callable[[Tensor], Tensor]) -> Tensor:
     r"""The mean m after one step of iterative refinement where B is ill-conditioned.
 
-    :param posterior: a posterior without batch dimensions.
     :param gradient: takes m and returns :math:`\Phi^H S^{-1} (y - \Phi m) - m`, from the rows and not from their sums.
     """
     mean = posterior.mean.detach()

@@ -30,20 +30,7 @@ from .sufficient_statistics import SufficientStatistics
 class Regression:
     r"""Functions :math:`f_t(x) = \psi(x) W_t + m_t(x)` of T outputs, whose weights follow from scalar statistics.
 
-    :param kernel: a kernel with features, whose maps are made.
-    :param mean: the mean function.
-    :param noise: the noise model.
     :param has_trace: whether the last column of the targets is that of the trace of the variational bound.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> noise = rfgp.inference.noise_model(gpytorch.likelihoods.GaussianLikelihood())
-    >>> regression = Regression(kernel, gpytorch.means.ZeroMean(), noise)
-    >>> x, y = torch.randn(50, 2), torch.randn(50)
-    >>> rows = noise.rows(x, y, None, torch.empty(50, 0), is_all=True)
-    >>> sums = rfgp.inference.accumulation.accumulate(kernel, noise, x, rows, torch.float64)
-    >>> regression.distribution(x[:3], regression.posterior(sums)).mean.shape
-    torch.Size([3])
     """
 
     has_point_predictor: ClassVar[bool] = True
@@ -62,7 +49,6 @@ class Regression:
     def equations(self, statistics: SufficientStatistics, tracks: bool = False) -> Equations:
         """The normal equations of the weights.
 
-        :param statistics: the sums over the training data.
         :param tracks: whether gradients are to run back through the posterior.
         """
         factor = self.factor()
@@ -76,7 +62,6 @@ class Regression:
     def posterior(self, statistics: SufficientStatistics, tracks: bool = False) -> GaussianPosterior:
         """The posterior of the weights; a batch of them for class labels.
 
-        :param statistics: the sums over the training data.
         :param tracks: whether gradients are to run back through it.
         """
         return self.equations(statistics, tracks).posterior(tracks)
@@ -84,7 +69,6 @@ class Regression:
     def log_marginal_likelihood(self, statistics: SufficientStatistics, data: TrainingRows | None = None) -> Tensor:
         """The log evidence, summed over classes.
 
-        :param statistics: the sums over the training data.
         :param data: the rows, where they are at hand, for a quadratic form that keeps its digits at tiny noise, and for
             one by the covariance of rows that are no more than the features.
 
@@ -146,8 +130,6 @@ class Regression:
         """The distribution of the function, or of what an operator makes of it, at inputs.
 
         :param x: (..., N, d); (N, d) for class labels and several outputs.
-        :param posterior: the posterior of the weights.
-        :param operator: a linear operator on the field of an operator-valued kernel.
         """
         kind = "class labels" if self.noise.is_batched else "several outputs"
         if x.dim() != 2 and (self.noise.is_batched or self.noise.targets.has_columns):
@@ -230,7 +212,6 @@ class Regression:
 def check_size(factor: Tensor | OutputFactor, num_groups: int) -> None:
     """Raise a ValueError where the matrices of the posterior would not fit in memory.
 
-    :param factor: the factor of the outputs.
     :param num_groups: the number of groups of rows; with one, separable kernels need no large matrix.
     """
     if isinstance(factor, OutputFactor) and (factor.covariance_root is None or num_groups > 1):

@@ -22,12 +22,7 @@ from .summation import sum_over_rows
 
 
 class TrainingRows(NamedTuple):
-    """The rows behind some statistics: inputs, targets (N, T) in columns, and their weights and groups.
-
-    >>> rows = Rows(torch.randn(5, 1), weights=torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0])[:, None])
-    >>> TrainingRows.of(torch.randn(5, 2), rows, num_outputs=1).observed().x.shape
-    torch.Size([4, 2])
-    """
+    """The rows behind some statistics: inputs, targets (N, T) in columns, and their weights and groups."""
 
     x: Tensor
     y: Tensor
@@ -53,9 +48,7 @@ class ResidualPass:
     nothing cancels, and its gradient needs no derivative of w. The one from sums alone, :math:`y^H S^{-1} y - h^H
     B^{-1} h`, is a small difference of large numbers where the noise is tiny.
 
-    :param kernel: the kernel whose scalar features are summed.
     :param factor: how these become the features of the outputs, in float64.
-    :param data: the rows.
     :param basis: gives the columns of the mean function at (n, d), (n, k).
     :param coefficients: those of the mean function in its basis, (k, T), in float64.
     """
@@ -74,11 +67,7 @@ class ResidualPass:
     def quadratic(
         self, statistics: SufficientStatistics, sums_of: Callable[[SufficientStatistics], WeightedSums]
     ) -> Tensor:
-        """The quadratic form at the posterior mean, refined once; differentiable.
-
-        :param statistics: the sums over the rows.
-        :param sums_of: takes statistics and returns the weighted sums of the only regression.
-        """
+        """The quadratic form at the posterior mean, refined once; differentiable."""
 
         def gradient(weights: Tensor) -> Tensor:
             residuals = self._replaced(statistics, "cross", self._by_output(weights))

@@ -22,8 +22,6 @@ class GramRowGradients:
     """Takes a chunk of rows, and returns its features, columns, weights and log noises with the gradient of each.
 
     :param shift: what is subtracted from the targets, (K,).
-    :param product_dtype: the dtype of products.
-    :param gradients: those of Gram matrices, cross products, Gram matrices of targets, and log noises, by group.
     """
 
     def __init__(self, shift: Tensor, product_dtype: torch.dtype, gradients: Sequence[Tensor]) -> None:
@@ -55,10 +53,8 @@ class ClassRowGradients:
     """The same for statistics of many classes, where the gradients of rows that are held are those of their features.
 
     :param shift: what is subtracted from the targets, (K,).
-    :param product_dtype: the dtype of products.
     :param places: where the Gram matrix of every group is, (G,); -1 where its rows are held.
     :param held: the rows that are held, (M, D).
-    :param gradients: those of Gram matrices of some groups, held rows, cross products, and Gram matrices of targets.
     """
 
     def __init__(

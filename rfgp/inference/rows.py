@@ -27,10 +27,6 @@ class Rows(NamedTuple):
     :param num_groups: the number of groups G.
     :param has_ones: whether the targets are less their shift already, with a column of ones behind them: whitened rows
         are combinations of such columns.
-
-    >>> rows = Rows(torch.randn(5, 1))
-    >>> rows.take(slice(0, 2)).targets.shape
-    torch.Size([2, 1])
     """
 
     targets: Tensor

@@ -42,11 +42,6 @@ class SquareRootPosterior(GaussianPosterior):
     :param updates: pairs of columns U, (..., M, K, r), and cores A, (..., M, r, r).
 
     Source: A. Andrews, A square root formulation of the Kalman covariance equations, AIAA Journal 6 (1968).
-
-    >>> posterior = SquareRootPosterior(torch.zeros(1, 1, 2), torch.eye(2).reshape(1, 1, 2, 2))
-    >>> new = posterior.conditioned(torch.ones(1, 2), torch.ones(1, 1, 1), torch.ones(1, 1, 1, 1))
-    >>> new.mean_weights
-    tensor([[[0.3333, 0.3333]]])
     """
 
     def __init__(self, mean_weights: Tensor, root: Tensor, updates: Sequence[tuple[Tensor, Tensor]] = ()) -> None:
@@ -57,7 +52,6 @@ class SquareRootPosterior(GaussianPosterior):
     def of(cls, posterior: GaussianPosterior, factor: OutputFactor) -> Self:
         """The same posterior with a root, as one system.
 
-        :param posterior: the posterior of the weights, without batch dimensions.
         :param factor: how scalar features become those of the outputs, in float64.
         :raises ValueError: for a batch of posteriors.
         """
@@ -72,10 +66,7 @@ class SquareRootPosterior(GaussianPosterior):
 
     @classmethod
     def stacked(cls, parts: Sequence[SquareRootPosterior]) -> Self:
-        """Several posteriors without updates side by side, as independent systems.
-
-        :param parts: posteriors of outputs with the same scalar features.
-        """
+        """Several posteriors without updates side by side, as independent systems."""
         return cls(torch.cat([part.mean_weights for part in parts], -3), torch.cat([part.root for part in parts]))
 
     @property
@@ -106,10 +97,7 @@ class SquareRootPosterior(GaussianPosterior):
         return rows
 
     def select(self, outputs: Sequence[int]) -> SquareRootPosterior:
-        """The posterior of some of the outputs.
-
-        :param outputs: their numbers.
-        """
+        """The posterior of some of the outputs."""
         index = torch.tensor(list(outputs), device=self.root.device)
         if self.num_outputs > 1:
             return SquareRootPosterior(self.mean_weights.index_select(-2, index), self.root[:, index], self.updates)
@@ -157,10 +145,7 @@ class SquareRootPosterior(GaussianPosterior):
         return SquareRootPosterior(mean, root.view_as(self.root))
 
     def draws(self, num_samples: int) -> Tensor:
-        """Draws of the weights, (S, ..., M, T, n), where ... are the batch dimensions of the updates.
-
-        :param num_samples: the number S of draws.
-        """
+        """Draws of the weights, (S, ..., M, T, n), where ... are the batch dimensions of the updates."""
         batch = torch.broadcast_shapes(*[columns.shape[:-3] for columns, _ in self.updates])
         shape = (num_samples, *batch, self.num_systems, self.root.shape[-1])
         noise = torch.randn(shape, dtype=self.root.dtype, device=self.root.device).unsqueeze(-1)

@@ -33,10 +33,7 @@ class Summand(Protocol):
         """The sums as tensors."""
 
     def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
-        """Takes a chunk, and returns tensors that are made of it, with their graph, and the gradient of each.
-
-        :param gradients: those of the sums.
-        """
+        """Takes a chunk, and returns tensors that are made of it, with their graph, and the gradient of each."""
 
 
 class Piece(NamedTuple):
@@ -44,9 +41,7 @@ class Piece(NamedTuple):
 
     :param pull: takes a chunk, the rows of every tensor by row and the shared ones after them, and returns tensors that
         are made of it, with their graph, and the gradient of each.
-    :param parts: the chunks, which have no row twice.
     :param by_row: tensors with an entry for every row, or None; gradients run on through what they are made of.
-    :param shared: tensors that every chunk takes; gradients run on through them too.
     """
 
     pull: Callable[..., Pairs]
@@ -119,12 +114,7 @@ def sum_over_rows(
 ) -> tuple[Tensor, ...]:
     """The sums over rows, differentiable once in all tensors that are given here, at the memory of one chunk.
 
-    :param summand: what is summed; a chunk is the rows of every tensor by row, and the shared ones after them.
-    :param total: sums without rows, to which the chunks are added in place.
-    :param parts: the chunks, which have no row twice.
     :param by_row: tensors with an entry for every row, or None.
-    :param shared: tensors that every chunk takes.
-    :param parameters: the leaves that the summand depends on beside its arguments, such as parameters of a kernel.
     """
     with torch.no_grad():
         for part in parts:
@@ -157,11 +147,8 @@ def summed(
     :param make: takes inputs (n, d) and rows of a chunk and returns the features (n, D) and the rows that are summed.
         Both may depend on its arguments and on the parameters, and are the same at every call.
     :param x: inputs, (N, d).
-    :param rows: what the rows add beside their features.
-    :param parts: the chunks, which have no row twice.
     :param parameters: the leaves that ``make`` depends on beside its arguments.
     :param empty: statistics to which the rows are added, in place; without rows where there are gradients.
-    :param product_dtype: the dtype of the products inside a chunk, forwards and backwards.
     """
     by_row: tuple[Tensor | None, ...] = (x, *rows[:4])
     leaves = list(parameters)
@@ -182,7 +169,6 @@ class StatisticsOfRows:
     A chunk is its inputs and the parts of its rows, and where the rows are among those that are held.
 
     :param make: as in :func:`summed`.
-    :param product_dtype: the dtype of the products inside a chunk.
     :param total: the sums over all rows, where these are summed already.
     """
 

@@ -34,10 +34,6 @@ class GaussianWeights:
     :param linear: :math:`S^{-1} m`, (..., D).
     :param precision: :math:`S^{-1}`, (..., D, D); or its diagonal, (..., D).
     :raises ValueError: where the precision is not positive definite to working precision.
-
-    >>> prior = GaussianWeights(torch.zeros(3), torch.ones(3))
-    >>> prior.moments(torch.ones(2, 3))
-    (tensor([0., 0.], dtype=torch.float64), tensor([3., 3.], dtype=torch.float64))
     """
 
     def __init__(self, linear: Tensor, precision: Tensor) -> None:
@@ -57,10 +53,7 @@ class GaussianWeights:
 
     @classmethod
     def of(cls, distribution: gpytorch.distributions.MultivariateNormal) -> Self:
-        """The distribution that a GPyTorch one is, of the weights (..., D).
-
-        :param distribution: a normal distribution, with a diagonal covariance or another.
-        """
+        """The distribution that a GPyTorch one is, of the weights (..., D)."""
         mean, covariance = distribution.mean.detach().double(), distribution.lazy_covariance_matrix
         if isinstance(covariance, DiagLinearOperator):
             precision = covariance.diagonal().detach().double().reciprocal()
@@ -164,7 +157,6 @@ class GaussianWeights:
         """The distribution after a step towards natural parameters, halved until the precision is positive definite.
 
         :param target: what :meth:`target` gives.
-        :param step_size: the part of the way that is gone, up to one.
         :raises ValueError: where no step is left.
         """
         size = step_size
@@ -186,10 +178,6 @@ class WeightDistribution(GaussianPosterior):
 
     :param mean: m, (..., D).
     :param root: L, (..., D, D); or its diagonal, (..., D).
-
-    >>> normal = gpytorch.distributions.MultivariateNormal(torch.zeros(4), torch.eye(4))
-    >>> WeightDistribution.of(normal).deviations(3).shape
-    torch.Size([4, 3])
     """
 
     def __init__(self, mean: Tensor, root: Tensor) -> None:

@@ -48,12 +48,8 @@ class LeftOutBlocks:
     :math:`\beta = C^{-1} (y - \Phi m)`, for the covariance C of residuals and noise in blocks. The other rows stay in
     the blocks that they are in.
 
-    :param regression: the regression with the rows.
     :param x: the inputs of the rows, (N, d), in any order.
     :param numbers: the numbers that they have in the regression, (N,).
-    :param statistics: the sums over all rows.
-    :param posterior: the posterior of the weights given all rows.
-    :param product_dtype: the dtype of products.
 
     Source: errata, identities 4 and 7 of the last section.
     """
@@ -120,11 +116,7 @@ class LeftOutBlocks:
 
     @torch.no_grad()
     def prediction(self, chosen: Part, size: int) -> tuple[FunctionPrediction, Tensor]:
-        """What the other rows predict at groups of rows, and which groups lose digits, (g,).
-
-        :param chosen: the numbers of the rows, group after group.
-        :param size: the number m of rows of every group.
-        """
+        """What the other rows predict at groups of rows, and which groups lose digits, (g,)."""
         numbers = self.numbers[chosen].unflatten(0, (-1, size))
         if size > self.factor.num_columns:
             parts = [self._refit(group) for group in numbers]
@@ -194,8 +186,6 @@ class LeftOutBlocks:
 class _ConditioningWithout(LocalConditioning):
     """The residual at rows given that of the nearest rows of other groups.
 
-    :param kernel: a kernel with landmarks.
-    :param rows: the training rows.
     :param num_neighbors: how many of the nearest rows are given.
     :param numbers: the numbers of the rows of groups, (g, m).
     """

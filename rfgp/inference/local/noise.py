@@ -11,10 +11,7 @@ from ..sufficient_statistics import SufficientStatistics
 
 
 class WhitenedNoise(NoiseModel):
-    """Noise of unit variance, in which that of a likelihood and the residual of features are contained.
-
-    :param noise: the noise of the likelihood, of one output.
-    """
+    """Noise of unit variance, in which that of a likelihood and the residual of features are contained."""
 
     def __init__(self, noise: NoiseModel) -> None:
         super().__init__(noise.targets)

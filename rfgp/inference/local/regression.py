@@ -40,10 +40,6 @@ class LocalRegression(Regression):
     blocks have edges, and approximates the posterior of a residual without blocks; with as many neighbors as rows, and
     all of them in one block, both are the exact posterior. Predictions have gradients where their inputs require them.
 
-    :param kernel: a kernel with landmarks.
-    :param mean: the mean function.
-    :param noise: the noise of whitened rows.
-    :param rows: the training rows.
     :param num_neighbors: how many of the nearest rows predictions are given; None for the block of each point.
 
     Source: errata, identity 7 of the last section.

@@ -28,10 +28,7 @@ class Conditional(NamedTuple):
 
 
 class ResidualProcess:
-    r"""The process :math:`r \sim GP(0, k - \phi \phi^\top)` that the features of a kernel leave over.
-
-    :param kernel: a kernel whose features are a projection of the exact one, such as landmarks.
-    """
+    r"""The process :math:`r \sim GP(0, k - \phi \phi^\top)` that the features of a kernel leave over."""
 
     def __init__(self, kernel: Any) -> None:
         self.kernel, self.exact = kernel, kernel.exact_kernel

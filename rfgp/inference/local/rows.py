@@ -34,7 +34,6 @@ class LocalRows:
     :param columns: the columns that are regressed, (N, K), in float64.
     :param variances: the noise variances of the rows, (N,), in float64.
     :param units: the unit of every column of the inputs, in which distances say what is near, (d,).
-    :param partition: the blocks.
 
     Source: E. Snelson and Z. Ghahramani, Local and global sparse Gaussian process approximations, 2007; errata,
     identity 7 of the last section.
@@ -78,8 +77,6 @@ class LocalRows:
     ) -> SufficientStatistics:
         """The sums over whitened rows.
 
-        :param kernel: a kernel with landmarks.
-        :param product_dtype: the dtype of products.
         :param shift: what is subtracted from the columns, (K,).
         :param blocks: the numbers of the blocks; default: all.
         """
@@ -101,13 +98,7 @@ class LocalRows:
         product_dtype: torch.dtype,
         added: tuple[Tensor, Tensor, Tensor],
     ) -> tuple[SufficientStatistics, Self]:
-        """The sums with more rows, and all rows; only the blocks that the new ones fall into are computed again.
-
-        :param kernel: a kernel with landmarks.
-        :param statistics: the sums over these rows.
-        :param product_dtype: the dtype of products.
-        :param added: inputs, columns and noise variances of the new rows.
-        """
+        """The sums with more rows, and all rows; only the blocks that the new ones fall into are computed again."""
         known, shift = len(self.partition.blocks), statistics.shift
         extended, touched = self.extended(*added)
         if 2 * len(touched) > known:
@@ -134,9 +125,6 @@ class LocalRows:
     ) -> tuple[SufficientStatistics, Self]:
         """The sums without some of the rows, and the others; only the blocks that these were in are computed again.
 
-        :param kernel: a kernel with landmarks.
-        :param statistics: the sums over these rows.
-        :param product_dtype: the dtype of products.
         :param numbers: the numbers of the rows that go, (n,).
         """
         left, known = self.without(numbers)
@@ -149,10 +137,7 @@ class LocalRows:
         return statistics.subtract(before).merge(after), left
 
     def forgotten(self, factor: float) -> Self:
-        """These rows with their precisions times a factor, without those whose precision is lost in rounding.
-
-        :param factor: the factor, positive.
-        """
+        """These rows with their precisions times a factor, without those whose precision is lost in rounding."""
         variances = self.variances / factor
         lost = variances * torch.finfo(torch.float64).eps > variances.min()
         rows = type(self)(self.x, self.columns, variances, self.units, self.partition)
@@ -175,10 +160,7 @@ class LocalRows:
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
-        """Rows from :meth:`state_dict`.
-
-        :param state: the tensors by name.
-        """
+        """Rows from :meth:`state_dict`."""
         parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
         x, columns, variances, units = (state[name].clone() for name in _TENSORS)
         return cls(x, columns, variances, units, Partition.from_state_dict(parts))
@@ -189,10 +171,7 @@ def sums_of_blocks(
 ) -> SufficientStatistics:
     """The sums over rows that are whitened block by block.
 
-    :param kernel: a kernel with landmarks.
     :param tensors: inputs (N, d), columns (N, K) and noise variances (N,).
-    :param blocks: the rows of every block.
-    :param product_dtype: the dtype of products.
     :param shift: what is subtracted from the columns, (K,).
     """
     x, columns, variances = tensors
@@ -210,9 +189,7 @@ def sums_of_blocks(
 def whitened(kernel: Any, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:
     """The features and the rows of one block, whitened.
 
-    :param kernel: a kernel with landmarks.
     :param x: the inputs of the block, (n, d).
-    :param rows: its rows, with their precisions as weights.
     :param shift: what is subtracted from the columns, (K,).
     """
     residual, scalar = ResidualProcess(kernel), kernel.scalar_features(x).double()

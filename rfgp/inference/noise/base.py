@@ -212,8 +212,6 @@ def registered(*likelihoods: type[Likelihood]) -> Callable[[Kind], Kind]:
     """Register a noise model for classes of likelihoods, and for what is derived from them.
 
     The class nearest to that of a likelihood counts, and of its noise models the last one that takes the likelihood.
-
-    :param likelihoods: the classes.
     """
 
     def register(kind: Kind) -> Kind:
@@ -234,7 +232,6 @@ def residual_columns(coefficients: Tensor, target: float = 1.0) -> Tensor:
     """Coefficients (..., T + k, T) of the residuals target * Y - basis @ coefficients in the columns [Y, basis].
 
     :param coefficients: those of the mean function, (..., k, T).
-    :param target: what the targets are multiplied by.
     """
     size = coefficients.shape[-1]
     identity = torch.eye(size, dtype=coefficients.dtype, device=coefficients.device)

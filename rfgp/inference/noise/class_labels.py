@@ -33,9 +33,6 @@ class ClassLabels(NoiseModel):
     With the Gram matrices of the rows of each class, :math:`G_c`, and their sum G, class c has
     :math:`\Phi^H S_c^{-1} \Phi = (G - G_c) / s_0 + G_c / s_1`, and so on for the other sums.
 
-    :param targets: what targets have to be.
-    :param likelihood: the Dirichlet likelihood.
-
     Source: errata, identity 1.
     """
 

@@ -26,8 +26,6 @@ class ComplexParts(NoiseModel):
 
     for the circularity :math:`\rho`. All rows are one group, with weights :math:`1 / s_n` where these are known; a row
     whose target is missing has weight zero.
-
-    :param likelihood: the likelihood of complex targets.
     """
 
     is_of_parts: ClassVar[bool] = True

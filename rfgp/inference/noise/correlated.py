@@ -24,7 +24,6 @@ class CorrelatedNoise(NoiseModel):
 
     ``patterns`` says which outputs are observed in the rows of each group; new patterns come at the end.
 
-    :param targets: what targets have to be.
     :param covariance: gives the present covariance, (T, T), float64.
     """
 

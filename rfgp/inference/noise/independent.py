@@ -24,7 +24,6 @@ class IndependentNoise(NoiseModel):
 
     Complete rows are one group. Where outputs are missing there is a group per output.
 
-    :param targets: what targets have to be.
     :param variances: gives the present variances, (..., T), float64.
     """
 

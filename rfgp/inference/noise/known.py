@@ -18,11 +18,7 @@ from .targets import Targets, noise_of_observed
 
 @registered(FixedNoiseGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood)
 class KnownNoise(NoiseModel):
-    """Noise with a variance of its own for every observation, which the statistics contain: a group per output.
-
-    :param targets: what targets have to be.
-    :param likelihood: the likelihood that knows the noise of the training rows, if there is one.
-    """
+    """Noise with a variance of its own for every observation, which the statistics contain: a group per output."""
 
     def __init__(self, targets: Targets, likelihood: Any = None) -> None:
         super().__init__(targets)
