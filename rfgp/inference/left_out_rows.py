@@ -210,6 +210,7 @@ class LeftOutRows:
         return mean - total.unflatten(-1, mean.shape)
 
     def scalar_features(self, chosen: Part) -> Tensor:
+        """The scalar features of some rows."""
         features: Tensor = self.regression.kernel.scalar_features(self.x[chosen])
         return features
 

@@ -25,6 +25,10 @@ class GaussianPosterior(abc.ABC):
 
     The arguments of methods about functions are the scalar features of inputs, (..., N, n), and the
     :class:`OutputFactor`, in float64, that makes those of T outputs of them.
+
+    >>> posterior = WeightPosterior(torch.eye(2), torch.ones(2, 1))
+    >>> posterior.function_variance(torch.eye(2), OutputFactor.kronecker(torch.eye(1), 2))
+    tensor([0.5000, 0.5000])
     """
 
     mean: Tensor
