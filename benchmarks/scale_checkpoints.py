@@ -24,6 +24,7 @@ import gpytorch
 import torch
 
 import rfgp
+from rfgp import _tensor_file
 from rfgp.data.batches import Batches
 from rfgp.inference import GramStatistics
 from rfgp.passes.checkpoint import Checkpoint

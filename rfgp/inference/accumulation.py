@@ -68,7 +68,7 @@ def accumulate(
     total = known if is_open and known is not None else _empty(kernel, noise, width, rows, known)
     if rows.groups is not None:
         total.expect(rows.groups)
-    make, parts = _maker(kernel, shared, residual), total.chunks(rows, _itemsize(kernel, x))
+    make, parts = _maker(kernel, shared, residual), total.chunks(rows, _itemsize(total, x))
     total = summed(make, x, rows, parts, parameters, total, product_dtype)
     return total if is_open else noise.merged(known, total)
 
@@ -106,7 +106,7 @@ class SumsAgain:
 
         def piece(x: Tensor, rows: Rows, product_dtype: torch.dtype) -> Piece:
             further = () if positions is None else (positions.next(rows.group_numbers),)
-            parts = total.chunks(rows, _itemsize(self.kernel, x))
+            parts = total.chunks(rows, _itemsize(total, x))
             return Piece(pull(rows.num_groups, product_dtype), parts, (x, *rows[:4], *further))
 
         return piece
@@ -141,9 +141,9 @@ def _width(kernel: ScalarFeatures, x: Tensor) -> int:
             return kernel.scalar_features(x[:1]).shape[-1]
 
 
-def _itemsize(kernel: ScalarFeatures, x: Tensor) -> int:
+def _itemsize(total: SufficientStatistics, x: Tensor) -> int:
     """The bytes of a feature."""
-    return x.element_size() * (2 if kernel.is_complex else 1)
+    return x.element_size() * (2 if total.has_complex_features else 1)
 
 
 def _empty(
@@ -151,6 +151,7 @@ def _empty(
 ) -> SufficientStatistics:
     """Statistics without rows, with the shift of those known, if there are any."""
     kind = noise.statistics_kind if known is None else type(known)
-    kind.check_memory(width, rows.num_groups, len(rows.targets), 16 if kernel.is_complex else 8)
+    is_complex = kernel.is_complex
+    kind.check_memory(width, rows.num_groups, len(rows.targets), 16 if is_complex else 8)
     shift = rows.center if known is None else known.shift
-    return kind.empty(width, rows.num_groups, kernel.is_complex, shift.detach())
+    return kind.empty(width, rows.num_groups, is_complex, shift.detach())

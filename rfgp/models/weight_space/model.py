@@ -184,7 +184,7 @@ class WeightSpaceGP(SumsInState):
         :raises ValueError: for bad data, or a checkpoint of something else.
         """
         with self.nothing_lost_on_error():
-            self.take(*sums_of_data(self, x, y, noise, executor, progress, checkpoint, checkpoint_every))
+            conditioned.take(self, *sums_of_data(self, x, y, noise, executor, progress, checkpoint, checkpoint_every))
         return self
 
     @alone
@@ -194,7 +194,7 @@ class WeightSpaceGP(SumsInState):
         :param statistics: those of a model with the same parts; for several draws of the weights a list.
         """
         with self.nothing_lost_on_error():
-            self.take(statistics_given(self, statistics), [])
+            conditioned.take(self, statistics_given(self, statistics), [])
         return self
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
