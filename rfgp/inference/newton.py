@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..linalg import cholesky, log_determinant
+from ..linalg.cholesky_factor import factor_of, log_determinant_of
 from .laplace import Batches, LaplaceSums, LatentFunctions
 
 MAX_ITERATIONS = 100
@@ -26,8 +26,6 @@ class Point(NamedTuple):
     r"""Weights w, the log posterior :math:`\ell - \|w\|^2 / 2` there up to a constant, and its gradient.
 
     :param weights: w, (D, Q).
-    :param sums: the sums over the rows.
-    :param value: the log posterior.
     :param gradient: a h - w, (D, Q).
     """
 
@@ -48,12 +46,12 @@ class Precision:
 
     def __init__(self, gram: Tensor, scale: Tensor, is_full: bool) -> None:
         self.num_functions = len(scale)
-        self.factor = cholesky(precision_matrix(gram, scale, is_full))
+        self.factor = factor_of(precision_matrix(gram, scale, is_full))
 
     @property
     def log_determinant(self) -> Tensor:
         """log|B|, ()."""
-        return log_determinant(self.factor).sum()
+        return log_determinant_of(self.factor).sum()
 
     def solve(self, values: Tensor) -> Tensor:
         """B^-1 times weights (D, Q)."""
@@ -81,11 +79,7 @@ def precision_matrix(gram: Tensor, scale: Tensor, is_full: bool) -> Tensor:
 
 
 class LaplaceProblem:
-    """The log posterior of the weights of latent functions, given rows.
-
-    :param functions: the latent functions and their likelihood.
-    :param batches: checked rows, which every evaluation goes through once.
-    """
+    """The log posterior of the weights of latent functions, given rows."""
 
     def __init__(self, functions: LatentFunctions, batches: Batches) -> None:
         self.functions, self.batches = functions, batches
@@ -169,10 +163,8 @@ class LaplaceProblem:
     def solve(self, precision: Precision, weights: Tensor, values: Tensor, residual: float = _RESIDUAL) -> Tensor:
         """The inverse of the full Hessian times values (D, Q); by conjugate gradients where only blocks are there.
 
-        :param precision: B, or its blocks.
         :param weights: where the Hessian is taken, (D, Q).
         :param values: the right-hand side, (D, Q).
-        :param residual: the relative one at which conjugate gradients end.
         """
         if self.is_full:
             return precision.solve(values)
@@ -228,13 +220,7 @@ class LaplaceProblem:
 def conjugate_gradients(
     product: Callable[[Tensor], Tensor], precondition: Callable[[Tensor], Tensor], values: Tensor, residual: float
 ) -> Tensor:
-    """The solution of a positive definite system by preconditioned conjugate gradients.
-
-    :param product: multiplies with the matrix.
-    :param precondition: solves with a matrix near it.
-    :param values: the right-hand side, of any shape.
-    :param residual: the size of what is left over, relative to the start, at which they end.
-    """
+    """The solution of a positive definite system by preconditioned conjugate gradients."""
     solution, left = torch.zeros_like(values), values
     ahead = precondition(left)
     direction, size = ahead, (left * ahead).sum()

@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import _checks
 from ..data import Source, sample
 from ..data.batches import Batch, batches, joined
-from ..inference import expected_log_likelihood
+from ..inference.expected_log_likelihood import expected_log_likelihood
 from ..models import WeightSpaceVariationalGP
 from ..passes import Shard
 from . import timing
