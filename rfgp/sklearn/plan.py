@@ -72,7 +72,7 @@ def timed_plan(
     :param takes_evidence: whether parameters are found by the evidence of the model.
     """
     plans = list(dict.fromkeys(complete(Plan(*size)) for size in _SIZES))
-    make(plans[0]).fit(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes
+    make(plans[0]).condition(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes
     chosen, most = plans[0], (_EVIDENCE_SHARE if takes_evidence else _FIT_SHARE) * time_limit
     cost = _fit_seconds(make(chosen), x, y)
     for plan in plans[1:]:
@@ -97,7 +97,7 @@ def _fit_seconds(model: WeightSpaceGP, x: Tensor, y: Tensor) -> float:
     began = time.perf_counter()
     model.covar_module.scalar_features(x[:1])
     ready = time.perf_counter()
-    model.fit(x[:_PROBE_ROWS], y[:_PROBE_ROWS])
+    model.condition(x[:_PROBE_ROWS], y[:_PROBE_ROWS])
     fitted = time.perf_counter()
     model.weight_posterior()
     once = ready - began + time.perf_counter() - fitted

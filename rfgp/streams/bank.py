@@ -13,7 +13,7 @@ from .. import _checks
 from ..distributions import ComplexNormal, MultivariateNormal
 from ..inference import mixture
 from ..models import WeightSpaceGP
-from ..training.rescale import learn_from_statistics
+from ..models.spectral_evidence import learn_from_statistics
 from .forgetting import Forgetting
 from .window import SlidingWindow
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, StudentTLikelihood
@@ -16,7 +14,7 @@ from ..models import WeightSpaceVariationalGP
 from ..models.variational_strategy import FunctionParts
 from .objectives import Objective
 from .run import constrained_values, parts_of
-from .strategies import SMALL
+from .strategies import Strategy, Task
 from .summary import FitStage, FitSummary
 from .timing import clock
 
@@ -100,22 +98,18 @@ class BoundObjective(Objective):
         return expected_log_likelihood(self.model.likelihood, y, *at.moments(weights))
 
 
-def fit_weights(model: WeightSpaceVariationalGP, x: Any, y: Any) -> FitSummary:
-    """Find the best distribution of the weights of a model without other parameters to learn.
+class WeightsAlone(Strategy):
+    """The best distribution of the weights of a model without other parameters to learn."""
 
-    :param model: the model.
-    :param x: inputs (N, d).
-    :param y: targets (N,).
-    :returns: what was done.
-    :raises ValueError: for bad data; the model stays as it was.
-    """
-    began = clock()
-    with torch.no_grad():
-        initial = float(model.elbo(x, y))
-        value = float(BoundObjective(model, x, y).finish())
-    took = clock() - began
-    stage = FitStage("weights", "all rows", 1, took, value / len(x))
-    return FitSummary(value, initial, 1, True, "converged: weights alone", took, constrained_values(model), (stage,))
+    def fit(self, task: Task) -> FitSummary:
+        model, x, y, began = task.model, task.x, task.y, clock()
+        with torch.no_grad():
+            initial = float(model.elbo(x, y))
+            value = float(BoundObjective(model, x, y).finish())
+        took = clock() - began
+        stages = (FitStage("weights", "all rows", 1, took, value / len(x)),)
+        values = constrained_values(model)
+        return FitSummary(value, initial, 1, True, "converged: weights alone", took, values, stages)
 
 
 def has_parameters(model: WeightSpaceVariationalGP) -> bool:
@@ -138,31 +132,7 @@ def function_values(model: WeightSpaceVariationalGP, y: Tensor) -> Tensor:
     return torch.tensor([[-1.0], [1.0]], dtype=torch.float64, device=y.device)
 
 
-def takes_all_rows(model: WeightSpaceVariationalGP, x: Any, strategy: str) -> bool:
-    """Whether the bound of all rows is to be maximized, which needs a full covariance and no random draws.
-
-    :param model: the model.
-    :param x: inputs, or batches.
-    :param strategy: "evidence", or "auto", for up to 2,000 rows.
-    :raises ValueError: where it cannot be, and the strategy asks for it.
-    """
-    has_full = not isinstance(
-        model.variational_strategy.variational_distribution.lazy_covariance_matrix, DiagLinearOperator
-    )
-    is_possible = isinstance(x, Tensor) and is_deterministic(model.likelihood) and has_full
-    if strategy == "evidence" and not is_possible:
-        raise ValueError(
-            "expected tensors, a full covariance of the weights and a likelihood of one function for "
-            'strategy="evidence", got others; leave strategy out'
-        )
-    return is_possible and (strategy == "evidence" or len(x) <= SMALL)
-
-
-def check_variational(strategy: str, noise: Any) -> None:
-    """Raise a ValueError for arguments of :func:`fit` that a variational model has no use for."""
-    if strategy not in ("auto", "evidence"):
-        raise ValueError(
-            f'expected strategy "auto" or "evidence" for a variational model, got {strategy!r}; choose one'
-        )
-    if noise is not None:
-        raise ValueError("expected no noise for a variational model, got some; use a WeightSpaceGP for known noise")
+def is_exact(model: WeightSpaceVariationalGP) -> bool:
+    """Whether the bound has no random draws, and the covariance of the weights is full."""
+    covariance = model.variational_strategy.variational_distribution.lazy_covariance_matrix
+    return is_deterministic(model.likelihood) and not isinstance(covariance, DiagLinearOperator)

@@ -85,12 +85,3 @@ class NoiseObjective(Objective):
             return self.model.best(at, start)
         except ValueError:
             return None
-
-
-def noise_objective(model: HeteroscedasticGP, x: Any, y: Any, noise: Any, strategy: str) -> NoiseObjective:
-    """The bound of the data, or a ValueError where it is asked for with what it cannot go with."""
-    if noise is not None:
-        raise ValueError("expected no noise beside a HeteroscedasticGP, which learns it, got some; leave it out")
-    if strategy not in ("auto", "evidence"):
-        raise ValueError(f'expected strategy "auto" or "evidence" for a HeteroscedasticGP, got {strategy!r}')
-    return NoiseObjective(model, x, y)

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import torch
-from gpytorch.models import ExactGP
 from torch import Tensor
 
 from .. import _checks
@@ -14,13 +13,12 @@ from ..inference.mean_basis import mean_values
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from ..models.weight_space_leave_out import group_labels
-from .objectives import ExactObjective, Objective, WeightSpaceObjective, cholesky_forced
+from .objectives import ExactObjective, WeightSpaceObjective, cholesky_forced
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
 
 _QUANTITY = "log density of what is left out"
 _COVARIANCES = 6
 """Covariances of every group that are held at a time, those that gradients need included."""
-OBJECTIVES = ("evidence", "leave_one_out", "leave_group_out")
 
 
 class LeaveOutObjective(WeightSpaceObjective):
@@ -47,7 +45,7 @@ class LeaveOutObjective(WeightSpaceObjective):
         if not (is_one and is_plain and not model.covar_module.is_complex):
             raise ValueError(
                 "expected one output with Gaussian or fixed noise, real features, one draw of the weights, no blocks "
-                'and residual="none" for a leave-out objective, got another model; use objective="evidence"'
+                'and residual="none" for a leave-out objective, got another model; use strategy="evidence"'
             )
         super().__init__(model, x, y, noise)
         self.groups = None if groups is None else group_labels(groups, x)
@@ -61,9 +59,7 @@ class LeaveOutObjective(WeightSpaceObjective):
         return self.groups is None
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
-        x, y, noise = self.x, self.y, self.noise
-        if rows is not None:
-            x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
+        x, y, noise = self.data(rows)
         with quiet():
             model = self.model.condition(x, y, noise)
         regression, kernel = model._regression(), model.covar_module
@@ -103,29 +99,11 @@ class ExactLeaveOneOutObjective(ExactObjective):
         if self.is_masked or self.is_many:
             raise ValueError(
                 "expected one output without missing targets for a leave-out objective, got another model; use "
-                'objective="evidence"'
+                'strategy="evidence"'
             )
         with cholesky_forced():
             objective = LeaveOneOutPseudoLikelihood(self.model.likelihood, self.model)
             return objective.log_densities(self.model(*inputs), targets, *inputs).sum()
-
-
-def leave_out_objective(name: str, model: Any, x: Any, y: Any, noise: Any, groups: Tensor | int | None) -> Objective:
-    """The objective of a name of ``OBJECTIVES`` but the evidence.
-
-    :raises ValueError: where the model or the data do not have it.
-    """
-    if (groups is None) != (name == "leave_one_out"):
-        got = "none" if groups is None else "some"
-        raise ValueError(f'expected groups beside objective="leave_group_out" and no other, got {got}; correct one')
-    if isinstance(model, WeightSpaceGP):
-        return LeaveOutObjective(model, x, y, noise, groups)
-    if isinstance(model, ExactGP) and groups is None and noise is None:
-        return ExactLeaveOneOutObjective(model, x, y)
-    raise ValueError(
-        f"expected a WeightSpaceGP, or an ExactGP whose single rows are left out, for a leave-out objective, got "
-        f'{type(model).__name__}; use objective="evidence"'
-    )
 
 
 def _log_density(error: Tensor, variance: Tensor) -> Tensor:

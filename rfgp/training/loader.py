@@ -18,7 +18,7 @@ from ..models.batches import Batch, batches
 from ..models.partitions import Partitions
 from .minibatches import first_pass
 from .objectives import WeightSpaceObjective
-from .starts import sample_rows
+from .starts import random_rows
 
 
 class LoaderObjective(WeightSpaceObjective):
@@ -59,7 +59,7 @@ class LoaderObjective(WeightSpaceObjective):
 
     def some_rows(self) -> Tensor | None:
         """Rows of the random ones on which starts are compared; None where these are all."""
-        return None if self.count == len(self.x) else sample_rows(len(self.x)).to(self.x.device)
+        return None if self.count == len(self.x) else random_rows(len(self.x)).to(self.x.device)
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         if rows is not None:
@@ -86,7 +86,7 @@ class _AllParts:
 
 
 def loader_objective(
-    model: WeightSpaceGP, loader: Any, y: Any, noise: Any, strategy: str, executor: Executor | None = None
+    model: WeightSpaceGP, loader: Any, y: Any, noise: Any, executor: Executor | None = None
 ) -> LoaderObjective:
     """The evidence of the rows of a loader, or a ValueError where it is given with what it cannot go with."""
     if isinstance(loader, Tensor):
@@ -95,9 +95,5 @@ def loader_objective(
         raise ValueError(
             f"expected batches (x, y) or (x, y, noise) alone, got y or noise beside {type(loader).__name__}; use "
             "tensors for x and y, or leave y and noise out"
-        )
-    if strategy not in ("auto", "evidence"):
-        raise ValueError(
-            f'expected strategy="evidence" for batches from a loader, got {strategy!r}; pass tensors x and y for it'
         )
     return LoaderObjective(model, loader, executor)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from .moments import moments
 from .rollback import Rollback
 from .run import constrained_values, log_prior, parts_of
 from .starts import center_inputs, start_from_data
+from .strategies import Strategy, Task, show
 from .summary import FitStage, FitSummary
 from .timing import NEVER, Deadline
 
@@ -247,59 +250,61 @@ def _backward(value: Tensor) -> None:
         value.backward()
 
 
-def fit_minibatches(
-    model: WeightSpaceVariationalGP,
-    loader: Any,
-    num_data: int | None,
-    epochs: int,
-    initialize: bool,
-    deadline: Deadline,
-    report: Callable[[float], None],
-) -> FitSummary:
-    """Train a variational model from minibatches, and leave it in evaluation mode.
+@dataclass(frozen=True, kw_only=True)
+class Minibatches(Strategy):
+    """The bound of a variational model, from minibatches.
 
-    :param model: the model.
-    :param loader: batches (x, y) that can be gone through again and again.
-    :param num_data: the number of all rows; default: they are counted.
+    Natural-gradient steps for a full covariance of the weights, with Adam for all other parameters. One batch costs
+    nothing that depends on the number of rows.
+
     :param epochs: how many times the batches are gone through.
+    :param num_data: the number of rows of a loader; default: they are counted once.
     :param initialize: whether starting values come from some of the rows.
-    :param deadline: when it is to have ended.
-    :param report: is told the bound after every epoch.
-    :returns: what was done.
-    :raises ValueError: for bad data; the model stays as it was.
+
+    >>> import rfgp
+    >>> rfgp.training.Minibatches(epochs=5).epochs
+    5
     """
-    began, before = timing.clock(), Rollback(model)
-    try:
-        (x, y, noise), total = first_pass(loader, num_data)
-        if noise is not None:
-            raise ValueError("expected batches (x, y) for a variational model, got noise too; leave it out")
-        labels = model.checked_targets(x, y)
-        known = moments(x, function_values(model, labels), model.mean_module)
-        if initialize:
-            center_inputs(model, x)
-            start_from_data(model, model.covar_module.exact_kernel, x, known)
-            learn_from_first_rows(model, x, labels, deadline.share(_SHARE_OF_FIRST_ROWS))
-        coordinates = Coordinates(parts_of(model), known) if has_parameters(model) else None
-        model.train()
-        training = MinibatchTraining(model, loader, total, epochs, coordinates)
-        message = training.run(report, deadline)
-        value = full_bound(model, loader)
-    except Exception:
-        before.restore()
-        raise
-    finally:
-        model.zero_grad(set_to_none=True)
-        model.eval()
-    took = timing.clock() - began
-    stage = FitStage("minibatches", f"{total} rows", training.steps, took, value / total)
-    return FitSummary(
-        value,
-        training.trace[0],
-        training.steps,
-        False,
-        message,
-        took,
-        constrained_values(model),
-        (stage,),
-        tuple(training.trace),
-    )
+
+    epochs: int = 50
+    num_data: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checks.positive_integer("epochs", self.epochs)
+        if self.num_data is not None:
+            _checks.positive_integer("num_data", self.num_data)
+
+    def fit(self, task: Task) -> FitSummary:
+        loader = as_batches(task.x, task.y)
+        with task.bar(self.epochs, "epoch") as bar:
+            return self._trained(task.model, loader, task.deadline, functools.partial(show, bar))
+
+    def _trained(self, model: Any, loader: Any, deadline: Deadline, report: Callable[[float], None]) -> FitSummary:
+        """Train, and leave the model in evaluation mode; after an error as it was."""
+        began, before = timing.clock(), Rollback(model)
+        try:
+            (x, y, noise), total = first_pass(loader, self.num_data)
+            if noise is not None:
+                raise ValueError("expected batches (x, y) for a variational model, got noise too; leave it out")
+            labels = model.checked_targets(x, y)
+            data_moments = moments(x, function_values(model, labels), model.mean_module)
+            if self.initialize:
+                center_inputs(model, x)
+                start_from_data(model, model.covar_module.exact_kernel, x, data_moments)
+                learn_from_first_rows(model, x, labels, deadline.share(_SHARE_OF_FIRST_ROWS))
+            coordinates = Coordinates(parts_of(model), data_moments) if has_parameters(model) else None
+            model.train()
+            training = MinibatchTraining(model, loader, total, self.epochs, coordinates)
+            message = training.run(report, deadline)
+            value = full_bound(model, loader)
+        except Exception:
+            before.restore()
+            raise
+        finally:
+            model.zero_grad(set_to_none=True)
+            model.eval()
+        took = timing.clock() - began
+        stage = FitStage("minibatches", f"{total} rows", training.steps, took, value / total)
+        values, trace = constrained_values(model), tuple(training.trace)
+        return FitSummary(value, trace[0], training.steps, False, message, took, values, (stage,), trace)

@@ -27,7 +27,7 @@ from ..kernels.reference_tensor import reference_tensor
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from .moments import Moments, moments
-from .starts import sample_rows
+from .starts import random_rows
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Gradients per row and e-fold of a parameter that count as zero."""
@@ -71,13 +71,13 @@ class Objective(abc.ABC):
     def some_rows(self) -> Tensor | None:
         """Rows on which starts are compared; None for all."""
         is_small = self.num_rows <= _SAMPLE or not self.can_take_rows
-        return None if is_small else sample_rows(self.num_rows, _SAMPLE).to(self.x.device)
+        return None if is_small else random_rows(self.num_rows, _SAMPLE).to(self.x.device)
 
     def first_rows(self, size: int) -> Tensor | None:
         """So many random rows, or all that are at hand where these are fewer; None for all rows."""
         if not self.can_take_rows or size >= self.num_rows:
             return None
-        return sample_rows(self.x.shape[-2], size).to(self.x.device)
+        return random_rows(self.x.shape[-2], size).to(self.x.device)
 
     def scaled_seconds(self, seconds: float, rows: Tensor | None, num_rows: int | None = None) -> float:
         """What takes so many seconds for these rows, for another number of them, or for all."""
@@ -86,9 +86,9 @@ class Objective(abc.ABC):
         return seconds * ((self.num_rows if num_rows is None else num_rows) / rows.numel()) ** self.growth
 
     @property
-    @abc.abstractmethod
     def outputs(self) -> Tensor:
-        """The targets as columns, one per output, with NaN where they are missing."""
+        """The targets as columns, one per output, with NaN where they are missing; for moments that are not given."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def evidence(self, rows: Tensor | None = None) -> Tensor:
@@ -150,12 +150,15 @@ class WeightSpaceObjective(Objective):
             return torch.view_as_real(self.y)
         return self.y.unsqueeze(-1) if self.y.dim() == 1 else self.y
 
+    def data(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Inputs, targets and noise of some rows, or of all."""
+        if rows is None:
+            return self.x, self.y, self.noise
+        return self.x[rows], self.y[rows], None if self.noise is None else self.noise[rows]
+
     def evidence(self, rows: Tensor | None = None) -> Tensor:
-        x, y, noise = self.x, self.y, self.noise
-        if rows is not None:
-            x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
         with quiet():
-            return self.model.condition(x, y, noise).log_marginal_likelihood()
+            return self.model.condition(*self.data(rows)).log_marginal_likelihood()
 
     def finish(self) -> Tensor:
         return self.model.condition(self.x, self.y, self.noise).log_marginal_likelihood()

@@ -2,83 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import ClassVar
 
-import numpy as np
-import scipy
-import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..inference import noise_model
-from ..inference.mean_basis import coefficients
-from ..inference.noise.base import residual_columns
-from ..inference.noise.independent import IndependentNoise
 from ..models import WeightSpaceGP
-from .moments import Moments, moments
+from ..models.spectral_evidence import SpectralEvidence, spectral_evidence
+from .moments import Moments
 from .objectives import Objective
-
-_AGREEMENT = 1e-6
-"""How far, per row, the evidence by the spectrum may be from the model's own."""
-_RADIUS = 3.0
-"""How far parameters may go in one go, in their raw coordinates."""
 
 
 class SpectralObjective(Objective):
-    r"""The evidence of a fitted model of one output as a function of what its statistics do not contain.
+    """The evidence of a fitted model as a function of what its statistics do not contain.
 
-    .. math:: \log p(y) = -\tfrac12 \Big(\frac1s \Big[r^\top r - \sum_j \frac{a z_j^2}{s + a \lambda_j}\Big]
-        + \sum_j \log\Big(1 + \frac{a \lambda_j}{s}\Big) + N \log 2 \pi s\Big), \qquad z = Q^\top \Phi^\top r
-
-    for the eigenvalues :math:`\lambda` and eigenvectors Q of :math:`\Phi^\top \Phi`, the noise variance s, the output
-    scale a, and the residuals r of the mean function. The spectrum is found once; an evaluation costs O(D^2), and
-    nothing of N.
-
-    :param model: a fitted model of one output with one noise variance.
-    :param x: its inputs.
-    :param known: the moments of its data.
+    :param moments: those of its data.
     """
 
     centers_inputs: ClassVar[bool] = False
+    can_take_rows = False
 
-    def __init__(self, model: WeightSpaceGP, x: Tensor, known: Moments) -> None:
-        self.model, self.x, self._known = model, x, known
-        self.statistics = model.statistics
-        values, self.vectors = torch.linalg.eigh(self.statistics.gram[0])
-        self.eigenvalues = values.clamp_min(0.0)
+    def __init__(self, evidence: SpectralEvidence, x: Tensor, moments: Moments) -> None:
+        self.model, self.x, self.moments = evidence.model, x, moments
+        self.spectral_evidence = evidence
 
     @property
     def num_rows(self) -> int:
-        return int(self.statistics.num_rows)
-
-    @property
-    def outputs(self) -> Tensor:
-        raise ValueError("expected no targets, which statistics do not keep; take the moments")
-
-    @property
-    def moments(self) -> Moments:
-        return self._known
-
-    def first_rows(self, size: int) -> None:
-        return None
-
-    def some_rows(self) -> None:
-        return None
+        return int(self.spectral_evidence.statistics.num_rows)
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
-        known = coefficients(self.model.mean_module, 1, self.eigenvalues.device)
-        crosses, squares = self.statistics.of_combination(residual_columns(known))
-        projected = self.vectors.mT @ crosses[0].reshape(-1)
-        noise = self.model.likelihood.noise.double().reshape(())
-        scale = self.model.covar_module.output_factor().double().square().reshape(())
-        explained = (scale * projected.square() / (noise + scale * self.eigenvalues)).sum()
-        quadratic = (squares[0].reshape(()) - explained) / noise
-        weight = self.statistics.num_rows
-        log_det = torch.log1p(scale * self.eigenvalues / noise).sum() + weight * noise.log()
-        return -0.5 * (quadratic + log_det + weight * math.log(2.0 * math.pi))
+        return self.spectral_evidence.value()
 
     def finish(self) -> Tensor:
         return self.model.log_marginal_likelihood()
@@ -87,74 +40,7 @@ class SpectralObjective(Objective):
         return None
 
 
-@torch.no_grad()
-def spectral_objective(model: WeightSpaceGP, x: Tensor, known: Moments) -> SpectralObjective | None:
-    """The objective of a fitted model, or None where its evidence has another form, or nothing is left to learn.
-
-    :param model: a fitted model.
-    :param x: its inputs.
-    :param known: the moments of its data.
-    """
-    kernel = model.covar_module
-    if kernel.has_output_factor or kernel.is_complex or not any(p.requires_grad for p in free_parameters(model)):
-        return None
-    noise = noise_model(model.likelihood)
-    if not isinstance(noise, IndependentNoise) or noise.is_complex or len(model.statistics.count) != 1:
-        return None
-    objective = SpectralObjective(model, x, known)
-    difference = float(objective.evidence() - model.log_marginal_likelihood())
-    return objective if abs(difference) <= _AGREEMENT * max(1, objective.num_rows) else None
-
-
-def free_parameters(model: WeightSpaceGP) -> list[Tensor]:
-    """The parameters that the statistics of a model do not contain."""
-    baked = {id(p) for p in model.covar_module.feature_parameters()}
-    return [p for p in model.parameters() if id(p) not in baked]
-
-
-@contextmanager
-def only_free(model: WeightSpaceGP) -> Iterator[None]:
-    """Let only the parameters learn that the statistics of a model do not contain."""
-    baked = [p for p in model.covar_module.feature_parameters() if p.requires_grad]
-    for parameter in baked:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in baked:
-            parameter.requires_grad_(True)
-
-
-def learn_from_statistics(model: WeightSpaceGP, max_evaluations: int = 50) -> bool:
-    """Maximize the evidence over noise variance, output scale and mean of a fitted model, without a pass over rows.
-
-    :param model: a fitted model of one output with one noise variance; others stay as they are.
-    :param max_evaluations: the largest number of evaluations, at O(D) each.
-    :returns: whether there was anything to learn.
-    """
-    none = torch.zeros(1, 1, dtype=torch.float64, device=model.statistics.shift.device)
-    objective = spectral_objective(model, none, moments(none, none))
-    if objective is None:
-        return False
-    learned = [p for p in free_parameters(model) if p.requires_grad]
-    sizes = [p.numel() for p in learned]
-
-    def place(values: np.ndarray) -> None:
-        with torch.no_grad():
-            for parameter, part in zip(learned, torch.as_tensor(values).split(sizes), strict=True):
-                parameter.copy_(part.reshape(parameter.shape))
-
-    def evaluate(values: np.ndarray) -> tuple[float, np.ndarray]:
-        place(values)
-        with torch.enable_grad():
-            value = -objective.evidence()
-            gradients = torch.autograd.grad(value, learned, allow_unused=True)
-        parts = [torch.zeros_like(p) if g is None else g for p, g in zip(learned, gradients, strict=True)]
-        return float(value), torch.cat([part.reshape(-1) for part in parts]).double().cpu().numpy()
-
-    start = torch.cat([p.detach().reshape(-1) for p in learned]).double().cpu().numpy()
-    box = scipy.optimize.Bounds(start - _RADIUS, start + _RADIUS)
-    options = {"maxfun": max_evaluations}
-    result = scipy.optimize.minimize(evaluate, start, jac=True, method="L-BFGS-B", bounds=box, options=options)
-    place(result.x if np.isfinite(result.fun) else start)
-    return True
+def spectral_objective(model: WeightSpaceGP, x: Tensor, moments: Moments) -> SpectralObjective | None:
+    """The objective of a fitted model, or None where its evidence has another form, or nothing is left to learn."""
+    evidence = spectral_evidence(model)
+    return None if evidence is None else SpectralObjective(evidence, x, moments)

@@ -35,7 +35,7 @@ from .moments import Moments
 _SAMPLE = 1000
 
 
-def sample_rows(num_rows: int, size: int = _SAMPLE) -> Tensor:
+def random_rows(num_rows: int, size: int = _SAMPLE) -> Tensor:
     """The same random rows for the same number of rows, at most ``size`` of them.
 
     :param num_rows: how many there are.
@@ -50,7 +50,7 @@ def median_distances(x: Tensor) -> Tensor:
     Where most rows agree in a column it is the mean distance, and one where all do.
     """
     flat = x.detach().reshape(-1, x.shape[-1]).double()
-    rows = flat[sample_rows(len(flat)).to(flat.device)]
+    rows = flat[random_rows(len(flat)).to(flat.device)]
     distances = torch.cat([(rows - rows.roll(shift, 0)).abs() for shift in range(1, min(len(rows), 6))] or [rows * 0.0])
     median, mean = distances.median(0).values, distances.mean(0)
     result = torch.where(median > 0, median, mean)
@@ -73,7 +73,7 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: Moments) -> 
             lengths |= _start_lengths(leaf, columns)
         noises = _start_noise(model.likelihood, moments)
         rows = x.reshape(-1, x.shape[-1])
-        sample = rows[sample_rows(len(rows), 512).to(rows.device)]
+        sample = rows[random_rows(len(rows), 512).to(rows.device)]
         _start_scale(kernel, sample, moments.targets.function_variances)
         for module in model.modules():
             if isinstance(module, MultitaskMean):

@@ -541,7 +541,7 @@ def test_variational(name, device):
         x, y = regression(device)
         model = models.WeightSpaceVariationalGP(approximated(device), likelihood.double().to(device)).to(device)
         if name == "softmax":
-            rfgp.fit(model, [(x, targets(y))], epochs=1, progress=False)
+            rfgp.fit(model, [(x, targets(y))], strategy=rfgp.training.Minibatches(epochs=1), progress=False)
         posterior = model.posterior(x[:4])
         yield from (posterior.mean, posterior.variance)
         bound = model.elbo(x, targets(y))

@@ -123,7 +123,7 @@ def what_is_left_out():
     model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(x, y)
     left_out = model.leave_group_out(x, y, models.folds(40, 5))
     assert isinstance(left_out, rfgp.inference.LeaveGroupOut) and left_out.group_log_prob.shape == (5,)
-    assert rfgp.fit(model, x, y, objective="leave_one_out", max_evaluations=3, progress=False).evaluations
+    assert rfgp.fit(model, x, y, strategy="leave_one_out", max_evaluations=3, progress=False).evaluations
     assert isinstance(conformal.jackknife_plus(model, x, y, x[:3]), conformal.Interval)
     calibrated = conformal.split_conformal(model.condition(x[:20], y[:20]), x[20:], y[20:])
     assert isinstance(calibrated, conformal.SplitConformal) and calibrated.interval(x[:3]).upper.shape == (3,)
@@ -255,7 +255,7 @@ def other_likelihoods():
 def any_likelihood():
     x, y = rows()
     model = models.WeightSpaceVariationalGP(approximated(), BernoulliLikelihood())
-    summary = rfgp.fit(model, x, (y > 0.0).double(), epochs=2)
+    summary = rfgp.fit(model, x, (y > 0.0).double(), strategy=rfgp.training.Minibatches(epochs=2))
     assert len(summary.trace) == 2 and model.likelihood(model.posterior(x)).probs.shape == (40,)
 
 

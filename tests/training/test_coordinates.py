@@ -7,9 +7,9 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import LinearMean
 
 import rfgp
+from rfgp.models.spectral_evidence import learn_from_statistics
 from rfgp.training.coordinates import LinearMeanCoordinate
 from rfgp.training.moments import moments
-from rfgp.training.rescale import learn_from_statistics
 from rfgp.training.stationary import covariance
 
 
