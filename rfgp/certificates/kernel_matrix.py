@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from gpytorch.kernels import Kernel
@@ -72,6 +72,10 @@ class KernelMatrix:
                 if right.start > left.start:
                     total[right] += values.mT @ columns[left]
         return total
+
+    def plus_diagonal(self, diagonal: Tensor) -> Callable[[Tensor], Tensor]:
+        """What multiplies columns with K plus a diagonal (N,)."""
+        return lambda columns: self.times(columns).addcmul_(diagonal.unsqueeze(-1), columns)
 
     def cross_times(self, points: Tensor, columns: Tensor) -> Tensor:
         """The values between points (M, d) and the rows times columns (N, R): (M, R)."""

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..kernels.observation import check_observed_mean
-from .conjugate_gradients import ConjugateGradients
+from ..linalg import ConjugateGradients
 from .kernel_matrix import EPS, KernelMatrix
 from .preconditioner import LandmarkPreconditioner
 from .problem import exact_matrix, of_landmarks, targets_and_noise
@@ -39,6 +39,39 @@ class Bounds(NamedTuple):
 
     lower: Tensor
     upper: Tensor
+
+
+class _CertifiedSolver(ConjugateGradients):
+    r"""Solutions of :math:`(K + S) \alpha = b`, with bounds on rounding and on what a residual can do.
+
+    :param noise: the diagonal of S, (N,).
+    :param right: b, (N, R).
+    :param right_error: a bound on the errors of b, (N, R); default: none.
+    """
+
+    def __init__(
+        self,
+        matrix: KernelMatrix,
+        noise: Tensor,
+        preconditioner: LandmarkPreconditioner,
+        right: Tensor,
+        right_error: Tensor | float = 0.0,
+    ) -> None:
+        super().__init__(matrix.plus_diagonal(noise), preconditioner.solve, right)
+        self._matrix, self._noise, self._preconditioner, self._right_error = matrix, noise, preconditioner, right_error
+
+    def rounding(self) -> Tensor:
+        """A bound on what rounding may have done to residuals that were computed anew, (N, R)."""
+        sizes = self.right.abs() + self._noise.unsqueeze(-1) * self.solution.abs()
+        return self._matrix.rounding(self.solution) + 4.0 * EPS * sizes + self._right_error
+
+    def white_rounding(self) -> Tensor:
+        r"""The same as :math:`\|S^{-1/2} r\|`, (R,)."""
+        return self._preconditioner.white_norm(self.rounding())
+
+    def residual_norm(self) -> Tensor:
+        r"""A bound on :math:`\sqrt{r^\top (K + S)^{-1} r}` (R,) of residuals that were computed anew."""
+        return self._preconditioner.norm_bound(self.residual) + self.white_rounding()
 
 
 class CertifiedPosterior:
@@ -73,12 +106,12 @@ class CertifiedPosterior:
         num_columns: int,
     ) -> None:
         self._matrix, self._noise, self._preconditioner, self._mean = matrix, noise, preconditioner, mean
-        self._solver = ConjugateGradients(matrix, noise, preconditioner, residuals.unsqueeze(-1))
+        self._solver = _CertifiedSolver(matrix, noise, preconditioner, residuals.unsqueeze(-1))
         spread = float(targets.std(correction=0))
         self._unit = float(matrix.deviations.max()) / (spread if spread > 0.0 else 1.0)
         self._num_columns = num_columns
         self._seconds, self._history = 0.0, [self._unit * float(self._solver.energy.sqrt())]
-        self._residual_norm = self._certified()
+        self._residual_norm = float(self._solver.residual_norm())
 
     @property
     def iterations(self) -> int:
@@ -168,7 +201,7 @@ class CertifiedPosterior:
 
         with tqdm(desc="certificate", unit="pass", disable=disable, leave=False) as bar:
             while self.relative_bound > tolerance and not is_over(passes=2):
-                known, done = (self._solver.solution.clone(), self._residual_norm), self.iterations
+                before_round, done = (self._solver.solution.clone(), self._residual_norm), self.iterations
                 while self._history[-1] > self._aim(tolerance) and not is_over(passes=2):
                     self._solver.step()
                     self._history.append(self._believed())
@@ -177,10 +210,10 @@ class CertifiedPosterior:
                 if self.iterations == done:
                     break
                 self._solver.replace_residual()
-                self._residual_norm = self._certified()
+                self._residual_norm = float(self._solver.residual_norm())
                 self._history[-1] = self._believed()
-                if not self._residual_norm < known[1]:
-                    self._solver.solution, self._residual_norm = known
+                if not self._residual_norm < before_round[1]:
+                    self._solver.solution, self._residual_norm = before_round
                     break
         self._seconds += time.monotonic() - start
         if self.relative_bound > tolerance:
@@ -219,21 +252,21 @@ class CertifiedPosterior:
         return Bounds(*(torch.cat(values) for values in zip(*parts, strict=True)))
 
     def _variance_bounds(self, x: Tensor, tolerance: float, max_iterations: int, bar: Any) -> Bounds:
-        points, preconditioner = self._matrix.select(x), self._preconditioner
+        points = self._matrix.select(x)
         columns, errors = self._matrix.columns(points), self._matrix.column_rounding(points)
         prior = self._matrix.deviations_at(points).square()
-        solver = ConjugateGradients(self._matrix, self._noise, preconditioner, columns, errors)
+        solver = _CertifiedSolver(self._matrix, self._noise, self._preconditioner, columns, errors)
         for _ in range(max_iterations):
             if bool((solver.energy <= _SHARE * tolerance * prior).all()):
                 break
             solver.step()
             bar.update()
         solver.replace_residual()
-        gap = _certified(solver, preconditioner).square()
+        gap = solver.residual_norm().square()
         sums = len(columns) * EPS * (columns.abs() + solver.residual.abs())
         allowance = (solver.solution.abs() * (errors + solver.rounding() + sums)).sum(0) + 8.0 * EPS * prior
-        known = (solver.solution * (columns + solver.residual)).sum(0)
-        upper = prior - known + allowance
+        explained = (solver.solution * (columns + solver.residual)).sum(0)
+        upper = prior - explained + allowance
         return Bounds((upper - gap - 2.0 * allowance).clamp_min(0.0), upper)
 
     def _points(self, x: Tensor) -> Tensor:
@@ -241,12 +274,9 @@ class CertifiedPosterior:
             raise ValueError(f"expected points of shape (M, d), got {tuple(x.shape)}; flatten their batches")
         return _checks.finite(x).detach().double()
 
-    def _certified(self) -> float:
-        return float(_certified(self._solver, self._preconditioner))
-
     def _aim(self, tolerance: float) -> float:
         """What the iterations have to believe, so that there is room for rounding, and not far below rounding."""
-        floor = self._unit * float(self._preconditioner.white_norm(self._solver.rounding()))
+        floor = self._unit * float(self._solver.white_rounding())
         return max(_SHARE * (tolerance - floor), _SHARE_OF_ROUNDING * floor)
 
     def _believed(self) -> float:
@@ -319,8 +349,3 @@ def certified_posterior(
     posterior = CertifiedPosterior(matrix, variances, preconditioner, offset, targets, residuals, x.shape[-1])
     limits: dict[str, Any] = {"max_iterations": max_iterations, "max_seconds": max_seconds, "progress": progress}
     return posterior.tighten(tolerance, **limits)
-
-
-def _certified(solver: ConjugateGradients, preconditioner: LandmarkPreconditioner) -> Tensor:
-    r"""A bound on :math:`\sqrt{r^\top (K + S)^{-1} r}` (R,) of residuals that were computed anew, without rounding."""
-    return preconditioner.norm_bound(solver.residual) + preconditioner.white_norm(solver.rounding())

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..kernels import with_features
-from .conjugate_gradients import ConjugateGradients
+from ..linalg import ConjugateGradients
 from .kernel_matrix import KernelMatrix
 from .preconditioner import FeaturePreconditioner
 from .problem import exact_matrix, of_features, of_landmarks, targets_and_noise
@@ -174,7 +174,8 @@ def _trace(
         raise ValueError("expected at least 2 for num_probes, got 1, which has no standard error; choose more")
     max_iterations = _checks.positive_integer("max_iterations", max_iterations)
     generator = torch.Generator().manual_seed(_checks.seed(seed))
-    solver = ConjugateGradients(matrix, noise, preconditioner, preconditioner.draw(num_probes, generator))
+    draws = preconditioner.draw(num_probes, generator)
+    solver = ConjugateGradients(matrix.plus_diagonal(noise), preconditioner.solve, draws)
     start = solver.energy
     history: list[Tensor] = []
     is_converged = False

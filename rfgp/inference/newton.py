@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..linalg import cholesky, log_determinant
+from ..linalg import ConjugateGradients, cholesky, log_determinant
 from .laplace import Batches, LaplaceSums, LatentFunctions
 
 MAX_ITERATIONS = 100
@@ -178,11 +177,19 @@ class LaplaceProblem:
             return precision.solve(values)
         scale = self.functions.scale
 
-        def product(direction: Tensor) -> Tensor:
+        def product(column: Tensor) -> Tensor:
+            direction = column.reshape(values.shape)
             passed = self.functions.hessian_product(self.batches, weights * scale, direction * scale)
-            return direction + passed * scale
+            return (direction + passed * scale).reshape(-1, 1)
 
-        return conjugate_gradients(product, precision.solve, values, residual)
+        def precondition(column: Tensor) -> Tensor:
+            return precision.solve(column.reshape(values.shape)).reshape(-1, 1)
+
+        solver = ConjugateGradients(product, precondition, values.reshape(-1, 1))
+        target = residual**2 * solver.energy
+        while bool(solver.energy > target) and len(solver.steps) < _SOLVER_ITERATIONS:
+            solver.step()
+        return solver.solution.reshape(values.shape)
 
     def log_evidence(self, weights: Tensor) -> tuple[Tensor, LaplaceSums]:
         r"""Laplace's log evidence at the mode, and the sums there; with gradients where these are enabled.
@@ -223,29 +230,3 @@ class LaplaceProblem:
         by_weights = self.functions.pull_back(self.batches, weights * scale, by_gram)
         precision.factor = precision.factor.detach()
         return self.solve(precision, weights, by_weights * scale)
-
-
-def conjugate_gradients(
-    product: Callable[[Tensor], Tensor], precondition: Callable[[Tensor], Tensor], values: Tensor, residual: float
-) -> Tensor:
-    """The solution of a positive definite system by preconditioned conjugate gradients.
-
-    :param product: multiplies with the matrix.
-    :param precondition: solves with a matrix near it.
-    :param values: the right-hand side, of any shape.
-    :param residual: the size of what is left over, relative to the start, at which they end.
-    """
-    solution, left = torch.zeros_like(values), values
-    ahead = precondition(left)
-    direction, size = ahead, (left * ahead).sum()
-    target = residual**2 * size
-    for _ in range(_SOLVER_ITERATIONS):
-        if not bool(size > target):
-            break
-        passed = product(direction)
-        step = size / (direction * passed).sum()
-        solution, left = solution + step * direction, left - step * passed
-        ahead = precondition(left)
-        before, size = size, (left * ahead).sum()
-        direction = ahead + size / before * direction
-    return solution

@@ -3,6 +3,7 @@
 from .cholesky_factor import check_factor, cholesky, cholesky_, log_determinant
 from .chunks import joined, row_chunks
 from .complex_numbers import accurate_dtype
+from .conjugate_gradients import ConjugateGradients
 from .evidence import dense_evidence, log_determinant_and_quadratic
 from .gram_matrix import GramGradients, add_gram_, gram, mirror_
 from .precision import FLOAT32_NOISE, is_ill_conditioned, largest_square, product_dtype, sample_rows
@@ -10,6 +11,7 @@ from .walsh_hadamard import fwht, hadamard, next_power_of_two
 
 __all__ = [
     "FLOAT32_NOISE",
+    "ConjugateGradients",
     "GramGradients",
     "accurate_dtype",
     "add_gram_",
