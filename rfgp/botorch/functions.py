@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean, MultitaskMean
 from linear_operator.operators import (
     BlockDiagLinearOperator,
@@ -23,8 +22,8 @@ from .._gpytorch import forget_priors
 from ..inference import OutputFactor, Regression, SquareRootPosterior, WeightPosterior, WeightSystem, noise_model
 from ..inference.noise.independent import IndependentNoise
 from ..inference.noise.known import KnownNoise
-from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..models import WeightSpaceGP
+from .observed import has_given_noise
 
 _DENSE_ROWS = 2048
 """Up to so many rows a covariance is a dense matrix, and beyond them a root with a column per weight."""
@@ -114,6 +113,18 @@ class Functions(NamedTuple):
             return MultivariateNormal(mean[..., 0, :, 0], covariance.squeeze(-3))
         return MultitaskMultivariateNormal(mean.squeeze(-1).mT, BlockDiagLinearOperator(covariance), interleaved=False)
 
+    def noise_of_rows(self, num_rows: int, given: Tensor | None, is_added: bool) -> Tensor:
+        """The noise covariance of rows, (..., q, m, m), in float64.
+
+        :param given: variances (..., q or 1, m); default: the learned noise alone.
+        :param is_added: whether the learned noise is added to given variances.
+        """
+        learned = self.noise.expand(num_rows, *self.noise.shape)
+        if given is None:
+            return learned
+        variances = given.double().expand(*given.shape[:-2], num_rows, len(self.outputs))
+        return torch.diag_embed(variances) + learned if is_added else torch.diag_embed(variances)
+
     def sample(self, num_functions: int) -> Tensor:
         """Draws of the weights, (S, ..., M, T, n), for :meth:`values`.
 
@@ -177,7 +188,7 @@ def _noise(gp: WeightSpaceGP) -> Tensor:
     """The noise covariance of one observation that a likelihood has learned, (m, m), in float64."""
     likelihood, count = gp.likelihood, gp.num_outputs
     zero = torch.zeros(count, dtype=torch.float64, device=next(gp.parameters()).device)
-    if has_known_noise(likelihood):
+    if has_given_noise(likelihood):
         learned = likelihood.second_noise_covar
         return (zero if learned is None else learned.noise.double().expand(count)).diag()
     nothing = DiagLinearOperator(zero)
@@ -186,11 +197,6 @@ def _noise(gp: WeightSpaceGP) -> Tensor:
     else:
         noise = likelihood(MultivariateNormal(zero, nothing))
     return noise.covariance_matrix
-
-
-def has_known_noise(likelihood: Likelihood) -> bool:
-    """Whether the noise of every observation is known beside it."""
-    return isinstance(likelihood, FixedNoiseGaussianLikelihood | MultitaskFixedNoiseGaussianLikelihood)
 
 
 def _weights(gp: WeightSpaceGP) -> SquareRootPosterior:
