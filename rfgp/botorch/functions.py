@@ -32,10 +32,6 @@ _DENSE_ROWS = 2048
 class Functions(NamedTuple):
     r"""The posterior of m functions :math:`f(x) = \psi(x) W + m(x)`, which later changes of a model do not reach.
 
-    :param kernel: a kernel with features.
-    :param mean: the mean function.
-    :param outputs: the numbers of the functions among the outputs of kernel and mean.
-    :param weights: the posterior of the weights.
     :param noise: the learned noise covariance of one observation, (m, m).
     """
 
@@ -48,10 +44,7 @@ class Functions(NamedTuple):
     @classmethod
     @torch.no_grad()
     def of(cls, gp: WeightSpaceGP) -> Functions:
-        """The functions of a fitted model as they are now.
-
-        :param gp: a model of real outputs with one draw of the weights and without blocks.
-        """
+        """The functions of a fitted model as they are now."""
         kernel, mean = copy.deepcopy((gp.covar_module, gp.mean_module))
         for module in (kernel, mean):
             module.requires_grad_(False)
@@ -63,10 +56,7 @@ class Functions(NamedTuple):
         return self.weights.num_outputs > 1
 
     def select(self, outputs: Sequence[int]) -> Functions:
-        """Some of the functions.
-
-        :param outputs: their numbers among these.
-        """
+        """Some of the functions."""
         chosen, index = tuple(self.outputs[index] for index in outputs), list(outputs)
         return self._replace(outputs=chosen, weights=self.weights.select(index), noise=self.noise[index][:, index])
 
@@ -117,7 +107,6 @@ class Functions(NamedTuple):
         """The noise covariance of rows, (..., q, m, m), in float64.
 
         :param given: variances (..., q or 1, m); default: the learned noise alone.
-        :param is_added: whether the learned noise is added to given variances.
         """
         learned = self.noise.expand(num_rows, *self.noise.shape)
         if given is None:
@@ -126,10 +115,7 @@ class Functions(NamedTuple):
         return torch.diag_embed(variances) + learned if is_added else torch.diag_embed(variances)
 
     def sample(self, num_functions: int) -> Tensor:
-        """Draws of the weights, (S, ..., M, T, n), for :meth:`values`.
-
-        :param num_functions: S.
-        """
+        """Draws of the weights, (S, ..., M, T, n), for :meth:`values`."""
         return self.weights.mean + self.weights.deviations(num_functions)
 
     def values(self, weights: Tensor, x: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ class ObservedPart(NamedTuple):
 
     :param x: inputs, not transformed, (..., n, d).
     :param y: transformed observations, (..., n, m).
-    :param noise: their noise variances, of the shape of y, where these are given.
     """
 
     x: Tensor
@@ -30,11 +29,7 @@ class ObservedPart(NamedTuple):
 
 
 class Observed:
-    """All observations of a model.
-
-    :param parts: in order.
-    :param batch_shape: of what the model was conditioned on.
-    """
+    """All observations of a model."""
 
     def __init__(self, parts: Sequence[ObservedPart] = (), batch_shape: torch.Size = torch.Size()) -> None:  # noqa: B008
         self.parts, self.batch_shape = tuple(parts), batch_shape
@@ -75,9 +70,7 @@ class Observed:
     def rows(self, gp: Any, num_outputs: int, transform: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Transformed inputs, targets and noise variances as a WeightSpaceGP takes them.
 
-        :param num_outputs: how many of its outputs are observed.
         :param transform: of the inputs, or None.
-        :raises ValueError: where these are not all outputs of one set of observations, or the transform learns.
         """
         x, y = self.inputs, self.targets
         noise = self.noise if has_given_noise(gp.likelihood) else None

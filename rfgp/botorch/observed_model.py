@@ -29,12 +29,7 @@ from .observed import Observed, ObservedPart, has_given_noise
 
 
 class ObservedModel(GPyTorchModel, GP):
-    """The part of a :class:`WeightSpaceModel` that learns.
-
-    :param observed: its observations.
-    :param outcome_transform: BoTorch's transform of observations, trained before.
-    :param input_transform: BoTorch's transform of inputs.
-    """
+    """The part of a :class:`WeightSpaceModel` that learns."""
 
     gp: WeightSpaceGP
 
@@ -84,18 +79,12 @@ class ObservedModel(GPyTorchModel, GP):
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
-        """The inputs of all observations, (..., N, d), not transformed.
-
-        :raises ValueError: where no rows are kept.
-        """
+        """The inputs of all observations, (..., N, d), not transformed."""
         return (self._observed.inputs,)
 
     @property
     def train_targets(self) -> Tensor:
-        """All observations, transformed, (..., N), or (..., m, N) for several outputs.
-
-        :raises ValueError: where no rows are kept.
-        """
+        """All observations, transformed, (..., N), or (..., m, N) for several outputs."""
         targets = self._observed.targets
         return targets.squeeze(-1) if self.num_outputs == 1 else targets.mT
 
@@ -119,8 +108,6 @@ class ObservedModel(GPyTorchModel, GP):
         """Learn kernel, noise and mean from the transformed observations by :func:`rfgp.fit`.
 
         :param options: those of :func:`rfgp.fit`, such as ``time_limit``; progress is not shown by default.
-        :raises ValueError: where there are no rows, or batches or a part of the outputs of them, or a transform of
-            inputs with parameters to learn.
         """
         x, y, noise = self._rows()
         if self._is_conditioned:
@@ -144,9 +131,6 @@ class ObservedModel(GPyTorchModel, GP):
         """What ``fit_gpytorch_mll`` does with the model: :meth:`fit`.
 
         :param mll: the marginal log likelihood of the model, which is returned in evaluation mode.
-        :param optimizer_kwargs: options of :func:`rfgp.fit`.
-        :param kwargs: not used.
-        :raises ValueError: for a closure or an optimizer.
         """
         if closure is not None or closure_kwargs is not None or "optimizer" in kwargs:
             raise ValueError(

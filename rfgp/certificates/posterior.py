@@ -19,7 +19,7 @@ from ..kernels.observation import check_observed_mean
 from ..linalg import ConjugateGradients
 from .kernel_matrix import EPS, KernelMatrix
 from .preconditioner import LandmarkPreconditioner
-from .problem import exact_matrix, of_landmarks, targets_and_noise
+from .problem import exact_matrix, landmark_preconditioner, targets_and_noise
 
 _SHARE = 0.9
 """Of the tolerance, for what the iterations believe, so that the residual that is computed anew is below it."""
@@ -343,7 +343,7 @@ def certified_posterior(
     _checks.positive("tolerance", tolerance, "0.001 is a thousandth of the standard deviation of the targets")
     matrix = exact_matrix(kernel, x)
     targets, variances = targets_and_noise(likelihood, x, y, noise)
-    preconditioner = of_landmarks(matrix, kernel, x, variances, num_landmarks)
+    preconditioner = landmark_preconditioner(matrix, kernel, x, variances, num_landmarks)
     offset = None if mean is None else copy.deepcopy(mean).double()
     residuals = targets if offset is None else targets - offset(x.double())
     posterior = CertifiedPosterior(matrix, variances, preconditioner, offset, targets, residuals, x.shape[-1])

@@ -28,7 +28,7 @@ def exact_matrix(kernel: Kernel, x: Tensor) -> KernelMatrix:
     return KernelMatrix(exact, x)
 
 
-def of_landmarks(
+def landmark_preconditioner(
     matrix: KernelMatrix, kernel: Any, x: Tensor, noise: Tensor, num_landmarks: int
 ) -> LandmarkPreconditioner:
     """The preconditioner of the landmarks that a kernel has, or else of random rows."""
@@ -41,7 +41,7 @@ def of_landmarks(
 
 
 @torch.no_grad()
-def of_features(kernel: Any, x: Tensor, noise: Tensor) -> FeaturePreconditioner:
+def feature_preconditioner(kernel: Any, x: Tensor, noise: Tensor) -> FeaturePreconditioner:
     """The preconditioner of the features of a kernel of one output."""
     known = copy.deepcopy(kernel).double()
     rows = x.double()

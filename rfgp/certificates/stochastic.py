@@ -18,7 +18,7 @@ from ..kernels import with_features
 from ..linalg import ConjugateGradients
 from .kernel_matrix import KernelMatrix
 from .preconditioner import FeaturePreconditioner
-from .problem import exact_matrix, of_features, of_landmarks, targets_and_noise
+from .problem import exact_matrix, feature_preconditioner, landmark_preconditioner, targets_and_noise
 
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
 _SHARE = 0.1
@@ -32,7 +32,7 @@ _DIVERGENCES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Estimate(NamedTuple):
+class StochasticEstimate(NamedTuple):
     """A number that was estimated from random vectors.
 
     :param value: the estimate, without bias but for errors of the quadrature. Where it has converged, these are far
@@ -43,7 +43,7 @@ class Estimate(NamedTuple):
     :param is_converged: whether the last third of the iterations, at least five of them, changed the quadrature by less
         than a tenth of the standard error.
 
-    >>> Estimate(value=-12.0, standard_error=0.5, num_probes=16, iterations=9, is_converged=True).standard_error
+    >>> StochasticEstimate(-12.0, 0.5, num_probes=16, iterations=9, is_converged=True).standard_error
     0.5
     """
 
@@ -66,7 +66,7 @@ def log_determinant(
     max_iterations: int = 100,
     seed: int = 0,
     progress: bool | None = None,
-) -> Estimate:
+) -> StochasticEstimate:
     r"""The log determinant of the exact covariance K + S of N observations, without an N x N matrix.
 
     .. math:: \log|K + S| = \log|M| + N E\, v^\top \log(M^{-1/2} (K + S) M^{-1/2}) v, \qquad
@@ -95,7 +95,7 @@ def log_determinant(
     16
     """
     variances, matrix = _noise(likelihood, x, noise), exact_matrix(kernel, x)
-    preconditioner = of_landmarks(matrix, kernel, x, variances, num_landmarks)
+    preconditioner = landmark_preconditioner(matrix, kernel, x, variances, num_landmarks)
     found = _trace(matrix, variances, preconditioner, torch.log, num_probes, max_iterations, seed, progress)
     return found._replace(value=found.value + float(preconditioner.log_determinant))
 
@@ -112,7 +112,7 @@ def stochastic_kl(
     max_iterations: int = 100,
     seed: int = 0,
     progress: bool | None = None,
-) -> Estimate:
+) -> StochasticEstimate:
     r"""The divergence between what features and the exact kernel say of N observations together, before they are seen.
 
     .. math:: KL(N(\mu, K + S), N(\mu, M)) = \tfrac12 \mathrm{tr}\, (A - I - \log A), \qquad
@@ -145,7 +145,7 @@ def stochastic_kl(
     _checks.choice("direction", direction, tuple(_DIVERGENCES))
     known = with_features(kernel)
     variances, matrix = _noise(likelihood, x, noise), exact_matrix(known, x)
-    preconditioner, function = of_features(known, x, variances), _DIVERGENCES[direction]
+    preconditioner, function = feature_preconditioner(known, x, variances), _DIVERGENCES[direction]
     found = _trace(matrix, variances, preconditioner, function, num_probes, max_iterations, seed, progress)
     return found._replace(value=0.5 * found.value, standard_error=0.5 * found.standard_error)
 
@@ -164,7 +164,7 @@ def _trace(
     max_iterations: int,
     seed: int,
     progress: bool | None,
-) -> Estimate:
+) -> StochasticEstimate:
     r"""The trace of a function of :math:`M^{-1/2} (K + S) M^{-1/2}`.
 
     Conjugate gradients for draws z of N(0, M) are Lanczos iterations that start from :math:`M^{-1/2} z`, whose
@@ -195,7 +195,7 @@ def _trace(
             "features or landmarks",
             stacklevel=4,
         )
-    return Estimate(float(values.mean()), error, num_probes, len(history), is_converged)
+    return StochasticEstimate(float(values.mean()), error, num_probes, len(history), is_converged)
 
 
 def _last_changes(history: list[Tensor]) -> float:

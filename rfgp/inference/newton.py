@@ -25,8 +25,6 @@ class Point(NamedTuple):
     r"""Weights w, the log posterior :math:`\ell - \|w\|^2 / 2` there up to a constant, and its gradient.
 
     :param weights: w, (D, Q).
-    :param sums: the sums over the rows.
-    :param value: the log posterior.
     :param gradient: a h - w, (D, Q).
     """
 
@@ -41,8 +39,6 @@ class Precision:
 
     :param gram: G for every pair of functions, (P, D, D).
     :param scale: a, (Q,).
-    :param is_full: whether the pairs are all that there are, in order.
-    :raises ValueError: where B is not positive definite.
     """
 
     def __init__(self, gram: Tensor, scale: Tensor, is_full: bool) -> None:
@@ -65,7 +61,6 @@ def precision_matrix(gram: Tensor, scale: Tensor, is_full: bool) -> Tensor:
 
     :param gram: G for every pair of functions, (P, D, D).
     :param scale: a, (Q,).
-    :param is_full: whether the pairs are all that there are, in order.
     """
     count, width = len(scale), gram.shape[-1]
     if not is_full or count == 1:
@@ -80,11 +75,7 @@ def precision_matrix(gram: Tensor, scale: Tensor, is_full: bool) -> Tensor:
 
 
 class LaplaceProblem:
-    """The log posterior of the weights of latent functions, given rows.
-
-    :param functions: the latent functions and their likelihood.
-    :param batches: checked rows, which every evaluation goes through once.
-    """
+    """The log posterior of the weights of latent functions, given rows."""
 
     def __init__(self, functions: LatentFunctions, batches: Batches) -> None:
         self.functions, self.batches = functions, batches
@@ -113,7 +104,6 @@ class LaplaceProblem:
         falls.
 
         :param start: where to begin, (D, Q), unless the log posterior is not finite there; default: zeros.
-        :raises ValueError: where the log posterior is not finite at the start, or where the steps do not end.
         """
         known = self.point(self.zeros() if start is None else start)
         if start is not None and not math.isfinite(known.value):
@@ -168,10 +158,8 @@ class LaplaceProblem:
     def solve(self, precision: Precision, weights: Tensor, values: Tensor, residual: float = _RESIDUAL) -> Tensor:
         """The inverse of the full Hessian times values (D, Q); by conjugate gradients where only blocks are there.
 
-        :param precision: B, or its blocks.
         :param weights: where the Hessian is taken, (D, Q).
         :param values: the right-hand side, (D, Q).
-        :param residual: the relative one at which conjugate gradients end.
         """
         if self.is_full:
             return precision.solve(values)

@@ -35,10 +35,8 @@ class Float32Error(NamedTuple):
 class BatchValues(NamedTuple):
     """Values of a map from one row on.
 
-    :param start: the row.
     :param arrays: by name, "mean" and, where wanted, "variance": (n,), or (n, T) for several outputs.
     :param error: the error of float32 values; None where none were computed.
-    :param is_replaced: whether float64 took the place of float32.
     """
 
     start: int
@@ -52,13 +50,11 @@ class BatchValues(NamedTuple):
         return len(self.arrays["mean"])
 
 
-class Evaluation:
+class Evaluator:
     """Means and variances of a model at batches of points.
 
     :param predictor: takes points (n, d), and says mean and variance (n, T).
-    :param exact: the same predictor in float64, where the first is in float32.
     :param noise: variances (T,) that are added; default: none.
-    :param has_variance: whether there are variances, or means alone.
     """
 
     def __init__(
@@ -67,10 +63,7 @@ class Evaluation:
         self.predictor, self.exact, self.noise, self.has_variance = predictor, exact, noise, has_variance
 
     def of(self, part: Part) -> Iterator[BatchValues]:
-        """The values of a part, batch by batch.
-
-        :raises ValueError: for bad points; it names the rows.
-        """
+        """The values of a part, batch by batch."""
         for start, x in part.batches():
             yield self.at(x, start)
 
@@ -78,8 +71,6 @@ class Evaluation:
         """The values at one batch of points.
 
         :param x: (n, d).
-        :param start: the row of the map that the first of them is.
-        :raises ValueError: for bad points; it names the rows.
         """
         try:
             return self._at(x, start)

@@ -18,8 +18,6 @@ class Part(NamedTuple):
     """Points in batches, and the row of the map that the first of them is.
 
     :param points: a re-iterable of batches of points (n, d), or of tuples that begin with one.
-    :param start: the number of the first row.
-    :param num_rows: how many rows.
     """
 
     points: Any
@@ -27,10 +25,7 @@ class Part(NamedTuple):
     num_rows: int
 
     def batches(self) -> Iterator[tuple[int, Tensor]]:
-        """Every batch with the row of the map that its first point is.
-
-        :raises ValueError: for a batch that is none of points, or has values that are not finite; it names the row.
-        """
+        """Every batch with the row of the map that its first point is."""
         row = self.start
         for batch in self.points:
             x = _points_of(batch)
@@ -43,7 +38,6 @@ class Points:
     """All points of a map.
 
     :param points: a tensor or array (N, d), a :class:`rfgp.data.Source` of inputs, or a re-iterable of batches.
-    :raises ValueError: for something else.
     """
 
     def __init__(self, points: Any) -> None:
@@ -67,12 +61,7 @@ class Points:
         return next(Part(self.points, 0, self.num_rows).batches())[1][:1]
 
     def parts(self, num_outputs: int, wants_many: bool) -> list[Part]:
-        """The points in parts, which do not depend on what works on them.
-
-        :param num_outputs: how many values a point has.
-        :param wants_many: whether there have to be parts.
-        :raises ValueError: where there have to be, and the points cannot be parted.
-        """
+        """The points in parts, which do not depend on what works on them."""
         if not self.is_counted:
             if wants_many:
                 raise ValueError(

@@ -18,11 +18,11 @@ from tqdm.auto import tqdm
 from .. import _checks
 from ..distributions import MultitaskMultivariateNormal
 from ..models import PosteriorPoints, WeightSpaceGP
-from .engine import Done, by_executor, one_after_the_other
-from .evaluation import Evaluation
-from .outs import Layout, opened
+from .engine import Progress, by_executor, one_after_the_other
+from .evaluation import Evaluator
 from .points import Points
 from .summary import MapSummary
+from .writers import Layout, opened
 
 
 def predict_map(
@@ -103,9 +103,9 @@ def predict_map(
     )
 
 
-def _all(work: Iterator[Done], num_rows: int, progress: bool | None) -> Done:
+def _all(work: Iterator[Progress], num_rows: int, progress: bool | None) -> Progress:
     """Have all work done, with a bar."""
-    done = Done(0, None, 0)
+    done = Progress(0, None, 0)
     silent = _checks.no_bar(progress)
     with tqdm(total=num_rows, desc="map", unit="row", unit_scale=True, disable=silent, leave=False) as bar:
         for more in work:
@@ -114,7 +114,7 @@ def _all(work: Iterator[Done], num_rows: int, progress: bool | None) -> Done:
     return done
 
 
-def _evaluation(model: Any, has_variance: bool, has_noise: bool, dtype: torch.dtype | None) -> Evaluation:
+def _evaluation(model: Any, has_variance: bool, has_noise: bool, dtype: torch.dtype | None) -> Evaluator:
     """What evaluates a model, with what checks its float32 values."""
     if isinstance(model, WeightSpaceGP):
         predictor: Any = model.point_predictor(dtype)
@@ -126,15 +126,12 @@ def _evaluation(model: Any, has_variance: bool, has_noise: bool, dtype: torch.dt
             raise ValueError(f"expected {predictor.dtype}, the dtype of the model, got {dtype}; convert the model")
     is_checked = predictor.dtype == torch.float32 and not isinstance(predictor, PosteriorPoints)
     exact = model.point_predictor(torch.float64) if is_checked else None
-    return Evaluation(predictor, exact, _noise_variance(model.likelihood) if has_noise else None, has_variance)
+    return Evaluator(predictor, exact, _noise_variance(model.likelihood) if has_noise else None, has_variance)
 
 
 @torch.no_grad()
 def _noise_variance(likelihood: Any) -> Tensor:
-    """The noise variances (1,) or (T,) of a likelihood that has the same at all points.
-
-    :raises ValueError: for another likelihood.
-    """
+    """The noise variances (1,) or (T,) of a likelihood that has the same at all points."""
     if isinstance(likelihood, MultitaskGaussianLikelihood):
         zero = next(likelihood.parameters()).new_zeros(1, likelihood.num_tasks)
         latent = MultitaskMultivariateNormal(zero, DiagLinearOperator(zero.flatten()))

@@ -31,8 +31,6 @@ class SpectralEvidence:
 
     for the eigenvalues :math:`\lambda` and eigenvectors Q of :math:`\Phi^\top \Phi`, the noise variance s, the output
     scale a, and the residuals r of the mean function. The spectrum is computed once; an evaluation costs O(D^2).
-
-    :param model: a conditioned model with one noise variance.
     """
 
     def __init__(self, model: WeightSpaceGP) -> None:
@@ -84,9 +82,7 @@ def only_free(model: WeightSpaceGP) -> Iterator[None]:
 def learn_from_statistics(model: WeightSpaceGP, max_evaluations: int = 50) -> bool:
     """Maximize the evidence over noise variance, output scale and mean of a conditioned model, without its rows.
 
-    :param model: a model of one output with one noise variance; others stay as they are.
     :param max_evaluations: the largest number of evaluations, at O(D^2) each.
-    :returns: whether there was anything to learn.
     """
     evidence = spectral_evidence(model)
     if evidence is None:

@@ -51,7 +51,6 @@ class WeightEquations(NamedTuple):
     r"""The equations :math:`(I + \Phi^\top S^{-1} \Phi)\, m = \Phi^\top S^{-1} r`, of which no matrix is formed.
 
     :param features: gives the real features (n, D) of inputs (n, d).
-    :param num_features: D.
     :param x: the training inputs, (N, d).
     :param residuals: r, targets less their prior mean, (N,), in float64.
     :param precisions: the diagonal of :math:`S^{-1}`, (N,), in float64.
@@ -96,7 +95,6 @@ class SignSketch(NamedTuple):
 
     :param places: the columns of the signs, (s, D).
     :param signs: the signs, (s, D).
-    :param num_columns: m.
     """
 
     places: Tensor
@@ -129,8 +127,6 @@ class NystromPreconditioner:
 
     :param products: C, (D, m), in float64, from features of some dtype.
     :param sketch: :math:`\Omega`.
-    :param dtype: the dtype of the features.
-    :raises ValueError: where a matrix is not positive definite to working precision.
 
     Source: Z. Frangella, J. A. Tropp and M. Udell, Randomized Nystrom preconditioning, 2023, with a sparse sketch.
     """
@@ -154,12 +150,7 @@ def solved(
 ) -> tuple[Tensor, Convergence]:
     """The weights (D,), in float64, and how well they solve the equations.
 
-    :param equations: the equations.
-    :param rank: the number of columns of the preconditioner.
-    :param tolerance: the largest norm of the residual.
-    :param max_iterations: the largest number of iterations.
     :param progress: whether a bar is shown; None: on a terminal.
-    :raises ValueError: where features overflow.
     """
     width, device = equations.num_features, equations.residuals.device
     columns = min(rank, width)

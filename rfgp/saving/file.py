@@ -20,8 +20,8 @@ from torch import Tensor
 from .. import _archives, _checks, _files
 from .._version import __version__
 from ..models.record import Recorded
-from .building import Building
-from .description import Description
+from .decoder import Decoder
+from .encoder import Encoder
 
 FORMAT = 1
 _KEYS = {"header", "tensors", "checksum"}
@@ -74,7 +74,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
         _checks.flag("with_rows", with_rows)
     if not isinstance(model, torch.nn.Module | Recorded):
         raise ValueError(f"expected a model of rfgp.models, got {type(model).__name__}; pass a model, or a kernel")
-    description = Description(with_rows is not False)
+    description = Encoder(with_rows is not False)
     with torch.inference_mode(False), torch.no_grad():
         root = description.of(model)
         header = json.dumps(
@@ -138,7 +138,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     _check_versions(header, name)
     device = None if into is None else _device(into)
     try:
-        model = Building(header["objects"], tensors, classes).build(header["root"], into)
+        model = Decoder(header["objects"], tensors, classes).build(header["root"], into)
     except Exception as error:  # a header may say anything
         if _checks.is_own(error):
             raise

@@ -59,12 +59,7 @@ def function_name(function: Any) -> str | None:
 
 
 def find_class(name: str, own: Mapping[str, type]) -> type:
-    """The class of a name.
-
-    :param name: the name.
-    :param own: classes of the user by their own names.
-    :raises ValueError: where it is not one of the known packages, nor the user's.
-    """
+    """The class of a name."""
     _, _, qualname = name.partition(":")
     if qualname in own:
         return own[qualname]
@@ -78,11 +73,7 @@ def find_class(name: str, own: Mapping[str, type]) -> type:
 
 
 def find_function(name: str) -> Callable[..., Any]:
-    """The function of a name.
-
-    :param name: the name.
-    :raises ValueError: where it is not one of the known functions.
-    """
+    """The function of a name."""
     found = _OF_TORCH.get(name, _find(name, _FUNCTIONS))
     if not callable(found) or isinstance(found, type):
         raise ValueError(

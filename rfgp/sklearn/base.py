@@ -24,18 +24,11 @@ from ..models import WeightSpaceGP
 from ..training import fit
 from .arrays import validated
 from .kernels import is_rough
-from .plan import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, Plan, default_plan, timed_plan
+from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, ModelSize, default_size, timed_size
 
 
 class Parts(NamedTuple):
-    """What a model is made of.
-
-    :param kernel: the exact kernel.
-    :param likelihood: the likelihood.
-    :param mean: the mean function.
-    :param seed: the seed of the features.
-    :param can_have_blocks: whether there may be local blocks: for one target with Gaussian noise.
-    """
+    """What a model is made of."""
 
     kernel: Kernel
     likelihood: Likelihood
@@ -97,16 +90,13 @@ class RandomFeatureGP(BaseEstimator):
     def _train(self, parts: Parts, x: Tensor, y: Tensor, began: float) -> None:
         """Choose the size of the model, find its parameters, and fit it.
 
-        :param parts: what the model is made of.
         :param x: standardized inputs, (N, d).
-        :param y: targets or labels as the model takes them.
-        :param began: when the fit began.
         """
 
-        def complete(proposed: Plan) -> Plan:
+        def complete(proposed: ModelSize) -> ModelSize:
             return self._completed(proposed, len(x), parts.can_have_blocks)
 
-        def make(chosen: Plan) -> WeightSpaceGP:
+        def make(chosen: ModelSize) -> WeightSpaceGP:
             kernel = approximate(
                 parts.kernel, chosen.num_features, method=self._method, train_inputs=x, seed=parts.seed
             )
@@ -117,17 +107,17 @@ class RandomFeatureGP(BaseEstimator):
         with _quiet():
             if self.time_limit is None:
                 has_blocks = parts.can_have_blocks and self.block_size is not None
-                plan = complete(default_plan(len(x), has_blocks and is_rough(parts.kernel)))
+                size = complete(default_size(len(x), has_blocks and is_rough(parts.kernel)))
             else:
                 limit = _checks.positive("time_limit", self.time_limit, "choose a number of seconds")
-                plan = timed_plan(complete, make, x, y, began, limit, not parts.can_have_blocks)
-            model = make(plan)
+                size = timed_size(complete, make, x, y, began, limit, not parts.can_have_blocks)
+            model = make(size)
             self.fit_summary_ = fit(
                 model,
                 x,
                 y,
                 strategy=self._strategy(model, y),
-                time_limit=plan.training_seconds,
+                time_limit=size.training_seconds,
                 max_evaluations=self.max_evaluations,
                 progress=False,
             )
@@ -141,8 +131,8 @@ class RandomFeatureGP(BaseEstimator):
             return "blocks"
         return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"
 
-    def _completed(self, proposed: Plan, num_rows: int, can_have_blocks: bool) -> Plan:
-        """A plan with what the user has set, and without what the model cannot have."""
+    def _completed(self, proposed: ModelSize, num_rows: int, can_have_blocks: bool) -> ModelSize:
+        """A size with what the user has set, and without what the model cannot have."""
         num_features, block_size = proposed.num_features, proposed.block_size
         if self.num_features != "auto":
             num_features = _checks.positive_integer("num_features", self.num_features)
@@ -157,7 +147,7 @@ class RandomFeatureGP(BaseEstimator):
             raise ValueError(
                 f'expected "auto", None or a number of rows for block_size, got {self.block_size!r}; choose one'
             )
-        return Plan(num_features, block_size)
+        return ModelSize(num_features, block_size)
 
 
 @contextmanager

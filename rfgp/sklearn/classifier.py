@@ -178,10 +178,7 @@ def _probabilities(mean: Tensor, variance: Tensor) -> Floats:
 
 
 def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> Tensor:
-    """Labels as positions in the sorted classes.
-
-    :raises ValueError: for a label that is none of them.
-    """
+    """Labels as positions in the sorted classes."""
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
         raise ValueError(

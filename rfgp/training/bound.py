@@ -31,10 +31,8 @@ class BoundObjective(Objective):
     Its gradient is that of the bound at this q. Natural-gradient steps find q: whole ones, halved where the bound would
     fall, from what the rows contributed at the last parameters.
 
-    :param model: the model.
     :param x: inputs (N, d).
     :param y: targets (N,).
-    :raises ValueError: for bad data.
     """
 
     def __init__(self, model: WeightSpaceVariationalGP, x: Tensor, y: Tensor) -> None:
@@ -124,7 +122,6 @@ def _bound(weights: GaussianWeights, found: ExpectedLogLikelihood) -> float:
 def function_values(model: WeightSpaceVariationalGP, y: Tensor) -> Tensor:
     """Columns with the mean and the variance that functions start from: those of y, or 0 and 1 for other likelihoods.
 
-    :param model: the model.
     :param y: targets (N,).
     """
     if isinstance(model.likelihood, GaussianLikelihood | LaplaceLikelihood | StudentTLikelihood):

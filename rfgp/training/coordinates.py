@@ -14,18 +14,14 @@ from gpytorch.likelihoods.noise_models import Noise
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
-from .moments import Moments
+from .moments import DataMoments
 
 _MARGIN = 1e-3
 """How far, relative to the value, optimized parameters stay from the bounds of their constraints."""
 
 
 class Coordinate(abc.ABC):
-    """Some parameters, as a vector to optimize.
-
-    :param name: the name of the parameter.
-    :param parameters: the tensors that are set.
-    """
+    """Some parameters, as a vector to optimize."""
 
     def __init__(self, name: str, parameters: list[Tensor]) -> None:
         self.name, self.parameters = name, parameters
@@ -54,13 +50,7 @@ class Coordinate(abc.ABC):
 
 
 class Linear(Coordinate):
-    """A parameter on a linear scale: (value - center) / unit.
-
-    :param name: the name of the parameter.
-    :param parameter: the tensor.
-    :param center: the origin.
-    :param unit: the unit of every element, of a shape that expands to the parameter's.
-    """
+    """A parameter on a linear scale: (value - center) / unit."""
 
     def __init__(self, name: str, parameter: Tensor, center: Tensor, unit: Tensor) -> None:
         super().__init__(name, [parameter])
@@ -79,9 +69,6 @@ class Linear(Coordinate):
 class Logarithmic(Coordinate):
     """A positive parameter under a constraint, by the logarithm of its value.
 
-    :param name: the name of the parameter.
-    :param parameter: the raw tensor.
-    :param constraint: its constraint, with a lower bound of zero or more.
     :param least: what it may not fall below, of a shape that expands to the parameter's; default: nothing.
     """
 
@@ -120,13 +107,10 @@ class Logarithmic(Coordinate):
 class LinearMeanCoordinate(Coordinate):
     """Weights and bias of a linear mean function of standardized inputs and targets.
 
-    :param name: the name of the mean function.
-    :param mean: the mean function.
-    :param moments: means and standard deviations of inputs and targets.
     :param output: the output that it is the mean of; default: all.
     """
 
-    def __init__(self, name: str, mean: LinearMean, moments: Moments, output: int | None = None) -> None:
+    def __init__(self, name: str, mean: LinearMean, moments: DataMoments, output: int | None = None) -> None:
         super().__init__(name, [mean.weights] if mean.bias is None else [mean.weights, mean.bias])
         self.columns = moments.input_mean.unsqueeze(-1)
         self.center, self.scale = moments.of_output(output)
@@ -162,13 +146,9 @@ class Coordinates:
 
     Positive parameters are optimized by their logarithms, means in standard deviations of the targets, and others in
     units of their start.
-
-    :param parts: the modules of the model, by the prefix of their parameters.
-    :param moments: means and standard deviations of inputs and targets.
-    :raises ValueError: where no parameter requires gradients.
     """
 
-    def __init__(self, parts: dict[str, gpytorch.Module], moments: Moments) -> None:
+    def __init__(self, parts: dict[str, gpytorch.Module], moments: DataMoments) -> None:
         self.members = list(_coordinates(parts, moments))
         if not self.members:
             raise ValueError("expected parameters to train, got none that require gradients; set requires_grad_(True)")
@@ -224,7 +204,7 @@ class Coordinates:
         return found
 
 
-def _coordinates(parts: dict[str, gpytorch.Module], moments: Moments) -> Iterator[Coordinate]:
+def _coordinates(parts: dict[str, gpytorch.Module], moments: DataMoments) -> Iterator[Coordinate]:
     seen: set[int] = set()
     for prefix, part in parts.items():
         known = moments.of_log_noise() if prefix.startswith("log_noise.") else moments
@@ -251,7 +231,7 @@ def _coordinates(parts: dict[str, gpytorch.Module], moments: Moments) -> Iterato
                 yield Linear(full, parameter, zero, _root_mean_square(parameter, is_by_row))
 
 
-def _least(owner: torch.nn.Module, parameter: Tensor, known: Moments) -> Tensor | None:
+def _least(owner: torch.nn.Module, parameter: Tensor, known: DataMoments) -> Tensor | None:
     """The least noise in the units of the targets, for noises of likelihoods; None for all else."""
     if not isinstance(owner, Likelihood | Noise):
         return None

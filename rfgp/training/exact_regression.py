@@ -21,7 +21,7 @@ from torch import Tensor
 from .._gpytorch import class_regressions
 from ..inference.mean_basis import mean_values
 from ..models import WeightSpaceGP
-from .moments import Moments
+from .moments import DataMoments
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .stationary import GaussianLogDensity, covariance
 
@@ -35,8 +35,6 @@ _SHARE_OF_ERROR = 0.1
 class ExactRegression:
     """A model as exact regressions on its rows.
 
-    :param model: the model.
-    :param kernel: the exact kernel.
     :param x: inputs, (N, d).
     :param targets: (N,), or (C, N) for classes, or (N, T) for several outputs, in float64.
     :param noise: fixed noise variances, of the shape of the targets; None where the noise is learned.
@@ -92,11 +90,7 @@ class ExactRegression:
 
 
 def exact_regression(objective: Objective) -> ExactRegression:
-    """A model and its data as exact regressions.
-
-    :param objective: the evidence of the model, which has the data.
-    :raises ValueError: where the model has no likelihood of this form.
-    """
+    """A model and its data as exact regressions."""
     model: Any = objective.model
     likelihood, mean = model.likelihood, getattr(model, "mean_module", None)
     kernel, x = (objective.kernel_and_inputs() if objective.x.dim() == 2 else None) or (None, None)
@@ -147,7 +141,7 @@ class BlockObjective(Objective):
     :param moments: those of all rows; default: none, where only the evidence is wanted.
     """
 
-    def __init__(self, regression: ExactRegression, rows: Tensor, moments: Moments | None = None) -> None:
+    def __init__(self, regression: ExactRegression, rows: Tensor, moments: DataMoments | None = None) -> None:
         self.model, self.x, self.regression = regression.model, regression.x, regression
         self.rows = rows.to(self.x.device)
         if moments is not None:

@@ -42,12 +42,7 @@ class ExactStages(Maximization):
 
     @abc.abstractmethod
     def positions(self, regression: ExactRegression, rows: Tensor, stage: Stage, seconds: float, left: int) -> Tensor:
-        """Positions in ``rows`` of the rows that a stage takes, (B, n).
-
-        :param rows: the numbers of the rows that may be taken.
-        :param seconds: what is left for this stage and those after it.
-        :param left: the number of these stages.
-        """
+        """Positions in ``rows`` of the rows that a stage takes, (B, n)."""
 
     @abc.abstractmethod
     def described(self, blocks: Tensor) -> str:

@@ -26,10 +26,8 @@ def learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor,
     For a Softmax likelihood it is the evidence of the Dirichlet regressions that stand for the labels, which
     knows nothing of variance that features lack. Where neither can be evaluated nothing is learned.
 
-    :param model: the model, with starting values.
     :param x: inputs (N, d).
     :param y: targets (N,), as the model takes them.
-    :param deadline: when it is to end.
     """
     objective = _objective(model, x[:_ROWS], y[:_ROWS])
     if objective is None:

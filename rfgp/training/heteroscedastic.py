@@ -20,10 +20,8 @@ class NoiseObjective(Objective):
     Its gradient is that of the bound at this distribution, which is found anew for every set of parameters, from what
     the rows contributed at the last ones.
 
-    :param model: the model.
     :param x: inputs (N, d).
     :param y: targets (N,) or (N, T).
-    :raises ValueError: for bad data.
     """
 
     def __init__(self, model: HeteroscedasticGP, x: Tensor, y: Tensor) -> None:

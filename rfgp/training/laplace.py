@@ -20,11 +20,6 @@ class LaplaceObjective(Objective):
     """Laplace's evidence of a :class:`rfgp.models.LaplaceGP`, whose mode is found anew for every set of parameters.
 
     Newton's method starts at the mode of the evaluation before.
-
-    :param model: the model.
-    :param x: inputs.
-    :param y: targets.
-    :raises ValueError: for bad data.
     """
 
     def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
@@ -66,7 +61,6 @@ def latent_targets(likelihood: OneFunction, y: Tensor) -> Tensor:
     which are the targets y themselves for a Gaussian likelihood. Where that is not finite, such as for labels that are
     all alike, they have mean zero and variance one.
 
-    :param likelihood: a likelihood of one latent function.
     :param y: checked targets, (N,).
     """
     support = likelihood.likelihood(torch.zeros_like(y)).support

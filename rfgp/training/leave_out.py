@@ -30,9 +30,6 @@ class LeaveOutObjective(WeightSpaceObjective):
     with the variance R that features lack. The features of all rows are held.
 
     :param model: a model of one output with Gaussian or fixed noise, without blocks, and with one draw of the weights.
-    :param x: inputs.
-    :param y: targets.
-    :param noise: noise variances, for fixed noise.
     :param groups: the label of each row, (N,), or the number of random folds; default: every row alone.
     """
 

@@ -26,11 +26,9 @@ class LoaderObjective(WeightSpaceObjective):
 
     Moments and starts come from random rows.
 
-    :param model: the model.
     :param loader: batches (x, y) or (x, y, noise) that can be gone through again and again; with an executor a source,
         or a list of partitions.
     :param executor: whose workers sum the rows; default: none, all in this process.
-    :raises ValueError: for bad data.
     """
 
     def __init__(self, model: WeightSpaceGP, loader: Any, executor: Executor | None = None) -> None:
@@ -72,10 +70,7 @@ class LoaderObjective(WeightSpaceObjective):
 
 
 class _AllParts:
-    """The batches of all partitions, one after the other.
-
-    :param parts: the partitions, as :meth:`rfgp.WeightSpaceGP.condition` takes them.
-    """
+    """The batches of all partitions, one after the other."""
 
     def __init__(self, parts: Any) -> None:
         self.parts = Partitions(parts, None, None)

@@ -47,11 +47,6 @@ def strategy_of(strategy: Any) -> Strategy:
 class Method:
     """How a kind of model is trained.
 
-    :param model: the class of models.
-    :param objective: makes what a strategy maximizes, and the strategy for which it stands.
-    :param strategies: those that the model takes.
-    :param takes_noise: whether noise variances may be given beside the targets.
-    :param takes_executor: whether the workers of an executor may sum its rows.
     :param chosen: what a strategy stands for, given model and inputs; default: itself.
     """
 

@@ -22,7 +22,7 @@ from . import timing
 from .bound import function_values, has_parameters
 from .coordinates import Coordinates
 from .first_rows import learn_from_first_rows
-from .moments import moments
+from .moments import data_moments
 from .rollback import Rollback
 from .run import constrained_values, log_prior, parts_of
 from .starts import center_inputs, start_from_data
@@ -45,8 +45,6 @@ class RowBatches:
 
     :param x: inputs (N, d).
     :param y: targets (N, ...).
-    :param size: the largest number of rows in a batch.
-    :param seed: of the order.
     """
 
     def __init__(self, x: Tensor, y: Tensor, size: int, seed: int = 0) -> None:
@@ -64,7 +62,6 @@ def as_batches(x: Any, y: Any) -> Any:
 
     :param x: inputs (N, d), or batches (x, y).
     :param y: targets (N,), or None for batches.
-    :raises ValueError: for data of another kind.
     """
     if not isinstance(x, Tensor):
         if y is not None or not isinstance(x, Iterable):
@@ -88,9 +85,7 @@ def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
     enough; those of a source are in the order of its table, and it is gone through all the same.
 
     :param loader: an iterable of batches (x, y) or (x, y, noise) that can be gone through again and again.
-    :param num_data: the number of all rows, where it is known.
     :returns: the rows as one batch, and the number of rows.
-    :raises ValueError: where there are no batches, or where they can be had once only.
     """
     if isinstance(loader, Iterator):
         raise ValueError(
@@ -126,10 +121,7 @@ class MinibatchTraining:
     quarter of the batches; the rate of Adam falls linearly to zero. A distribution of the weights whose covariance is
     not full is learned by Adam too.
 
-    :param model: the model.
     :param loader: batches (x, y), as often as wanted.
-    :param num_data: the number of all rows.
-    :param epochs: how many times the batches are gone through.
     :param coordinates: the parameters to learn beside the weights; None for none.
     """
 
@@ -157,7 +149,6 @@ class MinibatchTraining:
 
         :param report: is told the bound after every epoch, as the batches of the epoch estimate it.
         :param deadline: when the bound of all rows is to have been evaluated after it; there is one step at least.
-        :returns: what ended the training.
         """
         try:
             for epoch in range(self.epochs):
@@ -233,7 +224,6 @@ class MinibatchTraining:
 def full_bound(model: WeightSpaceVariationalGP, loader: Iterable[Any]) -> float:
     """The evidence lower bound of all rows of a loader.
 
-    :param model: the model.
     :param loader: batches (x, y).
     """
     weights, total = model.weights(), 0.0
@@ -288,12 +278,12 @@ class Minibatches(Strategy):
             if noise is not None:
                 raise ValueError("expected batches (x, y) for a variational model, got noise too; leave it out")
             labels = model.checked_targets(x, y)
-            data_moments = moments(x, function_values(model, labels), model.mean_module)
+            of_sample = data_moments(x, function_values(model, labels), model.mean_module)
             if self.initialize:
                 center_inputs(model, x)
-                start_from_data(model, model.covar_module.exact_kernel, x, data_moments)
+                start_from_data(model, model.covar_module.exact_kernel, x, of_sample)
                 learn_from_first_rows(model, x, labels, deadline.share(_SHARE_OF_FIRST_ROWS))
-            coordinates = Coordinates(parts_of(model), data_moments) if has_parameters(model) else None
+            coordinates = Coordinates(parts_of(model), of_sample) if has_parameters(model) else None
             model.train()
             training = MinibatchTraining(model, loader, total, self.epochs, coordinates)
             message = training.run(report, deadline)

@@ -13,9 +13,6 @@ def near_blocks(points: Tensor, size: int, count: int, seed: int = 0) -> Tensor:
     Only parts with blocks that were drawn are split further.
 
     :param points: scaled inputs, (N, d).
-    :param size: the rows of a block, at most N.
-    :param count: how many blocks are drawn; all where there are fewer.
-    :param seed: of the draw.
     :returns: row numbers, (count, size).
     """
     values = points.detach().double().cpu().numpy()

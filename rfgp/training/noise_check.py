@@ -37,9 +37,6 @@ def noise_factor(regression: ExactRegression, rows: Tensor) -> tuple[float, floa
 
     The factor is one where the gain is below 0.05 nats a row: a noise that is right costs .1 when it is doubled, and
     one that is drowned by the variance of the function costs nothing.
-
-    :param regression: a model with one target per row, and noise of one variance.
-    :param rows: the numbers of the training rows, more than 64 of them.
     """
     points = (regression.x[rows].double() / input_units(regression.kernel, regression.x)).cpu().numpy()
     chosen = random_rows(len(rows), NUM_ROWS)

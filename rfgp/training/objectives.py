@@ -26,7 +26,7 @@ from ..kernels.observation import check_observed_mean
 from ..kernels.reference_tensor import reference_tensor
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
-from .moments import Moments, moments
+from .moments import DataMoments, data_moments
 from .starts import random_rows
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -35,10 +35,7 @@ _SAMPLE = 1000
 
 
 class Objective(abc.ABC):
-    """The log evidence of training data.
-
-    :param model: the model.
-    """
+    """The log evidence of training data."""
 
     model: Any
     x: Tensor
@@ -103,21 +100,13 @@ class Objective(abc.ABC):
         """The exact kernel and what it is evaluated at, or None where they are not known."""
 
     @functools.cached_property
-    def moments(self) -> Moments:
+    def moments(self) -> DataMoments:
         """The moments of inputs and targets."""
-        return moments(self.x, self.outputs, getattr(self.model, "mean_module", None))
+        return data_moments(self.x, self.outputs, getattr(self.model, "mean_module", None))
 
 
 class WeightSpaceObjective(Objective):
-    """Evidence of a weight-space model, with statistics computed anew for every set of parameters.
-
-    :param model: the model.
-    :param x: inputs.
-    :param y: targets.
-    :param noise: noise variances, for fixed noise.
-    :param is_lazy: whether data are checked without a fit to all of them.
-    :raises ValueError: for bad data.
-    """
+    """Evidence of a weight-space model, with statistics computed anew for every set of parameters."""
 
     def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any, is_lazy: bool = False) -> None:
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
@@ -170,10 +159,7 @@ class WeightSpaceObjective(Objective):
 class ExactObjective(Objective):
     """Evidence of an exact GPyTorch model, by Cholesky factors.
 
-    :param model: the model.
     :param x: new inputs; default: those of the model.
-    :param y: new targets.
-    :raises ValueError: for bad data; the model stays as it was.
     """
 
     growth: ClassVar[float] = 3.0

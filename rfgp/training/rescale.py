@@ -9,20 +9,17 @@ from torch import Tensor
 
 from ..models import WeightSpaceGP
 from ..models.spectral_evidence import SpectralEvidence, spectral_evidence
-from .moments import Moments
+from .moments import DataMoments
 from .objectives import Objective
 
 
 class SpectralObjective(Objective):
-    """The evidence of a fitted model as a function of what its statistics do not contain.
-
-    :param moments: those of its data.
-    """
+    """The evidence of a fitted model as a function of what its statistics do not contain."""
 
     centers_inputs: ClassVar[bool] = False
     can_take_rows = False
 
-    def __init__(self, evidence: SpectralEvidence, x: Tensor, moments: Moments) -> None:
+    def __init__(self, evidence: SpectralEvidence, x: Tensor, moments: DataMoments) -> None:
         self.model, self.x, self.moments = evidence.model, x, moments
         self.spectral_evidence = evidence
 
@@ -40,7 +37,7 @@ class SpectralObjective(Objective):
         return None
 
 
-def spectral_objective(model: WeightSpaceGP, x: Tensor, moments: Moments) -> SpectralObjective | None:
+def spectral_objective(model: WeightSpaceGP, x: Tensor, moments: DataMoments) -> SpectralObjective | None:
     """The objective of a fitted model, or None where its evidence has another form, or nothing is left to learn."""
     evidence = spectral_evidence(model)
     return None if evidence is None else SpectralObjective(evidence, x, moments)

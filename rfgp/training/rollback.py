@@ -10,10 +10,7 @@ _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 class Rollback:
-    """Parameters, buffers, training data and caches of a model, to be restored after a failure.
-
-    :param model: the model.
-    """
+    """Parameters, buffers, training data and caches of a model, to be restored after a failure."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._values = [(p, p.detach().clone()) for p in model.parameters()]

@@ -32,13 +32,7 @@ _PRECISION = {torch.float64: 1e-12, torch.float32: 1e-7}
 class Run:
     """One maximization, from starting values to the best point.
 
-    :param objective: what is maximized.
-    :param initialize: whether starting values come from the data.
-    :param limit: the largest number of evaluations.
-    :param report: is told the log likelihood of every evaluation of all rows.
-    :param deadline: when it is to end.
     :param trial_limit: the largest number of evaluations of one trial; default: what ``limit`` has room for.
-    :param seconds: what an evaluation of few rows takes, about, as far as that is known.
     """
 
     def __init__(

@@ -31,14 +31,7 @@ _GRADIENT = 3.0
 
 
 class Training:
-    """What a strategy works with: maximizations of objectives in turn, which are kept as stages.
-
-    :param objective: the evidence of the model and its data.
-    :param initialize: whether the next maximization takes starting values from the data.
-    :param limit: the largest number of evaluations.
-    :param deadline: when all is to have ended, the fit at the end included.
-    :param report: is told the log likelihood of every evaluation.
-    """
+    """What a strategy works with: maximizations of objectives in turn, which are kept as stages."""
 
     def __init__(
         self,
@@ -81,9 +74,6 @@ class Training:
     ) -> Ascent:
         """Maximize an objective as the next stage.
 
-        :param name: of the stage.
-        :param rows: what the stage sees, in words.
-        :param trial_limit: the largest number of evaluations from each start that is tried.
         :param seconds: what an evaluation of few rows takes; default: as of the model itself.
         """
         began = timing.clock()
@@ -145,11 +135,7 @@ class Training:
         return value
 
     def summary(self, value: float, seconds: float) -> FitSummary:
-        """What was done.
-
-        :param value: the evidence at the end.
-        :param seconds: of everything.
-        """
+        """What was done."""
         if self.ascent is None:
             raise ValueError("expected a training that has run, got none; call run first")
         return FitSummary(

@@ -30,17 +30,13 @@ from ..features import FourierSeries, RandomFourier
 from ..kernels import DecomposableKernel, FeatureKernel
 from ..kernels.leaves import leaves
 from ..models import HeteroscedasticGP
-from .moments import Moments
+from .moments import DataMoments
 
 _SAMPLE = 1000
 
 
 def random_rows(num_rows: int, size: int = _SAMPLE) -> Tensor:
-    """The same random rows for the same number of rows, at most ``size`` of them.
-
-    :param num_rows: how many there are.
-    :param size: how many are drawn.
-    """
+    """The same random rows for the same number of rows, at most ``size`` of them."""
     return torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:size]
 
 
@@ -57,15 +53,12 @@ def median_distances(x: Tensor) -> Tensor:
     return torch.where(result > 0, result, torch.ones_like(result))
 
 
-def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: Moments) -> tuple[set[int], set[int]]:
+def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: DataMoments) -> tuple[set[int], set[int]]:
     """Set parameters from the data, and return the identities of the lengths and of the noises that were guessed.
 
     Lengthscales and what acts like them are set where they have GPyTorch's default value: what the user has set stays.
 
-    :param model: what has a likelihood and a mean function.
-    :param kernel: the exact kernel, whose parameters the model has.
     :param x: inputs of the kernel, (..., N, d).
-    :param moments: the moments of the data.
     """
     lengths: set[int] = set()
     with torch.no_grad():
@@ -94,7 +87,6 @@ def center_inputs(model: torch.nn.Module, x: Tensor) -> None:
 
     Maclaurin features keep the center that they were made with: they are best around it.
 
-    :param model: a model with a ``covar_module``.
     :param x: its inputs, (..., N, d).
     """
     kernel = getattr(model, "covar_module", None)
@@ -145,7 +137,7 @@ def _is_default(kernel: Kernel, name: str) -> bool:
     return bool(raw.requires_grad) and bool((raw == 0).all())
 
 
-def _start_noise(likelihood: Any, moments: Moments) -> set[int]:
+def _start_noise(likelihood: Any, moments: DataMoments) -> set[int]:
     """Set noises in the units of the targets."""
     variances = moments.first_noises
     smallest = variances.min() if hasattr(likelihood, "raw_task_noises") else variances.mean()

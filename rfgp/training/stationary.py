@@ -50,7 +50,6 @@ def covariance(kernel: Kernel, x: Tensor) -> Tensor:
     Gaussian and Matern kernels, with output scales or without, have their gradient in closed form, at one product of
     matrices; others have GPyTorch's.
 
-    :param kernel: an exact kernel.
     :param x: (..., n, d).
     :returns: (..., n T, n T).
     """

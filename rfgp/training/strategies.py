@@ -34,7 +34,6 @@ class Task:
     """What is to be trained, on which data, and how long.
 
     :param objective: makes what a strategy maximizes for the model and its data, and the strategy for which it stands.
-    :param limit: the largest number of evaluations.
     :param is_silent: whether there is no progress bar; None on terminals only.
     """
 

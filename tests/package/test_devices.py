@@ -78,7 +78,7 @@ BY_DESIGN = {
     "training/minibatches.py:MinibatchTraining._step": "the point of Adam, with bounds of L-BFGS",
     "training/near_rows.py:near_blocks": "blocks of near rows",
     "training/noise_check.py:noise_factor": "nearest rows by a k-d tree",
-    "training/narrow.py:NarrowObjective.__init__": "the numbers of the rows of blocks",
+    "training/exact_regression.py:BlockObjective.__init__": "the numbers of the rows of blocks",
     # choices, made on a sample of rows
     "allocation/pairs.py:sample_pairs": "the variance of every degree",
     "allocation/terms.py:series_coefficients": "the coefficients of a kernel",

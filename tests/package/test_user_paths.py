@@ -516,7 +516,9 @@ def certified_means():
     assert bool((found.largest_error >= found.smallest_error).all())
     assert isinstance(found, certificates.Certificate) and isinstance(found.posterior, certificates.CertifiedPosterior)
     assert isinstance(found.posterior.variance_bounds(x[:3]), certificates.Bounds)
-    assert isinstance(certificates.log_determinant(kernel, likelihood, x, num_landmarks=10), certificates.Estimate)
+    assert isinstance(
+        certificates.log_determinant(kernel, likelihood, x, num_landmarks=10), certificates.StochasticEstimate
+    )
 
 
 PATHS = (

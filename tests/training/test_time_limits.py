@@ -10,7 +10,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 
 import rfgp
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
-from rfgp.sklearn import plan
+from rfgp.sklearn import model_size
 from rfgp.training import methods, timing
 from rfgp.training.minibatches import MinibatchTraining
 
@@ -113,8 +113,8 @@ def test_sizes_that_are_too_large_are_not_measured(monkeypatch):
         kernel = rfgp.approximate(RBFKernel(), size.num_features, input_dim=1, method="fourier", seed=0)
         return WeightSpaceGP(kernel, GaussianLikelihood())
 
-    monkeypatch.setattr(plan, "_fit_seconds", seconds)
+    monkeypatch.setattr(model_size, "_fit_seconds", seconds)
     x, y = (part.float() for part in rows(20))
-    found = plan.timed_plan(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=False)
+    found = model_size.timed_size(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=False)
     assert max(measured) == found.num_features == 512
-    assert plan.timed_plan(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=True).num_features == 128
+    assert model_size.timed_size(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=True).num_features == 128

@@ -19,7 +19,7 @@ _CHUNK_ROWS, _CHUNK_BYTES = 2**16, 2**23
 """No chunk of a Zarr array has more rows, or more bytes."""
 
 
-class Out:
+class Writer:
     """What takes the values of a map, part by part.
 
     ``is_shared`` says whether other processes may write into it, each its own rows.
@@ -28,36 +28,26 @@ class Out:
     is_shared = False
 
     def write(self, start: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take the values of rows.
-
-        :param start: the number of the first of them.
-        :param arrays: their values by name.
-        """
+        """Take the values of rows."""
         raise NotImplementedError
 
 
 @contextlib.contextmanager
-def opened(out: Any, layout: Layout, starts: Sequence[int]) -> Iterator[Out]:
-    """What takes the values of a map; files and folders have their name in the end, and only where nothing is raised.
-
-    :param out: a path, or arrays by name.
-    :param layout: shapes and dtypes of the arrays.
-    :param starts: the first rows of the parts of the map.
-    :raises ValueError: where ``out`` does not fit, or is a folder with other things.
-    """
+def opened(out: Any, layout: Layout, starts: Sequence[int]) -> Iterator[Writer]:
+    """What takes the values of a map; files have their name in the end, and only where nothing is raised."""
     if not isinstance(out, str | os.PathLike | Mapping):
         raise ValueError(f"expected a path, or arrays by name, for out, got {type(out).__name__}; pass one of these")
     if isinstance(out, Mapping):
-        yield ArraysOut(out, layout)
+        yield ArrayWriter(out, layout)
         return
     path = Path(out)
     _check_path(path, layout)
     if path.suffix == ".parquet":
-        with whole_file(path) as file, contextlib.closing(ParquetOut(file, layout)) as parquet:
+        with whole_file(path) as file, contextlib.closing(ParquetWriter(file, layout)) as parquet:
             yield parquet
         return
     with whole_folder(path) as folder:
-        yield ZarrOut(folder, layout, starts) if path.suffix == ".zarr" else NumpyOut(folder, layout)
+        yield ZarrWriter(folder, layout, starts) if path.suffix == ".zarr" else NumpyWriter(folder, layout)
 
 
 def _check_path(path: Path, layout: Layout) -> None:
@@ -92,13 +82,8 @@ class Layout(dict[str, tuple[tuple[int, ...], np.dtype]]):
         return {name: np.empty(shape, dtype) for name, (shape, dtype) in self.items()}
 
 
-class ArraysOut(Out):
-    """Arrays by name, such as those of a dictionary or of a Zarr group.
-
-    :param arrays: anything with arrays that slices can be assigned to.
-    :param layout: the shapes that they have to have.
-    :raises ValueError: where an array is missing, has another shape, or a dtype that values do not fit into.
-    """
+class ArrayWriter(Writer):
+    """Arrays by name, such as those of a dictionary or of a Zarr group."""
 
     def __init__(self, arrays: Any, layout: Layout) -> None:
         if not hasattr(arrays, "__getitem__") or not hasattr(arrays, "__contains__"):
@@ -128,13 +113,10 @@ class ArraysOut(Out):
             self.arrays[name][start : start + len(values)] = values
 
 
-class NumpyOut(Out):
+class NumpyWriter(Writer):
     """A folder with a NumPy file for each array, which opens as a memory map.
 
     Rows are written to their places in the files, and not through a memory map, whose pages would count as memory.
-
-    :param folder: an empty folder.
-    :param layout: the arrays.
     """
 
     is_shared = True
@@ -156,11 +138,9 @@ class NumpyOut(Out):
                 file.write(np.ascontiguousarray(values).data)
 
 
-class ZarrOut(Out):
+class ZarrWriter(Writer):
     """A Zarr group with an array for each name.
 
-    :param folder: an empty folder.
-    :param layout: the arrays.
     :param starts: the first rows of the parts of the map: a part has whole chunks where these allow it, and processes
         then write at once.
     """
@@ -181,13 +161,8 @@ class ZarrOut(Out):
             group[name][start : start + len(values)] = values
 
 
-class ParquetOut(Out):
-    """A Parquet file with the columns mean and variance, or mean_0, mean_1 and so on for several outputs.
-
-    :param path: the file.
-    :param layout: the arrays.
-    :raises ValueError: for complex means.
-    """
+class ParquetWriter(Writer):
+    """A Parquet file with the columns mean and variance, or mean_0, mean_1 and so on for several outputs."""
 
     def __init__(self, path: Path, layout: Layout) -> None:
         self.arrow = require("pyarrow", "pyarrow", "maps in .parquet", "big")

@@ -19,13 +19,11 @@ from .names import function_name, is_known_class, name_of
 _PLAIN = (type(None), bool, int, str)
 
 
-class Description:
+class Encoder:
     """The objects of a model and their tensors; what is shared in the model is shared in the file.
 
     Numbers, strings and None stand for themselves in JSON. All else is a mapping with one entry, whose name says what
     it is, or ``{"@": i}`` for the object number i.
-
-    :param with_rows: whether training rows that predictions need are among the tensors.
     """
 
     def __init__(self, with_rows: bool) -> None:
@@ -37,11 +35,7 @@ class Description:
         self._alive: list[Any] = []
 
     def of(self, value: Any, path: tuple[str, ...] = ()) -> Any:
-        """The description of a value.
-
-        :param value: any value.
-        :param path: the names of the attributes that lead to it.
-        """
+        """The description of a value."""
         if type(value) in _PLAIN:
             return value
         if isinstance(value, numbers.Integral):

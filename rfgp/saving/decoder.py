@@ -18,13 +18,8 @@ from .names import find_class, find_function, name_of
 _ABSENT = object()
 
 
-class Building:
-    """The objects of a file: they are made without their constructors, and filled when all of them are there.
-
-    :param objects: their descriptions.
-    :param tensors: tensors by name.
-    :param classes: the user's classes.
-    """
+class Decoder:
+    """The objects of a file: they are made without their constructors, and filled when all of them are there."""
 
     def __init__(self, objects: Sequence[Any], tensors: Mapping[str, Tensor], classes: Sequence[type]) -> None:
         self._objects, self._tensors = objects, tensors
@@ -36,9 +31,7 @@ class Building:
     def build(self, description: Any, into: Any = None) -> Any:
         """The model.
 
-        :param description: that of the whole model.
         :param into: a model that takes over what the file has; it stays as it was where anything is raised.
-        :raises ValueError: for what is not in the file, or must not be there.
         """
         self._is_into = into is not None
         model = self._value(description, into, ())
@@ -188,25 +181,25 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
     "function": find_function,
 }
 _VALUES: dict[str, Callable[..., Any]] = {
-    "tuple": Building._tuple,
-    "named tuple": Building._named_tuple,
-    "class": Building._class_of_name,
-    "left out": Building._left_out,
+    "tuple": Decoder._tuple,
+    "named tuple": Decoder._named_tuple,
+    "class": Decoder._class_of_name,
+    "left out": Decoder._left_out,
 }
 _OBJECTS: dict[str, Callable[..., None]] = {
-    "tensor": Building._tensor,
-    "parameter": Building._parameter,
-    "dict": Building._dict,
-    "ordered dict": Building._ordered_dict,
-    "list": Building._list,
-    "set": Building._set,
-    "frozenset": Building._frozenset,
-    "chain": Building._chain,
-    "method": Building._method,
-    "partial": Building._partial,
-    "new": Building._new,
-    "state": Building._state,
-    "object": Building._object,
+    "tensor": Decoder._tensor,
+    "parameter": Decoder._parameter,
+    "dict": Decoder._dict,
+    "ordered dict": Decoder._ordered_dict,
+    "list": Decoder._list,
+    "set": Decoder._set,
+    "frozenset": Decoder._frozenset,
+    "chain": Decoder._chain,
+    "method": Decoder._method,
+    "partial": Decoder._partial,
+    "new": Decoder._new,
+    "state": Decoder._state,
+    "object": Decoder._object,
 }
 
 
