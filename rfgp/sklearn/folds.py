@@ -26,12 +26,3 @@ def fold_labels(cv: Any, X: Any, y: Any, groups: Any, is_classifier: bool) -> Te
     if (labels < 0).any():
         raise ValueError("expected folds that have every row once, got some in none; use a splitter such as KFold")
     return torch.from_numpy(labels)
-
-
-def by_fold(labels: Tensor, score: Any) -> dict[str, np.ndarray]:
-    """What scikit-learn's ``cross_validate`` gives: a score for every fold.
-
-    :param labels: the folds, (N,).
-    """
-    numbers = [np.flatnonzero(labels.numpy() == fold) for fold in range(int(labels.max()) + 1)]
-    return {"test_score": np.array([score(rows) for rows in numbers])}
