@@ -32,6 +32,7 @@ _DENSE_ROWS = 2048
 class Functions(NamedTuple):
     r"""The posterior of m functions :math:`f(x) = \psi(x) W + m(x)`, which later changes of a model do not reach.
 
+    :param outputs: the numbers of the functions among the outputs of kernel and mean.
     :param noise: the learned noise covariance of one observation, (m, m).
     """
 
@@ -44,7 +45,7 @@ class Functions(NamedTuple):
     @classmethod
     @torch.no_grad()
     def of(cls, gp: WeightSpaceGP) -> Functions:
-        """The functions of a fitted model as they are now."""
+        """The functions of a conditioned model of real outputs as they are now."""
         kernel, mean = copy.deepcopy((gp.covar_module, gp.mean_module))
         for module in (kernel, mean):
             module.requires_grad_(False)

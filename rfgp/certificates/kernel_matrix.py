@@ -96,8 +96,8 @@ class KernelMatrix:
         with m sums one after the other, and :math:`u_i` the roundings of the kernel at an input, which grow with its
         norm in lengthscales, since distances are differences of these.
         """
-        known = self.deviations, self._roundings
-        return self._rounding(known if points is None else self._sizes(points), known, columns)
+        of_rows = self.deviations, self._roundings
+        return self._rounding(of_rows if points is None else self._sizes(points), of_rows, columns)
 
     def rounding_of(self, points: Tensor, columns: Tensor) -> Tensor:
         """A bound on the errors (N, R) of values between the rows and points times columns (M, R)."""

@@ -72,12 +72,12 @@ class CompositeValues:
     def roundings(self, rows: Tensor) -> Tensor:
         """The numbers of all parts, and what sums, products and scales round."""
         pairs = zip(self._parts, rows.split(self._widths, -1), strict=True)
-        parts = [part.roundings(own) for part, own in pairs]
+        parts = [part.roundings(columns) for part, columns in pairs]
         return torch.stack(parts).sum(0) + len(parts) + 1.0
 
     def _split(self, x: Tensor) -> list[Tensor]:
-        known = [x if columns is None else x.index_select(-1, columns) for columns in self._columns]
-        return [part.prepared(own) for part, own in zip(self._parts, known, strict=True)]
+        selected = [x if columns is None else x.index_select(-1, columns) for columns in self._columns]
+        return [part.prepared(columns) for part, columns in zip(self._parts, selected, strict=True)]
 
 
 class GenericValues:
@@ -123,9 +123,9 @@ _OF_DIFFERENCES = (RQKernel, PeriodicKernel, CosineKernel, SpectralMixtureKernel
 
 def values_of(kernel: Kernel, x: Tensor) -> KernelValues:
     """How a kernel of one output in float64, which may be changed, is evaluated."""
-    known = StationaryValues.of(kernel, x)
-    if known is not None:
-        return known
+    stationary = StationaryValues.of(kernel, x)
+    if stationary is not None:
+        return stationary
     outputscale, inner = 1.0, kernel
     while type(inner) is ScaleKernel:
         outputscale, inner = outputscale * float(inner.outputscale.detach()), inner.base_kernel
@@ -133,8 +133,8 @@ def values_of(kernel: Kernel, x: Tensor) -> KernelValues:
         center = x.mean(0)
         return GenericValues(kernel, center if type(inner) in _OF_DIFFERENCES else torch.zeros_like(center))
     columns = [part.active_dims for part in inner.kernels]
-    inputs = [x if own is None else x.index_select(-1, own) for own in columns]
-    parts = [values_of(part, own) for part, own in zip(inner.kernels, inputs, strict=True)]
+    inputs = [x if dims is None else x.index_select(-1, dims) for dims in columns]
+    parts = [values_of(part, dims) for part, dims in zip(inner.kernels, inputs, strict=True)]
     return CompositeValues(parts, columns, type(inner) is ProductKernel, outputscale, x)
 
 
@@ -150,7 +150,7 @@ def _distances(
     if last_dim_is_batch:
         x1, x2 = (x.transpose(-1, -2).unsqueeze(-1) for x in (x1, x2))
     if diag:
-        found = torch.linalg.vector_norm(x1 - x2, dim=-1)
+        distances = torch.linalg.vector_norm(x1 - x2, dim=-1)
     else:
-        found = torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")
-    return found.square() if square_dist else found
+        distances = torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")
+    return distances.square() if square_dist else distances

@@ -28,14 +28,7 @@ _POINTS = 256
 
 
 class Bounds(NamedTuple):
-    """Bounds on variances, (M,).
-
-    :param lower: none is smaller.
-    :param upper: none is larger.
-
-    >>> Bounds(torch.zeros(3), torch.ones(3)).upper
-    tensor([1., 1., 1.])
-    """
+    """Bounds on variances, (M,): none is smaller than ``lower``, and none larger than ``upper``."""
 
     lower: Tensor
     upper: Tensor
@@ -87,12 +80,6 @@ class CertifiedPosterior:
     :param targets: y, in float64.
     :param residuals: y less the mean function, (N,), in float64.
     :param num_columns: d.
-
-    >>> import gpytorch
-    >>> x, likelihood = torch.rand(100, 2), gpytorch.likelihoods.GaussianLikelihood()
-    >>> found = certified_posterior(gpytorch.kernels.RBFKernel(), likelihood, x, x.sum(-1), num_landmarks=20)
-    >>> isinstance(found, CertifiedPosterior), found.mean(x[:3]).shape
-    (True, torch.Size([3]))
     """
 
     def __init__(
@@ -143,24 +130,14 @@ class CertifiedPosterior:
 
     @torch.no_grad()
     def mean(self, x: Tensor) -> Tensor:
-        """The posterior mean of the function at inputs.
-
-        :param x: inputs (M, d).
-        :returns: (M,), in float64.
-        :raises ValueError: for bad inputs.
-        """
+        """The posterior mean of the function at inputs (M, d): (M,), in float64."""
         points = self._points(x)
         values = self._matrix.cross_times(self._matrix.select(points), self._solver.solution).squeeze(-1)
         return values if self._mean is None else values + self._mean(points)
 
     @torch.no_grad()
     def error_bound(self, x: Tensor) -> Tensor:
-        """A bound on the distance of :meth:`mean` from the mean of the exact posterior.
-
-        :param x: inputs (M, d).
-        :returns: (M,), in float64.
-        :raises ValueError: for bad inputs.
-        """
+        """A bound on the distance of :meth:`mean` at inputs (M, d) from the exact mean: (M,), in float64."""
         points = self._points(x)
         selected = self._matrix.select(points)
         rounding = self._matrix.rounding(self._solver.solution, selected).squeeze(-1)
@@ -185,7 +162,6 @@ class CertifiedPosterior:
         :param max_iterations: the largest number of further iterations.
         :param max_seconds: how long it may take, at least one iteration; default: without limit.
         :param progress: whether a bar counts the iterations; default: on a terminal.
-        :returns: the posterior, which it changes.
         :raises ValueError: for a tolerance or limits that are not positive.
         """
         _checks.positive("tolerance", tolerance, "0.001 is a thousandth of the standard deviation of the targets")
@@ -234,13 +210,11 @@ class CertifiedPosterior:
         .. math:: \mathrm{Var} f(x) = k(x, x) - k_x^\top \beta - \beta^\top \rho - \rho^\top (K + S)^{-1} \rho,
             \qquad \rho = k_x - (K + S) \beta
 
-        The last term is the distance of the bounds, and quadratic in the residual. Memory is some six times N x 256.
-
         :param x: inputs (M, d).
         :param tolerance: the distance of the bounds in prior variances.
         :param max_iterations: the largest number of iterations for 256 of the inputs.
         :param progress: whether a bar counts the iterations; default: on a terminal.
-        :returns: ``(lower, upper)``, (M,) each, in float64; their distance says how far it came.
+        :returns: ``(lower, upper)``, (M,) each, in float64.
         :raises ValueError: for bad inputs, or a tolerance or limit that is not positive.
         """
         _checks.positive("tolerance", tolerance, "0.01 is a hundredth of the prior variance")
@@ -303,28 +277,27 @@ def certified_posterior(
 
     .. math:: (K + S) \alpha \approx y - \mu, \qquad E f(x) \approx \mu(x) + k_x^\top \alpha
 
-    by conjugate gradients in float64. An iteration evaluates the kernel matrix once more, block by block. Landmarks
-    precondition it, and make the bound small too: where their features leave over a positive semidefinite
-    :math:`K - \Phi \Phi^\top`,
+    by conjugate gradients in float64. Landmarks precondition, and make the bound small too: where their features leave
+    over a positive semidefinite :math:`K - \Phi \Phi^\top`,
 
     .. math:: r^\top (K + S)^{-1} r \le r^\top (\Phi \Phi^\top + S)^{-1} r \le r^\top S^{-1} r
 
     Memory is N x D numbers for D landmarks, and costs are N^2 d for an iteration and N D^2 before.
 
-    :param kernel: an exact kernel of one output, or an approximated one, whose exact kernel is taken. Its landmarks
-        precondition; one with other features, which do not bound the residual, gets landmarks as an exact one does.
+    :param kernel: an exact kernel of one output, or an approximated one, whose exact kernel is taken, and whose
+        landmarks if it has any.
     :param likelihood: a Gaussian or fixed-noise likelihood.
     :param x: training inputs (N, d).
     :param y: targets (N,).
     :param mean: any mean function; default: zero.
-    :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
+    :param noise: noise variances (N,), for a fixed-noise likelihood without them.
     :param tolerance: the largest error at the training inputs, in standard deviations of the targets (or absolute,
         where these are constant).
     :param num_landmarks: the number D of landmarks where the kernel has none, random rows of x.
     :param max_iterations: the largest number of iterations.
     :param max_seconds: how long the iterations may take, at least one; default: without limit.
     :param progress: whether a bar counts the iterations; default: on a terminal.
-    :returns: the posterior, with the certificate that was reached; a warning says where it is above the tolerance.
+    :returns: the posterior; a warning says where its certificate is above the tolerance.
     :raises ValueError: for bad data, kernels of several outputs, other likelihoods, or bad settings.
 
     Source: errata, identity 8 of the last section; K. Wang et al., Exact Gaussian processes on a million data points,

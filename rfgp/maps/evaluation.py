@@ -23,9 +23,6 @@ class Float32Error(NamedTuple):
 
     :param mean: the error of the mean.
     :param stddev: that of the standard deviation; zero for maps without variances.
-
-    >>> Float32Error(mean=1e-6, stddev=2e-6).stddev
-    2e-06
     """
 
     mean: float
@@ -91,12 +88,12 @@ class Evaluator:
     def _error(self, x: Tensor, values: PointMoments) -> Float32Error:
         """The error at a few rows of the batch."""
         rows = torch.linspace(0, len(x) - 1, min(_SAMPLE, len(x)), device=x.device).long()
-        known = self.exact(x[rows], self.has_variance)
+        wanted = self.exact(x[rows], self.has_variance)
         unit = self.exact.prior_variance(x[rows]).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-        mean = ((values.mean[rows] - known.mean).abs() / unit).max()
+        mean = ((values.mean[rows] - wanted.mean).abs() / unit).max()
         if values.variance is None:
             return Float32Error(float(mean), 0.0)
-        deviations = values.variance[rows].double().sqrt() - known.variance.sqrt()
+        deviations = values.variance[rows].double().sqrt() - wanted.variance.sqrt()
         return Float32Error(float(mean), float((deviations.abs() / unit).max()))
 
     def _arrays(self, values: PointMoments) -> dict[str, np.ndarray]:

@@ -50,9 +50,9 @@ class Points:
                 f"expected points (N, d), a Source, or batches that can be read again, got {type(points).__name__}; "
                 "use a list or a DataLoader in place of a generator"
             )
-        known = self.points.num_rows if isinstance(self.points, Source) else None
-        self.is_counted = known is not None
-        self.num_rows = sum(len(_points_of(batch)) for batch in self.points) if known is None else known
+        num_rows = self.points.num_rows if isinstance(self.points, Source) else None
+        self.is_counted = num_rows is not None
+        self.num_rows = sum(len(_points_of(batch)) for batch in self.points) if num_rows is None else num_rows
         if self.num_rows == 0:
             raise ValueError("expected at least one point, got none; check the source")
 

@@ -61,8 +61,8 @@ def _check_path(path: Path, layout: Layout) -> None:
         raise ValueError(f"expected the folder {path.resolve().parent} for {path.name}, got none; make it first")
     if path.suffix == ".parquet" or not path.exists():
         return
-    own = {"mean", "variance", "zarr.json"} if path.suffix == ".zarr" else {"mean.npy", "variance.npy"}
-    others = sorted({entry.name for entry in path.iterdir()} - own) if path.is_dir() else [path.name]
+    files = {"mean", "variance", "zarr.json"} if path.suffix == ".zarr" else {"mean.npy", "variance.npy"}
+    others = sorted({entry.name for entry in path.iterdir()} - files) if path.is_dir() else [path.name]
     if others:
         raise ValueError(
             f"expected {path} to be an older map, or not to be there, got {others[0]} in it; choose another"
@@ -180,8 +180,8 @@ class ParquetWriter(Writer):
 
     def write(self, start: int, arrays: Mapping[str, np.ndarray]) -> None:
         columns = [column for values in arrays.values() for column in (values.T if values.ndim > 1 else values[None])]
-        known = [self.arrow.array(np.ascontiguousarray(column)) for column in columns]
-        self.waiting.append(self.arrow.table(known, schema=self.schema))
+        of_arrow = [self.arrow.array(np.ascontiguousarray(column)) for column in columns]
+        self.waiting.append(self.arrow.table(of_arrow, schema=self.schema))
         if sum(table.num_rows for table in self.waiting) >= _ROW_GROUP:
             self._flush()
 

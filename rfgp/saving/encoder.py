@@ -90,15 +90,15 @@ class Encoder:
 
     def _tensor(self, value: Tensor, path: tuple[str, ...]) -> Any:
         is_parameter = isinstance(value, torch.nn.Parameter)
-        known = value.detach().resolve_conj().resolve_neg()
-        if type(known) is not Tensor or known.layout is not torch.strided:
+        plain = value.detach().resolve_conj().resolve_neg()
+        if type(plain) is not Tensor or plain.layout is not torch.strided:
             return self._left_out(value, path)
-        if known.untyped_storage().nbytes() != known.numel() * known.element_size():
-            known = known.clone()  # torch.save would write all of the storage
+        if plain.untyped_storage().nbytes() != plain.numel() * plain.element_size():
+            plain = plain.clone()  # torch.save would write all of the storage
         name = ".".join(path)
         while name in self.tensors:
             name += "'"
-        self.tensors[name] = known
+        self.tensors[name] = plain
         return {"parameter": [name, value.requires_grad]} if is_parameter else {"tensor": name}
 
     def _instance(self, value: Any, path: tuple[str, ...]) -> Any:

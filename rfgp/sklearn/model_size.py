@@ -55,10 +55,11 @@ def timed_size(
     """The widest model whose fit takes a given share of a time limit, and what is left to find its parameters.
 
     Small models are fitted to some rows, wider and wider ones, until the time that all rows would take exceeds the
-    share, or where the square of the width says that the next one's would: the cost is linear in the number of rows,
-    but for the factors of matrices of the features.
+    share.
 
-    :param x: inputs, (N, d).
+    :param complete: replaces what the user has set.
+    :param began: when the fit began, on ``time.perf_counter``.
+    :param takes_evidence: whether parameters are found by the evidence of the model.
     """
     sizes = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES))
     make(sizes[0]).condition(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes

@@ -98,8 +98,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean of the targets at inputs, with their standard deviation or covariance if wanted.
 
-        Both are those of new observations, with their noise, so that ``mean - 2 * std`` to ``mean + 2 * std`` are error
-        bars of what will be measured. The posterior of the function is ``model_.posterior``.
+        Both are those of new observations, with their noise. The posterior of the function is ``model_.posterior``.
 
         :param X: inputs (N, d).
         :param return_std: whether to return standard deviations, of the shape of the mean.
@@ -126,14 +125,13 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     ) -> Any:
         """The prediction of every row of the fit by the rows of other folds, without a refit.
 
-        Parameters, landmarks and scales stay those of the fit, in which scikit-learn's function of this name fits them
-        again for every fold.
+        Parameters, landmarks and scales stay those of the fit.
 
         :param X: the inputs (N, d) that were fitted.
         :param y: their targets.
         :param cv: None for every row alone, a number of folds, or a splitter of scikit-learn that has every row once.
         :param groups: labels of groups, for splitters that take them.
-        :param return_std: whether to return standard deviations of observations too, as in :meth:`predict`.
+        :param return_std: whether to return standard deviations of observations too.
         :returns: means (N,) or (N, T), or a pair.
         :raises ValueError: for rows other than those of the fit, and other folds.
         """
@@ -194,8 +192,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         """The covariances of every target, in its units."""
         count = self.y_scaler_.n_features_in_
         joint = observed.covariance_matrix.reshape(num_rows, count, num_rows, count)
-        own = joint.diagonal(dim1=1, dim2=3).numpy() * self.y_scaler_.scale_**2
-        return own[..., 0] if self._num_target_axes == 1 else own
+        by_target = joint.diagonal(dim1=1, dim2=3).numpy() * self.y_scaler_.scale_**2
+        return by_target[..., 0] if self._num_target_axes == 1 else by_target
 
     def _shaped(self, columns: Floats) -> Floats:
         """Values (N, T) in the shape that the targets had."""

@@ -40,12 +40,14 @@ def projected(gradient: np.ndarray, point: np.ndarray, lower: np.ndarray, upper:
 
 
 class Maximizer:
-    r"""L-BFGS-B in a box around the best point, again from there until the projected gradient is zero.
+    """L-BFGS-B in a box around the best point, again from there until the projected gradient is zero.
 
-    A box of radius 3 keeps line searches near what is known: in log coordinates a step changes a parameter by a factor
-    of 20 at most. Where there is no value inside it, the box shrinks.
+    A box of radius 3 keeps line searches near evaluated points; where there is no value inside it, it shrinks.
 
     :param evaluate: takes coordinates and returns value and gradient; raises NoValueError where there are none.
+    :param tolerance: the largest component of the projected gradient that counts as zero.
+    :param precision: the gain of value that counts as none.
+    :param is_late: whether time is over, which ends the maximization once there is a value.
     """
 
     def __init__(

@@ -40,17 +40,12 @@ class _Learned(NamedTuple):
 class Auto(Maximization):
     """What suits the model and the number of rows.
 
-    Up to 2,000 rows, for an ExactGP, and for all that has no likelihood of one exact regression (classes, several
-    outputs, complex values) it is the evidence; for a model with local blocks the subset instead. Else blocks, a
-    subset, and for models without local blocks a few evaluations of the evidence of 10,000 rows from the better of the
-    two; it takes the parameters with which the model predicts held-out rows best. A variational model learns from its
-    bound, of all rows or from minibatches.
+    The evidence, up to 2,000 rows, for an ExactGP, for classes, several outputs and complex values; a subset for few
+    rows of a model with local blocks. Else blocks, a subset, and without local blocks a few evaluations of the
+    evidence of 10,000 rows: those parameters with which the model predicts held-out rows best. A variational model
+    learns from its bound, of all rows or from minibatches.
 
     :param initialize: whether starting values come from the data.
-
-    >>> import rfgp
-    >>> rfgp.training.Auto().initialize
-    True
     """
 
     def learn(self, training: Training) -> float:

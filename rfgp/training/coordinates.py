@@ -146,6 +146,8 @@ class Coordinates:
 
     Positive parameters are optimized by their logarithms, means in standard deviations of the targets, and others in
     units of their start.
+
+    :param parts: the modules of the model, by the prefix of their parameters.
     """
 
     def __init__(self, parts: dict[str, gpytorch.Module], moments: DataMoments) -> None:
@@ -188,26 +190,26 @@ class Coordinates:
 
     def at_bounds(self, values: np.ndarray) -> list[tuple[Coordinate, str, float]]:
         """Members with a coordinate at a bound of their constraint: which bound, and the value there."""
-        found: list[tuple[Coordinate, str, float]] = []
+        ends: list[tuple[Coordinate, str, float]] = []
         start = 0
         for member in self.members:
-            own = slice(start, start + member.size)
+            part = slice(start, start + member.size)
             start += member.size
             if not isinstance(member, Logarithmic):
                 continue
             for side in ("lower", "upper"):
-                known = member._flat(getattr(member.constraint, f"{side}_bound"))
-                is_bound = np.isfinite(known) & (known > 0)
-                is_at = is_bound & (np.abs(values[own] - np.log(np.where(is_bound, known, 1.0))) <= 2.0 * _MARGIN)
+                bound = member._flat(getattr(member.constraint, f"{side}_bound"))
+                is_bound = np.isfinite(bound) & (bound > 0)
+                is_at = is_bound & (np.abs(values[part] - np.log(np.where(is_bound, bound, 1.0))) <= 2.0 * _MARGIN)
                 if is_at.any():
-                    found.append((member, side, float(known[is_at][0])))
-        return found
+                    ends.append((member, side, float(bound[is_at][0])))
+        return ends
 
 
 def _coordinates(parts: dict[str, gpytorch.Module], moments: DataMoments) -> Iterator[Coordinate]:
     seen: set[int] = set()
     for prefix, part in parts.items():
-        known = moments.of_log_noise() if prefix.startswith("log_noise.") else moments
+        units = moments.of_log_noise() if prefix.startswith("log_noise.") else moments
         owners = {id(p): module for module in part.modules() for p in module.parameters(recurse=False)}
         several = [module for module in part.modules() if isinstance(module, MultitaskMean)]
         outputs = {id(mean): t for module in several for t, mean in enumerate(module.base_means)}
@@ -218,24 +220,24 @@ def _coordinates(parts: dict[str, gpytorch.Module], moments: DataMoments) -> Ite
             seen.add(id(parameter))
             full = prefix + name
             is_joint = isinstance(owner, LinearMean) and all(p.requires_grad for p in owner.parameters())
-            if is_joint and owner.weights.shape[-2] == len(known.input_mean):
+            if is_joint and owner.weights.shape[-2] == len(units.input_mean):
                 seen |= {id(p) for p in owner.parameters()}
-                yield LinearMeanCoordinate(full.rpartition(".")[0], owner, known, outputs.get(id(owner)))
+                yield LinearMeanCoordinate(full.rpartition(".")[0], owner, units, outputs.get(id(owner)))
             elif constraint is not None and bool((constraint.lower_bound >= 0).all()):
-                yield Logarithmic(full.replace("raw_", ""), parameter, constraint, _least(owner, parameter, known))
+                yield Logarithmic(full.replace("raw_", ""), parameter, constraint, _least(owner, parameter, units))
             elif constraint is None and isinstance(owner, ConstantMean):
-                yield Linear(full.replace("raw_", ""), parameter, *known.of_output(outputs.get(id(owner))))
+                yield Linear(full.replace("raw_", ""), parameter, *units.of_output(outputs.get(id(owner))))
             else:
                 is_by_row = parameter.dim() > 1 and name.endswith("covar_factor")
                 zero = torch.zeros((), dtype=torch.float64, device=parameter.device)
                 yield Linear(full, parameter, zero, _root_mean_square(parameter, is_by_row))
 
 
-def _least(owner: torch.nn.Module, parameter: Tensor, known: DataMoments) -> Tensor | None:
+def _least(owner: torch.nn.Module, parameter: Tensor, units: DataMoments) -> Tensor | None:
     """The least noise in the units of the targets, for noises of likelihoods; None for all else."""
     if not isinstance(owner, Likelihood | Noise):
         return None
-    least = known.targets.least_noise
+    least = units.targets.least_noise
     return least if parameter.shape == least.shape else least.min()
 
 

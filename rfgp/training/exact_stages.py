@@ -83,14 +83,10 @@ class ExactStages(Maximization):
 class Subset(ExactStages):
     """The likelihood of the exact kernel on 1,500 random rows, which sees the long range.
 
-    Then a WeightSpaceGP is fitted to all rows once, and noise, output scale and mean are learned again from its
-    statistics where these do not contain them.
+    Then a WeightSpaceGP is conditioned on all rows, and noise, output scale and mean are learned again from its
+    statistics.
 
     :param initialize: whether starting values come from the data.
-
-    >>> import rfgp
-    >>> rfgp.training.Subset().initialize
-    True
     """
 
     name = "subset"
@@ -111,16 +107,11 @@ class Subset(ExactStages):
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks(ExactStages):
-    """The likelihood of the exact kernel on up to 256 independent blocks of 48 to 192 near rows.
+    """The likelihood of the exact kernel on up to 256 blocks of 48 to 192 near rows, which see short range and noise.
 
-    They see the short range and the noise, and are cut again as lengthscales change. Then a WeightSpaceGP is fitted as
-    after :class:`Subset`.
+    Blocks are cut again as lengthscales change. What follows is as for :class:`Subset`.
 
     :param initialize: whether starting values come from the data.
-
-    >>> import rfgp
-    >>> rfgp.training.Blocks().initialize
-    True
     """
 
     name = "blocks"
@@ -128,11 +119,7 @@ class Blocks(ExactStages):
     stages = (Stage(256, 48, 25), Stage(256, 96, 15), Stage(80, 192, 10))
 
     def positions(self, regression: ExactRegression, rows: Tensor, stage: Stage, seconds: float, left: int) -> Tensor:
-        """As above; few blocks learn a noise of zero.
-
-        Where the share of the seconds allows too few, a stage takes all the time that is left, and where that does not
-        do either there are none, but for the first stage.
-        """
+        """Few blocks learn a noise of zero: where there is no time for enough, a stage but the first takes none."""
         points = regression.x[rows].double() / input_units(regression.kernel, regression.x)
         size, count = min(stage.size, len(rows)), stage.count
         if math.isfinite(seconds):

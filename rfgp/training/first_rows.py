@@ -21,13 +21,10 @@ _ROWS, _EVALUATIONS, _LARGEST_WIDTH = 1000, 60, 2048
 
 
 def learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor, deadline: Deadline = NEVER) -> None:
-    """Maximize the bound of at most 1,000 rows over all parameters but the weights, which stay as they are.
+    """Maximize the bound of at most 1,000 rows (N, d) and (N,) over all parameters but the weights.
 
-    For a Softmax likelihood it is the evidence of the Dirichlet regressions that stand for the labels, which
-    knows nothing of variance that features lack. Where neither can be evaluated nothing is learned.
-
-    :param x: inputs (N, d).
-    :param y: targets (N,), as the model takes them.
+    For a Softmax likelihood it is the evidence of the Dirichlet regressions that stand for the labels. Where neither
+    can be evaluated nothing is learned.
     """
     objective = _objective(model, x[:_ROWS], y[:_ROWS])
     if objective is None:

@@ -15,13 +15,9 @@ from .objectives import Objective
 
 
 class NoiseObjective(Objective):
-    r"""The bound of a :class:`rfgp.models.HeteroscedasticGP` at the distribution of log noise that maximizes it.
+    """The bound of a :class:`rfgp.models.HeteroscedasticGP` at the distribution of log noise that maximizes it.
 
-    Its gradient is that of the bound at this distribution, which is found anew for every set of parameters, from what
-    the rows contributed at the last ones.
-
-    :param x: inputs (N, d).
-    :param y: targets (N,) or (N, T).
+    The distribution is computed anew for every set of parameters, from what the rows contributed at the last ones.
     """
 
     def __init__(self, model: HeteroscedasticGP, x: Tensor, y: Tensor) -> None:

@@ -29,15 +29,18 @@ class LeaveOutObjective(WeightSpaceObjective):
 
     with the variance R that features lack. The features of all rows are held.
 
-    :param model: a model of one output with Gaussian or fixed noise, without blocks, and with one draw of the weights.
     :param groups: the label of each row, (N,), or the number of random folds; default: every row alone.
     """
 
     quantity = _QUANTITY
 
     def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any, groups: Tensor | int | None = None) -> None:
-        known = None if model.covar_module.has_output_factor else model._noise
-        is_one = known is not None and known.num_systems * known.num_outputs == 1 and not known.is_complex
+        noise_model = None if model.covar_module.has_output_factor else model._noise
+        is_one = (
+            noise_model is not None
+            and noise_model.num_systems * noise_model.num_outputs == 1
+            and not noise_model.is_complex
+        )
         is_plain = model.block_size is None and model.num_draws == 1 and model.residual == "none"
         if not (is_one and is_plain and not model.covar_module.is_complex):
             raise ValueError(
@@ -73,13 +76,13 @@ class LeaveOutObjective(WeightSpaceObjective):
         root = posterior.function_root(scalar, factor) / variances.unsqueeze(-1)
         total = torch.zeros((), dtype=torch.float64, device=x.device)
         for group in self.groups.unique():
-            own = self.groups == group
-            inner = torch.diag(1.0 / variances[own]) - root[own] @ root[own].mT
+            is_in = self.groups == group
+            inner = torch.diag(1.0 / variances[is_in]) - root[is_in] @ root[is_in].mT
             covariance = torch.linalg.inv(inner)
-            whole = torch.linalg.cholesky(covariance + torch.diag(residual[own]))
-            white = torch.linalg.solve_triangular(whole, (covariance @ weights[own]).unsqueeze(-1), upper=False)
+            whole = torch.linalg.cholesky(covariance + torch.diag(residual[is_in]))
+            white = torch.linalg.solve_triangular(whole, (covariance @ weights[is_in]).unsqueeze(-1), upper=False)
             total = (
-                total + _log_density(white.squeeze(-1), torch.ones_like(weights[own])) - whole.diagonal().log().sum()
+                total + _log_density(white.squeeze(-1), torch.ones_like(weights[is_in])) - whole.diagonal().log().sum()
             )
         return total
 

@@ -81,11 +81,8 @@ def as_batches(x: Any, y: Any) -> Any:
 def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
     """Random rows of a loader, which stand for all, and how many it has.
 
-    Up to 2,000 rows these are all, in their order. Where the number of rows is known, the first batches of a loader are
-    enough; those of a source are in the order of its table, and it is gone through all the same.
-
-    :param loader: an iterable of batches (x, y) or (x, y, noise) that can be gone through again and again.
-    :returns: the rows as one batch, and the number of rows.
+    Up to 2,000 rows these are all, in their order. Where ``num_data`` is given, the first batches of a loader are
+    enough, but not those of a source, which are in the order of its table.
     """
     if isinstance(loader, Iterator):
         raise ValueError(
@@ -95,13 +92,13 @@ def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
     if num_data is not None and not isinstance(loader, Source):
         return _first_rows(loader), num_data
     is_shard = isinstance(loader, Shard)
-    found = loader.sample(_SAMPLE, seed=0) if is_shard else sample(batches(loader, None, None), _SAMPLE, seed=0)
-    tensors = found.tensors
-    if found.num_rows <= _SAMPLE:
-        order = torch.from_numpy(found.rows).argsort()
+    drawn = loader.sample(_SAMPLE, seed=0) if is_shard else sample(batches(loader, None, None), _SAMPLE, seed=0)
+    tensors = drawn.tensors
+    if drawn.num_rows <= _SAMPLE:
+        order = torch.from_numpy(drawn.rows).argsort()
         tensors = tuple(values[order.to(values.device)] for values in tensors)
     x, y, *noise = tensors
-    return (x, y, noise[0] if noise else None), found.num_rows
+    return (x, y, noise[0] if noise else None), drawn.num_rows
 
 
 def _first_rows(loader: Iterable[Any]) -> Batch:
@@ -115,13 +112,12 @@ def _first_rows(loader: Iterable[Any]) -> Batch:
 
 
 class MinibatchTraining:
-    r"""Variational training from minibatches: a natural-gradient step for the weights, one of Adam for parameters.
+    """A natural-gradient step for the weights and one of Adam for parameters, batch by batch.
 
     Step t of the natural gradient has the size 4/(t + 4), so that the weights come from an average over the last
     quarter of the batches; the rate of Adam falls linearly to zero. A distribution of the weights whose covariance is
     not full is learned by Adam too.
 
-    :param loader: batches (x, y), as often as wanted.
     :param coordinates: the parameters to learn beside the weights; None for none.
     """
 
@@ -145,11 +141,7 @@ class MinibatchTraining:
         self.optimizer = torch.optim.Adam(self.parameters, lr=_LEARNING_RATE) if self.parameters else None
 
     def run(self, report: Callable[[float], None], deadline: Deadline = NEVER) -> str:
-        """Go through the batches, and leave the model with what was learned.
-
-        :param report: is told the bound after every epoch, as the batches of the epoch estimate it.
-        :param deadline: when the bound of all rows is to have been evaluated after it; there is one step at least.
-        """
+        """Go through the batches, leave the model with what was learned, and say what ended it."""
         try:
             for epoch in range(self.epochs):
                 expected = self._epoch(epoch / self.epochs, deadline)
@@ -185,15 +177,15 @@ class MinibatchTraining:
             if self.weights.is_diagonal:
                 return self._plain_step(x, labels)
             at = model.variational_strategy.at(x)
-            found = expected_log_likelihood(model.likelihood, labels, *at.moments(self.weights))
-            gradients = scale * found.d_mean, scale * found.d_variance
+            expected = expected_log_likelihood(model.likelihood, labels, *at.moments(self.weights))
+            gradients = scale * expected.d_mean, scale * expected.d_variance
             target = self.weights.target(at.features, *gradients)
             if self.point is not None:
-                _backward(scale * found.value + log_prior(model) + at.first_order(self.weights, *gradients))
+                _backward(scale * expected.value + log_prior(model) + at.first_order(self.weights, *gradients))
         self._move()
         self.weights = self.weights.stepped(target, _STEPS_TO_AVERAGE / (self.steps + _STEPS_TO_AVERAGE))
         self.steps += 1
-        return float(found.value.detach())
+        return float(expected.value.detach())
 
     def _plain_step(self, x: Tensor, labels: Tensor) -> float:
         divergence = float(self.weights.kl_divergence.sum())
@@ -244,16 +236,11 @@ def _backward(value: Tensor) -> None:
 class Minibatches(Strategy):
     """The bound of a variational model, from minibatches.
 
-    Natural-gradient steps for a full covariance of the weights, with Adam for all other parameters. One batch costs
-    nothing that depends on the number of rows.
+    Natural-gradient steps for a full covariance of the weights, with Adam for all other parameters.
 
     :param epochs: how many times the batches are gone through.
     :param num_data: the number of rows of a loader; default: they are counted once.
     :param initialize: whether starting values come from some of the rows.
-
-    >>> import rfgp
-    >>> rfgp.training.Minibatches(epochs=5).epochs
-    5
     """
 
     epochs: int = 50

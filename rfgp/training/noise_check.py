@@ -30,18 +30,15 @@ def has_one_noise(regression: ExactRegression) -> bool:
 def noise_factor(regression: ExactRegression, rows: Tensor) -> tuple[float, float]:
     r"""By what the noise is to be multiplied so that rows are predicted best, and their mean log density then.
 
-    Few blocks of near rows, among them rows that are nearly the same, may teach a noise of almost zero. Rows at random
-    are then predicted from their nearest ones with error bars that are far too short.
-
     .. math:: \max_{c \in \{1, 2, 4, \dots\}} \sum_i \log p(y_i \mid y_{n(i)}, c \sigma^2)
 
-    The factor is one where the gain is below 0.05 nats a row: a noise that is right costs .1 when it is doubled, and
-    one that is drowned by the variance of the function costs nothing.
+    for the rows n(i) near row i: few blocks of near rows may teach a noise of almost zero. The factor is one where the
+    gain is below 0.05 nats a row.
     """
     points = (regression.x[rows].double() / input_units(regression.kernel, regression.x)).cpu().numpy()
     chosen = random_rows(len(rows), NUM_ROWS)
-    _, found = scipy.spatial.KDTree(points).query(points[chosen.numpy()], NUM_NEIGHBORS + 1)
-    near = torch.from_numpy(found)
+    _, neighbors = scipy.spatial.KDTree(points).query(points[chosen.numpy()], NUM_NEIGHBORS + 1)
+    near = torch.from_numpy(neighbors)
     is_own = near == chosen.unsqueeze(-1)
     is_own[:, -1] |= ~is_own.any(-1)  # among more than 64 equal rows
     group = rows[torch.cat([near[~is_own].reshape(len(chosen), -1), chosen.unsqueeze(-1)], dim=-1)]

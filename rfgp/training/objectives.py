@@ -126,8 +126,8 @@ class WeightSpaceObjective(Objective):
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
         _checks.same_kind(x, reference_tensor(kernel, x), "x", "the kernel")
         kernel.scalar_features(x[:1])
-        known = noise_model(self.model.likelihood, self.model.num_outputs if kernel.has_output_factor else None)
-        known.rows(x, self.y, self.noise, basis(self.model.mean_module, x), True)
+        noise = noise_model(self.model.likelihood, self.model.num_outputs if kernel.has_output_factor else None)
+        noise.rows(x, self.y, self.noise, basis(self.model.mean_module, x), True)
 
     @property
     def outputs(self) -> Tensor:
@@ -203,10 +203,10 @@ class ExactObjective(Objective):
         if y.shape[-1:] != (rows,) if tasks is None else y.shape[-2:] != (rows, tasks):
             wanted = f"({rows},)" if tasks is None else f"({rows}, {tasks})"
             raise ValueError(f"expected y of shape {wanted}, or a batch of it, got {tuple(y.shape)}; correct it")
-        known = self.model.train_inputs
-        if known is not None and known[0].shape[-1] != inputs.shape[-1]:
+        before = self.model.train_inputs
+        if before is not None and before[0].shape[-1] != inputs.shape[-1]:
             raise ValueError(
-                f"expected x with {known[0].shape[-1]} columns as the model has, got {inputs.shape[-1]}; make another"
+                f"expected x with {before[0].shape[-1]} columns as the model has, got {inputs.shape[-1]}; make another"
             )
         if isinstance(likelihood, FixedNoiseGaussianLikelihood) and likelihood.noise_covar.noise.shape[-1] != rows:
             raise ValueError(
@@ -267,11 +267,6 @@ class ExactObjective(Objective):
 
 @contextmanager
 def cholesky_forced() -> Iterator[None]:
-    """GPyTorch settings under which exact models use Cholesky factors whatever their size.
-
-    >>> with cholesky_forced():
-    ...     gpytorch.settings.max_cholesky_size.value() > 10**6
-    True
-    """
+    """GPyTorch settings under which exact models use Cholesky factors whatever their size."""
     with CHOLESKY_ALWAYS:
         yield

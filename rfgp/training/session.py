@@ -74,6 +74,8 @@ class Training:
     ) -> Ascent:
         """Maximize an objective as the next stage.
 
+        :param rows: what the stage sees, in words.
+        :param trial_limit: the largest number of evaluations from each start that is tried.
         :param seconds: what an evaluation of few rows takes; default: as of the model itself.
         """
         began = timing.clock()
@@ -135,7 +137,7 @@ class Training:
         return value
 
     def summary(self, value: float, seconds: float) -> FitSummary:
-        """What was done."""
+        """What was done, with the evidence at the end and the seconds of everything."""
         if self.ascent is None:
             raise ValueError("expected a training that has run, got none; call run first")
         return FitSummary(

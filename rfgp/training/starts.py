@@ -57,8 +57,6 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: DataMoments)
     """Set parameters from the data, and return the identities of the lengths and of the noises that were guessed.
 
     Lengthscales and what acts like them are set where they have GPyTorch's default value: what the user has set stays.
-
-    :param x: inputs of the kernel, (..., N, d).
     """
     lengths: set[int] = set()
     with torch.no_grad():
@@ -76,18 +74,16 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: DataMoments)
         if isinstance(model, HeteroscedasticGP):
             for leaf, columns in leaves(model.log_noise.covar_module.exact_kernel, x):
                 lengths |= _start_lengths(leaf, columns)
-            known = moments.of_log_noise()
-            _start_mean(model.log_noise.mean_module, float(known.mean))
-            _start_levels(model.log_noise.mean_module, known.output_means)
+            of_log_noise = moments.of_log_noise()
+            _start_mean(model.log_noise.mean_module, float(of_log_noise.mean))
+            _start_levels(model.log_noise.mean_module, of_log_noise.output_means)
     return lengths, noises
 
 
 def center_inputs(model: torch.nn.Module, x: Tensor) -> None:
-    """Let the shift-invariant kernels with features in a model subtract the mean of the inputs.
+    """Let the shift-invariant kernels with features in a model subtract the mean of the inputs (..., N, d).
 
     Maclaurin features keep the center that they were made with: they are best around it.
-
-    :param x: its inputs, (..., N, d).
     """
     kernel = getattr(model, "covar_module", None)
     if not isinstance(kernel, Kernel):
@@ -154,8 +150,8 @@ def _start_noise(likelihood: Any, moments: DataMoments) -> set[int]:
         if factor is not None and factor.requires_grad:
             size = factor.square().sum(-1, keepdim=True).clamp_min(1e-12)
             factor.mul_((variances.unsqueeze(-1) / size).sqrt().to(factor))
-    found = [(m, name, v) for m, name, v in wanted if getattr(m, f"raw_{name}", None) is not None]
-    free = [(m, name, v) for m, name, v in found if getattr(m, f"raw_{name}").requires_grad]
+    existing = [(m, name, v) for m, name, v in wanted if getattr(m, f"raw_{name}", None) is not None]
+    free = [(m, name, v) for m, name, v in existing if getattr(m, f"raw_{name}").requires_grad]
     for module, name, variance in free:
         set_within(module, name, variance)
     return {id(getattr(module, f"raw_{name}")) for module, name, _ in free}

@@ -103,10 +103,6 @@ class Evidence(Maximization):
     :param executor: any executor of ``concurrent.futures``, whose workers sum the rows of a WeightSpaceGP for every
         evaluation; x is then a source, a list of partitions, or tensors. Default: none, all in this process.
     :param initialize: whether starting values come from the data.
-
-    >>> import rfgp
-    >>> rfgp.training.Evidence(initialize=False).initialize
-    False
     """
 
     executor: Executor | None = None
@@ -119,15 +115,11 @@ class Evidence(Maximization):
 class LeaveOut(Maximization):
     """The sum of the log densities of rows, or of groups of rows, each given all others.
 
-    It asks how well the model predicts rather than how probable the data are, and holds up better where the model is
-    wrong. It is for one output with Gaussian or fixed noise, and tensors; the summary has its value.
+    It asks how well the model predicts, and holds up better where the model is wrong. For one output with Gaussian or
+    fixed noise, and tensors; the summary has its value in place of the evidence.
 
     :param groups: the label of the group of every row, (N,), or the number of random folds; default: every row alone.
     :param initialize: whether starting values come from the data.
-
-    >>> import rfgp
-    >>> rfgp.training.LeaveOut(groups=10).groups
-    10
     """
 
     groups: Tensor | int | None = None
