@@ -1,6 +1,6 @@
 """Random feature maps: one class per file, all with the contract of :class:`FeatureMap`."""
 
-from .base import FeatureMap, Moments
+from .base import FeatureMap
 from .by_name import polynomial_sketch
 from .ctr import ComplexToReal
 from .fourier import RandomFourier
@@ -40,7 +40,6 @@ __all__ = [
     "LinearFeatures",
     "Maclaurin",
     "Matern",
-    "Moments",
     "OpticalFeatures",
     "Periodic",
     "PolynomialSketch",

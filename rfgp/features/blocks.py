@@ -7,24 +7,20 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._torch import has_values
 
 
 def blocked(
     columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_features: int, is_complex: bool, block_bytes: int
 ) -> Tensor:
-    """Evaluate a feature-major function on row-major inputs, in blocks of rows that stay in the cache.
+    """Evaluate a feature-major function on inputs (N, d), in blocks of rows that stay in the cache.
 
     :param columns: takes one (d, n) tensor per input, and working memory, and returns (D, n) features, real or complex.
-    :param inputs: (N, d) tensors.
-    :param num_features: D.
-    :param is_complex: whether the features are complex.
-    :param block_bytes: the size of a block of features.
     :returns: (N, D), or (N, 2 D) with real and imaginary parts side by side.
 
     With gradients the rows are taken at once, since autograd keeps the intermediate results anyway.
     """
-    if not _checks.has_values() or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
+    if not has_values() or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
         result = columns(*[x.mT for x in inputs])
         return torch.cat([result.real, result.imag]).mT if is_complex else result.mT
     num_rows = inputs[0].shape[0]

@@ -22,22 +22,17 @@ def polynomial_sketch(
 ) -> FeatureMap:
     """A sketch of the homogeneous polynomial kernel by its name and form.
 
-    :param name: one of SKETCHES.
     :param form: "real", "complex", or "ctr" for a complex sketch of half the width as a real one.
-    :param input_dim: the number of columns of the inputs.
     :param num_features: the number of columns that come out; even for "ctr".
-    :param degree: the degree of the kernel.
-    :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for an unknown name or form, or an odd width for "ctr".
 
     >>> polynomial_sketch("tensor_srht", "ctr", 3, 10, degree=2).num_features
     10
     """
-    known = SKETCHES[_checks.choice("name", name, tuple(SKETCHES))]
+    named = SKETCHES[_checks.choice("name", name, tuple(SKETCHES))]
     is_complex = _checks.choice("form", form, FORMS) != "real"
     width = paired_width(num_features, name) if form == "ctr" else num_features
-    sketch = known.make(input_dim, width, degree, is_complex=is_complex, generator=generator, dtype=dtype)
+    sketch = named.make(input_dim, width, degree, is_complex=is_complex, generator=generator, dtype=dtype)
     return ComplexToReal(sketch) if form == "ctr" else sketch
 
 

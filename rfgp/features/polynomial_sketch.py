@@ -41,17 +41,13 @@ class PolynomialSketch(FeatureMap):
         return f"{super().extra_repr()}, degree={self.degree}"
 
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
-        r"""The polynomial kernel :math:`(x^\top y)^p`, (..., N, d) and (..., M, d) to (..., N, M)."""
         return (self._check(x) @ self._check(y, "y").mT) ** self.degree
 
     def forward_pair(self, x: Tensor, y: Tensor) -> Tensor:
-        r"""Compact bilinear pooling: features of the outer product :math:`x \otimes y` of two different inputs.
+        r"""Compact bilinear pooling: features (..., N, D) of the outer product :math:`x \otimes y` of different inputs.
 
         .. math:: E[\phi(x, y) \phi(x', y')^H] = (x^\top x') (y^\top y')
 
-        :param x: (..., N, d).
-        :param y: (..., N, d).
-        :returns: (..., N, D).
         :raises ValueError: where the degree of the sketch is not 2.
 
         Source: T 1.3.1 (Gao et al., 2016).
@@ -59,10 +55,8 @@ class PolynomialSketch(FeatureMap):
         return self.forward_tensor(x, y)
 
     def forward_tensor(self, *factors: Tensor) -> Tensor:
-        r"""Features of the tensor product :math:`x_1 \otimes \dots \otimes x_p`, one input per degree.
+        r"""Features (..., N, D) of the tensor product :math:`x_1 \otimes \dots \otimes x_p` of inputs (..., N, d).
 
-        :param factors: p tensors of shape (..., N, d).
-        :returns: (..., N, D).
         :raises ValueError: where the number of inputs is not the degree, or their shapes differ.
         """
         if len(factors) != self.degree:
@@ -76,12 +70,10 @@ class PolynomialSketch(FeatureMap):
             raise ValueError(
                 f"expected inputs of one shape, got {[tuple(x.shape) for x in factors]}; pair them row by row"
             )
-        rows = self._rows(*factors)
+        rows = self.rows(*factors)
         return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 
-    def _rows(self, *factors: Tensor, **hyperparameters: Tensor) -> Tensor:
-        for x in factors:
-            self._check(x)
+    def rows(self, *factors: Tensor, **hyperparameters: Tensor) -> Tensor:
         batch, num_rows = factors[0].shape[:-2], factors[0].shape[-2]
         flat = [x.reshape(-1, self.input_dim) for x in factors]
         rows = blocked(self._columns, flat, self.num_features, self.is_complex, self.block_bytes)

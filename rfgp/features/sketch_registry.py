@@ -10,8 +10,7 @@ from .. import _checks
 from .polynomial_sketch import PolynomialSketch
 
 FORMS = ("real", "complex", "ctr")
-TAKEN = (
-    "auto",
+OTHERS = (
     "fourier",
     "fourier_orthogonal",
     "fourier_hadamard",
@@ -27,7 +26,9 @@ TAKEN = (
     "landmarks_greedy",
     "landmarks_kmeans",
 )
-"""Names of other methods, which a sketch cannot have."""
+"""Names of methods that are no sketches."""
+TAKEN = ("auto", *OTHERS)
+"""Names that a sketch cannot have."""
 _Sketch = TypeVar("_Sketch", bound=PolynomialSketch)
 
 

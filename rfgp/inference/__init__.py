@@ -22,7 +22,6 @@ from .square_root import SquareRootPosterior
 from .statistics import GramStatistics
 from .sums import Group, WeightedSums
 from .system import WeightSystem
-from .tree_sum import TreeSum
 from .variational import GaussianWeights, WeightDistribution
 
 __all__ = [
@@ -54,7 +53,6 @@ __all__ = [
     "ScalarFeatures",
     "SquareRootPosterior",
     "TrainingRows",
-    "TreeSum",
     "WeightDistribution",
     "WeightPosterior",
     "WeightPrior",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks, linalg
-from ..distributed import Ranks
+from .._ranks import Ranks
 from .rows import Rows
 from .statistics import COUNTING, GramStatistics, check_left, not_a_subset
 
@@ -69,6 +69,10 @@ class ClassStatistics(GramStatistics):
         """The groups that have a Gram matrix, (P,)."""
         self._sorted()
         return self._dense
+
+    @property
+    def num_rows_held(self) -> int:
+        return len(self.row_groups)
 
     @property
     def held_counts(self) -> Tensor:

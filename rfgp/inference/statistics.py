@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from .. import _checks, linalg
-from ..distributed import Ranks
-from . import tensor_file
+from .. import _checks, _tensor_file, linalg
+from .._ranks import Ranks
 from .row_checks import check_groups, check_part, check_weights
 from .rows import Rows
 
@@ -165,6 +164,11 @@ class GramStatistics:
     def num_rows(self) -> float:
         """The number of rows in all groups."""
         return float(self.count.sum())
+
+    @property
+    def num_rows_held(self) -> int:
+        """The number of rows whose features are kept."""
+        return 0
 
     @property
     def trace(self) -> float:
@@ -492,7 +496,7 @@ class GramStatistics:
 
         :param path: the file to write.
         """
-        tensor_file.write(path, self.state_dict())
+        _tensor_file.write(path, self.state_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GramStatistics:
@@ -501,7 +505,7 @@ class GramStatistics:
         :param path: the file to read.
         :raises ValueError: for a file that :meth:`save` has not written, or that has changed since.
         """
-        return cls.from_state_dict(tensor_file.read(path))
+        return cls.from_state_dict(_tensor_file.read(path))
 
 
 def check_left(count: Tensor, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..linalg import GramGradients
 from ..linalg.complex_numbers import real_part
 from .class_statistics import ClassStatistics
 from .rows import Rows
 from .statistics import GramStatistics
+from .sum_gradients import Backward, leaf, with_gradients
 
 Part = slice | Tensor
 """Some rows: a slice, or their numbers."""
@@ -22,6 +22,15 @@ Part = slice | Tensor
 
 Pairs = list[tuple[Tensor | None, Tensor | None]]
 """Tensors that are made of a chunk, and the gradient of each."""
+
+
+class SumTensors(NamedTuple):
+    """The sums of :class:`GramStatistics` that have gradients."""
+
+    gram: Tensor
+    cross: Tensor
+    target_gram: Tensor
+    log_noise: Tensor
 
 
 class Summand(Protocol):
@@ -61,7 +70,7 @@ class Piece(NamedTuple):
         own = {k: torch.zeros_like(t) for k, t in enumerate(arguments) if t is not None and t.requires_grad}
         total: list[Tensor | None] = [None] * len(inputs)
         for part in self.parts:
-            leaves = [_leaf(t, k in own) for k, t in enumerate([*_taken(self.by_row, part), *self.shared])]
+            leaves = [leaf(t, k in own) for k, t in enumerate([*_taken(self.by_row, part), *self.shared])]
             with torch.enable_grad():
                 pairs = self.pull(*leaves)
             added = _pulled_back(pairs, [*(leaves[k] for k in own), *inputs])
@@ -79,69 +88,22 @@ Pieces = Callable[[Sequence[Tensor], Sequence[Tensor | None]], Iterable[Piece]]
 and goes through all rows once more."""
 
 
-Gradients = Callable[[Callable[[], list[Tensor]]], list[Tensor]]
-"""Takes what finds the gradients of this process, and returns those of all processes."""
+def backward_of(pieces: Pieces) -> Backward:
+    """What finds the gradients of sums by going through all rows once more, with the graph of a chunk at a time."""
 
+    def backward(
+        of_sums: Sequence[Tensor], arguments: Sequence[Tensor | None], inputs: Sequence[Tensor]
+    ) -> Sequence[Tensor | None]:
+        total: list[Tensor | None] = [None] * len(inputs)
+        for piece in pieces(of_sums, arguments):
+            total = [*map(_sum, total, piece.gradients(inputs))]
+        return total
 
-class _Sum(torch.autograd.Function):
-    """Sums over all rows, whose gradients are found by going through the rows once more, with the graph of a chunk."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        sums: tuple[Tensor, ...],
-        pieces: Pieces,
-        of_all: Gradients | None,
-        count: int,
-        *tensors: Tensor | None,
-    ) -> tuple[Tensor, ...]:
-        ctx.save_for_backward(*tensors)
-        ctx.pieces, ctx.of_all, ctx.count = pieces, of_all, count
-        return sums
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[4:]
-        leaves = [_leaf(t, is_wanted) for t, is_wanted in zip(tensors[: ctx.count], wanted, strict=False)]
-        every = [*leaves, *tensors[ctx.count :]]
-        inputs = [tensor for tensor, is_wanted in zip(every, wanted, strict=True) if is_wanted]
-
-        def find() -> list[Tensor]:
-            total: list[Tensor | None] = [None] * len(inputs)
-            for piece in ctx.pieces(gradients, leaves):
-                total = [*map(_sum, total, piece.gradients(inputs))]
-            return [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, total, strict=True)]
-
-        rest = iter(find() if ctx.of_all is None else ctx.of_all(find))
-        return None, None, None, None, *(next(rest) if is_wanted else None for is_wanted in wanted)
-
-
-def with_gradients(
-    sums: Sequence[Tensor],
-    pieces: Pieces,
-    arguments: Sequence[Tensor | None] = (),
-    parameters: Iterable[Tensor] = (),
-    of_all: Gradients | None = None,
-) -> tuple[Tensor, ...]:
-    """Sums over rows that are known, made differentiable once in all tensors that are given here.
-
-    :param sums: the sums, computed without gradients.
-    :param pieces: goes through all rows once more, backwards.
-    :param arguments: tensors that ``pieces`` takes.
-    :param parameters: the leaves that the sums depend on beside them, such as parameters of a kernel.
-    :param of_all: where rows are spread over processes, what makes the gradients of all of them from those of one.
-    """
-    found: tuple[Tensor, ...] = _Sum.apply(tuple(sums), pieces, of_all, len(arguments), *arguments, *parameters)
-    return found
+    return backward
 
 
 def _taken(tensors: Iterable[Tensor | None], part: Part) -> list[Tensor | None]:
     return [None if tensor is None else tensor[part] for tensor in tensors]
-
-
-def _leaf(tensor: Tensor | None, is_wanted: bool) -> Tensor | None:
-    return None if tensor is None else tensor.detach().requires_grad_(is_wanted)
 
 
 def _sum(total: Tensor | None, added: Tensor | None) -> Tensor | None:
@@ -181,7 +143,7 @@ def sum_over_rows(
     def pieces(gradients: Sequence[Tensor], arguments: Sequence[Tensor | None]) -> Iterable[Piece]:
         return [Piece(summand.pullback(*gradients), parts, arguments[: len(by_row)], arguments[len(by_row) :])]
 
-    return with_gradients(summand.sums(total), pieces, (*by_row, *shared), parameters)
+    return with_gradients(summand.sums(total), backward_of(pieces), (*by_row, *shared), parameters)
 
 
 Make = Callable[[Tensor, Rows], tuple[Tensor, Rows]]

@@ -11,12 +11,7 @@ _WARNED: WeakSet[torch.nn.Module] = WeakSet()
 
 
 def warn_of_dense(kernel: torch.nn.Module, text: str, stacklevel: int = 2) -> None:
-    """Warn of a dense kernel, the first time for this one or a part of it.
-
-    :param kernel: a composition with features inside.
-    :param text: the warning.
-    :param stacklevel: as for ``warnings.warn``, from the caller on.
-    """
+    """Warn of a dense kernel, the first time for this one or a part of it."""
     if any(part in _WARNED for part in kernel.modules()):
         return
     _WARNED.add(kernel)

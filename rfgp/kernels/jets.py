@@ -14,12 +14,9 @@ from .observed import LinearlyObservedKernel
 
 
 def jets(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor:
-    """The covariances of f and its first derivatives at two sets of points.
+    """The covariances of f and its first derivatives at two sets of points, (..., 1 + d, 1 + d, N, M).
 
     :param kernel: an RBFKernel, MaternKernel or ConstantKernel, or scales, sums and products of these.
-    :param x: (..., N, d).
-    :param y: (..., M, d).
-    :returns: (..., 1 + d, 1 + d, N, M).
     :raises ValueError: for a kernel whose derivatives are not known, or do not exist.
     """
     dims = kernel.active_dims

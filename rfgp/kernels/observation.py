@@ -11,6 +11,7 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from .. import _checks
+from .._torch import has_values
 from ..observations import Rows, num_columns, split
 from ..observations.quadrature import extents, nodes
 from .checked import CheckedKernel
@@ -51,7 +52,7 @@ class ObservesRows:
                 f"coordinates, got {x.shape[-1]}; make them by points, boxes, segments or derivatives"
             )
         rows = split(x, self.input_dim)
-        is_rough = outputs is None and _checks.has_values() and _is_rough(self.observed_kernel)
+        is_rough = outputs is None and has_values() and _is_rough(self.observed_kernel)
         if is_rough and has_derivatives(rows):
             raise ValueError(
                 "expected values of a process without derivatives, got rows with derivatives; use an RBFKernel or a "
@@ -103,7 +104,6 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
 
     @property
     def observed_kernel(self) -> Kernel:
-        """The base kernel."""
         return self.base_kernel
 
     @property
@@ -172,10 +172,7 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
 
 
 def num_outputs(kernel: Kernel, input_dim: int) -> int | None:
-    """The number of outputs of a field, or None for a scalar function.
-
-    :raises ValueError: for a kernel with ``active_dims`` or ARD of other columns.
-    """
+    """The number of outputs of a field, or None for a scalar function."""
     columns = kernel.ard_num_dims
     if kernel.active_dims is None and columns not in (None, input_dim):
         raise ValueError(f"expected input_dim={columns} as ard_num_dims says, got {input_dim}; correct one of the two")
@@ -202,7 +199,7 @@ def check_observed_mean(kernel: Kernel, mean: Mean | None) -> None:
 
 def has_derivatives(rows: Rows) -> bool:
     """Whether rows of a scalar function have a derivative among them, or may have one."""
-    return not _checks.has_values() or bool((rows.weights[..., 1:] != 0).any())
+    return not has_values() or bool((rows.weights[..., 1:] != 0).any())
 
 
 def _is_rough(kernel: Kernel) -> bool:
@@ -215,8 +212,8 @@ def _is_rough(kernel: Kernel) -> bool:
 
 def _groups(kinds: Tensor) -> list[Tensor]:
     """The numbers of the rows of every kind."""
-    found, which = kinds.unique(dim=0, return_inverse=True)
-    return [(which == k).nonzero().squeeze(-1) for k in range(len(found))]
+    distinct, which = kinds.unique(dim=0, return_inverse=True)
+    return [(which == k).nonzero().squeeze(-1) for k in range(len(distinct))]
 
 
 def _in_place(indices: list[Tensor], parts: list[Tensor], dim: int) -> Tensor:

@@ -13,8 +13,7 @@ from .task_columns import task_columns
 from .variational import WeightSpaceVariationalGP
 from .variational_strategy import WeightSpaceVariationalStrategy
 from .weight_equations import Convergence
-from .weight_space import WeightSpaceGP
-from .weight_space_updates import RefitError
+from .weight_space import RefitError, WeightSpaceGP
 from .wide import WideWeightSpaceGP
 
 __all__ = [

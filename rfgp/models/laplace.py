@@ -14,7 +14,7 @@ from gpytorch.means import LinearMean, Mean, MultitaskMean, ZeroMean
 from torch import Tensor
 
 from .. import _checks, _state
-from ..distributed import Shard
+from ..data.batches import batches
 from ..distributions import MultitaskMultivariateNormal, MultivariateNormal
 from ..inference import OutputFactor, WeightPosterior, WeightSpaceCovariance, plus_residual
 from ..inference.function_posterior import FunctionPosterior
@@ -27,7 +27,7 @@ from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.observation import check_observed_mean
 from ..kernels.reference_tensor import reference_tensor
 from ..linalg import joined, row_chunks
-from .batches import batches
+from ..passes import Shard
 from .record import WEIGHTS, Record, WeightsCode
 from .snapshot import Snapshots
 

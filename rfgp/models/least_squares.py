@@ -82,6 +82,8 @@ class VectorLeastSquares(Recorded["_Fitted"]):
         self.num_iterations: int | None = None
         """Iterations of the last fit by "lbfgs"."""
 
+    _verb = "fit(x, y)"
+
     @property
     def weights(self) -> Tensor:
         """The weights h of the features (K, 1), in float64.

@@ -23,7 +23,7 @@ from ..linalg import row_chunks
 from .record import WEIGHTS, Record, Recorded, WeightsCode
 from .weight_equations import Convergence, WeightEquations, solved
 from .weight_space import WeightSpaceGP
-from .weight_space_checks import check_scalar_kernel
+from .weight_space.checks import check_scalar_kernel
 
 
 class WideWeightSpaceGP(Recorded["_Fitted"]):

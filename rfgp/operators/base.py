@@ -32,20 +32,10 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def symbol(self, w: Tensor, components: int) -> Tensor:
-        """The matrix S(w) of the multiplier, (..., d) to (..., T', T), complex.
-
-        :param w: frequencies, in radians per unit of the inputs.
-        :param components: T.
-        :raises ValueError: where the operator is not defined for so many components or coordinates.
-        """
+        """The matrix S(w) of the multiplier at frequencies in radians per unit, (..., d) to (..., T', T), complex."""
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
-        """The operator as a (T', T) matrix of polynomials in the partial derivatives.
-
-        :param input_dim: d.
-        :param components: T.
-        :raises ValueError: where it is not a differential operator.
-        """
+        """The (T', T) matrix of polynomials in the partial derivatives; a ValueError where there is none."""
         raise ValueError(
             f"expected a differential operator, got {self}, which exact kernels cannot apply; predict it from a model "
             "with features"

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from .. import _checks
+from ..data.batches import Batch, joined
 from ..inference import GramStatistics
+from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
-from ..models.batches import Batch, joined
-from ..models.row_sums import RowSums
+from ..models.weight_space.row_summation import sums_without
+from ..models.weight_space.row_sums import FeatureSums
 
 _UNIT = 2.0**-53
 
@@ -64,7 +66,7 @@ class SlidingWindow:
         self.model, self.size = model, _checks.positive_integer("size", size)
         self.drift = Drift()
         self._batches: collections.deque[Batch] = collections.deque()
-        self._fresh: RowSums | None = None
+        self._fresh: FeatureSums | None = None
         self._num_rows = self._num_new = self._num_batches = self._largest = 0
         self._trace = 0.0
 
@@ -101,8 +103,8 @@ class SlidingWindow:
         self._batches, self._num_rows = left, min(self.size, self._num_rows + len(x))
         self._num_new, self._num_batches = self._num_new + len(x), self._num_batches + 1
         self._largest = max(self._largest, len(x))
-        if sums is not None:
-            self._fresh = sums if self._fresh is None else self._fresh.merged(sums, self.model._noise)
+        if isinstance(sums, FeatureSums):
+            self._fresh = sums if self._fresh is None else self._fresh.merge(sums, self.model)
             self._trace = max(self._trace, self.model.statistics.trace)
         if removed is not None and self._num_new >= self.size:
             self._exchange(_last(removed, self._num_new - self.size))
@@ -128,15 +130,17 @@ class SlidingWindow:
 
         :param gone: those of these rows that have left the window already.
         """
-        model, before = self.model, self.model._known_sums()
+        model = self.model
+        before: Any = model.sums
         if self._fresh is None:
-            local = model._known_rows()
-            model._set_blocks(local, model.training_data)
+            with quiet():
+                model.take(before.resummed(model))
         else:
             fresh = self._fresh
             if len(gone[0]):
-                fresh = model.sums_without(fresh, gone, self._batches[-1])
-            model.set_sums(fresh)
+                fresh = sums_without(model, fresh, gone, self._batches[-1])
+            with model.nothing_lost_on_error(), quiet():
+                model.take(fresh.with_some_rows(before.some_rows))
         measured = max(_drift(a, b, self._trace) for a, b in zip(before.draws, model.draw_statistics, strict=True))
         dtype = model.product_dtype or self._batches[0][0].dtype
         roundings = 4 * self._num_batches * _UNIT + 2 * (self._largest + 2) * torch.finfo(dtype).eps

@@ -8,8 +8,8 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from .. import _checks
-from ..distributed import Shard
 from ..models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
+from ..passes import Shard
 from .methods import method_of, strategy_of
 from .strategies import Strategy, Task
 from .summary import FitSummary

@@ -12,7 +12,8 @@ from .. import _checks
 from ..inference.mean_basis import mean_values
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
-from ..models.weight_space_leave_out import group_labels
+from ..models.weight_space.leave_out import group_labels
+from ..models.weight_space.row_summation import checked_rows
 from .objectives import ExactObjective, WeightSpaceObjective, cholesky_forced
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
 
@@ -35,7 +36,7 @@ class LeaveOutObjective(WeightSpaceObjective):
     quantity = _QUANTITY
 
     def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any, groups: Tensor | int | None = None) -> None:
-        noise_model = None if model.covar_module.has_output_factor else model._noise
+        noise_model = None if model.covar_module.has_output_factor else model.noise
         is_one = (
             noise_model is not None
             and noise_model.num_systems * noise_model.num_outputs == 1
@@ -62,10 +63,10 @@ class LeaveOutObjective(WeightSpaceObjective):
         x, y, noise = self.data(rows)
         with quiet():
             model = self.model.condition(x, y, noise)
-        regression, kernel = model._regression(), model.covar_module
+        regression, kernel = model.regression(), model.covar_module
         posterior = regression.posterior(model.statistics, tracks=True)
         factor, scalar = regression.factor(), kernel.scalar_features(x)
-        variances = model._noise.variances(model._checked_rows(x, y, noise, is_all=True))
+        variances = model.noise.variances(checked_rows(model, x, y, noise, is_all=True))
         fitted = factor.functions(scalar, posterior.mean).flatten(-3)
         weights = (y.double() - mean_values(model.mean_module, x).double().squeeze(-1) - fitted) / variances
         lack = kernel.residual_variance(x)

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from ..data import ArraySource, Source
-from ..distributed import Shard
+from ..data.batches import Batch, batches
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
-from ..models.batches import Batch, batches
-from ..models.partitions import Partitions
+from ..passes import Partitions, Shard
 from .minibatches import first_pass
 from .objectives import WeightSpaceObjective
 from .starts import random_rows

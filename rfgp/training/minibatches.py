@@ -14,10 +14,10 @@ from torch import Tensor
 
 from .. import _checks
 from ..data import Source, sample
-from ..distributed import Shard
+from ..data.batches import Batch, batches, joined
 from ..inference import expected_log_likelihood
 from ..models import WeightSpaceVariationalGP
-from ..models.batches import Batch, batches, joined
+from ..passes import Shard
 from . import timing
 from .bound import function_values, has_parameters
 from .coordinates import Coordinates

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from ..features import FourierSeries, RandomFourier
 from ..kernels import DecomposableKernel, FeatureKernel
-from ..kernels.leaves import leaves
+from ..kernels.input_units import leaves
 from ..models import HeteroscedasticGP
 from .moments import DataMoments
 

@@ -147,7 +147,7 @@ def test_a_root_of_one_posterior(name):
     """Conditioning takes one system; those of classes are several."""
     with torch.no_grad():
         model, _ = POSTERIORS[name]()
-        posterior, factor = model.weight_posterior(), model._regression().factor()
+        posterior, factor = model.weight_posterior(), model.regression().factor()
         if "classes" in name:
             with pytest.raises(ValueError, match="expected one posterior"):
                 SquareRootPosterior.of(posterior, factor)

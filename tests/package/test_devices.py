@@ -301,7 +301,7 @@ def test_statistics_of_a_gpu_are_read_without_one(tmp_path, monkeypatch):
 def of_weight_space(model, data, points):
     is_shared = isinstance(model.likelihood, GaussianLikelihood) and model.num_outputs > 1
     model.condition(*data)
-    if not model._features.is_complex or model._noise.is_complex:
+    if not model.features.is_complex or model.noise.is_complex:
         yield from gradients(model.log_marginal_likelihood(), model)
     posterior = model.posterior(points)
     yield from moments(posterior)
@@ -483,7 +483,7 @@ def test_least_squares(options, device):
         model = models.VectorLeastSquares(
             output_kernel("curl-free").double().to(device), regularization=0.05, **options
         )
-        model.condition(
+        model.fit(
             *((x[:15], y[:15], x[15:], models.knn_laplacian(numbers(x), 4).to_dense().to(device)) if graph else (x, y))
         )
         yield model.predict(x)

@@ -68,6 +68,8 @@ from rfgp import (
     study,
     two_sample,
 )
+from rfgp.kernels.families.observation import FeatureObservationKernel
+from rfgp.kernels.feature_operator import LazyFeatureCrossLinearOperator
 
 WIDTH = 16
 FILES = (*rfgp.__path__, *gpytorch.__path__, "<string>")  # the last one is that of generated methods
@@ -325,7 +327,7 @@ def observations_that_are_integrals():
     model = models.WeightSpaceGP(approximated(exact), GaussianLikelihood()).condition(seen, y)
     parts = observations.split(observations.boxes(x, x + 0.1, integral=True), 2)
     assert isinstance(parts, observations.Rows) and parts.weights.shape == (40, observations.num_columns(2) - 6)
-    assert isinstance(model.covar_module, kernels.FeatureObservationKernel)
+    assert isinstance(model.covar_module, FeatureObservationKernel)
     assert model.posterior(observations.derivatives(x, x)).variance.shape == (40,)
     assert exact(seen[:3]).to_dense().shape == (3, 3)
 
@@ -457,9 +459,9 @@ def rows_of_a_rank():
     store = torch.distributed.HashStore()
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
-        shard = rfgp.distributed.Shard([(x, y)])
-        assert isinstance(shard.ranks, rfgp.distributed.Ranks) and shard.sample(5, seed=0).x.shape == (5, 2)
-        model = rfgp.distributed.broadcast(models.WeightSpaceGP(approximated(), GaussianLikelihood()))
+        shard = rfgp.passes.Shard([(x, y)])
+        assert isinstance(shard.ranks, rfgp.passes.Ranks) and shard.sample(5, seed=0).x.shape == (5, 2)
+        model = rfgp.passes.broadcast(models.WeightSpaceGP(approximated(), GaussianLikelihood()))
         assert model.condition(shard).statistics.num_rows == 40
     finally:
         torch.distributed.destroy_process_group()
@@ -473,7 +475,10 @@ def functions_by_botorch():
     model = SingleTaskGP(x, y.unsqueeze(-1), covar_module=approximated())
     assert draw_matheron_paths(model, torch.Size([3]))(x).shape == (3, 40)
     cross = model.covar_module(x, x[:2]).evaluate_kernel()
-    assert isinstance(cross, kernels.LazyFeatureCrossLinearOperator) and cross.to_dense().shape == (40, 2)
+    assert isinstance(cross, LazyFeatureCrossLinearOperator) and cross.to_dense().shape == (
+        40,
+        2,
+    )
 
 
 def bayesian_optimization():

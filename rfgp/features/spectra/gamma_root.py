@@ -30,10 +30,7 @@ def gamma_root(alpha: Tensor, uniform: Tensor) -> Tensor:
     """The root of the quantile function of the gamma distribution of shape alpha; differentiable once, in alpha.
 
     Small quantiles would underflow in single precision; levels may be 1 where they were rounded to that.
-
-    :param alpha: broadcasts with the levels.
-    :param uniform: the levels.
     """
-    known = alpha.detach()
-    root, slope = _root_and_slope(known, uniform)
-    return root + slope * (alpha - known)
+    at = alpha.detach()
+    root, slope = _root_and_slope(at, uniform)
+    return root + slope * (alpha - at)

@@ -29,6 +29,6 @@ def scaled_bessel(z: Tensor, orders: Tensor) -> Tensor:
     :param z: the argument, not negative; the functions are differentiable in it once.
     :param orders: the orders n.
     """
-    known = z.detach()
-    value, slope = value_and_slope(known, orders)
-    return value + slope * (z - known)
+    at = z.detach()
+    value, slope = value_and_slope(at, orders)
+    return value + slope * (z - at)
