@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .row_search import row_numbers
+from ..linalg.row_search import row_numbers
 
 LEVEL = 1e-4
 """The probability of a warning where the residuals are proper."""
