@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, StudentTLikelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
@@ -39,9 +38,6 @@ class BoundObjective(Objective):
     @property
     def outputs(self) -> Tensor:
         return function_values(self.model, self.y)
-
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.x
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..inference import GaussianWeights
@@ -26,13 +25,6 @@ class NoiseObjective(Objective):
         self.model, self.x, self.y = model, x, y
         self._known: tuple[Tensor, NoiseFit] | None = None
         self._highest: NoiseFit | None = None
-
-    @property
-    def outputs(self) -> Tensor:
-        return self.y if self.y.dim() > 1 else self.y.unsqueeze(-1)
-
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.x
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])

@@ -7,7 +7,6 @@ from typing import Any
 
 import scipy
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -47,9 +46,6 @@ class LaplaceObjective(Objective):
 
     def finish(self) -> Tensor:
         return self.evidence()
-
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.x
 
 
 @torch.no_grad()

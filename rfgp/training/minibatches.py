@@ -10,21 +10,27 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.likelihoods import SoftmaxLikelihood
+from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from .. import _checks
 from ..data import Source, sample
 from ..data.batches import Batch, batches, joined
 from ..inference import expected_log_likelihood
-from ..models import WeightSpaceVariationalGP
+from ..inference.expected_log_likelihood import is_deterministic
+from ..kernels.width_warning import quiet
+from ..likelihoods import DirichletClassificationLikelihood
+from ..models import WeightSpaceGP, WeightSpaceVariationalGP
 from ..passes import Shard
 from . import timing
-from .bound import function_values, has_parameters
+from .ascent import NoValueError
+from .bound import BoundObjective, function_values, has_parameters
 from .coordinates import Coordinates
-from .first_rows import learn_from_first_rows
 from .moments import data_moments
+from .objectives import Objective, WeightSpaceObjective
 from .rollback import Rollback
-from .run import constrained_values, log_prior, parts_of
+from .run import Run, constrained_values, log_prior, parts_of
 from .starts import center_inputs, start_from_data
 from .strategies import Strategy, Task, show
 from .summary import FitStage, FitSummary
@@ -33,6 +39,7 @@ from .timing import NEVER, Deadline
 _SAMPLE = 2000
 _SMALLEST_BATCH, _LARGEST_BATCH, _FEWEST_BATCHES = 100, 1000, 8
 _LEARNING_RATE = 0.05
+_FIRST_ROWS, _EVALUATIONS, _LARGEST_WIDTH = 1000, 60, 2048
 _SHARE_OF_FIRST_ROWS, _SHARE_OF_BOUND = 0.4, 0.5
 """Of a time limit, what the first rows may take; of the time of a step, what the bound of its rows takes."""
 _STEPS_TO_AVERAGE = 4
@@ -232,6 +239,37 @@ def _backward(value: Tensor) -> None:
         value.backward()
 
 
+def _learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor, deadline: Deadline = NEVER) -> None:
+    """Maximize the bound of at most 1,000 rows (N, d) and (N,) over all parameters but the weights.
+
+    For a Softmax likelihood it is the evidence of the Dirichlet regressions that stand for the labels. Where neither
+    can be evaluated nothing is learned.
+    """
+    objective = _first_objective(model, x[:_FIRST_ROWS], y[:_FIRST_ROWS])
+    if objective is None:
+        return
+    try:
+        with quiet():
+            Run(objective, True, _EVALUATIONS, deadline=deadline).ascend()
+    except NoValueError:
+        return
+
+
+def _first_objective(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor) -> Objective | None:
+    kernel, likelihood = model.covar_module, model.likelihood
+    if kernel.num_scalar_features > _LARGEST_WIDTH or not any(p.requires_grad for p in kernel.parameters()):
+        return None
+    if is_deterministic(likelihood):
+        return BoundObjective(model, x, y)
+    has_own_classes = isinstance(likelihood, SoftmaxLikelihood) and likelihood.mixing_weights is None
+    if not has_own_classes or kernel.is_complex or kernel.residual_variance(x[:1]) is not None:
+        return None
+    regressions = DirichletClassificationLikelihood(num_classes=likelihood.num_classes, dtype=x.dtype)
+    classes = torch.Size([likelihood.num_classes])
+    mean = ConstantMean(batch_shape=classes).to(x)
+    return WeightSpaceObjective(WeightSpaceGP(kernel, regressions, mean), x, y, None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Minibatches(Strategy):
     """The bound of a variational model, from minibatches.
@@ -269,7 +307,7 @@ class Minibatches(Strategy):
             if self.initialize:
                 center_inputs(model, x)
                 start_from_data(model, model.covar_module.exact_kernel, x, of_sample)
-                learn_from_first_rows(model, x, labels, deadline.share(_SHARE_OF_FIRST_ROWS))
+                _learn_from_first_rows(model, x, labels, deadline.share(_SHARE_OF_FIRST_ROWS))
             coordinates = Coordinates(parts_of(model), of_sample) if has_parameters(model) else None
             model.train()
             training = MinibatchTraining(model, loader, total, self.epochs, coordinates)

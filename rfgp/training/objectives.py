@@ -39,6 +39,7 @@ class Objective(abc.ABC):
 
     model: Any
     x: Tensor
+    y: Tensor
     centers_inputs: ClassVar[bool] = True
     """Whether kernels may be given the mean of the inputs as their center before."""
     growth: ClassVar[float] = 1.0
@@ -84,8 +85,8 @@ class Objective(abc.ABC):
 
     @property
     def outputs(self) -> Tensor:
-        """The targets as columns, one per output, with NaN where they are missing; for moments that are not given."""
-        raise NotImplementedError
+        """The targets as columns, one per output, with NaN where they are missing."""
+        return self.y.unsqueeze(-1) if self.y.dim() == 1 else self.y
 
     @abc.abstractmethod
     def evidence(self, rows: Tensor | None = None) -> Tensor:
@@ -95,9 +96,9 @@ class Objective(abc.ABC):
     def finish(self) -> Tensor:
         """Leave the model fitted, and return the evidence."""
 
-    @abc.abstractmethod
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
-        """The exact kernel and what it is evaluated at, or None where they are not known."""
+        """The exact kernel and what it is evaluated at, or None where there is no such kernel."""
+        return self.model.covar_module.exact_kernel, self.x
 
     @functools.cached_property
     def moments(self) -> DataMoments:
@@ -137,7 +138,7 @@ class WeightSpaceObjective(Objective):
             return targets.reshape(-1, 1)
         if self.y.is_complex() and self.model.covar_module.has_output_factor:
             return torch.view_as_real(self.y)
-        return self.y.unsqueeze(-1) if self.y.dim() == 1 else self.y
+        return super().outputs
 
     def data(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Inputs, targets and noise of some rows, or of all."""
@@ -151,9 +152,6 @@ class WeightSpaceObjective(Objective):
 
     def finish(self) -> Tensor:
         return self.model.condition(self.x, self.y, self.noise).log_marginal_likelihood()
-
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.x
 
 
 class ExactObjective(Objective):

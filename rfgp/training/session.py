@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.settings import min_fixed_noise
 from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
 
 from ..diagnostics.lost_posterior import advice_on_loss, lost_posterior
 from ..models import WeightSpaceGP
-from ..models.spectral_evidence import only_free
+from ..models.spectral_evidence import SpectralEvidence, only_free, spectral_evidence
 from . import timing
 from .ascent import Ascent, NoValueError
 from .coordinates import Coordinates
 from .costs import fit_seconds, spectrum_seconds
+from .moments import DataMoments
 from .objectives import Objective
-from .rescale import spectral_objective
 from .run import Run, constrained_values, parts_of
 from .starts import random_rows
 from .summary import FitStage, FitSummary
@@ -113,9 +116,10 @@ class Training:
         width = self.model.covar_module.num_scalar_features
         if self.deadline.is_set and not self.deadline.allows(spectrum_seconds(width)):
             return None
-        objective = spectral_objective(self.model, self.objective.x, self.objective.moments)
-        if objective is None:
+        evidence = spectral_evidence(self.model)
+        if evidence is None:
             return None
+        objective = SpectralObjective(evidence, self.objective.x, self.objective.moments)
         with only_free(self.model):
             return Run(objective, False, _RESCALINGS).ascend()
 
@@ -188,6 +192,30 @@ class Training:
             advice = advice_on_loss(lost_posterior(self.model, x[some], count))
             remarks += [] if advice is None else [advice]
         return remarks
+
+
+class SpectralObjective(Objective):
+    """The evidence of a fitted model as a function of what its statistics do not contain."""
+
+    centers_inputs: ClassVar[bool] = False
+    can_take_rows = False
+
+    def __init__(self, evidence: SpectralEvidence, x: Tensor, moments: DataMoments) -> None:
+        self.model, self.x, self.moments = evidence.model, x, moments
+        self.spectral_evidence = evidence
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.spectral_evidence.statistics.num_rows)
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        return self.spectral_evidence.value()
+
+    def finish(self) -> Tensor:
+        return self.model.log_marginal_likelihood()
+
+    def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
+        return None
 
 
 def _raised_noise(model: torch.nn.Module, variance: float) -> list[str]:

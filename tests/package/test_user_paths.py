@@ -108,8 +108,9 @@ def regression():
     model = models.WeightSpaceGP(approximated(), GaussianLikelihood())
     summary = rfgp.fit(model, x, y, max_evaluations=5, progress=False)
     assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
-    narrow = rfgp.fit(model, x, y, strategy="blocks", max_evaluations=5, progress=False)
-    assert isinstance(narrow.stages[0], rfgp.training.FitStage)
+    for strategy in ("subset", "blocks"):
+        narrow = rfgp.fit(model, x, y, strategy=strategy, max_evaluations=5, progress=False)
+        assert isinstance(narrow.stages[0], rfgp.training.FitStage)
     assert model.condition(x, y).leave_one_out(x, y).log_prob.shape == model(x).mean.shape == (40,)
     assert model.update(*rows(5)).posterior(x).covariance_matrix.shape == (40, 40)
     exact = ExactModel(x, y, GaussianLikelihood(), approximated())

@@ -24,11 +24,11 @@ from problems import CLASSES, ExactModel, model_for, rows_for
 
 import rfgp
 from rfgp.models import WeightSpaceGP
+from rfgp.models.spectral_evidence import spectral_evidence
 from rfgp.training import methods, timing
 from rfgp.training.exact_regression import BlockObjective, exact_regression
 from rfgp.training.near_rows import near_blocks
 from rfgp.training.objectives import ExactObjective, WeightSpaceObjective
-from rfgp.training.rescale import spectral_objective
 from rfgp.training.stationary import GaussianLogDensity, covariance
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -197,10 +197,10 @@ def test_few_rows_have_the_evidence():
 def test_the_spectrum_has_the_evidence_of_the_model():
     x, y = smooth_rows(300)
     model = wide_model().condition(x, y)
-    objective = spectral_objective(model, x, WeightSpaceObjective(model, x, y, None).moments)
+    evidence = spectral_evidence(model)
     free = [model.likelihood.noise_covar.raw_noise, model.covar_module.raw_outputscale, model.mean_module.raw_constant]
     model.likelihood.noise, model.covar_module.outputscale, model.mean_module.constant = 0.03, 2.0, 0.4
-    own, wanted = objective.evidence(), model.log_marginal_likelihood()
+    own, wanted = evidence.value(), model.log_marginal_likelihood()
     torch.testing.assert_close(own, wanted, rtol=1e-9, atol=1e-9)
     slopes = (torch.autograd.grad(value, free) for value in (own, wanted))
     for first, second in zip(*slopes, strict=True):
@@ -210,7 +210,7 @@ def test_the_spectrum_has_the_evidence_of_the_model():
 def test_models_whose_statistics_contain_the_noise_are_not_rescaled():
     x, y, noise = rows_for("fixed", 50)
     model = model_for("fixed").condition(x, y, noise)
-    assert spectral_objective(model, x, WeightSpaceObjective(model, x, y, noise).moments) is None
+    assert spectral_evidence(model) is None
 
 
 def test_blocks_are_near_rows():
