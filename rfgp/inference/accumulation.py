@@ -89,7 +89,7 @@ def accumulate(
     total = known if is_open and known is not None else _empty(kernel, noise, width, rows, known)
     if isinstance(total, ClassStatistics):
         total.expect(rows.group_numbers)
-    make, parts = _maker(kernel, shared, residual), _parts(kernel, total, x, rows)
+    make, parts = _maker(kernel, shared, residual), _parts(total, x, rows)
     total = summed(make, x, rows, parts, parameters, total, product_dtype)
     return total if is_open else noise.merged(known, total)
 
@@ -133,7 +133,7 @@ class SumsAgain:
 
         def piece(x: Tensor, rows: Rows, product_dtype: torch.dtype) -> Piece:
             further = () if positions is None else (positions.next(rows.group_numbers),)
-            parts = _parts(self.kernel, total, x, rows)
+            parts = _parts(total, x, rows)
             return Piece(pull(rows.num_groups, product_dtype), parts, (x, *rows[:4], *further))
 
         return piece
@@ -168,9 +168,9 @@ def _width(kernel: ScalarFeatures, x: Tensor) -> int:
             return kernel.scalar_features(x[:1]).shape[-1]
 
 
-def _parts(kernel: ScalarFeatures, total: GramStatistics, x: Tensor, rows: Rows) -> list[Part]:
+def _parts(total: GramStatistics, x: Tensor, rows: Rows) -> list[Part]:
     """Chunks of rows, each of one group where a row is in one group that has a Gram matrix."""
-    width, itemsize = total.num_features, x.element_size() * (2 if kernel.is_complex else 1)
+    width, itemsize = total.num_features, x.element_size() * (2 if total.has_complex_features else 1)
     if rows.groups is None:
         return [*row_chunks(len(rows.targets), width, itemsize)]
     names = [*range(rows.num_groups)]
@@ -187,7 +187,8 @@ def _empty(
 ) -> GramStatistics:
     """Statistics without rows, with the shift of those known, if there are any."""
     kind = noise.statistics_kind if known is None else type(known)
-    itemsize = 16 if kernel.is_complex else 8
+    has_complex_features = kernel.is_complex
+    itemsize = 16 if has_complex_features else 8
     if kind is ClassStatistics:
         count = min(rows.num_groups * width, len(rows.targets)) + width
         what = f"rows and factors of {count} x {width} numbers"
@@ -196,5 +197,5 @@ def _empty(
         what = f"statistics and factors of {rows.num_groups} x {width} x {width} numbers"
     _checks.fits_in_memory(2.0 * count * width * itemsize, what, "use fewer features")
     shift = rows.center if known is None else known.shift
-    is_complex, device = (kernel.is_complex, shift.is_complex()), rows.targets.device
+    is_complex, device = (has_complex_features, shift.is_complex()), rows.targets.device
     return kind(width, len(shift), rows.num_groups, *is_complex, device, shift.detach())

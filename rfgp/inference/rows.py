@@ -66,8 +66,13 @@ class Rows(NamedTuple):
 
     def take(self, rows: slice | Tensor) -> Rows:
         """These rows alone, or all of them in another order."""
-        weights, log_noise, groups = (None if part is None else part[rows] for part in self[1:4])
-        return self._replace(targets=self.targets[rows], weights=weights, log_noise=log_noise, groups=groups)
+        _, weights, log_noise, groups, *_ = self
+        return self._replace(
+            targets=self.targets[rows],
+            weights=None if weights is None else weights[rows],
+            log_noise=None if log_noise is None else log_noise[rows],
+            groups=None if groups is None else groups[rows],
+        )
 
     def blocks(self) -> list[slice | Tensor]:
         """All rows, those of one group after those of another: chunks of them meet as few groups as can be."""
