@@ -93,6 +93,7 @@ def run(options: argparse.Namespace) -> int:
     :raises ValueError: for data or settings that do not fit together.
     """
     from .. import plots, study  # PyTorch is not imported to read the arguments
+    from ..study.result import FILES
 
     plots.check_installed()
     _optional.require("pandas", "pandas", "means over seeds")
@@ -118,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     )
     print(f"exact model on {result.data['exact_rows']:,} rows: {result.training}\n\n{result.table()}\n")
     print(f"{result.verdict()}\n")
-    for name in study.FILES:
+    for name in FILES:
         print(f"wrote {Path(options.out) / name}")
     return 0
 

@@ -9,7 +9,6 @@ import gpytorch
 import torch
 from gpytorch.kernels import Kernel, MultitaskKernel
 from gpytorch.likelihoods import Likelihood
-from linear_operator import to_linear_operator
 from torch import Tensor
 from torch.distributions import Normal
 
@@ -18,8 +17,8 @@ from .._gpytorch import EVALUATED_KERNELS, class_regressions
 from ..distributions import ComplexNormal
 from ..kernels.checked import check_columns
 from ..kernels.operator_valued import OperatorValuedKernel
-from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..likelihoods.complex_gaussian import ComplexNoise
+from ..likelihoods.noise import has_fixed_noise, noise_covariance
 from ..linalg import accurate_dtype, cholesky
 
 
@@ -208,33 +207,6 @@ def _output_mean(mean: gpytorch.means.Mean | None, x: Tensor, outputs: int) -> T
         return x.new_zeros(len(x), outputs)
     values = copy.deepcopy(mean).double()(x)
     return values if values.dim() == 2 else values.unsqueeze(-1).expand(-1, outputs)
-
-
-def has_fixed_noise(likelihood: Any) -> bool:
-    """Whether a likelihood knows the noise of every row."""
-    fixed = gpytorch.likelihoods.FixedNoiseGaussianLikelihood | MultitaskFixedNoiseGaussianLikelihood
-    return isinstance(likelihood, fixed)
-
-
-def noise_covariance(likelihood: Any, num_rows: int, outputs: int, noise: Tensor | None = None) -> Tensor:
-    """The dense covariance (N T, N T) of the noise of several outputs at rows, in float64.
-
-    :param likelihood: a Gaussian likelihood of several outputs.
-    :param num_rows: N.
-    :param outputs: T.
-    :param noise: known variances (N, T), for a likelihood with fixed noise.
-    """
-    size = num_rows * outputs
-    if not hasattr(likelihood, "num_tasks"):
-        variances = likelihood.noise.detach().double() if noise is None else noise.detach().double().flatten()
-        if noise is not None and getattr(likelihood, "second_noise_covar", None) is not None:
-            variances = variances + likelihood.second_noise_covar.noise.detach().double()
-        return torch.diag(variances.expand(size))
-    zeros = gpytorch.distributions.MultitaskMultivariateNormal(
-        torch.zeros(num_rows, outputs, dtype=torch.float64), to_linear_operator(torch.zeros(size, size).double())
-    )
-    options = {} if noise is None else {"noise": noise.detach().double()}
-    return copy.deepcopy(likelihood).double()(zeros, **options).covariance_matrix.detach()
 
 
 def _element(value: Tensor, index: int, dims: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import gpytorch
@@ -12,8 +13,9 @@ from torch.distributions import Normal
 
 from .. import _checks
 from ..distributions import ComplexNormal, unclamped
+from ..likelihoods.noise import has_fixed_noise, output_noise
 from ..linalg import cholesky, log_determinant
-from .exact import exact_posterior, has_fixed_noise, independent_normal, noise_covariance
+from .exact import exact_posterior, independent_normal
 
 _NORMAL = (Normal, torch.distributions.MultivariateNormal, ComplexNormal)
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
@@ -149,17 +151,15 @@ def kl_to_exact(
         approximate, exact = latent_marginals(model, x, *train)
         likelihood = model.likelihood
         has_classes = isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood)
-        if noisy and isinstance(likelihood, gpytorch.likelihoods.MultitaskGaussianLikelihood):
-            variances = noise_covariance(likelihood, 1, likelihood.num_tasks).diagonal()
-            approximate, exact = (_plus_noise(d, variances) for d in (approximate, exact))
-        elif noisy:
-            if not isinstance(likelihood, gpytorch.likelihoods.GaussianLikelihood):
+        if noisy:
+            gaussian = gpytorch.likelihoods.GaussianLikelihood | gpytorch.likelihoods.MultitaskGaussianLikelihood
+            if not isinstance(likelihood, gaussian):
                 raise ValueError(
                     f"expected a likelihood with one noise variance for noisy=True, got {type(likelihood).__name__}; "
                     "compare the latent functions"
                 )
-            noises = likelihood.noise.double(), getattr(likelihood, "pseudo_noise", None)
-            approximate, exact = (_plus_noise(d, *noises) for d in (approximate, exact))
+            noises = output_noise(likelihood), getattr(likelihood, "pseudo_noise", None)
+            approximate, exact = (plus_noise(d, *noises) for d in (approximate, exact))
         pair = (approximate, exact) if direction == "approximate_from_exact" else (exact, approximate)
         divergences = kl_divergence(*pair)
         return divergences.mean() if has_classes else divergences.sum()
@@ -171,23 +171,32 @@ def latent_marginals(
     """The marginals of the latent function given the same rows, approximate and exact, in float64."""
     mean = getattr(model, "mean_module", None)
     exact = exact_posterior(model.covar_module, model.likelihood, train_inputs, train_targets, x, mean, noise)
+    return posterior_marginals(model, x), exact
+
+
+def posterior_marginals(model: Any, x: Tensor) -> Normal | ComplexNormal:
+    """The marginals of the latent function of a model, with true variances, in float64."""
     latent = unclamped(model.posterior(x) if hasattr(model, "posterior") else model.eval()(x))
-    approximate = independent_normal(_exact(latent.mean), latent.variance.double(), _pseudo_variance(latent))
-    return approximate, exact
+    is_improper = isinstance(latent, ComplexNormal) and not latent.is_proper
+    pseudo = _exact(latent.pseudo_variance) if is_improper else None
+    return independent_normal(_exact(latent.mean), latent.variance.double(), pseudo)
 
 
-def _plus_noise(
+def kl_per_point(p: Normal, q: Normal) -> float:
+    """KL(p, q) per marginal, of all points, outputs and classes; infinite where a variance has vanished."""
+    if not bool((p.stddev > 0).all() and (q.stddev > 0).all()):
+        return math.inf
+    return float(kl_divergence(p, q).sum()) / p.mean.numel()
+
+
+def plus_noise(
     distribution: Normal | ComplexNormal, noise: Tensor, pseudo_noise: Tensor | None = None
 ) -> Normal | ComplexNormal:
+    """The marginals of noisy observations."""
     if isinstance(distribution, ComplexNormal):
         is_circular = pseudo_noise is None or not bool((pseudo_noise != 0).any())
         return distribution.plus_noise(noise, None if is_circular else pseudo_noise)
     return independent_normal(distribution.mean, distribution.variance + noise)
-
-
-def _pseudo_variance(distribution: Any) -> Tensor | None:
-    is_proper = not isinstance(distribution, ComplexNormal) or distribution.is_proper
-    return None if is_proper else _exact(distribution.pseudo_variance)
 
 
 def training_data(

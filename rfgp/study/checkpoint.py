@@ -13,7 +13,7 @@ from typing import Any
 from .. import _archives, _files
 from ..datasets import Dataset
 from . import report
-from .measurements import Run
+from .runs import Run
 
 FOLDER = "checkpoint"
 _HEADER, _EXACT, _RUNS = "settings.json", "exact.pt", "runs.jsonl"

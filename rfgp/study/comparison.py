@@ -25,10 +25,10 @@ from ..tables.formats import Missing
 from ..training import FitSummary
 from .bench import DRAWS, Bench
 from .checkpoint import Checkpoint, check_same, fingerprint
-from .directory import FILES, open_directory
-from .kernel_choice import Candidate, rank_kernels
+from .kernel_choice import rank_kernels
 from .names import CANDIDATES, FIELD_KERNELS, default_methods, exact_kernel
-from .result import StudyResult, load, training_summary
+from .result import FILES, StudyResult, load, open_directory, training_summary
+from .runs import KernelScore
 
 NUM_FEATURES = (128, 256, 512, 1024)
 """The numbers of features that a study tries by default."""
@@ -225,13 +225,13 @@ class _Study:
 
     def _learned(
         self, request: dict[str, Any], checkpoint: Checkpoint | None
-    ) -> tuple[Bench, str, FitSummary, list[Candidate]]:
+    ) -> tuple[Bench, str, FitSummary, list[KernelScore]]:
         """A bench with parameters, learned now or before, its kernel, and the kernels that were tried for it."""
         kept = None if checkpoint is None else checkpoint.exact()
         if kept is not None:
             bench = self.ready or self.bench(kept["kernel"], self.exact_limit)
             bench.load_state(kept["state"])
-            candidates = [Candidate(**record) for record in kept["candidates"]]
+            candidates = [KernelScore(**record) for record in kept["candidates"]]
             return bench, kept["kernel"], training_summary(kept["training"]), candidates
         kernel, candidates = request["kernel"], []
         if kernel == "auto":

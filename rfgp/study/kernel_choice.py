@@ -14,11 +14,11 @@ from tqdm.auto import tqdm
 from .. import _checks
 from ..linalg import cholesky
 from .bench import Bench
-from .candidate import Candidate
 from .losses import Losses, classification_losses, mean_and_error, regression_losses
+from .runs import KernelScore
 
 
-def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: bool | None) -> list[Candidate]:
+def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: bool | None) -> list[KernelScore]:
     """Kernels by the mean negative log density of rows that are left out one at a time, the best first.
 
     Parameters are learned from all rows once for each kernel. A kernel whose exact model has no Cholesky factor comes
@@ -40,7 +40,7 @@ def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: b
     order = sorted(names, key=means.__getitem__)
     best = losses[order[0]]
     return [
-        Candidate(
+        KernelScore(
             name,
             means[name],
             *(mean_and_error(losses[name] - best) if math.isfinite(means[name]) else (math.inf, 0.0)),

@@ -11,8 +11,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from .. import plots
-from . import report
-from .measured import Measured
+from ..diagnostics.measurement import Measurement
+from .record import StudyRecord
 from .verdict import Verdict
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _MEANINGS = {
 }
 
 
-def html(result: Measured) -> str:
+def html(result: StudyRecord) -> str:
     """The report of a study: verdict, figures, tables, and what is needed to repeat it.
 
     :param result: what was measured.
@@ -115,7 +115,7 @@ def html(result: Measured) -> str:
     return _DOCUMENT.substitute(title=escape(f"{data['name']}: study"), body="\n".join(filter(None, parts)))
 
 
-def command(result: Measured) -> str:
+def command(result: StudyRecord) -> str:
     """A command that measures the same again.
 
     :param result: what was measured.
@@ -140,7 +140,7 @@ def _verdict(found: Verdict) -> str:
     return f'<div class="verdict"><p>{escape(found.headline)}</p><ul>{reasons}</ul></div>'
 
 
-def _figures(result: Measured) -> str:
+def _figures(result: StudyRecord) -> str:
     measures = {"error": f"test {result.error_name}", "mnll": "test MNLL"}
     drawn = [_models(result, *item) for item in measures.items()]
     drawn += [_panel(result, panel, by_time=False) for panel in result.panels()]
@@ -148,7 +148,7 @@ def _figures(result: Measured) -> str:
     return f'<div class="figures">{"".join(drawn)}</div>'
 
 
-def _models(result: Measured, measure: str, label: str) -> str:
+def _models(result: StudyRecord, measure: str, label: str) -> str:
     """The best approximation of the verdict beside the exact model and the baselines."""
     facts, found = result.facts(), result.verdict()
     (best,) = [m for m in facts.approximations if (m.name, m.num_features) == (found.method, found.num_features)]
@@ -161,7 +161,7 @@ def _models(result: Measured, measure: str, label: str) -> str:
     return _image(figure, f"{label} of the best approximation, the exact model and the baselines")
 
 
-def _panel(result: Measured, panel: tuple[str, str, float | None], by_time: bool) -> str:
+def _panel(result: StudyRecord, panel: tuple[str, str, float | None], by_time: bool) -> str:
     """A measure of all methods, with a legend of its own."""
     figure, axes = plots.figure(1, 1, 4.6, 4.2)
     result.draw(*panel, by_time, axes[0, 0])
@@ -176,7 +176,7 @@ def _image(figure: Figure, name: str) -> str:
     return f'<figure><img alt="{escape(name, quote=True)}" src="data:image/png;base64,{text}"></figure>'
 
 
-def _methods(result: Measured) -> str:
+def _methods(result: StudyRecord) -> str:
     measures = {
         "kl": "KL to exact",
         "error": result.error_name,
@@ -190,7 +190,7 @@ def _methods(result: Measured) -> str:
     return f'{_table(header, result.rows(measures))}<p class="note">{escape(result.notes)}.</p>'
 
 
-def _outputs(result: Measured) -> list[str]:
+def _outputs(result: StudyRecord) -> list[str]:
     """A table of single outputs where there are several: of the best approximation, and of the other models."""
     if not result.data.get("outputs"):
         return []
@@ -207,21 +207,21 @@ def _outputs(result: Measured) -> list[str]:
     return ["<h2>Each target</h2>", _table(header, blocks), note]
 
 
-def _method(result: Measured, found: Verdict) -> tuple[str, int | None]:
+def _method(result: StudyRecord, found: Verdict) -> tuple[str, int | None]:
     """The method of a verdict as settings have it."""
     labels = {result.label(method, found.num_features): method for method in result.settings["methods"]}
     return labels[found.method], found.num_features
 
 
-def _kernels(result: Measured) -> list[str]:
+def _kernels(result: StudyRecord) -> list[str]:
     if not result.kernels:
         return []
-    rows = [[c.kernel, f"{c.nlpd:.4g}", report.plus_minus(c.behind, c.behind_error)] for c in result.kernels]
+    rows = [[c.kernel, f"{c.nlpd:.4g}", str(Measurement(c.behind, c.behind_error))] for c in result.kernels]
     header = ["kernel", "NLPD of left-out rows", "behind the best"]
     return ["<h2>Kernels</h2>", _table(header, [rows])]
 
 
-def _meanings(result: Measured) -> dict[str, str]:
+def _meanings(result: StudyRecord) -> dict[str, str]:
     shown = {"KL to exact", result.error_name, "MNLL", result.trust, "kernel error", "fit, predict, train"}
     return {name: meaning for name, meaning in _MEANINGS.items() if name in shown}
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .. import _checks
-from ..diagnostics import warn_of_lost_posterior
 from ..distributed import Shard
 from ..models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
+from ..selection.lost_posterior import warn_of_lost_posterior
 from .ascent import NoValueError
 from .bound import BoundObjective, check_variational, fit_weights, has_parameters, takes_all_rows
 from .coordinates import Coordinates

@@ -52,6 +52,8 @@ from rfgp import (
     two_sample,
 )
 from rfgp.models import simplex
+from rfgp.study.scaling import scale_inputs
+from rfgp.study.verdict import verdict
 
 ROOT = os.path.dirname(rfgp.__file__)
 MESSAGE = re.compile(r"expected .+[,;] got .+[;:] \S+ \S.*", re.DOTALL)
@@ -1129,9 +1131,9 @@ DATASETS_CALLS = [
 STUDY_CALLS = [
     ("exact_kernel, name is a number", lambda: study.exact_kernel(0)),
     ("default_methods, kernel is foo", lambda: study.default_methods("foo")),
-    ("scale_inputs, train is booleans", lambda: study.scale_inputs(BOOLEAN, X, "unit")),
-    ("scale_inputs, test: wrong d", lambda: study.scale_inputs(X, WIDE, "unit")),
-    ("scale_inputs, scaling is a list", lambda: study.scale_inputs(X, X, [])),
+    ("scale_inputs, train is booleans", lambda: scale_inputs(BOOLEAN, X, "unit")),
+    ("scale_inputs, test: wrong d", lambda: scale_inputs(X, WIDE, "unit")),
+    ("scale_inputs, scaling is a list", lambda: scale_inputs(X, X, [])),
     ("run, dataset is None", lambda: study.run(None)),
     ("run, kernel is a tensor", lambda: study.run(DATA, kernel=X)),
     ("run, methods is a number", lambda: study.run(DATA, methods=0)),
@@ -1346,7 +1348,7 @@ ORDINARY_CALLS = [
     ("tables.read, separator is a list", lambda: tables.read("a.csv", separator=[])),
     ("CsvSource, separator is not ASCII", lambda: data.CsvSource(__file__, "a", delimiter="\u00a7")),
     ("NEAR.posterior, x is too far away", lambda: NEAR.posterior(FAR)),
-    ("verdict, facts is a number", lambda: study.verdict(0)),
+    ("verdict, facts is a number", lambda: verdict(0)),
     ("merge, other is a number", lambda: data.ColumnMoments.of(X).merge(HUGE)),
     ("over_compact_set, pointwise", lambda: bounds.over_compact_set(0, input_dim=2, diameter=1.0, slope=1.0)),
     ("PosteriorPoints, variance is a tensor", lambda: models.PosteriorPoints(LAPLACE)(X, X)),

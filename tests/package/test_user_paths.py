@@ -374,7 +374,7 @@ def studies():
         data, kernel="polynomial:2", methods=["rademacher:real"], num_features=[8], num_seeds=1, progress=False
     )
     assert "rademacher" in result.table() and result.runs and result.summaries
-    assert study.Candidate.from_dict({"kernel": "rbf", "nlpd": 0.5, "behind": 0.0, "behind_error": 0.0}).nlpd == 0.5
+    assert study.KernelScore.from_dict({"kernel": "rbf", "nlpd": 0.5, "behind": 0.0, "behind_error": 0.0}).nlpd == 0.5
     assert result.verdict().choice in ("exact", "approximate", "linear", "trivial")
     assert not study.compare(result, result).settings
     result.figure()

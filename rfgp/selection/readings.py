@@ -8,9 +8,11 @@ import scipy
 
 from .. import _checks
 
+CLOSE = 0.1
+"""The divergence KL(exact, approximate) per point up to which a posterior counts as close to the exact one."""
 _READINGS = (
     (0.01, "as good as exact"),
-    (0.1, "close to exact"),
+    (CLOSE, "close to exact"),
     (0.5, "usable means, doubtful error bars"),
     (2.0, "poor error bars"),
     (math.inf, "error bars that say nothing"),

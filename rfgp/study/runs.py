@@ -127,3 +127,32 @@ def summary(runs: Sequence[Run]) -> Summary:
     values = pandas.DataFrame([{name: getattr(run, name) for name in MEASURES} for run in runs], dtype=float)
     mean, standard_error = values.mean(skipna=False), values.where(values.abs() < math.inf).sem(skipna=False)
     return Summary(runs[0].method, runs[0].num_features, mean.to_dict(), standard_error.to_dict())
+
+
+@dataclass(frozen=True)
+class KernelScore:
+    """A kernel and what its exact model loses on rows that are left out.
+
+    :param kernel: its name.
+    :param nlpd: the mean negative log density of a row that is left out, given all others, at learned parameters.
+    :param behind: how much that is above the best kernel's.
+    :param behind_error: the standard error of this difference, over rows; 0 where it is infinite.
+
+    >>> KernelScore("rbf", nlpd=0.5, behind=0.0, behind_error=0.0).kernel
+    'rbf'
+    """
+
+    kernel: str
+    nlpd: float
+    behind: float
+    behind_error: float
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> KernelScore:
+        """A candidate from what JSON made of it, where numbers that are not finite are None.
+
+        :param record: its fields by name.
+        """
+        nlpd, behind, error = record["nlpd"], record["behind"], record["behind_error"]
+        nlpd, behind = (math.inf if value is None else value for value in (nlpd, behind))
+        return cls(record["kernel"], nlpd, behind, error)

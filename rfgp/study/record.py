@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import plots
+from ..diagnostics.measurement import Measurement
 from ..training import FitSummary
 from . import report
-from .candidate import Candidate
-from .estimate import Estimate
 from .losses import LEVEL
-from .measurements import Run, Summary, summary
+from .runs import KernelScore, Run, Summary, summary
 from .verdict import Facts, Model, Verdict, verdict
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measured:
+class StudyRecord:
     """All that a study measured, and under which circumstances.
 
     :param settings: every setting of the study; where "auto" was among the methods, ``settings["auto"]`` has the method
@@ -43,7 +42,7 @@ class Measured:
     exact: Run
     runs: tuple[Run, ...]
     baselines: tuple[Run, ...] = ()
-    kernels: tuple[Candidate, ...] = ()
+    kernels: tuple[KernelScore, ...] = ()
     request: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -108,19 +107,21 @@ class Measured:
         """What a verdict has to know of a model."""
         row, first = summary(runs), runs[0]
 
-        def score(measure: str) -> Estimate:
-            return Estimate.of([getattr(run, measure) for run in runs], [run.row_errors.get(measure) for run in runs])
+        def score(measure: str) -> Measurement:
+            return Measurement.of(
+                [getattr(run, measure) for run in runs], [run.row_errors.get(measure) for run in runs]
+            )
 
-        def behind(other: str, measure: str) -> Estimate:
+        def behind(other: str, measure: str) -> Measurement:
             pairs = [run.against[other][measure] for run in runs]
-            return Estimate.of([mean for mean, _ in pairs], [error for _, error in pairs])
+            return Measurement.of([mean for mean, _ in pairs], [error for _, error in pairs])
 
         common = set.intersection(*(set(run.against) for run in runs))
         return Model(
             name=self.label(first.method, first.num_features),
             num_features=first.num_features,
             seconds=row.mean["seconds"],
-            divergence=Estimate.of([run.kl_reverse / self.num_marginals for run in runs]),
+            divergence=Measurement.of([run.kl_reverse / self.num_marginals for run in runs]),
             error=score("error"),
             mnll=score("mnll"),
             trust=score(self.trust) if getattr(first, self.trust) is not None else None,
@@ -135,7 +136,7 @@ class Measured:
         blocks: dict[int | None, list[list[str]]] = {}
         exact = dataclasses.replace(summary([self.exact]), method=self.exact_name)
         for row in [*self.summaries(), exact, *(summary([run]) for run in self.baselines)]:
-            cells = [report.plus_minus(row.mean[m], row.standard_error[m]) for m in measures]
+            cells = [str(Measurement(row.mean[m], row.standard_error[m])) for m in measures]
             width = "" if row.num_features is None else str(row.num_features)
             train = f"{self.training.seconds:.3g}" if row is exact else ""
             cells = ["" if cell == "nan" else cell for cell in cells]
