@@ -128,10 +128,7 @@ def path(name: str, value: Any) -> None:
 
 
 def file(name: str, value: Any, what: str) -> None:
-    """Raise where ``value`` is not the name of a file.
-
-    :param what: what the file is for, for the message.
-    """
+    """Raise where ``value`` is not the name of a file."""
     instance(name, value, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
     if os.path.isdir(value):
         raise ValueError(f"expected a file that {what}, got the folder {os.fspath(value)!r}; name the file in it")

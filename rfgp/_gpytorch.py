@@ -32,8 +32,6 @@ class SharedSettings:
     """Settings of GPyTorch for as long as any thread needs them: they are those of the whole process.
 
     The first to enter changes them, and the last to leave restores what was there.
-
-    :param make: what makes the contexts of GPyTorch that change them.
     """
 
     def __init__(self, *make: Callable[[], AbstractContextManager[Any]]) -> None:

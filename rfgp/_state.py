@@ -28,10 +28,7 @@ class HasRows(Protocol):
     """A model with caches and training data among its attributes, which says what a file of it holds."""
 
     def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
-        """The attributes without caches, and without training data that predictions do not need.
-
-        :param with_rows: whether the training rows that predictions need are kept; a ValueError where they have to be.
-        """
+        """The attributes without caches, and without training data that predictions do not need."""
 
     @property
     def num_rows_kept(self) -> int:
@@ -39,11 +36,7 @@ class HasRows(Protocol):
 
 
 def code(description: str) -> int:
-    """A number that stands for a description, the same in every process.
-
-    >>> code("a") == code("a") != code("b")
-    True
-    """
+    """A number that stands for a description, the same in every process."""
     return int.from_bytes(hashlib.sha256(description.encode()).digest()[: _BITS // 8], "big")
 
 
@@ -54,13 +47,7 @@ def check_mapping(state: Any) -> None:
 
 
 def check(module: torch.nn.Module, state: Mapping[str, Any], prefix: str = "", strict: bool = False) -> None:
-    """Raise a ValueError where a state does not fit a module; load no tensor.
-
-    :param module: what the state is to be loaded into.
-    :param state: tensors by name.
-    :param prefix: what the names of the module's own tensors begin with.
-    :param strict: whether all of these have to be there, and no others.
-    """
+    """Raise a ValueError where a state does not fit a module; load no tensor."""
     check_mapping(state)
     found = {name: value for name, value in state.items() if name.startswith(prefix)}
     for name, value in found.items():

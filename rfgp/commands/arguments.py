@@ -9,11 +9,7 @@ _MOST_DIGITS = 18
 
 
 def names(text: str) -> list[str]:
-    """What stands between commas.
-
-    >>> names("rademacher:real, landmarks")
-    ['rademacher:real', 'landmarks']
-    """
+    """What stands between commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

@@ -18,8 +18,6 @@ class Stream:
     """A stream whose reader may leave early: what is written afterwards goes nowhere, and the command goes on.
 
     Names from files reach the terminal as text: control characters are written as escapes.
-
-    :param stream: a text stream; signs that its encoding lacks become question marks.
     """
 
     def __init__(self, stream: Any) -> None:

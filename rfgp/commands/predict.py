@@ -24,10 +24,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command.
-
-    :param parser: its parser.
-    """
+    """The options of the command."""
     add = parser.add_argument
     add("model", metavar="MODEL", help="a file that rfgp fit wrote")
     add("data", metavar="NEW", help=f"the table, with the columns of inputs: {FORMATS}")
@@ -38,12 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, predict and write.
-
-    :param options: what the parser made of the arguments.
-    :returns: 0.
-    :raises ValueError: for a model or a table that are not as they should be.
-    """
+    """Read, predict and write."""
     is_file = options.out != _STANDARD
     if is_file:
         if not options.out.lower().endswith(TEXT):

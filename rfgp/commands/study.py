@@ -24,10 +24,7 @@ _TABLE_OPTIONS = ("missing", "separator", "decimal", "header", "sheet", "drop")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command.
-
-    :param parser: its parser.
-    """
+    """The options of the command."""
     add = parser.add_argument
     add(
         "data",
@@ -86,16 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the study, write its files and print its table.
-
-    :param options: what the parser made of the arguments.
-    :returns: 0.
-    :raises ValueError: for data or settings that do not fit together.
-    """
-    from .. import plots, study  # PyTorch is not imported to read the arguments
+    """Run the study, write its files and print its table."""
+    from .. import study  # PyTorch is not imported to read the arguments
+    from ..plots.base import check_installed
     from ..study.result import FILES
 
-    plots.check_installed()
+    check_installed()
     _optional.require("pandas", "pandas", "means over seeds")
     data = _data(options)
     if isinstance(data, tables.Table):

@@ -12,11 +12,7 @@ FORMATS = f"a file that ends in {', '.join(SUFFIXES)}, with or without .gz"
 
 
 def add_reading(parser: argparse.ArgumentParser, default_of_missing: str) -> None:
-    """The options that say how a table is read.
-
-    :param parser: the parser of the command.
-    :param default_of_missing: what is done about missing cells by default, in words.
-    """
+    """The options that say how a table is read."""
     add = parser.add_argument
     add(
         "--missing",
@@ -30,22 +26,14 @@ def add_reading(parser: argparse.ArgumentParser, default_of_missing: str) -> Non
 
 
 def reading(options: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of :func:`rfgp.tables.read` that these options give.
-
-    :param options: what the parser made of the arguments.
-    """
+    """The arguments of :func:`rfgp.tables.read` that these options give."""
     header = None if options.header is None else options.header == "yes"
     known = {"separator": options.separator, "decimal": options.decimal, "header": header, "sheet": options.sheet}
     return known if options.missing is None else known | {"missing": options.missing}
 
 
 def check_new_file(name: str, force: bool) -> None:
-    """Raise where a file cannot be written, or is there already.
-
-    :param name: the name of the file.
-    :param force: whether one that is there is written over.
-    :raises ValueError: for such a file.
-    """
+    """Raise where a file cannot be written, or is there already."""
     path = Path(name)
     if not name or path.is_dir():
         got = f"the folder {name!r}" if name else "an empty name"

@@ -82,7 +82,6 @@ def _ends(means: Tensor, scores: Tensor, numbers: Tensor, level: float) -> tuple
     :param means: those of the functions without each group, (G, n, T).
     :param scores: the scores of the rows, (N, T), NaN where targets are missing.
     :param numbers: the number of the group of every row, (N,).
-    :param level: the coverage.
     """
     lower, upper = [], []
     for output in range(scores.shape[-1]):

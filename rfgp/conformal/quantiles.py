@@ -26,20 +26,12 @@ class Interval(NamedTuple):
 
 
 def rank(count: int, level: float) -> int:
-    """The rank ceil((n + 1) level) of the score that is a conformal quantile; above n there is none.
-
-    :param count: the number n of scores.
-    :param level: the coverage.
-    """
+    """The rank ceil((n + 1) level) of the score that is a conformal quantile; above n there is none."""
     return math.ceil((count + 1) * level - 1e-9)
 
 
 def quantile(scores: Tensor, level: float) -> Tensor:
-    """The conformal quantile of scores (n,): the one of this rank, or infinity where there is none.
-
-    :param scores: the scores, without NaN.
-    :param level: the coverage.
-    """
+    """The conformal quantile of scores (n,): the one of this rank, or infinity where there is none."""
     number = rank(len(scores), level)
     return scores.new_tensor(math.inf) if number > len(scores) else scores.kthvalue(number).values
 

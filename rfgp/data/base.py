@@ -15,12 +15,7 @@ Batch = tuple[Tensor, ...]
 
 
 def with_same_columns(batches: Iterable[Any]) -> Iterator[Any]:
-    """The batches, or a ValueError with the number of the first that has other columns than the first of all.
-
-    >>> import torch
-    >>> [len(x) for x, in with_same_columns([(torch.ones(4, 2),), (torch.ones(3, 2),)])]
-    [4, 3]
-    """
+    """The batches, or a ValueError with the number of the first that has other columns than the first of all."""
     wanted: list[tuple[int, ...]] | None = None
     for number, batch in enumerate(batches, 1):
         found = _columns(batch)

@@ -13,11 +13,7 @@ from .base import Batch, Source
 
 
 class CutSource(Source):
-    """Rows that can be read from any number on.
-
-    :param edges: batch k has the rows from ``edges[k]`` to ``edges[k + 1]``.
-    :param batch_size: the largest number of rows in a batch.
-    """
+    """Rows that can be read from any number on."""
 
     def __init__(self, edges: Sequence[int], batch_size: int) -> None:
         self.edges, self.batch_size = list(edges), batch_size
@@ -81,9 +77,6 @@ def block_edges(blocks: Iterable[int], batch_size: int) -> list[int]:
     """The edges of batches of rows that are stored in blocks, which are best read whole.
 
     A batch has as many whole blocks as it can; a block of more rows than a batch is cut, into full batches and a rest.
-
-    :param blocks: the number of rows of each block.
-    :param batch_size: the largest number of rows in a batch.
     """
     edges = [0]
     known = 0

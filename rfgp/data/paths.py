@@ -12,12 +12,7 @@ from .. import _checks
 
 
 def files_of(paths: Any, ending: str) -> list[str]:
-    """The absolute paths of the files that are meant, in order; those of a pattern or a folder by name.
-
-    :param paths: a file, a folder, a pattern such as "table-*.parquet", or a list of files.
-    :param ending: of the files that are taken from a folder.
-    :raises ValueError: where there is none.
-    """
+    """The absolute paths of the files that are meant, in order; those of a pattern or a folder by name."""
     if isinstance(paths, Sequence) and not isinstance(paths, str):
         found = [name for path in paths for name in files_of(path, ending)]
     else:

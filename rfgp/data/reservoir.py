@@ -128,12 +128,7 @@ def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, see
 
 
 def row_keys(first: int, num_rows: int, seed: int) -> np.ndarray:
-    """Random 64-bit keys of the rows of a table, which depend on nothing but their numbers and the seed.
-
-    :param first: the number of the first row.
-    :param num_rows: how many rows.
-    :param seed: of all keys.
-    """
+    """Random 64-bit keys of the rows of a table, which depend on nothing but their numbers and the seed."""
     block, rest = divmod(first, 4)
     return np.random.Philox(key=seed, counter=block).random_raw(rest + num_rows)[rest:]
 

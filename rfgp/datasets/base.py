@@ -108,12 +108,8 @@ class Dataset:
 def split(name: str, x: Any, y: Any, test_share: float = TEST_SHARE, seed: int = 0) -> Parts:
     """Training and test parts: the same random rows are kept for testing, a fifth by default.
 
-    :param name: the name of the data set.
     :param x: inputs (N, d).
     :param y: targets (N,), or (N, T).
-    :param test_share: the share of the rows that is kept for testing.
-    :param seed: the seed of the choice.
-    :raises ValueError: for fewer than ten rows, or arrays of different lengths.
     """
     if len(x) != len(y) or len(x) < _MIN_ROWS:
         raise ValueError(

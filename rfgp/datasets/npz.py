@@ -19,12 +19,7 @@ _BROKEN = (zipfile.BadZipFile, ValueError, TypeError, EOFError, OSError, Runtime
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of an NPZ file by name.
-
-    :param path: the file.
-    :raises ValueError: where there is no file, it is not an archive of plain arrays, or its arrays take more than an
-        eighth of the memory as float64, since there will be training and test parts, scaled ones, and their products.
-    """
+    """All arrays of an NPZ file by name."""
     if not path.is_file():
         raise ValueError(f"expected an existing file, got {str(path)!r}; check the path")
     try:

@@ -18,9 +18,6 @@ def typed_targets(
     """Targets as floats or as class numbers, the task they make, and the names of the classes in their order.
 
     :param values: floats, integers, booleans or strings, (N,).
-    :param task: the task; default: classes for strings, booleans, and integers with few different values.
-    :param what: what they are, for messages.
-    :raises ValueError: for values that the task cannot have, and where it is not clear.
     """
     kind = values.dtype.kind
     if kind not in "fiubUS":

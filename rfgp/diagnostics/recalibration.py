@@ -80,7 +80,6 @@ class Temperature:
         """Probabilities (..., C) at this temperature.
 
         :param probabilities: (..., C), from 0 to 1.
-        :raises ValueError: for others.
         """
         check_range(probabilities)
         tiny = torch.finfo(probabilities.dtype).tiny

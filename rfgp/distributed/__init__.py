@@ -1,7 +1,6 @@
 """Fits of many processes by ``torch.distributed``: every rank reads its shard of the rows."""
 
 from .broadcast import broadcast
-from .ranks import Ranks
 from .shard import Shard
 
-__all__ = ["Ranks", "Shard", "broadcast"]
+__all__ = ["Shard", "broadcast"]

@@ -17,14 +17,6 @@ class Ranks:
 
     Every method is called by all ranks. Where a rank has died, or comes later than the timeout of the group, the
     others raise; none waits for ever.
-
-    :param group: the process group; default: all ranks.
-    :raises ValueError: where there is no process group.
-
-    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    >>> Ranks().every("here")
-    ['here']
-    >>> dist.destroy_process_group()
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -52,12 +44,7 @@ class Ranks:
         return values
 
     def attempt(self, action: Callable[[], _T], what: str) -> _T:
-        """Do something without the others on every rank, or raise on all of them where one rank fails.
-
-        :param action: calls no other rank.
-        :param what: names the action in the message.
-        :raises ValueError: where another rank has failed; a rank that fails itself raises its own error.
-        """
+        """Do something without the others on every rank, or raise on all of them where one rank fails."""
         error: BaseException | None = None
         result: Any = None
         try:

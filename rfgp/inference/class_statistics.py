@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks, linalg
-from ..distributed import Ranks
+from ..distributed.ranks import Ranks
 from .rows import Rows
 from .statistics import COUNTING, GramStatistics, check_left, not_a_subset
 

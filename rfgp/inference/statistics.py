@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks, linalg
-from ..distributed import Ranks
+from ..distributed.ranks import Ranks
 from . import tensor_file
 from .row_checks import check_groups, check_part, check_weights
 from .rows import Rows

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..distributed import Ranks, Shard
+from ..distributed import Shard
+from ..distributed.ranks import Ranks
 from ..inference import GramStatistics
 from .impropriety import SomeRows
 from .input_bounds import joined_bounds

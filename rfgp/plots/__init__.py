@@ -1,6 +1,6 @@
 """Figures: arrays in, matplotlib Axes out. Matplotlib is imported where a figure is drawn, and nowhere else."""
 
-from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
+from .base import COLORS, EXACT, LINES, MARKERS, figure, legend
 from .calibration import calibration, pit_histogram
 from .comparison import Curve, comparison
 from .convergence import convergence
@@ -16,7 +16,6 @@ __all__ = [
     "MARKERS",
     "Curve",
     "calibration",
-    "check_installed",
     "comparison",
     "convergence",
     "coverage_by_level",

@@ -50,10 +50,7 @@ def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> 
 
 
 def check_installed() -> None:
-    """Raise an ImportError that says what to do where matplotlib is missing.
-
-    >>> check_installed()
-    """
+    """Raise an ImportError that says what to do where matplotlib is missing."""
     _optional.require("matplotlib", "matplotlib", "figures")
 
 

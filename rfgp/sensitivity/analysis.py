@@ -49,10 +49,7 @@ class Analysis:
         return Estimate(by_output[0], by_output[1:])
 
     def of_waves(self, quantity: Callable[[WaveFunctions], Tensor]) -> Tensor:
-        """A quantity (F, ...) of all functions, one set after the other.
-
-        :raises ValueError: where there are no waves.
-        """
+        """A quantity (F, ...) of all functions, one set after the other."""
         if self.waves is None:
             raise ValueError(
                 "expected Fourier features for derivatives in closed form, got features of another kind; approximate a "
@@ -62,14 +59,7 @@ class Analysis:
 
 
 def analysis(model: WeightSpaceGP, inputs: Inputs, num_functions: int) -> Analysis:
-    """What there is to know about a model.
-
-    :param model: a fitted model.
-    :param inputs: the distributions of its inputs.
-    :param num_functions: the number S of functions drawn from the posterior.
-    :raises ValueError: for another model, one of complex targets or with blocks, another number of inputs, or
-        distributions far outside the training inputs.
-    """
+    """What there is to know about a model."""
     known = checked_inputs(inputs)
     count = _checks.positive_integer("num_functions", num_functions)
     check_model(model)
@@ -109,10 +99,6 @@ def check_bounds(model: WeightSpaceGP, names: Sequence[str], central: Tensor) ->
     """Raise a ValueError for inputs far outside those of training: farther from their bounds than these are apart.
 
     Equal bounds say nothing of distances, and are left out.
-
-    :param model: a fitted model.
-    :param names: the names of the d inputs.
-    :param central: where the central part of every input begins and ends, (2, d).
     """
     known = model._known().input_bounds
     if known is None or known.shape != central.shape:

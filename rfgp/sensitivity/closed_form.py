@@ -45,10 +45,6 @@ def partial_variances(
         + \tilde c_j \tilde c_l \Big(\prod_{k \in S} \chi_k(\omega_{jk} + \omega_{lk})
         - \prod_{k \in S} \chi_k(\omega_{jk}) \chi_k(\omega_{lk})\Big), \qquad
         \tilde c_j = c_j \prod_{k \notin S} \chi_k(\omega_{jk})
-
-    :param functions: the functions.
-    :param inputs: the distributions of the d inputs.
-    :param second_order: whether pairs are wanted.
     """
     dim = len(inputs)
     chi, outside = _characteristics(functions.frequency, inputs)

@@ -75,12 +75,7 @@ class Posterior:
 
 @torch.no_grad()
 def posterior_waves(model: WeightSpaceGP, inputs: Sequence[InputDistribution], num_functions: int) -> Posterior | None:
-    """The posterior by plane waves; None where the features are something else.
-
-    :param model: a fitted model of real targets.
-    :param inputs: the distributions of the inputs.
-    :param num_functions: the number S of functions that are drawn, spread equally over draws of the features.
-    """
+    """The posterior by plane waves; None where the features are something else."""
     models = [model, *model.further_draws.of(model)]
     shares = [num_functions // len(models) + (i < num_functions % len(models)) for i in range(len(models))]
     means, draws = [], []

@@ -189,10 +189,7 @@ Inputs = Mapping[str, InputDistribution] | Sequence[InputDistribution]
 
 
 def checked_inputs(inputs: Inputs) -> dict[str, InputDistribution]:
-    """The distributions by name, in the order of the columns.
-
-    :raises ValueError: where these are not distributions, or there are none.
-    """
+    """The distributions by name, in the order of the columns."""
     advice = 'such as {"length": Uniform(0, 1), "load": Normal(5, 0.1)}'
     kinds = Mapping, Sequence
     _checks.instance("inputs", inputs, kinds, "a mapping or sequence of distributions", advice)

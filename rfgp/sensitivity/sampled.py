@@ -21,9 +21,6 @@ class SampledFunctions:
     What landmarks or a truncated series lack is drawn independently at every input, as the posterior has it:
 
     .. math:: f_s(x) = \mu(x) + \phi(x) w_s + \sqrt{r(x)}\, \epsilon_s(x), \qquad r(x) = k(x, x) - |\phi(x)|^2
-
-    :param model: a fitted WeightSpaceGP.
-    :param num_functions: the number S of functions that are drawn.
     """
 
     def __init__(self, model: Any, num_functions: int) -> None:
@@ -67,11 +64,6 @@ def sampled_variances(
         V - V_{-k} \approx \frac{1}{2N} \sum_i (f(A) - f(A_B^k))_i^2
 
     and those of pairs from the products of :math:`f(B_A^k)` and :math:`f(A_B^l)`.
-
-    :param functions: the functions.
-    :param inputs: the distributions of the d inputs.
-    :param num_points: N; functions are evaluated at N (d + 2) points, or N (2 d + 2) for pairs.
-    :param second_order: whether pairs are wanted.
     """
     dim, known = len(inputs), list(inputs)
     a, b = (points(known, part) for part in levels(num_points, 2 * dim, seed=0).chunk(2, dim=-1))

@@ -73,9 +73,6 @@ def plane_waves(kernel: Any, input_dim: int) -> PlaneWaves | None:
 
     They are for kernels with Fourier features, periodic and constant ones, linear kernels as terms of sums, and scales,
     sums, products and multitask kernels of these.
-
-    :param kernel: a kernel with features, whose maps are made.
-    :param input_dim: the number of columns d of the inputs.
     """
     return _scalar(kernel, torch.arange(input_dim), input_dim)
 

@@ -30,9 +30,6 @@ def baselines(
     :param x: training inputs (N, d).
     :param y: standardized training targets (N,) or (N, T), or labels.
     :param x_test: test inputs (M, d).
-    :param y_test: standardized test targets, or labels.
-    :param num_classes: the number of classes; None for regression.
-    :raises ImportError: without scikit-learn.
     """
     for module in ("linear_model", "exceptions"):
         _optional.require(f"sklearn.{module}", "scikit-learn", "the linear model")  # not part of its time

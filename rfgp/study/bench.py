@@ -50,15 +50,7 @@ class _Exact(gpytorch.models.ExactGP):
 
 
 class Bench:
-    """One scaled data set and one exact model, against which approximations are measured.
-
-    :param dataset: the data.
-    :param kernel: the exact kernel, of as many outputs as the data have.
-    :param exact_limit: the largest number of rows of the exact model, times the number of outputs.
-    :param alpha_epsilon: the concentration of the Dirichlet likelihood outside the class.
-    :param scaling: the scaling of the inputs.
-    :param is_field: whether the outputs are the components of a vector field, which have one unit, as inputs have.
-    """
+    """One scaled data set and one exact model, against which approximations are measured."""
 
     def __init__(
         self,

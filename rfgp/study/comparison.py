@@ -248,11 +248,7 @@ class _Study:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine and number of threads.
-
-    >>> sorted(environment())
-    ['cpu_count', 'platform', 'processor', 'threads', 'versions']
-    """
+    """Versions, machine and number of threads."""
     packages = ("rfgp", "torch", "gpytorch", "linear_operator", "numpy", "scipy")
     return {
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},

@@ -23,10 +23,6 @@ def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: b
 
     Parameters are learned from all rows once for each kernel. A kernel whose exact model has no Cholesky factor comes
     last.
-
-    :param make: makes a bench of few rows for a kernel by its name.
-    :param names: the names.
-    :param progress: whether to show a progress bar; default: on terminals only.
     """
     losses: dict[str, Tensor] = {}
     for name in tqdm(names, desc="kernels", unit="kernel", disable=_checks.no_bar(progress)):
@@ -56,8 +52,6 @@ def leave_one_out(bench: Bench) -> Losses:
     .. math:: y_i - \mu_{-i} = \Sigma_{-i} [K^{-1} (y - m)]_i, \qquad \Sigma_{-i} = ([K^{-1}]_{ii})^{-1}
 
     K is the covariance of the noisy targets, and i a row with all of its outputs.
-
-    :param bench: a bench with learned parameters.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, Eq. 5.12, for one output.
     """

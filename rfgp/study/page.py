@@ -71,11 +71,7 @@ _MEANINGS = {
 
 
 def html(result: StudyRecord) -> str:
-    """The report of a study: verdict, figures, tables, and what is needed to repeat it.
-
-    :param result: what was measured.
-    :raises ImportError: without matplotlib.
-    """
+    """The report of a study: verdict, figures, tables, and what is needed to repeat it."""
     data, count = result.data, len(result.settings["seeds"])
     kind = f"{data['task']}, {data['num_train']:,} training rows, {data['num_test']:,} test rows"
     kind += f", {data['input_dim']} inputs"
@@ -116,10 +112,7 @@ def html(result: StudyRecord) -> str:
 
 
 def command(result: StudyRecord) -> str:
-    """A command that measures the same again.
-
-    :param result: what was measured.
-    """
+    """A command that measures the same again."""
     settings, data = result.settings, result.data
     origin = data.get("origin") or shlex.quote(data["name"])
     options = {

@@ -68,11 +68,7 @@ class StudyRecord:
         return self.settings["kl_rows"] * max(len(self.data.get("outputs") or ()), 1)
 
     def of(self, method: str, num_features: int) -> list[Run]:
-        """The runs of a method and a number of features, one per seed.
-
-        :param method: the name of the method.
-        :param num_features: the number of features.
-        """
+        """The runs of a method and a number of features, one per seed."""
         return [run for run in self.runs if (run.method, run.num_features) == (method, num_features)]
 
     def summaries(self) -> list[Summary]:
@@ -129,10 +125,7 @@ class StudyRecord:
         )
 
     def rows(self, measures: dict[str, str]) -> list[list[list[str]]]:
-        """Cells of a table, in blocks: approximations by number of features, then the exact model and the baselines.
-
-        :param measures: the measures and the heads of their columns.
-        """
+        """Cells of a table, in blocks: approximations by number of features, then the exact model and the baselines."""
         blocks: dict[int | None, list[list[str]]] = {}
         exact = dataclasses.replace(summary([self.exact]), method=self.exact_name)
         for row in [*self.summaries(), exact, *(summary([run]) for run in self.baselines)]:
@@ -168,11 +161,7 @@ class StudyRecord:
         return f"{table}\n{self.notes}"
 
     def label(self, method: str, num_features: int | None) -> str:
-        """The name of a method, with the one that "auto" took in brackets.
-
-        :param method: the method.
-        :param num_features: the number of features, None for the exact model and baselines.
-        """
+        """The name of a method, with the one that "auto" took in brackets."""
         is_auto = method == "auto" and num_features is not None
         return f"auto ({self.settings['auto'][num_features]})" if is_auto else method
 
@@ -190,14 +179,7 @@ class StudyRecord:
         ]
 
     def draw(self, measure: str, label: str, level: float | None, by_time: bool, ax: Axes | None = None) -> Axes:
-        """A measure against the number of features, or against time.
-
-        :param measure: the measure.
-        :param label: its label.
-        :param level: that of the exact model.
-        :param by_time: whether the abscissa is the time to fit and predict.
-        :param ax: the axes to draw in; default: new ones.
-        """
+        """A measure against the number of features, or against time."""
         rows = self.summaries()
         levels = {run.method: getattr(run, measure) for run in self.baselines if run.method == "linear"}
         levels = {} if measure == "kl" else levels
@@ -219,10 +201,7 @@ class StudyRecord:
         )
 
     def figure(self) -> Figure:
-        """KL, error, MNLL and coverage against the number of features (top) and against time (bottom).
-
-        :raises ImportError: without matplotlib.
-        """
+        """KL, error, MNLL and coverage against the number of features (top) and against time (bottom)."""
         panels = self.panels()
         figure, axes = plots.figure(2, len(panels))
         for column, panel in enumerate(panels):

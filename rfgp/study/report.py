@@ -8,15 +8,7 @@ from typing import Any
 
 
 def table(header: list[str], blocks: list[list[list[str]]]) -> str:
-    """Columns aligned to the right, the first to the left, with rules under the header and between blocks of rows.
-
-    >>> print(table(["a", "b"], [[["x", "1"]], [["y", "10"]]]))
-    a   b
-    -----
-    x   1
-    -----
-    y  10
-    """
+    """Columns aligned to the right, the first to the left, with rules under the header and between blocks of rows."""
     widths = [max(map(len, column)) for column in zip(header, *itertools.chain(*blocks), strict=True)]
     rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
 

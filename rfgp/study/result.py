@@ -93,10 +93,7 @@ def load(path: str | Path) -> StudyResult:
 
 
 def training_summary(record: dict[str, Any]) -> FitSummary:
-    """How parameters were learned, from what JSON made of it.
-
-    :param record: the fields of a FitSummary by name.
-    """
+    """How parameters were learned, from what JSON made of it."""
     before = record["initial_log_marginal_likelihood"]
     stages = tuple(FitStage(**stage) for stage in record.get("stages", ()))
     known = {"initial_log_marginal_likelihood": math.nan if before is None else before, "stages": stages}
@@ -104,13 +101,7 @@ def training_summary(record: dict[str, Any]) -> FitSummary:
 
 
 def open_directory(name: str | Path, resume: bool = False, force: bool = False) -> Path:
-    """The directory of the results, made where it does not exist, once a file has been written to it.
-
-    :param name: the directory.
-    :param resume: whether a study in it is to go on.
-    :param force: whether results in it may go; other files stay.
-    :raises ValueError: where it cannot be written to, or has files and neither is wanted.
-    """
+    """The directory of the results, made where it does not exist, once a file has been written to it."""
     out = Path(name)
     if not str(name) or (out.exists() and not out.is_dir()):
         got = f"the file {str(name)!r}" if str(name) else "an empty name"

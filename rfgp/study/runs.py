@@ -118,11 +118,7 @@ class Summary:
 
 
 def summary(runs: Sequence[Run]) -> Summary:
-    """The means and standard errors of runs that differ in their seeds alone.
-
-    :param runs: the runs.
-    :raises ImportError: without pandas.
-    """
+    """The means and standard errors of runs that differ in their seeds alone."""
     pandas = _optional.require("pandas", "pandas", "means over seeds")
     values = pandas.DataFrame([{name: getattr(run, name) for name in MEASURES} for run in runs], dtype=float)
     mean, standard_error = values.mean(skipna=False), values.where(values.abs() < math.inf).sem(skipna=False)

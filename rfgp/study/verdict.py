@@ -36,10 +36,6 @@ class Model:
     :param mnll: the mean negative log likelihood of the test targets.
     :param trust: the coverage of its intervals, or confidence less accuracy; None where it is not known.
     :param against: how much higher its error and mnll are than those of another model, by the name of that.
-
-    >>> numbers = {"divergence": Measurement(0.005), "error": Measurement(2.0), "mnll": Measurement(1.0), "trust": None}
-    >>> print(Model("landmarks", 64, 0.1, **numbers, against={}))
-    landmarks with 64 features
     """
 
     name: str
@@ -78,11 +74,6 @@ class Facts:
     :param approximations: the approximations.
     :param baselines: "linear" and "trivial", where they were measured.
     :param kernels: the kernels that were tried, the best first.
-
-    >>> numbers = {"divergence": Measurement(0.0), "error": Measurement(2.0), "mnll": Measurement(1.0), "trust": None}
-    >>> exact = Model("exact", None, 1.0, **numbers, against={})
-    >>> Facts(True, "RMSE", "rbf", 900, 100, 500, 1, exact, (), {}).is_full
-    False
     """
 
     is_regression: bool
@@ -142,15 +133,6 @@ def verdict(facts: Facts) -> Verdict:
     is taken where it has all rows and no approximation is close to it (KL(exact, approximate) of at most 0.1 per point)
     in half of the time; a linear model where the Gaussian process predicts neither better means nor better
     probabilities.
-
-    :param facts: what was measured.
-
-    >>> numbers = {"error": Measurement(2.0), "mnll": Measurement(1.0), "trust": None, "against": {}}
-    >>> exact = Model("exact", None, 1.0, Measurement(0.0), **numbers)
-    >>> landmarks = Model("landmarks", 64, 0.1, Measurement(0.005), **numbers)
-    >>> facts = Facts(True, "RMSE", "rbf", 900, 100, 900, 1, exact, (landmarks,), {})
-    >>> verdict(facts).headline
-    'Approximate: landmarks with 64 features is close to exact, and 10 times as fast.'
     """
     _checks.instance("facts", facts, Facts, "the facts of a study", "take its facts()")
     best = best_approximation(facts)
@@ -169,8 +151,6 @@ def best_approximation(facts: Facts) -> Model:
 
     Where the exact model has all rows: the fastest one of those close to it, or else the closest one. Where it has not:
     the fastest one of those whose MNLL is within 0.01, or two standard errors over seeds, of the lowest.
-
-    :param facts: what was measured.
     """
     models = facts.approximations
     if facts.is_full:
@@ -185,10 +165,7 @@ def best_approximation(facts: Facts) -> Model:
 
 
 def is_close(model: Model) -> bool:
-    """Whether a posterior is close to the exact one, at the upper end of its standard error.
-
-    :param model: an approximation.
-    """
+    """Whether a posterior is close to the exact one, at the upper end of its standard error."""
     return model.divergence.mean + SIGNIFICANT * model.divergence.error <= CLOSE
 
 

@@ -64,14 +64,7 @@ class Cells:
 
 
 def decimal_of(frame: pandas.DataFrame, name: str, known: str | None = None) -> str | None:
-    """The decimal point or comma of the text in a table, by the numbers that can be read in one way only.
-
-    :param frame: the columns.
-    :param name: the name of the table.
-    :param known: that of another table, which holds where no number tells; None where none is known.
-    :returns: the mark; None where there is none and none is known.
-    :raises ValueError: where all numbers with a comma may have it between thousands, and no mark is known.
-    """
+    """The decimal point or comma of the text in a table, by the numbers that can be read in one way only."""
     texts = [cells.str.strip() for _, column in frame.items() if (cells := _strings(column)) is not None]
     with_commas = [cells[cells.str.contains(",", regex=False)] for cells in texts]
     if known != "," and not any(len(cells) for cells in with_commas):
@@ -108,12 +101,7 @@ def _thousands(group: str) -> str:
 
 
 def recognized(column: pandas.Series, decimal: str) -> Cells:
-    """The cells of a column, as what most of them are.
-
-    :param column: the column.
-    :param decimal: the decimal point or comma of numbers in text.
-    :raises ValueError: for cells that are no single values, or dates that can be read in several ways.
-    """
+    """The cells of a column, as what most of them are."""
     cells = _strings(column)
     if cells is None:
         return _typed(column)
@@ -135,13 +123,7 @@ def recognized(column: pandas.Series, decimal: str) -> Cells:
 
 
 def read_as(column: pandas.Series, kind: Kind, decimal: str, date_format: str) -> Cells:
-    """The cells of a column, as what they were in another table.
-
-    :param column: the column.
-    :param kind: what they were.
-    :param decimal: the decimal point or comma of numbers in text.
-    :param date_format: how dates were written.
-    """
+    """The cells of a column, as what they were in another table."""
     cells = _strings(column)
     if cells is None:
         found = _typed(column)

@@ -36,9 +36,6 @@ class InputColumn:
     :param categories: the values of text, sorted; two become one input, which is 1 for the second, and more become one
         input each.
     :param date_format: how dates are written in text.
-
-    >>> InputColumn("color", "text", "red", ("blue", "green", "red")).names
-    ('color=blue', 'color=green', 'color=red')
     """
 
     name: str
@@ -49,11 +46,7 @@ class InputColumn:
 
     @classmethod
     def learned(cls, name: str, cells: Cells) -> InputColumn:
-        """The rule for a column.
-
-        :param name: its name.
-        :param cells: its cells, some of which are there.
-        """
+        """The rule for a column."""
         values = cells.values[cells.is_there]
         if cells.kind == "text":
             categories, counts = np.unique(values.astype(str), return_counts=True)
@@ -70,12 +63,7 @@ class InputColumn:
         return tuple(f"{self.name}={category}" for category in shown_ones)
 
     def encoded(self, cells: Cells, *, impute: bool) -> NDArray[np.float64]:
-        """The numbers of cells, (N, number of inputs), with NaN for what is missing.
-
-        :param cells: the cells.
-        :param impute: whether what is missing is filled in.
-        :raises ValueError: for text that is none of the categories.
-        """
+        """The numbers of cells, (N, number of inputs), with NaN for what is missing."""
         if self.kind != "text":
             values = np.where(cells.is_there, cells.values, self.fill) if impute else cells.values
             return values[:, None].astype(np.float64)
@@ -106,12 +94,6 @@ class Encoding:
     :param missing: what is done about missing cells: "raise", "drop" or "impute".
     :param index: the name of the column that tells rows apart; empty for none.
     :param reading: how the file of the table was read.
-
-    >>> import pandas, rfgp
-    >>> frame = pandas.DataFrame({"size": [1.0, 2.5, 4.0], "color": ["red", "blue", "red"]})
-    >>> table = rfgp.tables.read(frame)
-    >>> table.encoding.encode(frame[["color", "size"]][:2]).tolist()
-    [[1.0, 1.0], [2.5, 0.0]]
     """
 
     columns: tuple[InputColumn, ...]
@@ -132,13 +114,7 @@ class Encoding:
     def encode(self, frame: pandas.DataFrame, *, decimal: str | None = None, missing: Missing | None = None) -> Tensor:
         """The inputs of a table with the same columns, in any order; others are not looked at.
 
-        :param frame: the table.
-        :param decimal: the decimal point or comma of numbers in text; default: as it is recognized, or was in
-            the table that was learned from where a number can be read in two ways.
-        :param missing: "raise" where a cell has no value, "impute" what was learned for its column, or leave NaN for
-            "drop"; default: as in the table that was learned from.
         :returns: inputs (N, d), float64.
-        :raises ValueError: where columns are not there, and for cells that are not as they were.
         """
         how = self.missing if missing is None else _checks.choice("missing", missing, MISSING)
         frame = open_table(frame, AS_RECOGNIZED).frame
@@ -170,10 +146,7 @@ class Encoding:
 
     @classmethod
     def from_json(cls, known: Mapping[str, Any]) -> Encoding:
-        """The rules that :meth:`to_json` gave.
-
-        :param known: these.
-        """
+        """The rules that :meth:`to_json` gave."""
         columns = (InputColumn(**{**column, "categories": tuple(column["categories"])}) for column in known["columns"])
         return cls(tuple(columns), known["missing"], known["index"], Reading(**known.get("reading", {})))
 
@@ -183,10 +156,7 @@ def _plain(column: InputColumn) -> dict[str, Any]:
 
 
 def too_many_categories(cells: Mapping[str, Cells]) -> ValueError | None:
-    """What to raise for columns of text with too many different values; None where there are none.
-
-    :param cells: the cells of the inputs by name.
-    """
+    """What to raise for columns of text with too many different values; None where there are none."""
     long = {}
     for name, found in cells.items():
         if found.kind == "text":

@@ -34,7 +34,6 @@ class Reading:
     :param header: whether the first row has the names of the columns.
     :param sheet: the name or the index of the sheet of a workbook; default: the first one.
     :param encoding: the encoding of text, where it is told by a file that was read before.
-    :raises ValueError: for others.
     """
 
     separator: str | None = None
@@ -103,14 +102,7 @@ NOTHING_LEARNED = Learned()
 
 
 def open_table(source: Any, reading: Reading, learned: Learned = NOTHING_LEARNED) -> Raw:
-    """The columns of a file or a data frame.
-
-    :param source: a path, or a pandas DataFrame, whose index becomes a column where it is not 0, 1, 2, ...
-    :param reading: how a file is to be read.
-    :param learned: what is known of it by another file.
-    :raises ValueError: where it cannot be read.
-    :raises ImportError: without pandas, or what it needs for the format.
-    """
+    """The columns of a file or a data frame."""
     pandas = _optional.require("pandas", "pandas", "tables")
     if isinstance(source, pandas.DataFrame):
         return _indexed("the table", source, "a data frame")

@@ -21,29 +21,18 @@ def shown(cell: object) -> str:
 
 
 def several(count: int, word: str) -> str:
-    """A number of things in words.
-
-    :param count: the number.
-    :param word: the word for one of them.
-    """
+    """A number of things in words."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def counts(cells: Cells) -> str:
-    """How many cells of a column are missing, infinite or wrong, in words; empty where none are.
-
-    :param cells: the cells.
-    """
+    """How many cells of a column are missing, infinite or wrong, in words; empty where none are."""
     known = ((int((cells.states == state).sum()), word) for state, word in _WORDS.items())
     return ", ".join(f"{count:,} {word}" for count, word in known if count)
 
 
 def bad_cells(cells: Mapping[str, Cells], name: str) -> ValueError:
-    """What to raise for cells without a value, with those of every column counted.
-
-    :param cells: the cells by the name of the column.
-    :param name: the name of the table.
-    """
+    """What to raise for cells without a value, with those of every column counted."""
     bad = {column: found for column, found in cells.items() if not found.is_there.all()}
     total = sum(int((~found.is_there).sum()) for found in bad.values())
     named = [f"{column!r}: {counts(found)} ({_places(found)})" for column, found in list(bad.items())[:_MOST_COLUMNS]]

@@ -47,12 +47,7 @@ class Column:
 
 
 def column_of(name: str, cells: Cells, role: str) -> Column:
-    """What there is to say about a column.
-
-    :param name: its name.
-    :param cells: its cells.
-    :param role: what is done with it.
-    """
+    """What there is to say about a column."""
     there = cells.values[cells.is_there]
     if cells.kind == "text":
         different = np.unique(there.astype(str))
@@ -73,10 +68,7 @@ def _value(value: float, cells: Cells) -> str:
 
 
 def same_columns(cells: Mapping[str, Cells]) -> dict[str, str]:
-    """The columns with the values of an earlier one, by name, with the name of that one.
-
-    :param cells: the cells by the name of the column.
-    """
+    """The columns with the values of an earlier one, by name, with the name of that one."""
     first: dict[Any, str] = {}
     found = {}
     for name, column in cells.items():
@@ -89,10 +81,7 @@ def same_columns(cells: Mapping[str, Cells]) -> dict[str, str]:
 
 
 def same_rows(frame: pandas.DataFrame) -> str:
-    """How many rows come again, in words; empty where none do.
-
-    :param frame: the columns that tell.
-    """
+    """How many rows come again, in words; empty where none do."""
     again = frame.duplicated().to_numpy()
     count = int(again.sum())
     first = f", the first of them row {int(again.argmax()) + 1:,}" if count else ""
@@ -100,12 +89,7 @@ def same_rows(frame: pandas.DataFrame) -> str:
 
 
 def printed(title: str, columns: Sequence[Column], notes: Sequence[str]) -> str:
-    """The report in plain text.
-
-    :param title: what the table is.
-    :param columns: its columns.
-    :param notes: what else there is to say.
-    """
+    """The report in plain text."""
     lines = [("column", "type", "missing", "distinct", "values", "use")]
     for column in columns:
         use = column.role + (f", same as {column.duplicate_of}" if column.duplicate_of else "")

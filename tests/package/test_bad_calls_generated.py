@@ -92,8 +92,6 @@ REPEATED = {
     "rfgp.data.CsvSource": "its docstring has removed the file",
     "rfgp.data.ParquetSource": "its docstring has removed the file",
     "rfgp.datasets.read_archive": "its docstring has removed the file",
-    "rfgp.distributed.Ranks": "needs processes of torch.distributed",
-    "rfgp.distributed.Ranks.every": "needs processes of torch.distributed",
     "rfgp.distributed.Shard": "needs processes of torch.distributed",
     "rfgp.distributed.broadcast": "needs processes of torch.distributed",
     "rfgp.saving.load": "its docstring has removed the file",

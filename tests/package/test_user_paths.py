@@ -68,6 +68,7 @@ from rfgp import (
     study,
     two_sample,
 )
+from rfgp.tables.encoding import Encoding, InputColumn
 
 WIDTH = 16
 FILES = (*rfgp.__path__, *gpytorch.__path__, "<string>")  # the last one is that of generated methods
@@ -397,8 +398,8 @@ def a_model_of_a_file():
         frame.to_csv(f"{folder}/table.csv", index=False)
         table = rfgp.tables.read(f"{folder}/table.csv", "height")
         assert isinstance(table, rfgp.tables.Table) and isinstance(table.columns[0], rfgp.tables.Column)
-        assert isinstance(table.encoding.columns[0], rfgp.tables.InputColumn)
-        assert rfgp.tables.Encoding.from_json(table.encoding.to_json()) == table.encoding
+        assert isinstance(table.encoding.columns[0], InputColumn)
+        assert Encoding.from_json(table.encoding.to_json()) == table.encoding
         model = rfgp.tables.TableModel.fit(table, num_features=WIDTH)
         assert isinstance(model.scores, rfgp.tables.Scores) and "RMSE" in model.report()
         model.save(f"{folder}/model.pt")
@@ -458,7 +459,7 @@ def rows_of_a_rank():
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         shard = rfgp.distributed.Shard([(x, y)])
-        assert isinstance(shard.ranks, rfgp.distributed.Ranks) and shard.sample(5, seed=0).x.shape == (5, 2)
+        assert shard.sample(5, seed=0).x.shape == (5, 2)
         model = rfgp.distributed.broadcast(models.WeightSpaceGP(approximated(), GaussianLikelihood()))
         assert model.condition(shard).statistics.num_rows == 40
     finally:
