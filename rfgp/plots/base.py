@@ -91,11 +91,12 @@ def check_limits(limits: Any) -> None:
         raise ValueError(f"expected two numbers in order for limits, got {limits!r}; such as (0.0, 1.0)")
 
 
-def check_lengths(name: str, *arrays: np.ndarray) -> None:
+def check_lengths(name: str, x: np.ndarray, y: np.ndarray, error: np.ndarray) -> None:
     """Raise where arrays (K,) have different lengths."""
-    shapes = [array.shape for array in arrays]
-    if len(set(shapes)) > 1 or arrays[0].ndim != 1:
-        raise ValueError(f"expected arrays of one length for {name}, got {', '.join(map(str, shapes))}; correct it")
+    if not x.shape == y.shape == error.shape or x.ndim != 1:
+        raise ValueError(
+            f"expected arrays of one length for {name}, got {x.shape}, {y.shape} and {error.shape}; correct it"
+        )
 
 
 def style(place: int) -> dict[str, Any]:
