@@ -14,16 +14,24 @@ the cos and sin columns, two per frequency. All features have to be independent:
 are covered.
 """
 
-from .brault import brault_bounded_bound, brault_subexponential_bound
-from .compact_set import over_compact_set
 from .derivatives import derivative_error_bound, derivative_failure_probability, derivative_num_features
-from .fourier import fourier_bound, fourier_num_features, fourier_variance
-from .minh import minh_bound
+from .fourier import (
+    fourier_bound,
+    fourier_num_features,
+    fourier_variance,
+    rahimi_recht_bound,
+    sutherland_schneider_bound,
+)
 from .operator_constants import curl_free_constants, decomposable_constants, divergence_free_constants
-from .operator_fourier import operator_fourier_bound, operator_fourier_variance
+from .operator_fourier import (
+    brault_bounded_bound,
+    brault_subexponential_bound,
+    minh_bound,
+    operator_fourier_bound,
+    operator_fourier_variance,
+)
 from .rademacher import rademacher_bound
-from .tail import TailBound
-from .uniform import rahimi_recht_bound, sutherland_schneider_bound
+from .tail import TailBound, over_compact_set
 
 __all__ = [
     "TailBound",

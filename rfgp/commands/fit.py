@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import _optional, tables
-from .arguments import integer, names, number
-from .table_options import FORMATS, add_reading, check_new_file, reading
+from .options import FORMATS, add_reading, check_new_file, integer, names, number, reading
 
 DESCRIPTION = (
     "Report the columns of a table, learn its target from the others by a Gaussian process, measure it on held-out "

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _files, tables
 from ..tables.formats import TEXT
-from .arguments import number
-from .table_options import FORMATS, add_reading, check_new_file, reading
+from .options import FORMATS, add_reading, check_new_file, number, reading
 
 if TYPE_CHECKING:
     import pandas

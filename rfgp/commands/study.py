@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import _optional, tables
 from ..tables.formats import SUFFIXES
-from .arguments import integer, integers, names, number
-from .table_options import add_reading, reading
+from .options import add_reading, integer, integers, names, number, reading
 
 if TYPE_CHECKING:
     from .. import datasets

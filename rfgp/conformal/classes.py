@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from .quantiles import checked_level, quantile
+from .split import checked_level, quantile
 
 
 class ClassConditionalSets:

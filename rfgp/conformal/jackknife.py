@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..models import WeightSpaceGP
-from .quantiles import Interval, checked_level, columns, rank
+from .split import Interval, checked_level, columns, rank
 
 _NUMBERS = 2**23
 """The means without every row are held at so many pairs of rows and points at once."""

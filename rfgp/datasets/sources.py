@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .. import _optional
+from .archive import read_arrays
 from .base import Dataset, Scaling, Task, from_arrays, split
-from .npz import read_arrays
 
 DATA_DIR_VARIABLE = "RFGP_DATA"
 

@@ -151,7 +151,7 @@ def _strings(column: pandas.Series) -> pandas.Series | None:
         if bad:
             raise ValueError(
                 f"expected single values in column {str(column.name)!r}, got {len(bad)} cells such as "
-                f"{_cut(repr(bad[0]))}; drop the column (--drop)"
+                f"{cut(repr(bad[0]))}; drop the column (--drop)"
             )
         there = column.notna()
         return column.where(there, "").map(str).astype("str")
@@ -273,6 +273,6 @@ def _typed(column: pandas.Series) -> Cells:
     return Cells(kind, np.where(states == PRESENT, values, np.nan), states, column, form)
 
 
-def _cut(shown: str) -> str:
-    """A cell for a message, cut where it is long."""
-    return shown if len(shown) <= 40 else shown[:40] + "..."
+def cut(text: str, most: int = 43) -> str:
+    """A text in at most so many characters."""
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import Cells
-from .problems import counts, several
+from .cells import INFINITE, MISSING, WRONG, Cells, cut
 
 if TYPE_CHECKING:
     import pandas
@@ -94,7 +93,8 @@ def printed(title: str, columns: Sequence[Column], notes: Sequence[str]) -> str:
     for column in columns:
         use = column.role + (f", same as {column.duplicate_of}" if column.duplicate_of else "")
         missing, distinct = f"{column.num_missing:,}", f"{column.num_distinct:,}"
-        lines.append((_cut(column.name), column.kind, missing, distinct, _cut(column.values), use))
+        name, values = (cut(" ".join(text.split()), _MOST_CHARACTERS) for text in (column.name, column.values))
+        lines.append((name, column.kind, missing, distinct, values, use))
     widths = [max(len(line[place]) for line in lines) for place in range(5)]
     table = [
         "  ".join(
@@ -106,6 +106,43 @@ def printed(title: str, columns: Sequence[Column], notes: Sequence[str]) -> str:
     return "\n".join([title, "", *table, *([""] if notes else []), *(f"note: {note}" for note in notes)])
 
 
-def _cut(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
+_MOST_COLUMNS = 8
+_MOST_PLACES = 3
+_WORDS = {MISSING: "missing", INFINITE: "infinite", WRONG: "wrong"}
+
+
+def shown(cell: object) -> str:
+    """A cell for a message, cut where it is long."""
+    return repr(cut(str(cell)))
+
+
+def several(count: int, word: str) -> str:
+    """A number of things in words."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def counts(cells: Cells) -> str:
+    """How many cells of a column are missing, infinite or wrong, in words; empty where none are."""
+    known = ((int((cells.states == state).sum()), word) for state, word in _WORDS.items())
+    return ", ".join(f"{count:,} {word}" for count, word in known if count)
+
+
+def bad_cells(cells: Mapping[str, Cells], name: str) -> ValueError:
+    """What to raise for cells without a value, with those of every column counted."""
+    bad = {column: found for column, found in cells.items() if not found.is_there.all()}
+    total = sum(int((~found.is_there).sum()) for found in bad.values())
+    named = [f"{column!r}: {counts(found)} ({_places(found)})" for column, found in list(bad.items())[:_MOST_COLUMNS]]
+    more = f"; and {len(bad) - _MOST_COLUMNS} columns more" if len(bad) > _MOST_COLUMNS else ""
+    without = f"{several(total, 'cell')} without one in {several(len(bad), 'column')}"
+    return ValueError(
+        f"expected a value in every cell of {name}, got {without}: {'; '.join(named)}{more}; correct them, or pass "
+        'missing="drop" or missing="impute" (--missing)'
+    )
+
+
+def _places(cells: Cells) -> str:
+    """The first bad cells of a column, with the rows that they are in."""
+    rows = np.flatnonzero(~cells.is_there)
+    texts = {row: str(cells.shown.iloc[row]).strip() for row in rows[:_MOST_PLACES].tolist()}
+    places = [f"{shown(text) if text else 'empty'} in row {row + 1}" for row, text in texts.items()]
+    return ", ".join(places) + (", ..." if len(rows) > _MOST_PLACES else "")

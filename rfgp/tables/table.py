@@ -15,15 +15,12 @@ from torch import Tensor
 
 from .. import _checks
 from ..datasets import Dataset
-from ..datasets.base import Scaling, Task, split
-from ..datasets.targets import typed_targets
+from ..datasets.base import Scaling, Task, split, typed_targets
 from .cells import WRONG, Cells, decimal_of, read_as, recognized
-from .encoding import Encoding, InputColumn, too_many_categories
+from .encoding import Encoding, InputColumn, is_constant, roles_of, too_many_categories
 from .files import Raw, Reading, open_table
 from .formats import MISSING, Missing
-from .problems import bad_cells, several, shown
-from .report import Column, column_of, printed, same_columns, same_rows
-from .roles import is_constant, roles_of
+from .report import Column, bad_cells, column_of, printed, same_columns, same_rows, several, shown
 
 if TYPE_CHECKING:
     import pandas

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _optional
 from .formats import SEPARATORS, WHITESPACE
-from .problems import several
+from .report import several
 
 if TYPE_CHECKING:
     import pandas

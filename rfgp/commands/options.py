@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,36 @@ def check_new_file(name: str, force: bool) -> None:
         raise ValueError(f"expected a folder for --out, got none at {str(path.parent)!r}; make it first")
     if path.exists() and not force:
         raise ValueError(f"expected a new file for --out, got {name!r}, which is there; pass --force to write over it")
+
+
+_MOST_DIGITS = 18
+
+
+def names(text: str) -> list[str]:
+    """What stands between commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def integers(text: str) -> list[int]:
+    """Positive integers between commas."""
+    return [integer(part) for part in names(text)]
+
+
+def integer(text: str) -> int:
+    """A positive integer."""
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) == 0:
+        raise argparse.ArgumentTypeError(
+            f"expected a positive integer, got {text[:40]!r}; choose one of up to {_MOST_DIGITS} digits"
+        )
+    return int(text)
+
+
+def number(text: str) -> float:
+    """A positive number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text[:40]!r}; choose another")
+    return value
