@@ -70,26 +70,6 @@ def fourier_bound(variance: float | Tensor = 1.0) -> TailBound:
     )
 
 
-def fourier_num_features(epsilon: float, delta: float, variance: float | Tensor = 1.0) -> Tensor:
-    r"""Columns for one kernel value within epsilon with probability 1 - delta: those of :func:`fourier_bound`.
-
-    .. math:: D \ge \frac{4 \alpha}{\epsilon^2} \log\frac{2}{\delta}, \qquad
-        \alpha = \min\big(1, v(\tau) + \tfrac23 \epsilon\big)
-
-    :param epsilon: the error, positive.
-    :param delta: the probability of a larger error, between 0 and 1.
-    :param variance: the variance v of a single frequency, from 0 to 1, of any shape: see :func:`fourier_variance`.
-    :returns: int64 numbers of columns, even, of the shape of ``variance``.
-    :raises ValueError: for a bad epsilon, delta or variance, or more than :math:`2^{53}` features.
-
-    Source: Rahimi and Recht (2007); Sutherland and Schneider (2015).
-
-    >>> fourier_num_features(0.1, 0.05)
-    tensor(1476)
-    """
-    return fourier_bound(variance).num_features(epsilon, delta)
-
-
 _PROVEN_UP_TO = 0.2  # the uniform bounds on kernel values are proven up to here,
 _PROVEN_FROM = 8  # for this many columns or more
 
@@ -145,19 +125,9 @@ def sutherland_schneider_bound(
 
     with D columns, cos and sin for each of m = D/2 independent frequencies w, and k(0) = 1.
 
-    Differences of inputs lie in a ball of radius :math:`\ell`, which :math:`(4 \ell / r)^d` balls of radius r cover.
-    Their centers are off by :math:`\epsilon/2` with probability :math:`(4 \ell / r)^d \, 2 \exp(-m \epsilon^2 / (8
-    \alpha))` at most (Bernstein, where single terms are off by 2 at most, or Hoeffding), and the slope reaches
-    :math:`\epsilon / (2 r)` with probability :math:`(2 r \sigma_p / \epsilon)^2`. The sum of the two is smallest for
-    :math:`r^{d + 2} = d/2` times the quotient of their factors. Where this r exceeds :math:`4 \ell`, no cover is
-    needed, as the error is zero in the middle of the ball.
-
-    Where the right-hand side b exceeds 1/5, or D is less than 8, it is not proven, and the probability is 1. The
-    derivation of the constants needs :math:`\Pr[L \ge t] \le \sigma_p^2 / t^2` for the largest slope L of the error, at
-    :math:`t^2 = (1 + 2/d) \sigma_p^2 / b`. This would follow from :math:`E L^2 \le \sigma_p^2`, which is false for a
-    single frequency, as the place of the largest slope depends on it. But L is at most the mean of :math:`\|w\|` over
-    the frequencies plus its expectation, and Cantelli's inequality gives what is needed as soon as :math:`(m - 1) t^2
-    \ge (4 m - 1) \sigma_p^2`.
+    Where the right-hand side exceeds 1/5, or D is less than 8, it is not proven, and the probability is 1: the
+    derivation needs :math:`\Pr[L \ge t] \le \sigma_p^2 / t^2` for the largest slope L of the error, which Cantelli's
+    inequality gives for large t and m alone.
 
     :param input_dim: the number of columns d of the inputs.
     :param diameter: the diameter :math:`\ell` of the compact set.
@@ -169,9 +139,6 @@ def sutherland_schneider_bound(
 
     Source: Sutherland and Schneider (2015), Proposition 1.
 
-    >>> bound = sutherland_schneider_bound(2, diameter=4.0, second_moment=2.0)
-    >>> bound.failure_probability(40_000, epsilon=0.1), bound.num_features(epsilon=0.1, delta=0.05)
-    (0.0047..., 32482)
     >>> bound = sutherland_schneider_bound(2, diameter=4.0, second_moment=2.0, variance=0.5)
     >>> bound.failure_probability(40_000, epsilon=0.1), bound.num_features(epsilon=0.1, delta=0.05)
     (8.48...e-08, 17324)

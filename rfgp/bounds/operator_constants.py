@@ -63,9 +63,7 @@ def curl_free_constants(input_dim: int, lengthscale: float, bounded: bool = True
     :param input_dim: the number of columns d of the inputs.
     :param lengthscale: l, of the Gaussian kernel.
     :param bounded: whether frequencies come from the trace measure.
-    :returns: the keyword arguments of :func:`brault_bounded_bound` (slope, variance, largest_error and
-        intrinsic_dim), or of :func:`brault_subexponential_bound` (slope, variance, orlicz_norm and
-        output_dim).
+    :returns: the keyword arguments of :func:`brault_bounded_bound`, or of :func:`brault_subexponential_bound`.
     :raises ValueError: for a bad dimension or lengthscale.
 
     Source: B 4.4.2, 4.4.3; M Eq. 54 for the trace measure.
@@ -92,15 +90,12 @@ def divergence_free_constants(input_dim: int, lengthscale: float, bounded: bool 
         u = \frac{2 d - 1}{l^2}
 
     with the m of :func:`curl_free_constants`. The variance of unbounded features at zero is :math:`3 (d - 1) / l^4`, in
-    place of the :math:`d (4 d - 3) / l^4` of B. From d = 4 on it is not the largest: far away it is :math:`(d - 1)
-    (d + 2) / (2 l^4)`, and less than 1% above that between the two; the bound above was checked on a grid.
+    place of the :math:`d (4 d - 3) / l^4` of B; from d = 4 on it is larger far away. It was checked on a grid.
 
     :param input_dim: the number of columns d of the inputs, at least 2.
     :param lengthscale: l, of the Gaussian kernel.
     :param bounded: whether frequencies come from the trace measure.
-    :returns: the keyword arguments of :func:`brault_bounded_bound` (slope, variance, largest_error and
-        intrinsic_dim), or of :func:`brault_subexponential_bound` (slope, variance, orlicz_norm and
-        output_dim).
+    :returns: the keyword arguments of :func:`brault_bounded_bound`, or of :func:`brault_subexponential_bound`.
     :raises ValueError: for a bad dimension or lengthscale.
 
     Source: B 4.4.2, 4.4.3, corrected; M Eq. 56 for the trace measure.

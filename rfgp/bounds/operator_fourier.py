@@ -19,13 +19,8 @@ def operator_fourier_variance(kernel: Tensor, kernel_at_double: Tensor, coregion
     .. math:: V(\tau) = E\big[(\cos(w^\top \tau) \Gamma - k(\tau) \Gamma)^2\big]
         = \Big(\tfrac12 + \tfrac12 k(2 \tau) - k(\tau)^2\Big) \Gamma^2
 
-    The estimate from D columns, two per frequency, has the variance :math:`2 V / D`. This is the case :math:`A(w) =
-    \Gamma` of the identity
-
-    .. math:: V(\tau) = \tfrac12 E[A(w)^2] + \tfrac12 E[\cos(2 w^\top \tau) A(w)^2] - K(\tau)^2
-
-    which stands in place of the inequality of B: its proof loses a factor 2 where a covariance with :math:`1 + \cos(2
-    w^\top \tau)` becomes one with :math:`\cos(w^\top \tau)^2`, which is half of it.
+    The estimate from D columns, two per frequency, has the variance :math:`2 V / D`. B has an inequality, which loses a
+    factor 2.
 
     :param kernel: values :math:`k(\tau)` of a shift-invariant kernel with k(0) = 1, of any shape.
     :param kernel_at_double: its values :math:`k(2 \tau)`, of the same shape.
@@ -57,10 +52,6 @@ def operator_fourier_bound(largest_norm: float, second_moment: float | None = No
     curl-free and divergence-free features of a Gaussian kernel with the trace measure they are :math:`d /
     \text{lengthscale}^2` and :math:`\sqrt{d - 1}` times that; the bound :math:`\operatorname{tr} K(0)` of M is larger
     for the latter. Features with other measures are not bounded.
-
-    The inequality is that of Smale and Zhou (2007), whose M bounds the terms before their mean is subtracted. It
-    follows from Pinelis' inequality for the difference, as the mean that adds :math:`\|K(\tau)\|` to the bound takes
-    :math:`\|K(\tau)\|^2` from the second moment.
 
     :param largest_norm: the bound M.
     :param second_moment: sigma squared, at most M squared; default: M squared.
@@ -99,10 +90,8 @@ def minh_bound(
     .. math:: c_d = d^{\frac{1}{d + 1}} + d^{-\frac{d}{d + 1}}, \qquad
         s = \max\Big(1, \frac{16 m \ell}{\epsilon}\Big), \qquad m = E\big[\|w\| \|A(w)\|_{HS}\big]
 
-    with the features, M and sigma of :func:`operator_fourier_bound`. M has the diameter of the set of
-    differences in place of :math:`2 \ell`. The maximum with 1 is missing there, for any epsilon, and without it the
-    bound is false: it goes to zero with m, as if all errors were differences from an error at the origin, which is not
-    zero unless :math:`A(w)` is constant.
+    with the features, M and sigma of :func:`operator_fourier_bound`. The maximum with 1 is missing in M, and without it
+    the bound is false: it goes to zero with m.
 
     :param input_dim: the number of columns d of the inputs.
     :param diameter: the diameter :math:`\ell` of the compact set of inputs.
@@ -133,16 +122,10 @@ def brault_bounded_bound(
     .. math:: c_d = d^{\frac{1}{d + 1}} + d^{-\frac{d}{d + 1}}, \qquad
         s = \max\Big(1, \frac{16 m \ell}{\epsilon}\Big), \qquad m = E\big[\|w\| \|A(w)\|\big]
 
-    with D columns for each output of :math:`A(w)^{1/2}`, cos and sin for each of D/2 independent
-    frequencies w. The printed bound has the covering number of another set, and Bernstein's exponent for the error
-    epsilon in place of the epsilon/2 at the centers of the balls. It is restricted to epsilon from :math:`2 \sqrt{2 v
-    / D} + 4 u / (3 D)` to :math:`m \ell`; here every epsilon is right. The lower limit is not needed, as
-    the bound exceeds 1 wherever Bernstein's inequality
-
-    .. math:: \Pr\Big[\Big\|\sum_j X_j\Big\| \ge t\Big] \le \frac{2 p_{int} e^{-a/2}}{(1 - e^{-a})^2}
-        \le 4 p_{int} e^{-a/2}, \qquad a = \frac{t^2}{v + u t / 3}
-
-    has no 4, which is where :math:`a < 1.23`. The maximum with 1 replaces the upper limit.
+    with D columns for each output of :math:`A(w)^{1/2}`, cos and sin for each of D/2 independent frequencies w. The
+    printed bound has the covering number of another set, and Bernstein's exponent for epsilon in place of the epsilon/2
+    at the centers of the balls. Every epsilon is right: below its lower limit the bound exceeds 1, and the maximum with
+    1 replaces the upper one.
 
     :func:`decomposable_constants`, :func:`curl_free_constants` and :func:`divergence_free_constants` give the
     constants.
@@ -190,21 +173,13 @@ def brault_subexponential_bound(
     .. math:: \kappa - 2 \log \kappa = 3 + \max\Big(0, \log\frac{2 p u^2}{v}\Big), \qquad
         u \ge \inf\big\{C: E e^{\|\cos(w^\top \tau) A(w) - K(\tau)\| / C} \le 2\big\}
 
-    with c, s, m and v of :func:`brault_bounded_bound`, and the larger solution kappa. So unbounded
-    features cost a factor kappa in the bound on a single error, which grows like the logarithm in B, and 1/p of the
-    variance. A larger p than the number of outputs is allowed, and lowers the bound for many features.
+    with c, s, m and v of :func:`brault_bounded_bound`, and the larger solution kappa. A larger p than the number of
+    outputs is allowed, and lowers the bound for many features.
 
-    B has one bound for small and one for large epsilon, with :math:`v (1 + 1/p)` and :math:`u (\log(16 \sqrt 2 p) +
-    \log(u^2 / v))`, from an inequality of Minsker that is not right as printed there: it depends on the unit of epsilon
-    (its r), and for small epsilon it leaves no room for a third moment, so that for a rare large A, many outputs and
-    many features it is below the probability itself. The bound above takes its idea, and is proven: where R, the norm
-    of an error X with a single frequency, exceeds :math:`\kappa u`,
-
-    .. math:: E\big[e^{\pm \theta X}\big] \preceq I + \frac{\theta^2 / 2}{1 - \theta \kappa u / 3} E[X^2] +
-        \frac{\theta^2}2 E\big[R^2 e^{\theta R}; R > \kappa u\big] I, \qquad \theta < \frac{3}{\kappa u}
-
-    and the last expectation is at most :math:`2 u^2 \kappa^2 e^{3 - \kappa} \le v / p`. The rest is the proof of
-    Bernstein's inequality.
+    B has one bound for small and one for large epsilon, from an inequality of Minsker that is not right as printed: it
+    depends on the unit of epsilon, and leaves no room for a third moment. Here the part of an error X of one frequency
+    beyond :math:`\kappa u` has its own term in :math:`E e^{\pm \theta X}`, at most v/p of the second moment, and the
+    rest is the proof of Bernstein's inequality.
 
     :param input_dim: the number of columns d of the inputs.
     :param diameter: the diameter :math:`\ell` of the compact set.

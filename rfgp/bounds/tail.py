@@ -91,12 +91,9 @@ def over_compact_set(pointwise: TailBound, input_dim: int, diameter: float, slop
 
     .. math:: c_d = d^{\frac{1}{d + 1}} + d^{-\frac{d}{d + 1}}, \qquad s = \max\Big(1, \frac{16 m \ell}{\epsilon}\Big)
 
-    Differences of inputs lie in a ball of radius :math:`\ell`, which :math:`(4 \ell / \varrho)^d` balls of radius
-    :math:`\varrho` cover. An error at a center reaches :math:`\epsilon/2` with the probability of the pointwise bound
-    at most, and the slope, whose expectation is at most 2 m, reaches :math:`\epsilon / (2 \varrho)` with probability
-    :math:`4 m \varrho / \epsilon` at most. The sum of the two is smallest for the :math:`\varrho` whose power d + 1 is
-    d times the quotient of their factors. Where it exceeds :math:`4 \ell`, the sum exceeds :math:`16 m \ell /
-    \epsilon`, and m is taken so large that this is 1 at least.
+    Differences of inputs lie in a ball of radius :math:`\ell`, which smaller balls cover. An error at a center reaches
+    :math:`\epsilon/2` with the probability of the pointwise bound at most, and the slope of the error, whose
+    expectation is at most 2 m, is bounded by Markov's inequality.
 
     :param pointwise: the bound for one pair of inputs, with :math:`C_0` and :math:`r_0`.
     :param input_dim: the number of columns d of the inputs.
