@@ -33,10 +33,9 @@ def jackknife_plus(
         \lceil (1 - \alpha)(N + 1) \rceil\text{-th smallest of } \mu_{-i}(x) + R_i\Big], \qquad
         R_i = |y_i - \mu_{-i}(x_i)|
 
-    They need no rows beside those of the fit, and no variances. They cover with a probability of at least
-    :math:`1 - 2 \alpha` whatever the model is (CV+ of K folds up to a term that vanishes with N), and of about
-    :math:`1 - \alpha` where means hardly depend on a single row, if the parameters and landmarks were not found with
-    the same rows; those that were make them somewhat too narrow.
+    They cover with a probability of at least :math:`1 - 2 \alpha` whatever the model is, and of about
+    :math:`1 - \alpha` where means hardly depend on a single row. Parameters and landmarks that were learned from the
+    same rows make them somewhat too narrow.
 
     :param model: a fitted model of real targets, without blocks and with one draw of the weights.
     :param x: the inputs (N, d) that were fitted.

@@ -120,10 +120,9 @@ def kl_to_exact(
 ) -> Tensor:
     r"""The divergence between the marginals of a model's posterior and of the exact one, summed over inputs.
 
-    "approximate_from_exact" is KL(approximate, exact), which the thesis reports; "exact_from_approximate" is
-    KL(exact, approximate). Both models have the same parameters and training data. Divided by the number of inputs, the
-    latter of the latent function tells what coverage to expect: :func:`kl_reading` says so in words. The former hardly
-    grows where an approximate variance collapses, and does not tell.
+    "approximate_from_exact" is KL(approximate, exact), which the thesis reports, and which hardly grows where an
+    approximate variance collapses; "exact_from_approximate" is KL(exact, approximate): divided by the number of inputs
+    it tells what coverage to expect, see :func:`kl_reading`.
 
     :param model: a fitted :class:`rfgp.models.WeightSpaceGP`, or an ExactGP with an approximated kernel.
     :param x: the inputs at which posteriors are compared, (M, d).

@@ -71,9 +71,8 @@ def run(
     :param task: "regression" or "classification", of a data frame or file; default: as the targets tell.
     :param missing: what becomes of missing cells of a data frame or file: "raise", "drop" or "impute".
     :param drop: columns of a data frame or file that are not looked at.
-    :param kernel: "polynomial:p", "linear", "rbf", "matern:nu" or "rq", or of a vector field "curl_free",
-        "divergence_free" or "helmholtz", see :func:`exact_kernel`; or "auto", the one of :data:`CANDIDATES` whose exact
-        model predicts left-out rows best.
+    :param kernel: a name that :func:`exact_kernel` knows; or "auto", the one of :data:`CANDIDATES` whose exact model
+        predicts left-out rows best.
     :param methods: names of methods, see :data:`rfgp.kernels.METHODS`, or "auto"; default: those
         of :func:`default_methods`.
     :param num_features: the numbers of features; landmarks take those that are at most the number of training rows.
@@ -89,7 +88,6 @@ def run(
     :param progress: whether to show progress bars; default: on terminals only.
     :returns: the measurements.
     :raises ValueError: for settings or data that do not fit together, before anything long has begun.
-    :raises KeyboardInterrupt: where the user interrupts; the message says what is kept.
 
     >>> import rfgp
     >>> data = rfgp.datasets.load("diabetes")

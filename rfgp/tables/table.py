@@ -119,19 +119,16 @@ def read(
 ) -> Table:
     """Read a table, and make numbers of it.
 
-    *Files.* Text (.csv, .tsv, .txt, .dat), JSON lines (.jsonl, .ndjson), Parquet and workbooks (.xlsx), each of them
-    also with .gz behind it, or a data frame. Of text, the encoding (UTF-8, UTF-16, Windows-1252), the separator, the
-    decimal comma, a header, and comments are recognized: lines that begin with # and have not as many cells as the
-    rows.
+    *Files.* Text (.csv, .tsv, .txt, .dat), JSON lines (.jsonl, .ndjson), Parquet and workbooks (.xlsx), each also with
+    .gz behind it. Of text, the encoding, the separator, the decimal comma, a header, and comments are recognized.
 
     *Inputs.* Numbers and booleans are inputs as they are, and dates are days since 1970. Text of two values is one
     input, 0 or 1, and text of up to 50 values one input for each. Left out are columns with a single value, and one
-    that tells rows apart: 0, 1, 2, ... or 1, 2, 3, ..., or different values under a name such as "id".
+    that tells rows apart, such as 0, 1, 2, ..., or different values under a name such as "id".
 
-    *Missing.* Cells that are empty, or NA, NaN, null, none, ? or -, have no value, nor have infinite numbers. A column
-    is of numbers, or of dates, where at least half of the cells are that, and the others have no value either: "raise"
-    counts them all, "drop" leaves their rows out, "impute" puts in the median of the column, or its most frequent text.
-    Rows without a target are left out by "drop" and "impute".
+    *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers have no value:
+    "raise" counts them, "drop" leaves their rows out, "impute" puts in the median of the column, or its most frequent
+    text. Rows without a target are left out by "drop" and "impute".
 
     :param source: a path, or a pandas DataFrame.
     :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: no
@@ -154,15 +151,6 @@ def read(
     >>> table = rfgp.tables.read(frame, target="price", missing="impute")
     >>> table.x.tolist(), table.input_names
     ([[2.0, 1.0], [3.0, 0.0], [2.5, 1.0]], ('rooms', 'heated=yes'))
-    >>> print(table.report())
-    the table (a data frame): 3 rows, 2 inputs; regression of price
-    <BLANKLINE>
-    column  type    missing  distinct  values      use
-    rooms   number        1         2  2 to 3      input
-    heated  text          0         2  no, yes     input
-    price   number        0         3  1.5 to 2.5  target
-    <BLANKLINE>
-    note: cells that are filled in by the median or the most frequent value: 1 in rooms
     """
     _checks.choice("missing", missing, MISSING)
     if task is not None:

@@ -49,19 +49,14 @@ def mmd(x: Tensor, y: Tensor, kernel: Kernel) -> Discrepancy:
     .. math:: \widehat{MMD}^2 = \frac{1}{n (n - 1)} \sum_{i \ne j} k(x_i, x_j) + \frac{1}{m (m - 1)} \sum_{i \ne j}
         k(y_i, y_j) - \frac{2}{n m} \sum_{i, j} k(x_i, y_j)
 
-    With an approximated kernel all sums over pairs are those of features, :math:`\sum_{i \ne j} k(x_i, x_j) =
-    |\sum_i \phi(x_i)|^2 - \sum_i |\phi(x_i)|^2`, in O((n + m) D), and no less free of bias; with any other kernel they
-    are sums of kernel values in tiles, in O((n + m)^2). Its variance over samples is exactly
+    With an approximated kernel it takes O((n + m) D), with any other O((n + m)^2). Its variance over samples is
 
     .. math:: \frac4n \delta^\top C_x \delta + \frac4m \delta^\top C_y \delta + \frac{2 \mathrm{tr}\, C_x^2}{n (n - 1)}
         + \frac{2 \mathrm{tr}\, C_y^2}{m (m - 1)} + \frac{4\, \mathrm{tr}\, C_x C_y}{n m}
 
-    for the difference :math:`\delta` of the mean embeddings and the covariances :math:`C` of the embeddings. All terms
-    are estimated without bias from up to 4,096 rows of each sample, wherever the origin of the embeddings is. Where the
-    distributions agree the first two vanish: their sum counts as zero where its estimate is negative, so that
-    ``standard_error`` is at least ``null_standard_error``, and on average above the truth for distributions that
-    are hard to tell apart. Neither standard error knows the variance over draws of the features: average over seeds for
-    that.
+    for the difference :math:`\delta` of the mean embeddings and the covariances :math:`C` of the embeddings, estimated
+    from up to 4,096 rows of each sample. Where the distributions agree the first two terms vanish: their sum counts as
+    zero where its estimate is negative. The variance over draws of the features is not included.
 
     :param x: the first sample, (n, d), n at least 8.
     :param y: the second sample, (m, d), m at least 8.
@@ -142,10 +137,8 @@ def block_mmd(
 ) -> Discrepancy:
     r"""The average of the unbiased discrepancies of random subsets of both samples, as the literature reports the KID.
 
-    Every subset has ``block_size`` rows of each sample, drawn without replacement, independently of the other subsets.
-    The estimate has no bias, and costs ``num_blocks * block_size**2`` kernel values; the standard error is that over
-    subsets, which does not know that they share rows: it is too small where ``num_blocks * block_size`` exceeds the
-    samples.
+    The estimate has no bias, and costs ``num_blocks * block_size**2`` kernel values. The standard error is that over
+    subsets: it is too small where ``num_blocks * block_size`` exceeds the samples.
 
     :param x: the first sample, (n, d).
     :param y: the second sample, (m, d).
