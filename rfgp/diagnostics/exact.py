@@ -82,7 +82,8 @@ def exact_posterior(
         covariance = exact(data, data).to_dense()
         cross = exact(data, points).to_dense()
         prior = exact(points, diag=True)
-        if outputs > 1 or train_targets.dim() > 1 or _is_operator_valued(exact):
+        has_tasks = any(isinstance(part, OperatorValuedKernel | MultitaskKernel) for part in exact.modules())
+        if outputs > 1 or train_targets.dim() > 1 or has_tasks:
             matrices = covariance, cross, prior
             return _output_marginals(likelihood, matrices, data, train_targets, points, mean, noise)
         offset = data.new_zeros(num_rows) if mean is None else copy.deepcopy(mean).double()(data)
@@ -90,14 +91,14 @@ def exact_posterior(
         targets, noises = _targets_and_noise(likelihood, train_inputs, train_targets, noise)
         residuals = (targets - offset).expand(torch.broadcast_shapes(targets.shape, offset.shape))
         if targets.dim() == 1:
-            latent, variance = _marginals(covariance, cross, prior, residuals, noises)
-            return independent_normal(latent + at_points, variance.clamp_min(0.0))
+            latent, white = _conditional(covariance + torch.diag_embed(noises), cross, residuals)
+            return independent_normal(latent + at_points, (prior - white.square().sum(-2)).clamp_min(0.0))
         means, variances = [], []
         for c in range(len(targets)):
-            matrices = _element(covariance, c, 2), _element(cross, c, 2), _element(prior, c, 1)
-            latent, variance = _marginals(*matrices, residuals[c], noises[c])
+            total = _element(covariance, c, 2) + torch.diag_embed(noises[c])
+            latent, white = _conditional(total, _element(cross, c, 2), residuals[c])
             means.append(latent)
-            variances.append(variance)
+            variances.append(_element(prior, c, 1) - white.square().sum(-2))
         return independent_normal(torch.stack(means) + at_points, torch.stack(variances).clamp_min(0.0))
 
 
@@ -128,7 +129,7 @@ def _improper_marginals(
     points: Tensor,
     mean: gpytorch.means.Mean | None,
     noise: Tensor | None,
-) -> ComplexNormal:
+) -> Normal | ComplexNormal:
     """Marginals of a complex function of which kernel or noise are improper, by real and imaginary parts."""
     targets, variances = _targets_and_noise(likelihood, x, y.to(torch.complex128), noise)
     half = 0.5 * torch.eye(2, dtype=torch.float64, device=x.device)
@@ -142,19 +143,16 @@ def _improper_marginals(
         else:
             covariance, cross = (torch.kron(kernel(x, z).to_dense(), half) for z in (x, points))
             prior = kernel(points, diag=True)[:, None, None] * half
-    factor = cholesky(covariance + noises)
-    residual = torch.view_as_real(targets - _complex_mean(mean, x)).reshape(-1, 1)
-    white, target = (torch.linalg.solve_triangular(factor, part, upper=False) for part in (cross, residual))
-    latent = torch.view_as_complex((white.mT @ target).reshape(-1, 2))
+    residual = torch.view_as_real(targets - _complex_mean(mean, x)).flatten()
+    center, white = _conditional(covariance + noises, cross, residual)
     parts = white.unflatten(-1, (-1, 2))
     left = prior - torch.einsum("nmi,nmj->mij", parts, parts)
     real, imaginary = left.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).unbind(-1)
     pseudo = torch.complex(real - imaginary, 2.0 * left[:, 0, 1])
     variance = real + imaginary
     pseudo = pseudo * (variance / pseudo.abs().clamp_min(1e-300)).clamp_max(1.0)
-    root = latent.new_zeros(len(latent), 1)
-    center = latent + _complex_mean(mean, points)
-    return ComplexNormal(center, covariance_root=root, diagonal=variance, pseudo_diagonal=pseudo)
+    latent = torch.view_as_complex(center.reshape(-1, 2)) + _complex_mean(mean, points)
+    return independent_normal(latent, variance, pseudo)
 
 
 def _complex_mean(mean: gpytorch.means.Mean | None, x: Tensor) -> Tensor:
@@ -187,19 +185,12 @@ def _output_marginals(
     residual = (y.double() - offset).flatten()
     observed = ~torch.isnan(residual)
     total = (covariance + noise_covariance(likelihood, len(x), outputs, noise))[observed][:, observed]
-    factor = cholesky(total)
-    white = torch.linalg.solve_triangular(factor, cross[observed], upper=False)
-    target = torch.linalg.solve_triangular(factor, residual[observed].unsqueeze(-1), upper=False)
-    latent = (white.mT @ target).unflatten(0, (-1, outputs)).squeeze(-1)
+    center, white = _conditional(total, cross[observed], residual[observed])
+    latent = center.unflatten(0, (-1, outputs))
     variance = (prior - white.square().sum(-2)).clamp_min(0.0).unflatten(0, (-1, outputs))
     if outputs == 1:
         return independent_normal((latent + at_points).squeeze(-1), variance.squeeze(-1))
     return independent_normal(latent + at_points, variance)
-
-
-def _is_operator_valued(kernel: Kernel) -> bool:
-    """Whether a kernel of one output is one that models take missing targets for."""
-    return any(isinstance(part, OperatorValuedKernel | MultitaskKernel) for part in kernel.modules())
 
 
 def _output_mean(mean: gpytorch.means.Mean | None, x: Tensor, outputs: int) -> Tensor:
@@ -213,13 +204,12 @@ def _element(value: Tensor, index: int, dims: int) -> Tensor:
     return value if value.dim() == dims else value[index]
 
 
-def _marginals(
-    covariance: Tensor, cross: Tensor, prior: Tensor, residual: Tensor, noise: Tensor
-) -> tuple[Tensor, Tensor]:
-    factor = cholesky(covariance + torch.diag_embed(noise))
+def _conditional(total: Tensor, cross: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    """Means (M,) given residuals (N,) of covariance ``total``, and the whitened covariances (N, M) of both."""
+    factor = cholesky(total)
     white = torch.linalg.solve_triangular(factor, cross, upper=False)
     target = torch.linalg.solve_triangular(factor.to(residual.dtype), residual.unsqueeze(-1), upper=False)
-    return (white.mT.to(residual.dtype) @ target).squeeze(-1), prior - white.square().sum(-2)
+    return (white.mT.to(residual.dtype) @ target).squeeze(-1), white
 
 
 def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:

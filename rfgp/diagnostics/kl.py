@@ -80,7 +80,8 @@ def kl_divergence(
                 "compare noisy predictives"
             )
     if is_improper:
-        pseudo_p, pseudo_q = (_exact(_complex(part).pseudo_variance) for part in (p, q))
+        complex_parts: tuple[Any, Any] = p, q
+        pseudo_p, pseudo_q = (_exact(part.pseudo_variance) for part in complex_parts)
         return _improper_divergence(difference, variance_p, pseudo_p, variance_q, pseudo_q).sum(-1)
     ratio = variance_p / variance_q
     return factor * (ratio - 1.0 - ratio.log() + difference.abs().square() / variance_q).sum(-1)
@@ -94,12 +95,6 @@ def _improper_divergence(difference: Tensor, v_p: Tensor, pseudo_p: Tensor, v_q:
             raise ValueError(f"expected pseudo-variances below the variances in {name}, got others; compare noisy ones")
     spread = v_q * (v_p + difference.abs().square()) - (pseudo_q.conj() * (pseudo_p + difference.square())).real
     return spread / gap_q - 1.0 + 0.5 * (gap_q.log() - gap_p.log())
-
-
-def _complex(distribution: Any) -> ComplexNormal:
-    """A distribution that is known to be complex."""
-    known: ComplexNormal = distribution
-    return known
 
 
 def _in_double(distribution: Any) -> ComplexNormal:

@@ -84,7 +84,9 @@ def compare(first: StudyRecord, second: StudyRecord, names: tuple[str, str] = ("
     settings = dict(_different(first, second))
     is_same_data = all(a == b for a, b in zip(_data(first), _data(second), strict=True) if None not in (a, b))
     rows = tuple(_rows(first, second)) if first.data["task"] == second.data["task"] else ()
-    words = [_settings_in_words(settings, names)]
+    words = [f"{label} and {other} differ in {', '.join(settings)}."]
+    if not settings:
+        words = [f"{label} and {other} have the same settings, data and versions."]
     if not is_same_data:
         words.append("The data are not the same, so that differences of scores say nothing about methods.")
     words += _verdicts(first, second, names)
@@ -133,12 +135,6 @@ def _key(model: Model) -> tuple[str, int | None]:
 
 def _gap(first: Measurement, second: Measurement) -> Measurement:
     return Measurement(second.mean - first.mean, math.hypot(first.error, second.error))
-
-
-def _settings_in_words(settings: dict[str, Any], names: tuple[str, str]) -> str:
-    if not settings:
-        return f"{names[0]} and {names[1]} have the same settings, data and versions."
-    return f"{names[0]} and {names[1]} differ in {', '.join(settings)}."
 
 
 def _verdicts(first: StudyRecord, second: StudyRecord, names: tuple[str, str]) -> list[str]:

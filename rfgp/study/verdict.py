@@ -236,7 +236,7 @@ def _scores(facts: Facts, best: Model) -> str:
     difference = best.against.get("exact", {}).get("mnll")
     if difference is not None:
         kind = "better" if difference.is_below else "worse" if difference.is_above else "no difference that counts"
-        words.append(f"({_signed(difference)}: {kind})")
+        words.append(f"({'+' if difference.mean > 0 else ''}{difference}: {kind})")
     rows = "" if facts.is_full else f" with {facts.exact_rows:,} rows"
     times = f"{best.seconds:.2g} s to fit and predict in place of {facts.exact.seconds:.2g} s{rows}"
     return f"{' '.join(words)}; {facts.error_name} {best.error} against {facts.exact.error}; {times}."
@@ -337,7 +337,3 @@ def _duration(seconds: float) -> str:
         if seconds >= 2.0 * size:
             return f"{seconds / size:.2g} {unit}"
     return f"{seconds:.2g} s"
-
-
-def _signed(difference: Measurement) -> str:
-    return f"{'+' if difference.mean > 0 else ''}{difference}"
