@@ -83,6 +83,14 @@ def positive(name: str, value: Any, advice: str = "choose a finite number above 
     return result
 
 
+def share(name: str, value: Any) -> float:
+    """Return ``value`` as a float, or raise where it is not between 0 and 1."""
+    result = number(value)
+    if not 0.0 < result < 1.0:
+        raise ValueError(f"expected a {name} between 0 and 1, got {value!r}; such as 0.95")
+    return result
+
+
 def number(value: Any) -> float:
     """``value`` as a float, and NaN where it is no number."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta:

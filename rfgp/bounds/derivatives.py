@@ -55,7 +55,7 @@ class DerivativeBound:
         :param epsilon: the error, positive.
         :raises ValueError: for a number outside of its range.
         """
-        m, epsilon = _common.columns(num_features) // 2, _common.positive("epsilon", epsilon)
+        m, epsilon = _common.columns(num_features) // 2, _checks.positive("epsilon", epsilon)
         left = epsilon - self.slow / math.sqrt(m) - self.fast / m
         if left <= 0.0:
             return 1.0
@@ -69,14 +69,14 @@ class DerivativeBound:
         :param delta: between 0 and 1.
         :raises ValueError: for a number outside of its range, or more than 2^53 features.
         """
-        epsilon = _common.positive("epsilon", epsilon)
+        epsilon = _checks.positive("epsilon", epsilon)
         slow, fast = self._coefficients(delta)
         root = torch.tensor(_positive_root(fast, slow, epsilon), dtype=torch.float64)
         return 2 * int(_common.rounded_up(root**-2))
 
     def _coefficients(self, delta: float) -> tuple[float, float]:
         """Those of 1/sqrt(m) and of 1/m."""
-        t = math.log(2.0 / _common.probability("delta", delta))
+        t = math.log(2.0 / _checks.share("delta", delta))
         return self.slow + 24.0 * math.sqrt(6.0 * t) * self.scale, self.fast + 36.0 * self.growth * t * self.scale
 
 
@@ -130,10 +130,10 @@ def derivative_bound(
                 "are known to have moments that grow slowly enough (those of a Matérn kernel are infinite): pass its "
                 "lengthscale"
             )
-        scale, growth, lipschitz = 1.0, 1.0, math.sqrt(_common.positive("second_moment", second_moment))
+        scale, growth, lipschitz = 1.0, 1.0, math.sqrt(_checks.positive("second_moment", second_moment))
     else:
         scale, growth, lipschitz = _gaussian_moments(orders, lengthscale)
-    entropy = len(orders) * math.log(16.0 * _common.positive("diameter", diameter) * lipschitz + 4.0)
+    entropy = len(orders) * math.log(16.0 * _checks.positive("diameter", diameter) * lipschitz + 4.0)
     log2 = math.log(2.0)
     chaining = 7.0 * math.sqrt(6.0) * (1.0 + math.sqrt(math.pi) / log2**1.5) * math.sqrt(entropy)
     slow = scale * (chaining + 14.0 * math.sqrt(6.0 * log2) + 1.0)
@@ -157,7 +157,7 @@ def _gaussian_moments(orders: list[int], lengthscale: Any) -> tuple[float, float
             "more Gaussian frequencies grow faster than n! K^n, which the bound does not allow"
         )
     values = _checks.real_tensor(lengthscale, "lengthscale").double().flatten().tolist()
-    scales = [_common.positive("lengthscale", value) for value in values]
+    scales = [_checks.positive("lengthscale", value) for value in values]
     if len(scales) not in (1, len(orders)):
         raise ValueError(f"expected 1 or {len(orders)} lengthscales, got {len(scales)}; pass one per column of x")
     scales = scales * (len(orders) // len(scales))

@@ -158,6 +158,6 @@ def sutherland_schneider_bound(
 
 def _log_size(diameter: float, second_moment: float) -> float:
     """The logarithm of sigma_p l."""
-    return math.log(_common.positive("diameter", diameter)) + 0.5 * math.log(
-        _common.positive("second_moment", second_moment)
+    return math.log(_checks.positive("diameter", diameter)) + 0.5 * math.log(
+        _checks.positive("second_moment", second_moment)
     )

@@ -36,9 +36,9 @@ def decomposable_constants(coregionalization: Tensor, mean_norm: float, variance
         raise ValueError(
             "expected a coregionalization matrix other than zero, whose features make no error; pass another"
         )
-    largest = float(_common.within("variance", _common.positive("variance", variance), 0.0))
+    largest = float(_common.within("variance", _checks.positive("variance", variance), 0.0))
     return {
-        "slope": norm * _common.positive("mean_norm", mean_norm),
+        "slope": norm * _checks.positive("mean_norm", mean_norm),
         "variance": norm**2 * largest,
         "largest_error": 2.0 * norm,
         "intrinsic_dim": float((spectrum / norm).square().sum()),
@@ -116,7 +116,7 @@ def divergence_free_constants(input_dim: int, lengthscale: float, bounded: bool 
 def _gaussian(input_dim: int, lengthscale: float) -> tuple[int, float, float]:
     """d, 1/l^2 and E|w|^3; the latter is E[|w| |A(w)|] for all features of curl- and divergence-free kernels."""
     d = _checks.positive_integer("input_dim", input_dim)
-    scale = 1.0 / _common.positive("lengthscale", lengthscale)
+    scale = 1.0 / _checks.positive("lengthscale", lengthscale)
     return d, scale**2, scale**3 * 2.0**1.5 * math.exp(math.lgamma((d + 3) / 2.0) - math.lgamma(d / 2.0))
 
 

@@ -64,8 +64,8 @@ def operator_fourier_bound(largest_norm: float, second_moment: float | None = No
     >>> bound.failure_probability(1000, epsilon=0.2), bound.num_features(epsilon=0.2, delta=0.05)
     (0.00021..., 406)
     """
-    largest = _common.positive("largest_norm", largest_norm)
-    moment = largest * largest if second_moment is None else _common.positive("second_moment", second_moment)
+    largest = _checks.positive("largest_norm", largest_norm)
+    moment = largest * largest if second_moment is None else _checks.positive("second_moment", second_moment)
     if moment > largest * largest * (1.0 + 1e-9):
         raise ValueError(
             f"expected a second_moment of at most {largest * largest:g}, the square of largest_norm, got {moment:g}; "
@@ -150,7 +150,7 @@ def brault_bounded_bound(
     (8.10...e-34, 5104)
     """
     intrinsic = _common.at_least_one("intrinsic_dim", intrinsic_dim)
-    variance, largest = _common.positive("variance", variance), _common.positive("largest_error", largest_error)
+    variance, largest = _checks.positive("variance", variance), _checks.positive("largest_error", largest_error)
     return over_compact_set(_bernstein(4.0 * intrinsic, variance, largest), input_dim, diameter, slope)
 
 
@@ -200,7 +200,7 @@ def brault_subexponential_bound(
     """
     p = _checks.positive_integer("output_dim", output_dim)
     intrinsic = float(p) if intrinsic_dim is None else _common.at_least_one("intrinsic_dim", intrinsic_dim)
-    variance, norm = _common.positive("variance", variance), _common.positive("orlicz_norm", orlicz_norm)
+    variance, norm = _checks.positive("variance", variance), _checks.positive("orlicz_norm", orlicz_norm)
     kappa = _kappa(math.log(2.0 * p) + 2.0 * math.log(norm) - math.log(variance))
     factor = 4.0 * (intrinsic + 1.0) / (1.0 + 1.0 / p)
     return over_compact_set(_bernstein(factor, variance * (1.0 + 1.0 / p), kappa * norm), input_dim, diameter, slope)

@@ -69,13 +69,13 @@ class TailBound:
             :math:`2^{53}` features.
         """
         log_factor, rate = self._at(epsilon)
-        log_delta = math.log(min(_common.probability("delta", delta), self.largest_proven))
+        log_delta = math.log(min(_checks.share("delta", delta), self.largest_proven))
         step = 2 if self.cos_and_sin else 1
         needed = (log_factor - log_delta) / (step * torch.as_tensor(rate, dtype=torch.float64))
         return _as(rate, (step * _common.rounded_up(needed)).clamp_min(self.fewest_proven))
 
     def _at(self, epsilon: float) -> tuple[float, float | Tensor]:
-        epsilon = _common.positive("epsilon", epsilon)
+        epsilon = _checks.positive("epsilon", epsilon)
         return self.log_factor(epsilon), self.rate(epsilon)
 
 
@@ -110,7 +110,7 @@ def over_compact_set(pointwise: TailBound, input_dim: int, diameter: float, slop
     """
     _checks.instance("pointwise", pointwise, TailBound, "a TailBound", "such as that of a theorem for one point")
     d = _checks.positive_integer("input_dim", input_dim)
-    log_size = math.log(_common.positive("diameter", diameter)) + math.log(_common.positive("slope", slope))
+    log_size = math.log(_checks.positive("diameter", diameter)) + math.log(_checks.positive("slope", slope))
     log_size += math.log(16.0)
     constant = math.log(d ** (1.0 / (d + 1)) + d ** (-d / (d + 1)))
 

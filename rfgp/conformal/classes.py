@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from .split import checked_level, quantile
+from .split import quantile
 
 
 class ClassConditionalSets:
@@ -34,7 +34,7 @@ class ClassConditionalSets:
 
     @torch.no_grad()
     def __init__(self, probabilities: Tensor, labels: Tensor, level: float = 0.9) -> None:
-        known, share = _probabilities(probabilities), checked_level(level)
+        known, share = _probabilities(probabilities), _checks.share("level", level)
         _checks.labels(labels, known, known.shape[1], "labels")
         scores = 1.0 - known
         self.thresholds = torch.stack([quantile(scores[labels == c, c], share) for c in range(known.shape[1])])

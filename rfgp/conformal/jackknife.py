@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..models import WeightSpaceGP
-from .split import Interval, checked_level, columns, rank
+from .split import Interval, columns, rank
 
 _NUMBERS = 2**23
 """The means without every row are held at so many pairs of rows and points at once."""
@@ -61,7 +61,7 @@ def jackknife_plus(
     >>> bool((lower < upper).all())
     True
     """
-    share = checked_level(level)
+    share = _checks.share("level", level)
     if not isinstance(model, WeightSpaceGP):
         raise ValueError(f"expected a WeightSpaceGP, got {type(model).__name__}; use split_conformal for other models")
     _checks.finite(_checks.inputs(new_x, _checks.inputs(x).shape[-1], "new_x"), "new_x")

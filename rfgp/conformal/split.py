@@ -87,7 +87,7 @@ def split_conformal(
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x[:100], x[:100, 0])
     >>> lower, upper = split_conformal(model, x[100:], x[100:, 0], level=0.9).interval(x[:3])
     """
-    known = checked_level(level)
+    known = _checks.share("level", level)
     _checks.flag("normalize", normalize)
     if not callable(model) or not hasattr(model, "likelihood"):
         raise ValueError(f"expected a model with a likelihood, got {type(model).__name__}; such as a WeightSpaceGP")
@@ -143,14 +143,6 @@ def quantile(scores: Tensor, level: float) -> Tensor:
     """The conformal quantile of scores (n,): the one of this rank, or infinity where there is none."""
     number = rank(len(scores), level)
     return scores.new_tensor(math.inf) if number > len(scores) else scores.kthvalue(number).values
-
-
-def checked_level(level: float) -> float:
-    """Return a level, or raise where it is not between 0 and 1."""
-    known = _checks.positive("level", level, "choose a share between 0 and 1, such as 0.9")
-    if known >= 1.0:
-        raise ValueError(f"expected a level between 0 and 1, got {known:g}; choose a share, such as 0.9")
-    return known
 
 
 def columns(values: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ def interval_score(lower: Tensor, upper: Tensor, y: Tensor, level: float = 0.95)
     """
     low, high, known = _intervals(lower, upper, y)
     outside = (low - known).clamp_min(0.0) + (known - high).clamp_min(0.0)
-    return (high - low + 2.0 / (1.0 - probability(level)) * outside).mean()
+    return (high - low + 2.0 / (1.0 - _checks.share("level", level)) * outside).mean()
 
 
 def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def normal_interval(predictive: Any, level: float = 0.95) -> tuple[Tensor, Tenso
     tensor([1.9600], dtype=torch.float64)
     """
     mean, std = normal_marginals(predictive)
-    half = std * torch.special.ndtri(torch.tensor((1.0 + probability(level)) / 2.0, dtype=torch.float64))
+    half = std * torch.special.ndtri(torch.tensor((1.0 + _checks.share("level", level)) / 2.0, dtype=torch.float64))
     return mean - half, mean + half
 
 
@@ -164,7 +164,9 @@ def calibration_curve(predictive: Any, y: Tensor, levels: Sequence[float] | None
     inside = (2.0 * pit(predictive, y) - 1.0).abs()
     if levels is not None and (not isinstance(levels, Sequence) or not levels):
         raise ValueError(f"expected a list of levels, got {levels!r}; such as [0.5, 0.9]")
-    nominal = [probability(level) for level in ([k / 20 for k in range(1, 20)] if levels is None else levels)]
+    nominal = [
+        _checks.share("level", level) for level in ([k / 20 for k in range(1, 20)] if levels is None else levels)
+    ]
     predicted = torch.tensor(nominal, dtype=torch.float64, device=inside.device)
     observed = (inside <= predicted.unsqueeze(-1)).double().mean(-1)
     return shares(predicted, observed, torch.full_like(predicted, len(inside)))
@@ -209,14 +211,6 @@ def shares(predicted: Tensor, observed: Tensor, count: Tensor) -> CalibrationCur
     """A curve with the standard errors of shares, as if the prediction were right."""
     error = (predicted * (1.0 - predicted) / count.clamp_min(1.0)).sqrt()
     return CalibrationCurve(predicted, observed, error, count)
-
-
-def probability(level: Any) -> float:
-    """A level between 0 and 1, or raise."""
-    value = _checks.number(level)
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"expected a level between 0 and 1, got {level!r}; 0.95 is usual")
-    return value
 
 
 def normal_marginals(predictive: Any) -> tuple[Tensor, Tensor]:

@@ -38,9 +38,7 @@ def coverage_at_least(kl_per_point: float, level: float = 0.95) -> float:
     0.86
     """
     divergence = _checked(kl_per_point)
-    nominal = _checks.number(level)
-    if not 0.0 < nominal < 1.0:
-        raise ValueError(f"expected a level between 0 and 1, got {level!r}; 0.95 is usual")
+    nominal = _checks.share("level", level)
     if math.isinf(divergence):
         return 0.0
     if divergence == 0.0:

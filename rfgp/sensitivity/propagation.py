@@ -59,9 +59,7 @@ class Propagation:
         :param level: between 0 and 1.
         :raises ValueError: for another level.
         """
-        if not 0.0 < _checks.number(level) < 1.0:
-            raise ValueError(f"expected a level between 0 and 1, got {level!r}; such as 0.95")
-        return _estimate(self.values.quantile(float(level), dim=1))
+        return _estimate(self.values.quantile(_checks.share("level", level), dim=1))
 
     def exceedance(self, threshold: float) -> Estimate:
         """The probability over the inputs that f(X) exceeds a threshold, and how well it is known.

@@ -169,8 +169,7 @@ class TableModel(torch.nn.Module):
         :raises ValueError: for columns that are not there, and cells that are not as they were.
         """
         pandas = _optional.require("pandas", "pandas", "tables")
-        if not 0.0 < _checks.number(level) < 1.0:
-            raise ValueError(f"expected a level between 0 and 1, got {level!r}; such as 0.95")
+        _checks.share("level", level)
         raw = open_table(source, Reading(separator, decimal, header, sheet), self.encoding.learned)
         x = self.encoding.encode(raw.frame, decimal=decimal, missing=missing)
         is_whole = ~x.isnan().any(-1)

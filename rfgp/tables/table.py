@@ -85,8 +85,7 @@ class Table:
         """
         if self.y is None or self.task is None:
             raise ValueError("expected a table with a target, got none; read it with target=")
-        if not 0.0 < _checks.number(test_share) < 1.0:
-            raise ValueError(f"expected a test_share between 0 and 1, got {test_share!r}; such as 0.2")
+        _checks.share("test_share", test_share)
         parts = split(self.name, self.x.numpy(), self.y.numpy(), test_share, _checks.seed(seed))
         x_train, y_train, x_test, y_test = map(torch.from_numpy, parts)
         return Dataset(
