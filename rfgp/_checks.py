@@ -218,8 +218,8 @@ def finite(x: Tensor, name: str = "x") -> Tensor:
 
 def no_overflow(values: Tensor, x: Tensor) -> Tensor:
     """Return what was computed from finite inputs x, or raise where it is not finite."""
-    known = values.detach()
-    if has_values() and not bool(torch.isfinite(known.sum())) and not bool(torch.isfinite(known).all()):
+    numbers = values.detach()
+    if has_values() and not bool(torch.isfinite(numbers.sum())) and not bool(torch.isfinite(numbers).all()):
         finite(x.detach())
         raise overflow(x)
     return values
@@ -309,8 +309,8 @@ def noise(value: Any, x: Tensor, name: str = "noise") -> Tensor:
 
 def fits_in_memory(num_bytes: float, what: str, advice: str) -> None:
     """Raise where something needs more than the physical memory of the machine (8 GiB where that is not known)."""
-    known = hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else 2**33
+    tells_pages = hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if tells_pages else 2**33
     if num_bytes > available:
         raise ValueError(
             f"expected {what} to fit in {available / 2**30:.1f} GiB of memory, got a need of {num_bytes / 2**30:.1f} "
@@ -322,9 +322,9 @@ def real_tensor(values: Any, name: str) -> Tensor:
     """Return a tensor, or other numbers as one in their full precision, or raise where they are not real numbers."""
     if not isinstance(values, Tensor):
         try:
-            known = np.array(values, order="C")  # in order, where torch asks a pandas Series for its labels
-            found = torch.as_tensor(known)
-            values = found.double() if found.is_floating_point() else found
+            array = np.array(values, order="C")  # in order, where torch asks a pandas Series for its labels
+            result = torch.as_tensor(array)
+            values = result.double() if result.is_floating_point() else result
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(f"expected numbers for {name}, got {type(values).__name__}; pass a tensor") from None
     if tensor(values, name).is_complex() or values.dtype == torch.bool:

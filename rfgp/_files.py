@@ -148,9 +148,9 @@ def _remove_left_over(target: Path) -> None:
     """Remove temporary files and folders for the target that no living process has locked."""
     if fcntl is None or not target.parent.is_dir():
         return
-    own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
+    temporary_name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
     for entry in target.parent.iterdir():
-        if not own.fullmatch(entry.name):
+        if not temporary_name.fullmatch(entry.name):
             continue
         with contextlib.suppress(OSError):  # locked by a writer, or gone
             handle = os.open(entry, os.O_RDONLY if entry.is_dir() else os.O_RDWR)

@@ -49,29 +49,29 @@ def check_mapping(state: Any) -> None:
 def check(module: torch.nn.Module, state: Mapping[str, Any], prefix: str = "", strict: bool = False) -> None:
     """Raise a ValueError where a state does not fit a module; load no tensor."""
     check_mapping(state)
-    found = {name: value for name, value in state.items() if name.startswith(prefix)}
-    for name, value in found.items():
+    values = {name: value for name, value in state.items() if name.startswith(prefix)}
+    for name, value in values.items():
         if not isinstance(value, Tensor):
             raise ValueError(f"expected a tensor for {name} in the state, got {type(value).__name__}; save it again")
     for name, part in list(_parts(module, prefix)):
         if isinstance(part, StatePreparer):
-            part.prepare_for(found, name)
+            part.prepare_for(values, name)
     needed: set[str] = set()
-    known: set[str] = set()
+    possible: set[str] = set()
     for name, part in _parts(module, prefix):
-        own = {name + key: tuple(value.shape) for key, value in _tensors(part)}
+        shapes = {name + key: tuple(value.shape) for key, value in _tensors(part)}
         is_flexible = not loads_strict_shapes(part)
-        for key, shape in own.items():
-            if key in found and not is_flexible and tuple(found[key].shape) not in (shape, shape or (1,)):
+        for key, shape in shapes.items():
+            if key in values and not is_flexible and tuple(values[key].shape) not in (shape, shape or (1,)):
                 raise ValueError(
-                    f"expected the state of this model, with {key} of shape {shape}, got {tuple(found[key].shape)}; "
+                    f"expected the state of this model, with {key} of shape {shape}, got {tuple(values[key].shape)}; "
                     "load it into a model that is made as the saved one was"
                 )
         if type(part).get_extra_state is not torch.nn.Module.get_extra_state:
-            own[f"{name}_extra_state"] = ()
-        needed |= {key for key in own if not key.endswith(_OPTIONAL)}
-        known |= own.keys()
-    missing, unknown = sorted(needed - found.keys()), sorted(found.keys() - known)
+            shapes[f"{name}_extra_state"] = ()
+        needed |= {key for key in shapes if not key.endswith(_OPTIONAL)}
+        possible |= shapes.keys()
+    missing, unknown = sorted(needed - values.keys()), sorted(values.keys() - possible)
     if strict and (missing or unknown):
         raise ValueError(
             f"expected the state of this model, got one without {_some(missing)} and with {_some(unknown)} beside what "

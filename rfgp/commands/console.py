@@ -31,7 +31,7 @@ class Stream:
     def write(self, text: str) -> int:
         """Write a text, or drop it where nobody reads."""
         try:
-            return self._stream.write(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text))
+            return self._stream.write(_CONTROL.sub(lambda match: ascii(match[0])[1:-1], text))
         except BrokenPipeError:
             self._leave()
             return len(text)

@@ -29,8 +29,8 @@ def add_reading(parser: argparse.ArgumentParser, default_of_missing: str) -> Non
 def reading(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of :func:`rfgp.tables.read` that these options give."""
     header = None if options.header is None else options.header == "yes"
-    known = {"separator": options.separator, "decimal": options.decimal, "header": header, "sheet": options.sheet}
-    return known if options.missing is None else known | {"missing": options.missing}
+    arguments = {"separator": options.separator, "decimal": options.decimal, "header": header, "sheet": options.sheet}
+    return arguments if options.missing is None else arguments | {"missing": options.missing}
 
 
 def check_new_file(name: str, force: bool) -> None:

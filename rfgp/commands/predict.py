@@ -41,16 +41,16 @@ def run(options: argparse.Namespace) -> int:
             raise ValueError(f"expected a file of text for --out, got {options.out!r}; use a name that ends in .csv")
         check_new_file(options.out, options.force)
     model = tables.TableModel.load(options.model)
-    found = model.predict(options.data, level=options.level, **reading(options))
-    empty = int(found.iloc[:, -1].isna().sum())
+    predictions = model.predict(options.data, level=options.level, **reading(options))
+    empty = int(predictions.iloc[:, -1].isna().sum())
     if empty:
-        print(f"rfgp: {empty:,} of {len(found):,} rows have missing cells, and no prediction", file=sys.stderr)
-    found = _without_formulas(found)
+        print(f"rfgp: {empty:,} of {len(predictions):,} rows have missing cells, and no prediction", file=sys.stderr)
+    predictions = _without_formulas(predictions)
     if not is_file:
-        print(found.to_csv(index=False, float_format=_DIGITS), end="")
+        print(predictions.to_csv(index=False, float_format=_DIGITS), end="")
         return 0
-    _files.write_whole(options.out, lambda path: found.to_csv(path, index=False, float_format=_DIGITS))
-    print(f"wrote {len(found):,} rows to {options.out}")
+    _files.write_whole(options.out, lambda path: predictions.to_csv(path, index=False, float_format=_DIGITS))
+    print(f"wrote {len(predictions):,} rows to {options.out}")
     return 0
 
 

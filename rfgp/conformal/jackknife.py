@@ -84,9 +84,9 @@ def _ends(means: Tensor, scores: Tensor, numbers: Tensor, level: float) -> tuple
     """
     lower, upper = [], []
     for output in range(scores.shape[-1]):
-        own = scores[:, output]
-        seen = ~own.isnan()
-        values, score = means[numbers[seen], :, output], own[seen].unsqueeze(-1)
+        column = scores[:, output]
+        seen = ~column.isnan()
+        values, score = means[numbers[seen], :, output], column[seen].unsqueeze(-1)
         number = rank(len(values), level)
         if number > len(values):
             infinite = means.new_full(means.shape[1:2], math.inf)

@@ -87,7 +87,7 @@ def split_conformal(
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x[:100], x[:100, 0])
     >>> lower, upper = split_conformal(model, x[100:], x[100:, 0], level=0.9).interval(x[:3])
     """
-    known = _checks.share("level", level)
+    share = _checks.share("level", level)
     _checks.flag("normalize", normalize)
     if not callable(model) or not hasattr(model, "likelihood"):
         raise ValueError(f"expected a model with a likelihood, got {type(model).__name__}; such as a WeightSpaceGP")
@@ -100,7 +100,7 @@ def split_conformal(
     if bool(torch.isinf(y).any()):
         raise ValueError("expected finite targets y, got infinite ones; NaN stands for a missing one")
     errors = columns((y - mean).abs() / deviation if normalize else (y - mean).abs())
-    return SplitConformal(model, torch.stack([quantile(e[~e.isnan()], known) for e in errors.unbind(-1)]), normalize)
+    return SplitConformal(model, torch.stack([quantile(e[~e.isnan()], share) for e in errors.unbind(-1)]), normalize)
 
 
 def predicted(model: Any, x: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -49,8 +49,8 @@ class ArraySource(CutSource):
     ) -> None:
         if noise is not None and y is None:
             raise ValueError("expected targets y beside noise, got noise alone; pass y, or leave noise out")
-        known = (("x", x), ("y", y), ("noise", noise))
-        arrays = {name: value for name, value in known if value is not None or name == "x"}
+        named = (("x", x), ("y", y), ("noise", noise))
+        arrays = {name: value for name, value in named if value is not None or name == "x"}
         for name, value in arrays.items():
             check_array(value, name, (2,) if name == "x" else (1, 2), None if name == "x" else x.shape[0])
         if noise is not None and tuple(noise.shape) != tuple(y.shape):
@@ -72,13 +72,10 @@ class ArraySource(CutSource):
         blocks: list[Tensor] = []
         for a, b in pairwise(edges):
             if b > end:
-                begin, end = a, max(b, min(self._chunk_end(a), edges[-1]))
+                chunk = _chunk_rows(self.arrays[0])
+                begin, end = a, max(b, min((a // chunk + 1) * chunk, edges[-1]))
                 blocks = [self._rows(k, begin, end) for k in range(len(self.arrays))]
             yield tuple(block[a - begin : b - begin] for block in blocks)
-
-    def _chunk_end(self, row: int) -> int:
-        size = _chunk_rows(self.arrays[0])
-        return (row // size + 1) * size
 
     def _rows(self, which: int, begin: int, end: int) -> Tensor:
         """The rows of one of the arrays as a tensor."""

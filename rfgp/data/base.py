@@ -167,9 +167,9 @@ def block_edges(blocks: Iterable[int], batch_size: int) -> list[int]:
     A batch has as many whole blocks as it can; a block of more rows than a batch is cut, into full batches and a rest.
     """
     edges = [0]
-    known = 0
+    total = 0
     for rows in blocks:
-        if known + rows - edges[-1] > batch_size:
-            edges += [known] * (known > edges[-1]) + list(range(known + batch_size, known + rows, batch_size))
-        known += rows
-    return edges + [known] * (known > edges[-1])
+        if total + rows - edges[-1] > batch_size:
+            edges += [total] * (total > edges[-1]) + list(range(total + batch_size, total + rows, batch_size))
+        total += rows
+    return edges + [total] * (total > edges[-1])

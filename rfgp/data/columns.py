@@ -63,15 +63,15 @@ class Columns:
     @property
     def groups(self) -> tuple[tuple[str, tuple[str, ...], torch.dtype, bool], ...]:
         """For each tensor of a batch its name, its columns, its dtype, and whether it has one dimension."""
-        found = [("inputs", self.inputs, self.dtype, False)]
+        groups = [("inputs", self.inputs, self.dtype, False)]
         for name, columns, dtype in (
             ("target", self.target, self.target_dtype),
             ("noise", self.noise, self.dtype),
         ):
             if columns is not None:
                 is_one = isinstance(columns, str)
-                found.append((name, (columns,) if isinstance(columns, str) else columns, dtype, is_one))
-        return tuple(found)
+                groups.append((name, (columns,) if isinstance(columns, str) else columns, dtype, is_one))
+        return tuple(groups)
 
     @property
     def names(self) -> list[str]:

@@ -114,7 +114,7 @@ def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, see
         if parts and len(tensors) != len(parts[0].tensors):
             raise ValueError("expected targets and noise in all batches or none, got them in some; give them to all")
         if parts and any(a.shape[1:] != b.shape[1:] for a, b in zip(tensors, parts[0].tensors, strict=True)):
-            shapes = [[tuple(values.shape) for values in known] for known in (parts[0].tensors, tensors)]
+            shapes = [[tuple(values.shape) for values in part_tensors] for part_tensors in (parts[0].tensors, tensors)]
             raise ValueError(f"expected batches with the same columns, got shapes {shapes}; give all the same")
         parts.append(_candidates(tensors, row, row_keys(row, len(tensors[0]), chosen), largest, count))
         row, kept = row + len(tensors[0]), kept + len(parts[-1].keys)
@@ -207,11 +207,11 @@ class ColumnMoments:
         exact = values.detach().to(torch.complex128 if values.is_complex() else torch.float64)
         columns = exact.movedim(0, -1).contiguous()
         missing = columns.isnan() if bool(columns.sum().isnan()) else None
-        known = _filled(columns, missing, 0.0)
-        every = torch.full(known.shape[:-1], known.shape[-1], dtype=torch.float64, device=known.device)
+        present = _filled(columns, missing, 0.0)
+        every = torch.full(present.shape[:-1], present.shape[-1], dtype=torch.float64, device=present.device)
         count = every if missing is None else every - missing.sum(-1)
-        start = known[..., :1]
-        centered = _filled(known - start, missing, 0.0)
+        start = present[..., :1]
+        centered = _filled(present - start, missing, 0.0)
         shift = centered.sum(-1, keepdim=True) / count.unsqueeze(-1).clamp_min(1.0)
         squares = torch.linalg.vector_norm(_filled(centered - shift, missing, 0.0), dim=-1).square()
         mean = (start + shift).squeeze(-1)

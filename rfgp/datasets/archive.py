@@ -48,9 +48,9 @@ def read_archive(
     if path.suffix.lower() != ".npz":
         raise ValueError(f"expected a file that ends in .npz, got {str(path)!r}; read a table by rfgp.tables.read")
     x, values = _arrays(path, str(target), inputs)
-    y, found, _ = typed_targets(values, task, f"target {target!r} of {path.name}")
+    y, found_task, _ = typed_targets(values, task, f"target {target!r} of {path.name}")
     parts = split(path.name, x, y)
-    return from_arrays(path.stem, parts, found, provenance=str(path), licence="that of the file", scaling=scaling)
+    return from_arrays(path.stem, parts, found_task, provenance=str(path), licence="that of the file", scaling=scaling)
 
 
 def _arrays(path: Path, target: str, inputs: str) -> tuple[np.ndarray, np.ndarray]:

@@ -117,17 +117,19 @@ def compare_to_exact(
     if noise is None and not has_classes and has_fixed_noise(model.likelihood):
         noise = model.likelihood.noise_covar.noise
     if is_all:
-        found = [_measures(*latent_marginals(model, x, inputs, targets, noise))]
+        by_subset = [_measures(*latent_marginals(model, x, inputs, targets, noise))]
     else:
-        found = []
+        by_subset = []
         for _ in range(num_subsets):
             rows = torch.randperm(num_rows, generator=generator)[:most].sort().values.to(inputs.device)
             some = inputs[rows], targets[rows], None if noise is None else noise[rows]
             refitted = _refitted(model, rows, *some)
-            found.append(_measures(*latent_marginals(refitted, x, *some)))
-    measurements = [Measurement(v[0], math.nan) if is_all else Measurement.of(v) for v in zip(*found, strict=True)]
+            by_subset.append(_measures(*latent_marginals(refitted, x, *some)))
+    measurements = [Measurement(v[0], math.nan) if is_all else Measurement.of(v) for v in zip(*by_subset, strict=True)]
     divergence, reverse, shift, ratio, inside = measurements
-    return ExactComparison(divergence, reverse, shift, ratio, inside, min(num_rows, most), num_rows, len(found), len(x))
+    return ExactComparison(
+        divergence, reverse, shift, ratio, inside, min(num_rows, most), num_rows, len(by_subset), len(x)
+    )
 
 
 def _measures(approximate: Any, exact: Any) -> tuple[float, float, float, float, float]:

@@ -221,24 +221,24 @@ def training_data(
         )
     inputs, targets, noises = zip(*parts, strict=True)
     if any(n is not None for n in noises):
-        known = model.likelihood.noise_covar.noise if has_fixed_noise(model.likelihood) else None
-        noises = tuple(known if n is None else n for n in noises)
+        fixed_noise = model.likelihood.noise_covar.noise if has_fixed_noise(model.likelihood) else None
+        noises = tuple(fixed_noise if n is None else n for n in noises)
     joined = None if noises[0] is None else torch.cat(noises)
     return torch.cat(inputs), torch.cat(targets), joined
 
 
 def _knows_noise(model: Any, y: Tensor) -> bool:
     """Whether a likelihood with fixed noise has that of the training rows, which the sums of the model tell."""
-    known = model.likelihood.noise_covar.noise
-    if known.shape != y.shape:
+    variances = model.likelihood.noise_covar.noise
+    if variances.shape != y.shape:
         return False
     statistics = getattr(model, "statistics", None)
     if statistics is None:
         return True
     extra = model.likelihood.second_noise_covar
-    total = known.double() if extra is None else known.double() + extra.noise.double()
-    own = total.log()[~torch.isnan(y)].sum().to(statistics.log_noise)
-    return bool(torch.isclose(own, statistics.log_noise.sum(), rtol=1e-6, atol=1e-6 * y.numel()))
+    total = variances.double() if extra is None else variances.double() + extra.noise.double()
+    log_noise = total.log()[~torch.isnan(y)].sum().to(statistics.log_noise)
+    return bool(torch.isclose(log_noise, statistics.log_noise.sum(), rtol=1e-6, atol=1e-6 * y.numel()))
 
 
 def _covariance(distribution: Any) -> Tensor:

@@ -75,14 +75,14 @@ class Ranks:
             parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
             self._call("broadcast", dist.broadcast, parts, source, group=self.group)
 
-    def rows(self, own: Tensor) -> Tensor:
+    def rows(self, rows: Tensor) -> Tensor:
         """The rows of the tensors of all ranks, in the order of the ranks.
 
-        :param own: those of this rank, (n, ...), on all ranks of the same dtype and with the same columns.
+        :param rows: those of this rank, (n, ...), on all ranks of the same dtype and with the same columns.
         """
-        lengths = self.every(len(own))
-        padded = own.new_zeros(max(lengths), *own.shape[1:])
-        padded[: len(own)] = own
+        lengths = self.every(len(rows))
+        padded = rows.new_zeros(max(lengths), *rows.shape[1:])
+        padded[: len(rows)] = rows
         parts = [torch.zeros_like(padded) for _ in lengths]
         real = [torch.view_as_real(part) if part.is_complex() else part for part in (*parts, padded)]
         self._call("gather", dist.all_gather, real[:-1], real[-1], group=self.group)

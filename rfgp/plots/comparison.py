@@ -223,17 +223,17 @@ def convergence(
     ax = axes(ax)
     check_words(xlabel=xlabel, ylabel=ylabel)
     _checks.instance("bounds", bounds, Mapping, "bounds by name", "pass {name: bounds}")
-    known = {} if errors is None else errors
-    _checks.instance("errors", known, Mapping, "errors by name", "pass {name: errors}")
-    if missing := set(known) - set(bounds):
+    true_errors = {} if errors is None else errors
+    _checks.instance("errors", true_errors, Mapping, "errors by name", "pass {name: errors}")
+    if missing := set(true_errors) - set(bounds):
         raise ValueError(f"expected bounds for every name of errors, got none for {sorted(missing)}; add them")
     for i, name in enumerate(bounds):
         color, line = COLORS[i % len(COLORS)], LINES[i % len(LINES)]
         above = _positive(bounds[name], f"bounds of {name}")
-        label = f"{name}: bound" if known else name
+        label = f"{name}: bound" if true_errors else name
         ax.plot(above, label=label, color=color, linestyle=line, linewidth=1.4)
-        if name in known:
-            below = _positive(known[name], f"errors of {name}")
+        if name in true_errors:
+            below = _positive(true_errors[name], f"errors of {name}")
             if below.shape != above.shape:
                 raise ValueError(
                     f"expected {len(above)} errors of {name}, one for each of its bounds, got {len(below)}; correct it"
@@ -248,7 +248,7 @@ def convergence(
 
 
 def _positive(values: Any, name: str) -> np.ndarray:
-    known = array(values, name)
-    if known.ndim != 1:
-        raise ValueError(f"expected {name} of shape (K,), got {known.shape}; pass one per iteration")
-    return np.where(np.isfinite(known) & (known > 0), known, np.nan)
+    heights = array(values, name)
+    if heights.ndim != 1:
+        raise ValueError(f"expected {name} of shape (K,), got {heights.shape}; pass one per iteration")
+    return np.where(np.isfinite(heights) & (heights > 0), heights, np.nan)

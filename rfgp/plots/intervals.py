@@ -81,11 +81,11 @@ def coverage_by_level(
     ax = axes(ax)
     ax.plot([0.0, 1.0], [0.0, 1.0], label="asked for", **REFERENCE)
     for place, (name, values) in enumerate(shares.items()):
-        found = array(values, name)
-        error = np.zeros(found.shape) if errors is None else array(errors[name], f"errors of {name}")
-        if not found.shape == asked.shape == error.shape or asked.ndim != 1:
-            raise ValueError(f"expected a share of {name} per level, got {found.shape} for {asked.shape}; correct it")
+        share = array(values, name)
+        error = np.zeros(share.shape) if errors is None else array(errors[name], f"errors of {name}")
+        if not share.shape == asked.shape == error.shape or asked.ndim != 1:
+            raise ValueError(f"expected a share of {name} per level, got {share.shape} for {asked.shape}; correct it")
         bars = None if errors is None else error
-        ax.errorbar(asked, found, yerr=bars, label=name, **style(place), linewidth=1.4, markersize=4.5)
+        ax.errorbar(asked, share, yerr=bars, label=name, **style(place), linewidth=1.4, markersize=4.5)
     words = {"xlabel": "level asked for", "ylabel": "share of targets inside"}
     return finished(ax, has_legend=True, xlim=(0.0, 1.0), ylim=(0.0, 1.0), **words)

@@ -115,7 +115,7 @@ def _ends(interval: Any, shape: tuple[int, ...], name: str) -> list[np.ndarray]:
 
 
 def _of_shape(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
-    found = array(values, name)
-    if found.shape != shape:
-        raise ValueError(f"expected {name} of shape {shape}, got {found.shape}; pass a value for every input")
-    return found
+    checked = array(values, name)
+    if checked.shape != shape:
+        raise ValueError(f"expected {name} of shape {shape}, got {checked.shape}; pass a value for every input")
+    return checked

@@ -70,13 +70,15 @@ def main_effects(
     torch.Size([20, 2])
     """
     count = _checks.positive_integer("num_points", num_points)
-    known = analysis(model, inputs, num_functions)
-    values = checked_grid(grid, known.inputs)
-    if known.sampled is not None:
-        found = sampled_means(known.sampled, known.inputs, values, count)
+    functions = analysis(model, inputs, num_functions)
+    values = checked_grid(grid, functions.inputs)
+    if functions.sampled is not None:
+        effects = sampled_means(functions.sampled, functions.inputs, values, count)
     else:
-        found = torch.cat([conditional_means(waves, known.inputs, values) for waves in known.waves or []], dim=-1)
-    return MainEffects(known.names, values, known.estimate(found.movedim(-1, 0)), known.method)
+        effects = torch.cat(
+            [conditional_means(waves, functions.inputs, values) for waves in functions.waves or []], dim=-1
+        )
+    return MainEffects(functions.names, values, functions.estimate(effects.movedim(-1, 0)), functions.method)
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class DerivativeSensitivities:
 
         Source: Sobol' and Kucherenko (2009); Lamboni et al. (2013).
         """
-        constants = [known.poincare_constant for known in self.inputs]
+        constants = [distribution.poincare_constant for distribution in self.inputs]
         if None in constants:
             name = self.names[constants.index(None)]
             raise ValueError(f"expected uniform or normal inputs for a bound, got values for {name}; use sobol_indices")
@@ -141,7 +143,9 @@ def derivative_sensitivities(
     >>> derivative_sensitivities(model, [Uniform(0, 1), Uniform(0, 1)]).total_bound().value.shape
     torch.Size([2])
     """
-    known = analysis(model, inputs, num_functions)
-    squares = known.of_waves(lambda waves: mean_squared_slopes(waves, known.inputs))
-    variance = known.of_waves(lambda waves: partial_variances(waves, known.inputs, False).variance)
-    return DerivativeSensitivities(known.names, known.inputs, known.estimate(squares), known.estimate(variance))
+    functions = analysis(model, inputs, num_functions)
+    squares = functions.of_waves(lambda waves: mean_squared_slopes(waves, functions.inputs))
+    variance = functions.of_waves(lambda waves: partial_variances(waves, functions.inputs, False).variance)
+    return DerivativeSensitivities(
+        functions.names, functions.inputs, functions.estimate(squares), functions.estimate(variance)
+    )

@@ -60,5 +60,5 @@ class Estimate:
 
 def shares(parts: Tensor, whole: Tensor) -> Tensor:
     """The ratios of parts (..., d) to a whole (...), zero where that is zero: no input of a constant matters."""
-    known = whole.unsqueeze(-1)
-    return torch.where(known > 0.0, parts / known, 0.0)
+    total = whole.unsqueeze(-1)
+    return torch.where(total > 0.0, parts / total, 0.0)

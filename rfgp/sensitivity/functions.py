@@ -95,7 +95,7 @@ def _functions(model: Any, waves: PlaneWaves, weights: Tensor, inputs: Sequence[
     """The functions of weights (..., n, T, S) of scalar features, those of one draw together."""
     if weights.dim() > 3:  # classes, each with one output
         weights = weights.squeeze(-2).movedim(0, 1)
-    center = torch.tensor([known.mean for known in inputs], dtype=torch.float64)
+    center = torch.tensor([distribution.mean for distribution in inputs], dtype=torch.float64)
     outputs, by_column = weights.shape[-2], weights.cpu().mT.flatten(-2)
     frequency, index = waves.frequency.unique(dim=0, return_inverse=True)
     terms = waves.amplitude.unsqueeze(-1) * by_column[waves.column]

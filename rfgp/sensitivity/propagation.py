@@ -67,10 +67,10 @@ class Propagation:
         :param threshold: in the units of the targets.
         :raises ValueError: where it is no number.
         """
-        known = _checks.number(threshold)
-        if math.isnan(known):
+        limit = _checks.number(threshold)
+        if math.isnan(limit):
             raise ValueError(f"expected a number for threshold, got {threshold!r}; in the units of the targets")
-        return _estimate((self.values > known).to(self.values.dtype).mean(1))
+        return _estimate((self.values > limit).to(self.values.dtype).mean(1))
 
 
 @torch.no_grad()
@@ -109,9 +109,9 @@ def propagate(
         x = _checks.finite(_checks.inputs(inputs, name="inputs"), "inputs")
         names = default_names(x.shape[-1])
     else:
-        known = checked_inputs(inputs)
-        names = list(known)
-        x = torch.stack([distribution.sample(size, seed) for distribution in known.values()], dim=-1)
+        by_name = checked_inputs(inputs)
+        names = list(by_name)
+        x = torch.stack([distribution.sample(size, seed) for distribution in by_name.values()], dim=-1)
     check_model(model)
     x = x.to(reference_tensor(model.covar_module))
     posterior = model.posterior(x)

@@ -33,12 +33,12 @@ def baselines(
     """
     for module in ("linear_model", "exceptions"):
         _optional.require(f"sklearn.{module}", "scikit-learn", "the linear model")  # not part of its time
-    found = {}
+    results = {}
     for name, predict in (("linear", _linear), ("trivial", _trivial)):
         began = time.perf_counter()
         losses = predict(x, y, x_test, y_test, num_classes)
-        found[name] = losses, time.perf_counter() - began
-    return found
+        results[name] = losses, time.perf_counter() - began
+    return results
 
 
 def _trivial(x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, num_classes: int | None) -> Losses:

@@ -154,11 +154,11 @@ class Bench:
 
     def measure_baselines(self) -> tuple[Run, ...]:
         """A linear model, and one that looks at no input, fitted to all training rows."""
-        found = baselines(self.x, self.y, self.x_test, self.y_test, self.classes)
-        self.others |= {name: losses for name, (losses, _) in found.items()}
+        results = baselines(self.x, self.y, self.x_test, self.y_test, self.classes)
+        self.others |= {name: losses for name, (losses, _) in results.items()}
         runs = [
             Run(name, None, None, nan, nan, None, *self._scores(losses), nan, seconds, 0.0, **self._details(losses))
-            for name, (losses, seconds) in found.items()
+            for name, (losses, seconds) in results.items()
         ]
         return tuple(runs)
 
@@ -262,7 +262,7 @@ class Bench:
         return {
             name: trust,
             "row_errors": {"error": error_spread, "mnll": mnll_spread, name: trust_spread},
-            "against": {other: losses.minus(known) for other, known in self.others.items()},
+            "against": {other: losses.minus(losses_of_other) for other, losses_of_other in self.others.items()},
             "outputs": outputs,
         }
 

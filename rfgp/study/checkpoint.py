@@ -73,12 +73,12 @@ class Checkpoint:
         return [Run.from_dict(json.loads(line)) for line in lines]
 
 
-def check_same(known: dict[str, Any], wanted: dict[str, Any], directory: str | Path) -> None:
+def check_same(kept: dict[str, Any], wanted: dict[str, Any], directory: str | Path) -> None:
     """Raise where settings differ, with the first that does."""
     for name, value in wanted.items():
-        if known.get(name) != value:
+        if kept.get(name) != value:
             raise ValueError(
-                f"expected the settings of the study in {str(directory)!r}, which has {name} = {known.get(name)!r}, "
+                f"expected the settings of the study in {str(directory)!r}, which has {name} = {kept.get(name)!r}, "
                 f"got {value!r}; choose that, or begin again by --force (force=True)"
             )
 

@@ -132,9 +132,9 @@ def run(
     folder = open_directory(out, resume, force)
     request |= {"data": dataset.name, "rows": fingerprint(dataset), "versions": environment()["versions"]}
     if resume and (folder / FILES[0]).is_file():
-        known = load(folder)
-        check_same(known.request, request, folder)
-        return known
+        finished = load(folder)
+        check_same(finished.request, request, folder)
+        return finished
     checkpoint = Checkpoint(folder, request, resume)
     try:
         result = study.measure(request, seeds, checkpoint, notes)
@@ -173,10 +173,10 @@ class _Study:
     def pairs(self, methods: Iterable[str], widths: list[int]) -> list[tuple[str, int]]:
         """Methods and numbers of features, without more landmarks than rows."""
         most = len(self.dataset.x_train)
-        found = [(method, width) for width in widths for method in methods if method != "landmarks" or width <= most]
-        if not found:
+        pairs = [(method, width) for width in widths for method in methods if method != "landmarks" or width <= most]
+        if not pairs:
             raise ValueError(f"expected at most {most} landmarks, one per row, got {min(widths)}; lower num_features")
-        return found
+        return pairs
 
     def measure(
         self, request: dict[str, Any], seeds: range, checkpoint: Checkpoint | None, notes: dict[str, Any]
@@ -187,17 +187,19 @@ class _Study:
         pairs = self.pairs(names, request["num_features"])
         baselines = bench.measure_baselines()
         exact = bench.measure_exact()
-        known = {} if checkpoint is None else {(run.method, run.num_features, run.seed): run for run in checkpoint.runs}
+        runs_by_job = (
+            {} if checkpoint is None else {(run.method, run.num_features, run.seed): run for run in checkpoint.runs}
+        )
         jobs = [(method, width, seed) for seed in seeds for method, width in pairs]
         with warnings.catch_warnings(), torch.no_grad():
             warnings.filterwarnings("ignore", message=".*features(=\\d+)? exceed.*")
             bench.fitted(jobs[0], bench.some)  # not measured: the first call of everything is slower
-            left = [job for job in jobs if job not in known]
+            left = [job for job in jobs if job not in runs_by_job]
             silent = None if self.progress is None else not self.progress
-            for job in tqdm(left, desc="study", unit="run", disable=silent, initial=len(known), total=len(jobs)):
-                known[job] = bench.measure(job)
+            for job in tqdm(left, desc="study", unit="run", disable=silent, initial=len(runs_by_job), total=len(jobs)):
+                runs_by_job[job] = bench.measure(job)
                 if checkpoint is not None:
-                    checkpoint.keep(known[job])
+                    checkpoint.keep(runs_by_job[job])
         is_classes = self.dataset.num_classes is not None
         settings = {
             "kernel": kernel,
@@ -216,7 +218,7 @@ class _Study:
             widths = request["num_features"]
             settings["auto"] = {width: _methods(bench.approximation("auto", width, seed=0)) for width in widths}
         description = {**bench.description(), **notes}
-        runs = tuple(known[job] for job in jobs)
+        runs = tuple(runs_by_job[job] for job in jobs)
         return StudyResult(
             settings, description, training, environment(), exact, runs, baselines, tuple(candidates), request
         )

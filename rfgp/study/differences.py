@@ -95,8 +95,8 @@ def compare(first: StudyRecord, second: StudyRecord, names: tuple[str, str] = ("
 
 
 def _data(study: StudyRecord) -> tuple[Any, ...]:
-    known = study.request.get("rows")
-    return known, *(study.data.get(key) for key in ("name", "task", "num_train", "num_test", "input_dim"))
+    rows = study.request.get("rows")
+    return rows, *(study.data.get(key) for key in ("name", "task", "num_train", "num_test", "input_dim"))
 
 
 def _different(first: StudyRecord, second: StudyRecord) -> Iterator[tuple[str, tuple[Any, Any]]]:
@@ -110,18 +110,18 @@ def _different(first: StudyRecord, second: StudyRecord) -> Iterator[tuple[str, t
 
 def _rows(first: StudyRecord, second: StudyRecord) -> Iterator[tuple[str, dict[str, tuple[Measurement, Measurement]]]]:
     """Models that both studies have, with the measures that both have of them."""
-    known = [{_key(model): model for model in _models(study)} for study in (first, second)]
-    for key in known[0]:
-        if key in known[1]:
-            a, b = known[0][key], known[1][key]
+    models = [{_key(model): model for model in _models(study)} for study in (first, second)]
+    for key in models[0]:
+        if key in models[1]:
+            a, b = models[0][key], models[1][key]
             pairs = {"KL per point": (a.divergence, b.divergence), first.error_name: (a.error, b.error)}
             pairs |= {"MNLL": (a.mnll, b.mnll)}
             if a.trust is not None and b.trust is not None:
                 pairs[first.trust] = (a.trust, b.trust)
             pairs["seconds"] = Measurement(a.seconds), Measurement(b.seconds)
-            found = {n: p for n, p in pairs.items() if all(math.isfinite(e.mean) for e in p) and p[0] != p[1]}
-            if set(found) - {"seconds"}:
-                yield str(a), found
+            measures = {n: p for n, p in pairs.items() if all(math.isfinite(e.mean) for e in p) and p[0] != p[1]}
+            if set(measures) - {"seconds"}:
+                yield str(a), measures
 
 
 def _models(study: StudyRecord) -> list[Model]:
@@ -138,10 +138,10 @@ def _gap(first: Measurement, second: Measurement) -> Measurement:
 
 
 def _verdicts(first: StudyRecord, second: StudyRecord, names: tuple[str, str]) -> list[str]:
-    found = first.verdict(), second.verdict()
-    if found[0].headline == found[1].headline:
-        return [f"Both say: {found[0].headline}"]
-    return [f"{name} says: {verdict.headline}" for name, verdict in zip(names, found, strict=True)]
+    verdicts = first.verdict(), second.verdict()
+    if verdicts[0].headline == verdicts[1].headline:
+        return [f"Both say: {verdicts[0].headline}"]
+    return [f"{name} says: {verdict.headline}" for name, verdict in zip(names, verdicts, strict=True)]
 
 
 def _differences_in_words(

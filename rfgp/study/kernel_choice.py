@@ -64,9 +64,9 @@ def leave_one_out(bench: Bench) -> Losses:
     weights = (inverse @ residual).squeeze(-1)
     count = bench.num_outputs
     blocks = inverse.unflatten(-1, (-1, count)).unflatten(-3, (-1, count))
-    own = torch.linalg.inv(blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3))
-    errors = (own @ weights.unflatten(-1, (-1, count)).unsqueeze(-1)).squeeze(-1)
-    variances = own.diagonal(dim1=-2, dim2=-1)
+    covariances = torch.linalg.inv(blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3))
+    errors = (covariances @ weights.unflatten(-1, (-1, count)).unsqueeze(-1)).squeeze(-1)
+    variances = covariances.diagonal(dim1=-2, dim2=-1)
     shape: Any = targets.shape
     mean, variance = targets - errors.reshape(shape), variances.reshape(shape)
     if bench.classes is None:

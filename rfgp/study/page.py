@@ -79,6 +79,7 @@ def html(result: StudyRecord) -> str:
         kind += f", {data['num_classes']} classes"
     if data.get("outputs"):
         kind += f", {len(data['outputs'])} targets"
+    shown = {"KL to exact", result.error_name, "MNLL", result.trust, "kernel error", "fit, predict, train"}
     parts = [
         f"<h1>{escape(data['name'])}: random features against the exact Gaussian process</h1>",
         f'<p class="note">{escape(kind)}; {escape(result.settings["kernel"])} kernel; '
@@ -91,7 +92,7 @@ def html(result: StudyRecord) -> str:
         *_outputs(result),
         *_kernels(result),
         "<h2>What the numbers mean</h2>",
-        _pairs(_meanings(result)),
+        _pairs({name: meaning for name, meaning in _MEANINGS.items() if name in shown}),
         "<h2>The data</h2>",
         _pairs(
             {
@@ -128,9 +129,9 @@ def command(result: StudyRecord) -> str:
     return f"rfgp study {origin} {shlex.join(words)}"
 
 
-def _verdict(found: Verdict) -> str:
-    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in found.reasons)
-    return f'<div class="verdict"><p>{escape(found.headline)}</p><ul>{reasons}</ul></div>'
+def _verdict(verdict: Verdict) -> str:
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
+    return f'<div class="verdict"><p>{escape(verdict.headline)}</p><ul>{reasons}</ul></div>'
 
 
 def _figures(result: StudyRecord) -> str:
@@ -143,8 +144,8 @@ def _figures(result: StudyRecord) -> str:
 
 def _models(result: StudyRecord, measure: str, label: str) -> str:
     """The best approximation of the verdict beside the exact model and the baselines."""
-    facts, found = result.facts(), result.verdict()
-    (best,) = [m for m in facts.approximations if (m.name, m.num_features) == (found.method, found.num_features)]
+    facts, verdict = result.facts(), result.verdict()
+    (best,) = [m for m in facts.approximations if (m.name, m.num_features) == (verdict.method, verdict.num_features)]
     models = {f"{best.name},\n{best.num_features} features": best, result.exact_name: facts.exact, **facts.baselines}
     estimates = {name: getattr(model, measure) for name, model in models.items()}
     means = {name: estimate.mean for name, estimate in estimates.items()}
@@ -187,23 +188,23 @@ def _outputs(result: StudyRecord) -> list[str]:
     """A table of single outputs where there are several: of the best approximation, and of the other models."""
     if not result.data.get("outputs"):
         return []
-    found = result.verdict()
-    runs = [run for run in result.runs if (run.method, run.num_features) == _method(result, found)][:1]
+    verdict = result.verdict()
+    runs = [run for run in result.runs if (run.method, run.num_features) == _method(result, verdict)][:1]
     blocks = [
         [[output, *(f"{by[measure]:.4g}" for run in models for by in [run.outputs[output]] for measure in by)]]
         for output in result.data["outputs"]
         for models in [[*runs, result.exact, *result.baselines]]
     ]
-    names = [found.method, "exact", *(run.method for run in result.baselines)]
+    names = [verdict.method, "exact", *(run.method for run in result.baselines)]
     header = ["target", *(f"{m}, {name}" for name in names for m in ("RMSE", "MNLL", "coverage"))]
     note = '<p class="note">In units of the targets; of the approximation the first seed.</p>'
     return ["<h2>Each target</h2>", _table(header, blocks), note]
 
 
-def _method(result: StudyRecord, found: Verdict) -> tuple[str, int | None]:
+def _method(result: StudyRecord, verdict: Verdict) -> tuple[str, int | None]:
     """The method of a verdict as settings have it."""
-    labels = {result.label(method, found.num_features): method for method in result.settings["methods"]}
-    return labels[found.method], found.num_features
+    labels = {result.label(method, verdict.num_features): method for method in result.settings["methods"]}
+    return labels[verdict.method], verdict.num_features
 
 
 def _kernels(result: StudyRecord) -> list[str]:
@@ -212,11 +213,6 @@ def _kernels(result: StudyRecord) -> list[str]:
     rows = [[c.kernel, f"{c.nlpd:.4g}", str(Measurement(c.behind, c.behind_error))] for c in result.kernels]
     header = ["kernel", "NLPD of left-out rows", "behind the best"]
     return ["<h2>Kernels</h2>", _table(header, [rows])]
-
-
-def _meanings(result: StudyRecord) -> dict[str, str]:
-    shown = {"KL to exact", result.error_name, "MNLL", result.trust, "kernel error", "fit, predict, train"}
-    return {name: meaning for name, meaning in _MEANINGS.items() if name in shown}
 
 
 def _table(header: Sequence[str], blocks: Iterable[Iterable[Sequence[str]]]) -> str:

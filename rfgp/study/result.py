@@ -72,7 +72,7 @@ def load(path: str | Path) -> StudyResult:
         settings = record["settings"]
         if "auto" in settings:
             settings["auto"] = {int(width): name for width, name in settings["auto"].items()}
-        found = StudyResult(
+        result = StudyResult(
             settings,
             record["data"],
             training_summary(record["training"]),
@@ -83,21 +83,21 @@ def load(path: str | Path) -> StudyResult:
             tuple(KernelScore.from_dict(candidate) for candidate in record.get("kernels", [])),
             record.get("request", {}),
         )
-        _ = found.table(), str(compare(found, found))  # which need all that a study has
+        _ = result.table(), str(compare(result, result))  # which need all that a study has
     except Exception as error:  # a file may say anything
         raise ValueError(
             f"expected the results of a study in {str(file)!r}, got another file ({type(error).__name__}: {error}); "
             "name the directory that a study wrote"
         ) from None
-    return found
+    return result
 
 
 def training_summary(record: dict[str, Any]) -> FitSummary:
     """How parameters were learned, from what JSON made of it."""
     before = record["initial_log_marginal_likelihood"]
     stages = tuple(FitStage(**stage) for stage in record.get("stages", ()))
-    known = {"initial_log_marginal_likelihood": math.nan if before is None else before, "stages": stages}
-    return FitSummary(**{**record, **known, "trace": tuple(record.get("trace", ()))})
+    changed = {"initial_log_marginal_likelihood": math.nan if before is None else before, "stages": stages}
+    return FitSummary(**{**record, **changed, "trace": tuple(record.get("trace", ()))})
 
 
 def open_directory(name: str | Path, resume: bool = False, force: bool = False) -> Path:

@@ -87,7 +87,7 @@ class Run:
         :param record: its fields by name.
         """
         numbers = ("kl", "kl_reverse", "error", "mnll", "kernel_error", "fit_seconds", "predict_seconds")
-        known = {name: math.inf if record[name] is None else record[name] for name in numbers}
+        values = {name: math.inf if record[name] is None else record[name] for name in numbers}
         against = {
             other: {
                 measure: (float(mean), math.nan if error is None else error) for measure, (mean, error) in of.items()
@@ -95,7 +95,7 @@ class Run:
             for other, of in record.get("against", {}).items()
         }
         rows = {name: math.nan if error is None else error for name, error in record.get("row_errors", {}).items()}
-        return cls(**{**record, **known, "against": against, "row_errors": rows})
+        return cls(**{**record, **values, "against": against, "row_errors": rows})
 
 
 @dataclass(frozen=True)

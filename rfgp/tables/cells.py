@@ -63,16 +63,16 @@ class Cells:
         return Cells(self.kind, self.values[rows], self.states[rows], self.shown.iloc[rows], self.date_format)
 
 
-def decimal_of(frame: pandas.DataFrame, name: str, known: str | None = None) -> str | None:
+def decimal_of(frame: pandas.DataFrame, name: str, learned: str | None = None) -> str | None:
     """The decimal point or comma of the text in a table, by the numbers that can be read in one way only."""
     texts = [cells.str.strip() for _, column in frame.items() if (cells := _strings(column)) is not None]
     with_commas = [cells[cells.str.contains(",", regex=False)] for cells in texts]
-    if known != "," and not any(len(cells) for cells in with_commas):
-        return "." if any(cells.str.contains(".", regex=False).any() for cells in texts) else known
+    if learned != "," and not any(len(cells) for cells in with_commas):
+        return "." if any(cells.str.contains(".", regex=False).any() for cells in texts) else learned
     points = sum(_count_of_clear(cells, ".", ",") for cells in texts)
     commas = sum(_count_of_clear(cells, ",", ".") for cells in with_commas)
-    if known is not None and points == commas:
-        return known
+    if learned is not None and points == commas:
+        return learned
     unclear = [cell for cells in with_commas for cell in cells[cells.str.fullmatch(_thousands(","))][:1]]
     if unclear and not points and not commas:
         raise ValueError(
@@ -126,11 +126,11 @@ def read_as(column: pandas.Series, kind: Kind, decimal: str, date_format: str) -
     """The cells of a column, as what they were in another table."""
     cells = _strings(column)
     if cells is None:
-        found = _typed(column)
-        is_alike = found.kind == kind or {found.kind, kind} <= {"integer", "number", "boolean"}
-        if is_alike or found.kind == "empty":
-            return Cells(kind, found.values, found.states, column, date_format)
-        cells = column.astype(str).where(found.is_there, "")
+        typed = _typed(column)
+        is_alike = typed.kind == kind or {typed.kind, kind} <= {"integer", "number", "boolean"}
+        if is_alike or typed.kind == "empty":
+            return Cells(kind, typed.values, typed.states, column, date_format)
+        cells = column.astype(str).where(typed.is_there, "")
     cells, missing = _present(cells)
     if kind == "text":
         return _text(column, cells, missing)

@@ -71,9 +71,9 @@ class InputColumn:
             return values[:, None].astype(np.float64)
         values = np.where(cells.is_there, cells.values, self.fill)
         codes = np.searchsorted(self.categories, values.astype(str))
-        known = np.asarray(self.categories)[np.minimum(codes, len(self.categories) - 1)] == values
-        if not known.all():
-            others, counts = np.unique(values[~known].astype(str), return_counts=True)
+        is_category = np.asarray(self.categories)[np.minimum(codes, len(self.categories) - 1)] == values
+        if not is_category.all():
+            others, counts = np.unique(values[~is_category].astype(str), return_counts=True)
             named = ", ".join(f"{shown(other)} ({count:,} rows)" for other, count in zip(others, counts, strict=True))
             raise ValueError(
                 f"expected one of {', '.join(map(shown, self.categories[:_MOST_NAMED]))}"
@@ -147,10 +147,10 @@ class Encoding:
         return {"columns": columns, "missing": self.missing, "index": self.index, "reading": asdict(self.reading)}
 
     @classmethod
-    def from_json(cls, known: Mapping[str, Any]) -> Encoding:
+    def from_json(cls, record: Mapping[str, Any]) -> Encoding:
         """The rules that :meth:`to_json` gave."""
-        columns = (InputColumn(**{**column, "categories": tuple(column["categories"])}) for column in known["columns"])
-        return cls(tuple(columns), known["missing"], known["index"], Reading(**known.get("reading", {})))
+        columns = (InputColumn(**{**column, "categories": tuple(column["categories"])}) for column in record["columns"])
+        return cls(tuple(columns), record["missing"], record["index"], Reading(**record.get("reading", {})))
 
 
 def _plain(column: InputColumn) -> dict[str, Any]:
@@ -160,9 +160,9 @@ def _plain(column: InputColumn) -> dict[str, Any]:
 def too_many_categories(cells: Mapping[str, Cells]) -> ValueError | None:
     """What to raise for columns of text with too many different values; None where there are none."""
     long = {}
-    for name, found in cells.items():
-        if found.kind == "text":
-            count = len(np.unique(found.values[found.is_there].astype(str)))
+    for name, column in cells.items():
+        if column.kind == "text":
+            count = len(np.unique(column.values[column.is_there].astype(str)))
             if count > MOST_CATEGORIES:
                 long[name] = count
     if not long:
@@ -193,9 +193,9 @@ _INDEX = re.compile(
 def roles_of(cells: Mapping[str, Cells], targets: list[str], kept: list[str], known: str) -> dict[str, str]:
     """What is done with the columns that are no inputs."""
     roles = {name: "target" for name in targets}
-    for name, found in cells.items():
-        if name not in roles and (found.kind == "empty" or is_constant(found)):
-            roles[name] = "empty" if found.kind == "empty" else "constant"
+    for name, column in cells.items():
+        if name not in roles and (column.kind == "empty" or is_constant(column)):
+            roles[name] = "empty" if column.kind == "empty" else "constant"
     others = [name for name in cells if name not in roles]
     index = _index(cells, [name for name in others if name not in kept], known)
     return roles | {index: "index"} if index and len(others) > 1 else roles
@@ -207,16 +207,16 @@ def is_constant(cells: Cells) -> bool:
     return len(values) > 0 and bool((values == values[0]).all())
 
 
-def _index(cells: Mapping[str, Cells], names: list[str], known: str) -> str:
+def _index(cells: Mapping[str, Cells], names: list[str], index: str) -> str:
     """The first column that tells rows apart; empty for none."""
     for name in names:
-        found = cells[name]
-        if not found.is_there.all() or found.kind not in ("integer", "text"):
+        column = cells[name]
+        if not column.is_there.all() or column.kind not in ("integer", "text"):
             continue
-        if found.kind == "integer":
-            steps = found.values - np.arange(len(found.values))
+        if column.kind == "integer":
+            steps = column.values - np.arange(len(column.values))
             if steps[0] in (0.0, 1.0) and bool((steps == steps[0]).all()) and len(steps) > 2:
                 return name
-        if (name == known or _INDEX.fullmatch(name)) and len(set(found.values.tolist())) == len(found.values):
+        if (name == index or _INDEX.fullmatch(name)) and len(set(column.values.tolist())) == len(column.values):
             return name
     return ""

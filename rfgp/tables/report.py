@@ -69,14 +69,14 @@ def _value(value: float, cells: Cells) -> str:
 def same_columns(cells: Mapping[str, Cells]) -> dict[str, str]:
     """The columns with the values of an earlier one, by name, with the name of that one."""
     first: dict[Any, str] = {}
-    found = {}
+    repeated = {}
     for name, column in cells.items():
         is_text = column.kind == "text"
         content = "\0".join(column.values) if is_text else column.values.astype(np.float64).tobytes()
-        known = first.setdefault((is_text, content), name)
-        if known != name:
-            found[name] = known
-    return found
+        earlier = first.setdefault((is_text, content), name)
+        if earlier != name:
+            repeated[name] = earlier
+    return repeated
 
 
 def same_rows(frame: pandas.DataFrame) -> str:
@@ -123,15 +123,15 @@ def several(count: int, word: str) -> str:
 
 def counts(cells: Cells) -> str:
     """How many cells of a column are missing, infinite or wrong, in words; empty where none are."""
-    known = ((int((cells.states == state).sum()), word) for state, word in _WORDS.items())
-    return ", ".join(f"{count:,} {word}" for count, word in known if count)
+    numbers = ((int((cells.states == state).sum()), word) for state, word in _WORDS.items())
+    return ", ".join(f"{count:,} {word}" for count, word in numbers if count)
 
 
 def bad_cells(cells: Mapping[str, Cells], name: str) -> ValueError:
     """What to raise for cells without a value, with those of every column counted."""
-    bad = {column: found for column, found in cells.items() if not found.is_there.all()}
-    total = sum(int((~found.is_there).sum()) for found in bad.values())
-    named = [f"{column!r}: {counts(found)} ({_places(found)})" for column, found in list(bad.items())[:_MOST_COLUMNS]]
+    bad = {column: held for column, held in cells.items() if not held.is_there.all()}
+    total = sum(int((~held.is_there).sum()) for held in bad.values())
+    named = [f"{column!r}: {counts(held)} ({_places(held)})" for column, held in list(bad.items())[:_MOST_COLUMNS]]
     more = f"; and {len(bad) - _MOST_COLUMNS} columns more" if len(bad) > _MOST_COLUMNS else ""
     without = f"{several(total, 'cell')} without one in {several(len(bad), 'column')}"
     return ValueError(

@@ -213,10 +213,10 @@ def _columns(raw: Raw, wanted: Any, what: str) -> list[str]:
         wanted = [wanted]
     if not isinstance(wanted, Sequence) or isinstance(wanted, bytes):
         raise ValueError(f"expected the name of a column as {what}, got {type(wanted).__name__}; pass a string")
-    found = [_column(raw, names, one, what) for one in wanted]
-    if len(set(found)) < len(found):
-        raise ValueError(f"expected different columns as {what}, got {', '.join(map(shown, found))}; name each once")
-    return found
+    chosen = [_column(raw, names, one, what) for one in wanted]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"expected different columns as {what}, got {', '.join(map(shown, chosen))}; name each once")
+    return chosen
 
 
 def _column(raw: Raw, names: list[str], wanted: Any, what: str) -> str:
@@ -245,7 +245,7 @@ def _rows(
 ) -> tuple[NDArray[np.int64], list[str]]:
     """The rows that are taken, and what there is to say about the others."""
     wanted = {column: cells[column] for column in (*inputs, *targets)}
-    bad = {column: found for column, found in wanted.items() if not found.is_there.all()}
+    bad = {column: column_cells for column, column_cells in wanted.items() if not column_cells.is_there.all()}
     if missing == "raise" and bad:
         raise bad_cells(bad, name)
     count = len(next(iter(cells.values())).values) if cells else 0
@@ -278,19 +278,19 @@ def _targets(
 ) -> tuple[Tensor | None, Task | None, tuple[str, ...]]:
     """Targets as a tensor, the task, and the names of classes."""
     named = {f"target {shown(key)} of {name}": column for key, column in cells.items()}
-    found = [typed_targets(_typed(column, what), task, what) for what, column in named.items()]
-    if not found:
+    typed = [typed_targets(_typed(column, what), task, what) for what, column in named.items()]
+    if not typed:
         return None, None, ()
-    (values, first, classes), *others = found
-    if others and any(kind != "regression" for _, kind, _ in found):
+    (values, first, classes), *others = typed
+    if others and any(kind != "regression" for _, kind, _ in typed):
         raise ValueError(
             f"expected one target for classification, or several for regression, got {', '.join(map(repr, cells))}; "
             'take one of them, or pass task="regression" (--task regression)'
         )
     if first == "classification":
         return torch.from_numpy(np.asarray(values, dtype=np.int64)), first, classes
-    columns = np.stack([np.asarray(value, dtype=np.float64) for value, _, _ in found], axis=-1)
-    return torch.from_numpy(columns[:, 0].copy() if len(found) == 1 else columns), first, ()
+    columns = np.stack([np.asarray(value, dtype=np.float64) for value, _, _ in typed], axis=-1)
+    return torch.from_numpy(columns[:, 0].copy() if len(typed) == 1 else columns), first, ()
 
 
 def _typed(cells: Cells, what: str) -> NDArray[Any]:

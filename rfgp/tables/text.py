@@ -31,9 +31,9 @@ _CONSISTENT = 0.95
 _MOST_SHOWN = 3
 
 
-def decode(content: bytes, name: str, known: str | None = None) -> tuple[str, str]:
+def decode(content: bytes, name: str, learned: str | None = None) -> tuple[str, str]:
     """The text of a file, and its encoding: by its byte order mark, else UTF-8, UTF-16 and Windows-1252 in turn."""
-    for encoding in _candidates(content, known):
+    for encoding in _candidates(content, learned):
         try:
             text = content.decode(encoding)
         except UnicodeDecodeError:
@@ -43,14 +43,14 @@ def decode(content: bytes, name: str, known: str | None = None) -> tuple[str, st
     raise ValueError(f"expected text in {name}, got other bytes; save it as text in UTF-8")
 
 
-def _candidates(content: bytes, known: str | None) -> list[str]:
+def _candidates(content: bytes, learned: str | None) -> list[str]:
     marked = [encoding for mark, encoding in _MARKS if content.startswith(mark)]
     if marked:
         return marked
     if b"\0" in content[:1000]:
         is_little = content[1:1000:2].count(0) > content[0:1000:2].count(0)
         return ["utf-16-le" if is_little else "utf-16-be"]
-    return ["utf-8", "latin-1", "cp1252"] if known == "latin-1" else ["utf-8", "cp1252", "latin-1"]
+    return ["utf-8", "latin-1", "cp1252"] if learned == "latin-1" else ["utf-8", "cp1252", "latin-1"]
 
 
 def parted(text: str) -> tuple[list[str], str]:
@@ -77,10 +77,10 @@ def rows_of(text: str, separator: str) -> list[list[str]]:
     if separator == WHITESPACE:
         return [line.split() for line in text.splitlines() if line.strip()]
     try:
-        found = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True))
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True))
     except csv.Error:
         return []
-    return [row for row in found if row]
+    return [row for row in rows if row]
 
 
 def recognized_separator(text: str) -> str:
