@@ -1286,15 +1286,15 @@ COMPLEX_LIKELIHOOD_CALLS = [
 
 FIT_CALLS = [
     ("fit, m is None", lambda: rfgp.fit(None, X, Y, progress=False)),
-    ("fit, m is a string", lambda: rfgp.fit("a", X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, m is a number", lambda: rfgp.fit(0, X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, m is a tensor", lambda: rfgp.fit(X, X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, m is a class", lambda: rfgp.fit(RBFKernel, X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, initialize is a string", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize="no", progress=False)),
-    ("fit, initialize is None", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=None, progress=False)),
-    ("fit, initialize is two", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=2, progress=False)),
-    ("fit, progress is a string", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=False, progress="no")),
-    ("fit, progress is two", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=False, progress=2)),
+    ("fit, m is a string", lambda: rfgp.fit("a", X, Y, max_evaluations=2, progress=False)),
+    ("fit, m is a number", lambda: rfgp.fit(0, X, Y, max_evaluations=2, progress=False)),
+    ("fit, m is a tensor", lambda: rfgp.fit(X, X, Y, max_evaluations=2, progress=False)),
+    ("fit, m is a class", lambda: rfgp.fit(RBFKernel, X, Y, max_evaluations=2, progress=False)),
+    ("Auto, initialize is a string", lambda: rfgp.training.Auto(initialize="no")),
+    ("Blocks, initialize is None", lambda: rfgp.training.Blocks(initialize=None)),
+    ("LeaveOut, initialize is two", lambda: rfgp.training.LeaveOut(initialize=2)),
+    ("fit, progress is a string", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, progress="no")),
+    ("fit, progress is two", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, progress=2)),
 ]
 
 PRODUCT_DTYPE_CALLS = [
@@ -1441,8 +1441,8 @@ ORDINARY_CALLS = [
     ("approximate, more features than memory", lambda: rfgp.approximate(RBF, 10**12, input_dim=3)),
     ("approximate, more signs than memory", lambda: rfgp.approximate(POLY, 10**12, input_dim=3, method="rademacher")),
     ("GP.sample_functions, more than memory", lambda: GP.sample_functions(10**12)),
-    ("fit, epochs of a WeightSpaceGP", lambda: rfgp.fit(GP, X, Y, epochs=3)),
-    ("fit, num_data of an ExactGP", lambda: rfgp.fit(EXACT, num_data=12)),
+    ("fit, epochs of a WeightSpaceGP", lambda: rfgp.fit(GP, X, Y, strategy=rfgp.training.Minibatches(epochs=3))),
+    ("fit, num_data of an ExactGP", lambda: rfgp.fit(EXACT, strategy=rfgp.training.Minibatches(num_data=12))),
     ("GP.downdate, more rows than there are", lambda: GP.downdate(torch.cat([X, X]), torch.cat([Y, Y]))),
     ("sets, probabilities of other classes", lambda: conformal.ClassConditionalSets(EYE, LABELS[:3]).sets(EYE[:, :2])),
 ]

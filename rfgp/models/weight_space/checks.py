@@ -8,19 +8,18 @@ import gpytorch
 import torch
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
 
-from ...inference import GramStatistics, NoiseModel
+from ...inference import NoiseModel
 from ...inference.mean_basis import batch_shape, check_output_mean, num_columns
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...kernels import LinearlyObservedKernel
 from ...kernels.observation import check_observed_mean
 from .conditioned import checked
 from .further_draws import check_draws
 
 
-def check_parts(model: Any, noise: NoiseModel | None) -> None:
-    """Raise a ValueError where kernel, likelihood, mean and settings of a model do not go together.
-
-    :param noise: the noise of a scalar kernel; None for several outputs.
-    """
+def check_parts(model: Any) -> None:
+    """Raise a ValueError where kernel, likelihood, mean and settings of a model do not go together."""
+    noise = model.noise_if_known
     kernel, mean, has_blocks = model.covar_module, model.mean_module, model.block_size is not None
     check_observed_mean(kernel, mean)
     if noise is None:
@@ -97,7 +96,7 @@ def _check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> 
         )
 
 
-def check_statistics(statistics: GramStatistics, model: Any) -> None:
+def check_statistics(statistics: SufficientStatistics, model: Any) -> None:
     """Raise a ValueError where statistics cannot be those of a model."""
     kernel, noise = model.features, model.noise
     noise.check_groups(statistics)

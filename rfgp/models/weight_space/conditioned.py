@@ -31,11 +31,12 @@ class Conditioned(NamedTuple):
 
 def take(model: Any, sums: RowSums, data: list[Batch], is_same: bool = False) -> None:
     """See :meth:`WeightSpaceGP.take`."""
-    model.noise.patterns = sums.patterns
+    noise = model.noise
+    noise.patterns = sums.patterns
     model.further_draws.set(model, sums)
     statistics, factor = sums.draws[0], model.features.output_factor()
     width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
-    values = model.noise.num_values(statistics)
+    values = noise.num_values(statistics)
     if width > values:
         warn_of_width(model.covar_module, f"{width} features exceed the {int(values)} training rows", stacklevel=4)
     record = model.conditioned.record if is_same else Record(summed_state(model))
@@ -79,15 +80,19 @@ def sums_with_rows(model: Any) -> Any:
 
 def summed_state(model: Any) -> dict[str, Tensor]:
     """What the statistics of a model depend on, by name."""
-    kernel = model.covar_module
-    names = {id(parameter): name for name, parameter in kernel.named_parameters()}
-    parameters = kernel.parameters() if model.contains_noise else kernel.feature_parameters()
-    state = {names[id(p)]: p.detach() for p in parameters}
-    if model.contains_noise:
-        state |= {f"likelihood.{name}": p.detach() for name, p in model.likelihood.named_parameters()}
-    state |= {name: value.detach() for name, value in model.noise.parameters().items()}
-    buffers = kernel.named_buffers()
-    state |= {name: b for name, b in buffers if name.rpartition(".")[2] in ("center", "landmarks")}
+    kernel, has_all, state = model.covar_module, model.contains_noise, {}
+    summed = None if has_all else {id(parameter) for parameter in kernel.feature_parameters()}
+    for name, parameter in kernel.named_parameters():
+        if summed is None or id(parameter) in summed:
+            state[name] = parameter.detach()
+    if has_all:
+        for name, parameter in model.likelihood.named_parameters():
+            state[f"likelihood.{name}"] = parameter.detach()
+    for name, value in model.noise.parameters().items():
+        state[name] = value.detach()
+    for name, buffer in kernel.named_buffers():
+        if name.endswith(("center", "landmarks")):
+            state[name] = buffer
     state[WEIGHTS] = model.weights_code.of(kernel)
     return state
 

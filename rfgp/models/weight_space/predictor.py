@@ -12,19 +12,13 @@ from torch import Tensor
 
 from ... import _checks
 from ...distributions import ComplexNormal, MultivariateNormal
-from ...inference import (
-    ComplexRegression,
-    FunctionDraws,
-    GaussianPosterior,
-    PointMixture,
-    PointPredictor,
-    Regression,
-    WeightPrior,
-    drawn_weights,
-    has_point_predictor,
-    mixture,
-)
+from ...inference import GaussianPosterior, NoiseModel, PointMixture, PointPredictor
+from ...inference.complex_regression import ComplexRegression
+from ...inference.draws import FunctionDraws, WeightPrior, drawn_weights
 from ...inference.local import LocalRegression, WhitenedNoise
+from ...inference.mixture import mixture
+from ...inference.point_predictor import has_point_predictor
+from ...inference.regression import Regression
 from ...kernels.random_feature_kernel import check_no_operator
 from ...kernels.reference_tensor import reference_tensor
 from ...operators import Operator
@@ -52,20 +46,24 @@ class Predictor:
 
     def regression(self, model: Any, is_frozen: bool = False) -> Regression:
         """See :meth:`WeightSpaceGP.regression`."""
-        prior, noise = self.prior_regression(model, is_frozen), model.noise
+        kernel, mean = self._modules(model, is_frozen)
+        noise: NoiseModel = model.noise
         if noise.is_of_parts:
-            return prior
+            return ComplexRegression(kernel, mean, noise)
         noise = WhitenedNoise(noise) if model.contains_noise else noise
         local = None if model.conditioned is None else model.conditioned.sums.local
         if local is None:
-            return Regression(prior.kernel, prior.mean, noise, has_trace=model.residual == "vfe")
-        return LocalRegression(prior.kernel, prior.mean, noise, local, model.num_neighbors)
+            return Regression(kernel, mean, noise, has_trace=model.residual == "vfe")
+        return LocalRegression(kernel, mean, noise, local, model.num_neighbors)
 
-    def prior_regression(self, model: Any, is_frozen: bool = False) -> Regression:
-        """How weights become functions, whatever the rows are."""
+    def prior_regression(self, model: Any) -> Regression:
+        """How weights become functions, whatever the rows are, of a snapshot."""
+        kind = ComplexRegression if model.noise.is_of_parts else Regression
+        return kind(*self._modules(model, is_frozen=True), model.noise)
+
+    def _modules(self, model: Any, is_frozen: bool) -> tuple[Any, Any]:
         modules = model.covar_module, model.mean_module
-        parts = self._snapshots.take(*modules) if is_frozen else modules
-        return (ComplexRegression if model.noise.is_of_parts else Regression)(*parts, model.noise)
+        return self._snapshots.take(*modules) if is_frozen else modules
 
     def weight_posterior(self, model: Any) -> GaussianPosterior:
         """The posterior of the weights; see :meth:`WeightSpaceGP.weight_posterior`."""
@@ -168,7 +166,7 @@ def _draws_of_one(model: Any, count: int, prior: bool) -> FunctionDraws:
         weights = drawn_weights(model.weight_posterior(), count, model.noise.is_complex)
         draws: FunctionDraws = model.regression(is_frozen=True).draws(weights)
         return draws
-    regression: Regression = model.predictor.prior_regression(model, is_frozen=True)
+    regression: Regression = model.predictor.prior_regression(model)
     batch = (model.noise.num_systems,) if model.noise.is_batched else ()
     factor = regression.factor()
     weight_prior = WeightPrior.of((*batch, factor.num_columns), model.features.is_complex, factor.device)

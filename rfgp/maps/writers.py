@@ -19,7 +19,7 @@ _CHUNK_ROWS, _CHUNK_BYTES = 2**16, 2**23
 """No chunk of a Zarr array has more rows, or more bytes."""
 
 
-class Out:
+class Writer:
     """What takes the values of a map, part by part.
 
     ``is_shared`` says whether other processes may write into it, each its own rows.
@@ -28,36 +28,26 @@ class Out:
     is_shared = False
 
     def write(self, start: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take the values of rows.
-
-        :param start: the number of the first of them.
-        :param arrays: their values by name.
-        """
+        """Take the values of rows."""
         raise NotImplementedError
 
 
 @contextlib.contextmanager
-def opened(out: Any, layout: Layout, starts: Sequence[int]) -> Iterator[Out]:
-    """What takes the values of a map; files and folders have their name in the end, and only where nothing is raised.
-
-    :param out: a path, or arrays by name.
-    :param layout: shapes and dtypes of the arrays.
-    :param starts: the first rows of the parts of the map.
-    :raises ValueError: where ``out`` does not fit, or is a folder with other things.
-    """
+def opened(out: Any, layout: Layout, starts: Sequence[int]) -> Iterator[Writer]:
+    """What takes the values of a map; files have their name in the end, and only where nothing is raised."""
     if not isinstance(out, str | os.PathLike | Mapping):
         raise ValueError(f"expected a path, or arrays by name, for out, got {type(out).__name__}; pass one of these")
     if isinstance(out, Mapping):
-        yield ArraysOut(out, layout)
+        yield ArrayWriter(out, layout)
         return
     path = Path(out)
     _check_path(path, layout)
     if path.suffix == ".parquet":
-        with whole_file(path) as file, contextlib.closing(ParquetOut(file, layout)) as parquet:
+        with whole_file(path) as file, contextlib.closing(ParquetWriter(file, layout)) as parquet:
             yield parquet
         return
     with whole_folder(path) as folder:
-        yield ZarrOut(folder, layout, starts) if path.suffix == ".zarr" else NumpyOut(folder, layout)
+        yield ZarrWriter(folder, layout, starts) if path.suffix == ".zarr" else NumpyWriter(folder, layout)
 
 
 def _check_path(path: Path, layout: Layout) -> None:
@@ -71,8 +61,8 @@ def _check_path(path: Path, layout: Layout) -> None:
         raise ValueError(f"expected the folder {path.resolve().parent} for {path.name}, got none; make it first")
     if path.suffix == ".parquet" or not path.exists():
         return
-    own = {"mean", "variance", "zarr.json"} if path.suffix == ".zarr" else {"mean.npy", "variance.npy"}
-    others = sorted({entry.name for entry in path.iterdir()} - own) if path.is_dir() else [path.name]
+    files = {"mean", "variance", "zarr.json"} if path.suffix == ".zarr" else {"mean.npy", "variance.npy"}
+    others = sorted({entry.name for entry in path.iterdir()} - files) if path.is_dir() else [path.name]
     if others:
         raise ValueError(
             f"expected {path} to be an older map, or not to be there, got {others[0]} in it; choose another"
@@ -92,13 +82,8 @@ class Layout(dict[str, tuple[tuple[int, ...], np.dtype]]):
         return {name: np.empty(shape, dtype) for name, (shape, dtype) in self.items()}
 
 
-class ArraysOut(Out):
-    """Arrays by name, such as those of a dictionary or of a Zarr group.
-
-    :param arrays: anything with arrays that slices can be assigned to.
-    :param layout: the shapes that they have to have.
-    :raises ValueError: where an array is missing, has another shape, or a dtype that values do not fit into.
-    """
+class ArrayWriter(Writer):
+    """Arrays by name, such as those of a dictionary or of a Zarr group."""
 
     def __init__(self, arrays: Any, layout: Layout) -> None:
         if not hasattr(arrays, "__getitem__") or not hasattr(arrays, "__contains__"):
@@ -128,13 +113,10 @@ class ArraysOut(Out):
             self.arrays[name][start : start + len(values)] = values
 
 
-class NumpyOut(Out):
+class NumpyWriter(Writer):
     """A folder with a NumPy file for each array, which opens as a memory map.
 
     Rows are written to their places in the files, and not through a memory map, whose pages would count as memory.
-
-    :param folder: an empty folder.
-    :param layout: the arrays.
     """
 
     is_shared = True
@@ -156,11 +138,9 @@ class NumpyOut(Out):
                 file.write(np.ascontiguousarray(values).data)
 
 
-class ZarrOut(Out):
+class ZarrWriter(Writer):
     """A Zarr group with an array for each name.
 
-    :param folder: an empty folder.
-    :param layout: the arrays.
     :param starts: the first rows of the parts of the map: a part has whole chunks where these allow it, and processes
         then write at once.
     """
@@ -181,13 +161,8 @@ class ZarrOut(Out):
             group[name][start : start + len(values)] = values
 
 
-class ParquetOut(Out):
-    """A Parquet file with the columns mean and variance, or mean_0, mean_1 and so on for several outputs.
-
-    :param path: the file.
-    :param layout: the arrays.
-    :raises ValueError: for complex means.
-    """
+class ParquetWriter(Writer):
+    """A Parquet file with the columns mean and variance, or mean_0, mean_1 and so on for several outputs."""
 
     def __init__(self, path: Path, layout: Layout) -> None:
         self.arrow = require("pyarrow", "pyarrow", "maps in .parquet", "big")
@@ -205,8 +180,8 @@ class ParquetOut(Out):
 
     def write(self, start: int, arrays: Mapping[str, np.ndarray]) -> None:
         columns = [column for values in arrays.values() for column in (values.T if values.ndim > 1 else values[None])]
-        known = [self.arrow.array(np.ascontiguousarray(column)) for column in columns]
-        self.waiting.append(self.arrow.table(known, schema=self.schema))
+        of_arrow = [self.arrow.array(np.ascontiguousarray(column)) for column in columns]
+        self.waiting.append(self.arrow.table(of_arrow, schema=self.schema))
         if sum(table.num_rows for table in self.waiting) >= _ROW_GROUP:
             self._flush()
 

@@ -19,39 +19,40 @@ from gpytorch.kernels import (
 from torch import Tensor
 
 from ..kernels.values import accurate_values
-from .stationary import Stationary
+from .stationary import StationaryValues
 
 
-class Form(Protocol):
+class KernelValues(Protocol):
     r"""How a kernel is evaluated, and how well.
 
     .. math:: |\hat k(x, y) - k(x, y)| \le \epsilon\, \sigma_x \sigma_y (u_x + u_y), \qquad \sigma_x^2 = k(x, x)
     """
 
     def prepared(self, x: Tensor) -> Tensor:
-        """What :meth:`values` takes of selected inputs (N, d), (N, c)."""
+        """What :meth:`between` takes of selected inputs (N, d), (N, c)."""
 
-    def values(self, left: Tensor, right: Tensor) -> Tensor:
+    def between(self, left: Tensor, right: Tensor) -> Tensor:
         """The kernel between prepared inputs, in memory that the next call overwrites."""
 
     def roundings(self, rows: Tensor) -> Tensor:
         """The numbers u of prepared inputs, (N,)."""
 
 
-class Composition:
+class CompositeValues:
     """A scaled sum or product of kernels.
 
     Errors of a sum add up, relative ones of a product too, and each operation rounds once more.
 
-    :param parts: the forms of the kernels.
     :param columns: those of the inputs that each of them selects, or None for all.
-    :param is_product: whether it is a product.
-    :param outputscale: what multiplies it.
-    :param x: some inputs.
     """
 
     def __init__(
-        self, parts: Sequence[Form], columns: Sequence[Tensor | None], is_product: bool, outputscale: float, x: Tensor
+        self,
+        parts: Sequence[KernelValues],
+        columns: Sequence[Tensor | None],
+        is_product: bool,
+        outputscale: float,
+        x: Tensor,
     ) -> None:
         self._parts, self._columns, self._is_product, self._outputscale = parts, columns, is_product, outputscale
         self._widths = [part.shape[-1] for part in self._split(x[:1])]
@@ -60,10 +61,10 @@ class Composition:
         """What the parts take of inputs, side by side."""
         return torch.cat(self._split(x), dim=-1)
 
-    def values(self, left: Tensor, right: Tensor) -> Tensor:
+    def between(self, left: Tensor, right: Tensor) -> Tensor:
         """The kernel between prepared inputs."""
         pairs = zip(self._parts, left.split(self._widths, -1), right.split(self._widths, -1), strict=True)
-        total, *others = [part.values(x, y) for part, x, y in pairs]
+        total, *others = [part.between(x, y) for part, x, y in pairs]
         for values in others:
             total = total.mul_(values) if self._is_product else total.add_(values)
         return total.mul_(self._outputscale)
@@ -71,15 +72,15 @@ class Composition:
     def roundings(self, rows: Tensor) -> Tensor:
         """The numbers of all parts, and what sums, products and scales round."""
         pairs = zip(self._parts, rows.split(self._widths, -1), strict=True)
-        parts = [part.roundings(own) for part, own in pairs]
+        parts = [part.roundings(columns) for part, columns in pairs]
         return torch.stack(parts).sum(0) + len(parts) + 1.0
 
     def _split(self, x: Tensor) -> list[Tensor]:
-        known = [x if columns is None else x.index_select(-1, columns) for columns in self._columns]
-        return [part.prepared(own) for part, own in zip(self._parts, known, strict=True)]
+        selected = [x if columns is None else x.index_select(-1, columns) for columns in self._columns]
+        return [part.prepared(columns) for part, columns in zip(self._parts, selected, strict=True)]
 
 
-class AnyKernel:
+class GenericValues:
     r"""A kernel as its ``forward`` has it, with distances from differences of inputs.
 
     GPyTorch's distances are off by :math:`\sqrt\epsilon` where inputs are near each other. With those from differences
@@ -87,7 +88,6 @@ class AnyKernel:
     besides, values are taken to be off by :math:`(500 + 8 d)\, \epsilon`. Kernels that compute distances themselves
     have to be as good.
 
-    :param kernel: the kernel in float64, which is changed.
     :param center: what is subtracted from inputs, (d,): zero for a kernel of more than their differences.
     """
 
@@ -104,7 +104,7 @@ class AnyKernel:
         return x - self._center
 
     @torch.no_grad()
-    def values(self, left: Tensor, right: Tensor) -> Tensor:
+    def between(self, left: Tensor, right: Tensor) -> Tensor:
         """The kernel between inputs."""
         return accurate_values(self._kernel, left, right).clone()
 
@@ -118,28 +118,24 @@ class AnyKernel:
 
 
 _OF_DIFFERENCES = (RQKernel, PeriodicKernel, CosineKernel, SpectralMixtureKernel)
-"""Kernels of the differences of inputs, which need not be :class:`Stationary`."""
+"""Kernels of the differences of inputs, which need not be :class:`StationaryValues`."""
 
 
-def form_of(kernel: Kernel, x: Tensor) -> Form:
-    """The form of a kernel of one output in float64, which may be changed.
-
-    :param kernel: the kernel.
-    :param x: the selected training inputs.
-    """
-    known = Stationary.of(kernel, x)
-    if known is not None:
-        return known
+def values_of(kernel: Kernel, x: Tensor) -> KernelValues:
+    """How a kernel of one output in float64, which may be changed, is evaluated."""
+    stationary = StationaryValues.of(kernel, x)
+    if stationary is not None:
+        return stationary
     outputscale, inner = 1.0, kernel
     while type(inner) is ScaleKernel:
         outputscale, inner = outputscale * float(inner.outputscale.detach()), inner.base_kernel
     if type(inner) not in (AdditiveKernel, ProductKernel):
         center = x.mean(0)
-        return AnyKernel(kernel, center if type(inner) in _OF_DIFFERENCES else torch.zeros_like(center))
+        return GenericValues(kernel, center if type(inner) in _OF_DIFFERENCES else torch.zeros_like(center))
     columns = [part.active_dims for part in inner.kernels]
-    inputs = [x if own is None else x.index_select(-1, own) for own in columns]
-    parts = [form_of(part, own) for part, own in zip(inner.kernels, inputs, strict=True)]
-    return Composition(parts, columns, type(inner) is ProductKernel, outputscale, x)
+    inputs = [x if dims is None else x.index_select(-1, dims) for dims in columns]
+    parts = [values_of(part, dims) for part, dims in zip(inner.kernels, inputs, strict=True)]
+    return CompositeValues(parts, columns, type(inner) is ProductKernel, outputscale, x)
 
 
 def _distances(
@@ -154,7 +150,7 @@ def _distances(
     if last_dim_is_batch:
         x1, x2 = (x.transpose(-1, -2).unsqueeze(-1) for x in (x1, x2))
     if diag:
-        found = torch.linalg.vector_norm(x1 - x2, dim=-1)
+        distances = torch.linalg.vector_norm(x1 - x2, dim=-1)
     else:
-        found = torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")
-    return found.square() if square_dist else found
+        distances = torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")
+    return distances.square() if square_dist else distances

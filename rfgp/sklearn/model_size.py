@@ -24,10 +24,9 @@ _SMALLEST_TRAINING_SHARE = 0.2
 _PROBE_ROWS = 2048
 
 
-class Plan(NamedTuple):
+class ModelSize(NamedTuple):
     """The size of a model, and the seconds in which its parameters are to be found.
 
-    :param num_features: the number of features M.
     :param block_size: the number of rows B in a block; None for no blocks.
     :param training_seconds: the limit of the search for parameters and the fit; None for no limit.
     """
@@ -37,51 +36,42 @@ class Plan(NamedTuple):
     training_seconds: float | None = None
 
 
-def default_plan(num_rows: int, is_local: bool) -> Plan:
-    """All rows as landmarks of a small table; else as many as serve most tables, and blocks.
-
-    :param num_rows: the number of rows N.
-    :param is_local: whether blocks and neighbors see most of what the landmarks leave over.
-    """
+def default_size(num_rows: int, is_local: bool) -> ModelSize:
+    """All rows as landmarks of a small table; else as many as serve most tables, and blocks."""
     if num_rows <= NUM_EXACT_ROWS:
-        return Plan(num_rows, None)
-    return Plan(min(num_rows, 512 if is_local or num_rows > _MANY_ROWS else 1024), DEFAULT_BLOCK_SIZE)
+        return ModelSize(num_rows, None)
+    return ModelSize(min(num_rows, 512 if is_local or num_rows > _MANY_ROWS else 1024), DEFAULT_BLOCK_SIZE)
 
 
-def timed_plan(
-    complete: Callable[[Plan], Plan],
-    make: Callable[[Plan], WeightSpaceGP],
+def timed_size(
+    complete: Callable[[ModelSize], ModelSize],
+    make: Callable[[ModelSize], WeightSpaceGP],
     x: Tensor,
     y: Tensor,
     began: float,
     time_limit: float,
     takes_evidence: bool,
-) -> Plan:
+) -> ModelSize:
     """The widest model whose fit takes a given share of a time limit, and what is left to find its parameters.
 
     Small models are fitted to some rows, wider and wider ones, until the time that all rows would take exceeds the
-    share, or where the square of the width says that the next one's would: the cost is linear in the number of rows,
-    but for the factors of matrices of the features.
+    share.
 
     :param complete: replaces what the user has set.
-    :param make: makes a model.
-    :param x: inputs, (N, d).
-    :param y: targets or labels.
     :param began: when the fit began, on ``time.perf_counter``.
-    :param time_limit: the seconds after which it is to end.
     :param takes_evidence: whether parameters are found by the evidence of the model.
     """
-    plans = list(dict.fromkeys(complete(Plan(*size)) for size in _SIZES))
-    make(plans[0]).condition(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes
-    chosen, most = plans[0], (_EVIDENCE_SHARE if takes_evidence else _FIT_SHARE) * time_limit
+    sizes = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES))
+    make(sizes[0]).condition(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes
+    chosen, most = sizes[0], (_EVIDENCE_SHARE if takes_evidence else _FIT_SHARE) * time_limit
     cost = _fit_seconds(make(chosen), x, y)
-    for plan in plans[1:]:
-        if cost * (plan.num_features / chosen.num_features) ** 2 > most:
+    for size in sizes[1:]:
+        if cost * (size.num_features / chosen.num_features) ** 2 > most:
             break
-        cost = _fit_seconds(make(plan), x, y)
+        cost = _fit_seconds(make(size), x, y)
         if cost > most:
             break
-        chosen = plan
+        chosen = size
     left = began + time_limit - time.perf_counter()
     return chosen._replace(training_seconds=max(left, _SMALLEST_TRAINING_SHARE * time_limit))
 
@@ -90,9 +80,7 @@ def timed_plan(
 def _fit_seconds(model: WeightSpaceGP, x: Tensor, y: Tensor) -> float:
     """The seconds that a fit to all rows takes, from one to some of them.
 
-    :param model: a model with parameters of any values.
     :param x: inputs, (N, d).
-    :param y: targets or labels.
     """
     began = time.perf_counter()
     model.covar_module.scalar_features(x[:1])

@@ -1,4 +1,4 @@
-"""The likelihood of an exact kernel on little data, whose parameters an approximated one shares."""
+"""A model as regressions with its exact kernel, and their likelihood on blocks of few rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torch import Tensor
 from .._gpytorch import class_regressions
 from ..inference.mean_basis import mean_values
 from ..models import WeightSpaceGP
-from .moments import Moments
+from .moments import DataMoments
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .stationary import GaussianLogDensity, covariance
 
@@ -32,14 +32,12 @@ _SHARE_OF_ERROR = 0.1
 
 
 @dataclass(frozen=True)
-class ExactForm:
+class ExactRegression:
     """A model as exact regressions on its rows.
 
-    :param model: the model.
-    :param kernel: the exact kernel.
     :param x: inputs, (N, d).
     :param targets: (N,), or (C, N) for classes, or (N, T) for several outputs, in float64.
-    :param noise: what is known of the noise variances, of the shape of the targets; None where nothing is.
+    :param noise: fixed noise variances, of the shape of the targets; None where the noise is learned.
     """
 
     model: Any
@@ -84,45 +82,40 @@ class ExactForm:
         if self.noise is None:
             noise: Tensor = likelihood.noise.double()
             return noise.reshape(1)
-        known = self.noise[rows] if self.is_plain else self.noise[:, rows].transpose(0, 1)
+        variances = self.noise[rows] if self.is_plain else self.noise[:, rows].transpose(0, 1)
         second = likelihood.second_noise_covar
         if second is None:
-            return known
-        return known + second.noise.double().reshape((-1,) if self.is_plain else (-1, 1))
+            return variances
+        return variances + second.noise.double().reshape((-1,) if self.is_plain else (-1, 1))
 
 
-def exact_form(objective: Objective) -> ExactForm:
-    """A model and its data as exact regressions.
-
-    :param objective: the evidence of the model, which has the data.
-    :raises ValueError: where the model has no likelihood of this form.
-    """
+def exact_regression(objective: Objective) -> ExactRegression:
+    """A model and its data as exact regressions."""
     model: Any = objective.model
     likelihood, mean = model.likelihood, getattr(model, "mean_module", None)
-    known = objective.kernel_and_inputs() if objective.x.dim() == 2 else None
-    if known is None or known[1] is not objective.x or mean is None:
-        raise _no_form("a model with a kernel of its inputs and a mean")
-    kernel, x = known
+    kernel, x = (objective.kernel_and_inputs() if objective.x.dim() == 2 else None) or (None, None)
+    if kernel is None or x is not objective.x or mean is None:
+        raise _no_regression("a model with a kernel of its inputs and a mean")
     y, noise = _targets(objective)
     if isinstance(likelihood, DirichletClassificationLikelihood) and isinstance(model, WeightSpaceGP):
         variances, targets = class_regressions(likelihood, y, likelihood.alpha_epsilon, torch.float64)
-        return ExactForm(model, kernel, x, targets.mT, variances)
+        return ExactRegression(model, kernel, x, targets.mT, variances)
     if y.is_complex() or bool(torch.isnan(y).any()):
-        raise _no_form("real targets without NaN")
+        raise _no_regression("real targets without NaN")
     if isinstance(kernel, MultitaskKernel):
         if type(likelihood) is not MultitaskGaussianLikelihood or y.dim() != 2:
-            raise _no_form("a MultitaskGaussianLikelihood for a MultitaskKernel")
-        return ExactForm(model, kernel, x, y.double(), None)
+            raise _no_regression("a MultitaskGaussianLikelihood for a MultitaskKernel")
+        return ExactRegression(model, kernel, x, y.double(), None)
     if model.covar_module.has_output_factor if isinstance(model, WeightSpaceGP) else y.dim() > 1:
-        raise _no_form("a scalar kernel or a MultitaskKernel")
+        raise _no_regression("a scalar kernel or a MultitaskKernel")
     if isinstance(model, WeightSpaceGP) and model.covar_module.is_complex:
-        raise _no_form("real features")
+        raise _no_regression("real features")
     if type(likelihood) is GaussianLikelihood:
-        return ExactForm(model, kernel, x, y.double(), None)
+        return ExactRegression(model, kernel, x, y.double(), None)
     if isinstance(likelihood, FixedNoiseGaussianLikelihood):
         given = likelihood.noise_covar.noise if noise is None else noise
-        return ExactForm(model, kernel, x, y.double(), given.detach().double())
-    raise _no_form("a Gaussian, fixed-noise or Dirichlet likelihood")
+        return ExactRegression(model, kernel, x, y.double(), given.detach().double())
+    raise _no_regression("a Gaussian, fixed-noise or Dirichlet likelihood")
 
 
 def _targets(objective: Objective) -> tuple[Tensor, Tensor | None]:
@@ -131,40 +124,32 @@ def _targets(objective: Objective) -> tuple[Tensor, Tensor | None]:
         return objective.y, objective.noise
     if isinstance(objective, ExactObjective) and objective.can_take_rows:
         return objective.targets, None
-    raise _no_form("an ExactGP with a Gaussian likelihood and plain data")
+    raise _no_regression("an ExactGP with a Gaussian likelihood and plain data")
 
 
-def _no_form(wanted: str) -> ValueError:
+def _no_regression(wanted: str) -> ValueError:
     return ValueError(
         f"expected {wanted} for the likelihood of the exact kernel on some rows, got another model; use "
         'strategy="evidence", which takes every model'
     )
 
 
-class NarrowObjective(Objective):
+class BlockObjective(Objective):
     """The log likelihood of independent blocks of rows under the exact kernel.
 
-    :param form: the model as exact regressions.
     :param rows: row numbers, (B, n): one block is a subset.
-    :param known: the moments of all rows.
+    :param moments: those of all rows; default: none, where only the evidence is wanted.
     """
 
-    def __init__(self, form: ExactForm, rows: Tensor, known: Moments) -> None:
-        self.model, self.form, self.x, self.rows = form.model, form, form.x, rows.to(form.x.device)
-        self._known = known
+    def __init__(self, regression: ExactRegression, rows: Tensor, moments: DataMoments | None = None) -> None:
+        self.model, self.x, self.regression = regression.model, regression.x, regression
+        self.rows = rows.to(self.x.device)
+        if moments is not None:
+            self.moments = moments
 
     @property
     def num_rows(self) -> int:
         return self.rows.numel()
-
-    @property
-    def outputs(self) -> Tensor:
-        targets = self.form.targets
-        return targets.reshape(-1, 1) if targets.dim() == 1 or not self.form.is_multitask else targets
-
-    @property
-    def moments(self) -> Moments:
-        return self._known
 
     @property
     def tolerance(self) -> float:
@@ -186,21 +171,21 @@ class NarrowObjective(Objective):
         wanted = self.rows if rows is None else rows
         chunks = wanted.split(max(1, _CHUNK // wanted.shape[-1] ** 2))
         if not torch.is_grad_enabled():
-            return torch.stack([self.form.log_likelihood(chunk) for chunk in chunks]).sum()
+            return torch.stack([self.regression.log_likelihood(chunk) for chunk in chunks]).sum()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         total, slopes = torch.zeros((), dtype=torch.float64), [torch.zeros_like(p) for p in parameters]
         for chunk in chunks:
-            value = self.form.log_likelihood(chunk)
-            found = torch.autograd.grad(value, parameters, allow_unused=True)
+            value = self.regression.log_likelihood(chunk)
+            gradients = torch.autograd.grad(value, parameters, allow_unused=True)
             total = total + value.detach()
-            slopes = [slope if g is None else slope + g for slope, g in zip(slopes, found, strict=True)]
+            slopes = [slope if g is None else slope + g for slope, g in zip(slopes, gradients, strict=True)]
         return _with_gradient(total, slopes, parameters)
 
     def finish(self) -> Tensor:
         return self.evidence()
 
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.form.kernel, self.x
+        return self.regression.kernel, self.x
 
 
 def _with_gradient(value: Tensor, slopes: list[Tensor], parameters: list[Any]) -> Tensor:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Self
 
-import numpy as np
-import scipy
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from .. import _checks
-from ..linalg import cholesky, row_chunks
+from ..linalg import ConjugateGradients, cholesky, row_chunks
 
 _SIGNS = 2
 _SHARE_OF_TOLERANCE = 0.9
-"""What SciPy is asked for, so that rounding does not lift the residual itself above the tolerance."""
+"""What the iterations are asked for, so that rounding does not lift the residual itself above the tolerance."""
 
 
 class Convergence(NamedTuple):
@@ -53,7 +51,6 @@ class WeightEquations(NamedTuple):
     r"""The equations :math:`(I + \Phi^\top S^{-1} \Phi)\, m = \Phi^\top S^{-1} r`, of which no matrix is formed.
 
     :param features: gives the real features (n, D) of inputs (n, d).
-    :param num_features: D.
     :param x: the training inputs, (N, d).
     :param residuals: r, targets less their prior mean, (N,), in float64.
     :param precisions: the diagonal of :math:`S^{-1}`, (N,), in float64.
@@ -70,13 +67,14 @@ class WeightEquations(NamedTuple):
         for rows in row_chunks(len(self.x), self.num_features):
             yield rows, self.features(self.x[rows])
 
-    def product(self, weights: Tensor) -> Tensor:
-        """B times weights (D,), in float64: one pass over the rows."""
+    def product(self, column: Tensor) -> Tensor:
+        """B times weights (D, 1), in float64: one pass over the rows."""
+        weights = column.squeeze(-1)
         total = weights.clone()
         for rows, features in self.chunks():
             exact = features.double()
             total += exact.mT @ (self.precisions[rows] * (exact @ weights))
-        return total
+        return total.unsqueeze(-1)
 
     def sums(self, sketch: SignSketch) -> tuple[Tensor, Tensor]:
         r"""The right side h (D,), and :math:`\Phi^\top S^{-1} \Phi \Omega` (D, m), in float64: one pass over the rows.
@@ -97,7 +95,6 @@ class SignSketch(NamedTuple):
 
     :param places: the columns of the signs, (s, D).
     :param signs: the signs, (s, D).
-    :param num_columns: m.
     """
 
     places: Tensor
@@ -130,8 +127,6 @@ class NystromPreconditioner:
 
     :param products: C, (D, m), in float64, from features of some dtype.
     :param sketch: :math:`\Omega`.
-    :param dtype: the dtype of the features.
-    :raises ValueError: where a matrix is not positive definite to working precision.
 
     Source: Z. Frangella, J. A. Tropp and M. Udell, Randomized Nystrom preconditioning, 2023, with a sparse sketch.
     """
@@ -146,9 +141,8 @@ class NystromPreconditioner:
         self._factor = cholesky(inner)
 
     def solve(self, values: Tensor) -> Tensor:
-        r""":math:`P^{-1}` times values (D,)."""
-        inside = torch.cholesky_solve((self._root @ values).unsqueeze(-1), self._factor).squeeze(-1)
-        return values - self._root.mT @ inside
+        r""":math:`P^{-1}` times columns (D, R)."""
+        return values - self._root.mT @ torch.cholesky_solve(self._root @ values, self._factor)
 
 
 def solved(
@@ -156,12 +150,7 @@ def solved(
 ) -> tuple[Tensor, Convergence]:
     """The weights (D,), in float64, and how well they solve the equations.
 
-    :param equations: the equations.
-    :param rank: the number of columns of the preconditioner.
-    :param tolerance: the largest norm of the residual.
-    :param max_iterations: the largest number of iterations.
     :param progress: whether a bar is shown; None: on a terminal.
-    :raises ValueError: where features overflow.
     """
     width, device = equations.num_features, equations.residuals.device
     columns = min(rank, width)
@@ -174,29 +163,13 @@ def solved(
     preconditioner = NystromPreconditioner(products, sketch, equations.x.dtype)
     del products
 
-    def operator(function: Callable[[Tensor], Tensor]) -> scipy.sparse.linalg.LinearOperator:
-        def product(values: np.ndarray) -> np.ndarray:
-            return function(torch.from_numpy(values.reshape(-1)).to(device)).cpu().numpy()
-
-        return scipy.sparse.linalg.LinearOperator((width, width), matvec=product, dtype=np.float64)
-
-    num_iterations, disable = 0, _checks.no_bar(progress)
-
-    def count(_: np.ndarray) -> None:
-        nonlocal num_iterations
-        num_iterations += 1
-        bar.update()
-
+    target, disable = _SHARE_OF_TOLERANCE * tolerance, _checks.no_bar(progress)
+    solver = ConjugateGradients(equations.product, preconditioner.solve, right.unsqueeze(-1))
     with tqdm(desc="conjugate gradients", unit="pass", disable=disable, leave=False) as bar:
-        found, _ = scipy.sparse.linalg.cg(
-            operator(equations.product),
-            right.cpu().numpy(),
-            rtol=0.0,
-            atol=_SHARE_OF_TOLERANCE * tolerance,
-            maxiter=max_iterations,
-            M=operator(preconditioner.solve),
-            callback=count,
-        )
-    weights = torch.from_numpy(found).to(device)
-    residual, scale = (float(torch.linalg.vector_norm(v)) for v in (right - equations.product(weights), right))
-    return weights, Convergence(num_iterations, residual, residual / scale if scale > 0.0 else 0.0, tolerance)
+        while float(torch.linalg.vector_norm(solver.residual)) >= target and len(solver.steps) < max_iterations:
+            solver.step()
+            bar.update()
+    solver.replace_residual()
+    residual, scale = (float(torch.linalg.vector_norm(v)) for v in (solver.residual, right))
+    relative = residual / scale if scale > 0.0 else 0.0
+    return solver.solution.squeeze(-1), Convergence(len(solver.steps), residual, relative, tolerance)

@@ -19,13 +19,11 @@ from .names import function_name, is_known_class, name_of
 _PLAIN = (type(None), bool, int, str)
 
 
-class Description:
+class Encoder:
     """The objects of a model and their tensors; what is shared in the model is shared in the file.
 
     Numbers, strings and None stand for themselves in JSON. All else is a mapping with one entry, whose name says what
     it is, or ``{"@": i}`` for the object number i.
-
-    :param with_rows: whether training rows that predictions need are among the tensors.
     """
 
     def __init__(self, with_rows: bool) -> None:
@@ -37,11 +35,7 @@ class Description:
         self._alive: list[Any] = []
 
     def of(self, value: Any, path: tuple[str, ...] = ()) -> Any:
-        """The description of a value.
-
-        :param value: any value.
-        :param path: the names of the attributes that lead to it.
-        """
+        """The description of a value."""
         if type(value) in _PLAIN:
             return value
         if isinstance(value, numbers.Integral):
@@ -96,15 +90,15 @@ class Description:
 
     def _tensor(self, value: Tensor, path: tuple[str, ...]) -> Any:
         is_parameter = isinstance(value, torch.nn.Parameter)
-        known = value.detach().resolve_conj().resolve_neg()
-        if type(known) is not Tensor or known.layout is not torch.strided:
+        plain = value.detach().resolve_conj().resolve_neg()
+        if type(plain) is not Tensor or plain.layout is not torch.strided:
             return self._left_out(value, path)
-        if known.untyped_storage().nbytes() != known.numel() * known.element_size():
-            known = known.clone()  # torch.save would write all of the storage
+        if plain.untyped_storage().nbytes() != plain.numel() * plain.element_size():
+            plain = plain.clone()  # torch.save would write all of the storage
         name = ".".join(path)
         while name in self.tensors:
             name += "'"
-        self.tensors[name] = known
+        self.tensors[name] = plain
         return {"parameter": [name, value.requires_grad]} if is_parameter else {"tensor": name}
 
     def _instance(self, value: Any, path: tuple[str, ...]) -> Any:
