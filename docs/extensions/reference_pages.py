@@ -32,17 +32,7 @@ FIRST = {  # what users of a package look for first; the others follow by name
 }
 EXTENDING = {  # what is for those who add to the package, behind what users call
     "rfgp.botorch": ["ModelSamples"],
-    "rfgp.kernels": [
-        "METHODS",
-        "Family",
-        "FeatureCrossLinearOperator",
-        "FeatureLinearOperator",
-        "FeaturePredictionStrategy",
-        "LazyFeatureCrossLinearOperator",
-        "NoisyFeaturesLinearOperator",
-        "approximates",
-        "family",
-    ],
+    "rfgp.kernels": ["METHODS", "Family", "StationaryKernel", "approximates", "family"],
     "rfgp.models": ["WeightSpaceVariationalStrategy"],
     "rfgp.operators": [
         "Polynomial",

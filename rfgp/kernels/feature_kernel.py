@@ -153,7 +153,7 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     @property
     def num_scalar_features(self) -> int:
-        return self.made_map().num_features
+        return (self.feature_map or self.made_map()).num_features
 
     @property
     def has_output_factor(self) -> bool:
