@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -38,9 +38,6 @@ class ScalarFeatures(Protocol):
     def parameters(self) -> Iterator[torch.nn.Parameter]:
         """All parameters."""
 
-    def shared(self) -> Any:
-        """A context with ``tensors`` that the features of all rows have in common, computed once for all chunks."""
-
 
 def accumulate(
     kernel: ScalarFeatures,
@@ -61,14 +58,13 @@ def accumulate(
     :raises ValueError: where statistics and factors would not fit in memory.
     """
     width = _width(kernel, x) if known is None else known.num_features
-    shared = kernel.shared()
-    parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters()), *shared.tensors]
+    parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters())]
     tracks = has_gradients((x, *rows[:3], *parameters))
     is_open = known is not None and not tracks and len(known.count) == rows.num_groups
     total = known if is_open and known is not None else _empty(kernel, noise, width, rows, known)
     if rows.groups is not None:
         total.expect(rows.groups)
-    make, parts = _maker(kernel, shared, residual), total.chunks(rows, _itemsize(total, x))
+    make, parts = _maker(kernel, residual), total.chunks(rows, _itemsize(total, x))
     total = summed(make, x, rows, parts, parameters, total, product_dtype)
     return total if is_open else noise.merged(known, total)
 
@@ -88,9 +84,8 @@ class SumsAgain:
     ) -> None:
         self.kernel, self.noise = kernel, noise
         self.total = total.with_differentiable([value.detach() for value in total.differentiable()])
-        shared = kernel.shared()
-        self.make = _maker(kernel, shared, residual)
-        self.parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters()), *shared.tensors]
+        self.make = _maker(kernel, residual)
+        self.parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters())]
 
     def pieces(self, gradients: Sequence[Tensor]) -> Callable[[Tensor, Rows, torch.dtype], Piece]:
         """Takes the inputs, the rows and the dtype of products of a batch; batches come as they came before.
@@ -122,12 +117,11 @@ class SumsAgain:
             return torch.autograd.grad(aligned.differentiable(), own, gradients)
 
 
-def _maker(kernel: ScalarFeatures, shared: Any, residual: TrainingResidual | None) -> Make:
+def _maker(kernel: ScalarFeatures, residual: TrainingResidual | None) -> Make:
     """What makes features of inputs, and adds to rows what the features lack."""
 
     def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
-        with shared:
-            return kernel.scalar_features(x), rows if residual is None else residual.added(kernel, x, rows)
+        return kernel.scalar_features(x), rows if residual is None else residual.added(kernel, x, rows)
 
     return make
 

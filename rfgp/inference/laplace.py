@@ -200,18 +200,17 @@ class _Rows:
     """What a chunk of rows adds to the sums, and the gradient of it."""
 
     def __init__(self, functions: LatentFunctions) -> None:
-        self.functions, self.shared = functions, functions.kernel.shared()
+        self.functions = functions
 
     def parameters(self) -> list[Tensor]:
         """The leaves that the sums depend on beside rows and weights."""
         functions = self.functions
         modules = [functions.mean.parameters(), functions.likelihood.likelihood.parameters()]
-        found = [*functions.kernel.feature_parameters(), *self.shared.tensors, *(p for part in modules for p in part)]
+        found = [*functions.kernel.feature_parameters(), *(p for part in modules for p in part)]
         return list({id(tensor): tensor for tensor in found}.values())
 
     def _terms(self, x: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, Terms]:
-        with self.shared:
-            features, values = self.functions.at(x, weights)
+        features, values = self.functions.at(x, weights)
         return features, self.functions.likelihood.terms(values, y)
 
     def add(self, total: _Total, x: Tensor, y: Tensor, weights: Tensor) -> None:

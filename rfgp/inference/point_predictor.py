@@ -66,7 +66,6 @@ class PointPredictor:
         self._weights = cast(weights.flatten(0, -3).movedim(0, -2).flatten(-2) if weights.dim() > 2 else weights, dtype)
         self._variance: PointVariance = posterior.point_variance(self._factor).to(dtype)
         self._is_batched, self._is_complex = regression.noise.is_batched, regression.noise.is_complex
-        self._shared = self._kernel.shared()
 
     @property
     def num_outputs(self) -> int:
@@ -84,8 +83,7 @@ class PointPredictor:
         points = _checks.finite(_checks.inputs(x)).to(self.dtype)
         width = self._kernel.num_scalar_features
         chunks = row_chunks(len(points), max(width, self.num_outputs), self._weights.element_size())
-        with self._shared:
-            parts = [self._chunk(points[rows], variance) for rows in chunks]
+        parts = [self._chunk(points[rows], variance) for rows in chunks]
         means, variances = zip(*parts, strict=True)
         mean = joined(means, len(points))
         return PointMoments(mean, joined(variances, len(points)) if variance else None)
@@ -115,8 +113,7 @@ class PointPredictor:
         :param x: some hundred points at most.
         """
         points = _checks.finite(_checks.inputs(x)).to(self.dtype)
-        with self._shared:
-            known, residual = self._factor.prior_variances(self._kernel.scalar_features(points)), self._residual(points)
+        known, residual = self._factor.prior_variances(self._kernel.scalar_features(points)), self._residual(points)
         known = known.squeeze(-1).mT if known.dim() > 2 else known
         known = known.to(self.dtype).expand(-1, self.num_outputs)
         return known if residual is None else known + residual

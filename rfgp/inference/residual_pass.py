@@ -85,15 +85,14 @@ class ResidualPass:
     def _replaced(self, statistics: SufficientStatistics, name: str, weights: Tensor) -> SufficientStatistics:
         """The statistics with one of the sums over targets replaced by that over residuals, without other columns."""
         known, shift = statistics.sums(), torch.zeros_like(statistics.shift)
-        in_common = self.kernel.shared()
         parts: list[Part] = [*row_chunks(len(self.x), len(weights), self.x.element_size())]
         (total,) = sum_over_rows(
-            _Products(self, in_common, name == "target_gram", len(shift) + 1),
+            _Products(self, name == "target_gram", len(shift) + 1),
             torch.zeros_like(known[name]),
             parts,
             by_row=(self.x, self.y, self.rows.weights, self.rows.groups),
             shared=(weights, self.coefficients),
-            parameters=[*self.kernel.feature_parameters(), *in_common.tensors],
+            parameters=[*self.kernel.feature_parameters()],
         )
         return GramStatistics.from_sums({**known, name: total}, shift)
 
@@ -101,16 +100,14 @@ class ResidualPass:
 class _Products:
     """Weighted products of residuals with themselves, or of features with residuals, as what is summed."""
 
-    def __init__(self, data: ResidualPass, in_common: Any, is_square: bool, num_columns: int) -> None:
-        self.in_common = in_common
+    def __init__(self, data: ResidualPass, is_square: bool, num_columns: int) -> None:
         self.kernel, self.basis, self.num_groups = data.kernel, data.basis, data.rows.num_groups
         self.is_square, self.num_columns = is_square, num_columns
 
     def _of_chunk(
         self, x: Tensor, y: Tensor, weights: Tensor | None, groups: Tensor | None, mean: Tensor, coefficients: Tensor
     ) -> Tensor:
-        with self.in_common:
-            features = self.kernel.scalar_features(x)
+        features = self.kernel.scalar_features(x)
         predicted = self.basis(x).double() @ coefficients + feature_product(features, mean)
         residual = y.to(predicted.dtype) - predicted
         targets = torch.nn.functional.pad(residual, (0, self.num_columns - residual.shape[-1]))

@@ -67,7 +67,6 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
         else:
             self.register_buffer("landmarks", rows.clone())
         self._factor = KeptValue()
-        self._shared_factor: Tensor | None = None
 
     @property
     def num_scalar_features(self) -> int:
@@ -99,17 +98,13 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
     def _accurate_features(self, x: Tensor) -> Tensor:
         """The features in float64."""
         _checks.inputs(x, self.input_dim)
-        factor = self._factor.of(self._tensors(), self._compute_factor)
+        factor = self.factor()
         values = accurate_values(self.base_kernel, self.landmarks, x)
         return torch.linalg.solve_triangular(factor, values, upper=False).mT
 
     def factor(self) -> Tensor:
         """The Cholesky factor L of the kernel at the landmarks, (..., M, M), in float64."""
         return self._factor.of(self._tensors(), self._compute_factor)
-
-    def share_factor(self, factor: Tensor | None) -> None:
-        """Take L from outside, for many rows at once; None to compute it again at every call."""
-        self._shared_factor = factor
 
     def _tensors(self) -> list[Tensor]:
         return [self.landmarks, *self.base_kernel.parameters(), *self.base_kernel.buffers()]

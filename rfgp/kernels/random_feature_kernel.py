@@ -27,7 +27,6 @@ from .prediction import FeaturePredictionStrategy
 from .randomized import randomized
 from .reference_tensor import reference_tensor
 from .registry import composed
-from .shared_tensors import SharedTensors
 from .waves import Waves
 
 
@@ -267,10 +266,6 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
             for part in map_holders(self):
                 part.made_map().resample(generator)
         return self
-
-    def shared(self) -> SharedTensors:
-        """Tensors that the features of all rows have in common, to be computed once for all chunks of rows."""
-        return SharedTensors(self)
 
     def __add__(self, other: Kernel) -> Kernel:
         """The sum with another kernel, whose features are those of both side by side."""

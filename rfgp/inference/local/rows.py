@@ -176,14 +176,12 @@ def sums_of_blocks(
     """
     x, columns, variances = tensors
     total = GramStatistics(kernel.num_scalar_features, len(shift), device=x.device, shift=shift.detach())
-    shared = kernel.shared()
 
     def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
-        with shared:
-            return whitened(kernel, x, rows, total.shift)
+        return whitened(kernel, x, rows, total.shift)
 
     rows, parts = Rows(columns, 1.0 / variances), [block.to(x.device) for block in blocks]
-    return summed(make, x, rows, parts, [*kernel.parameters(), *shared.tensors], total, product_dtype)
+    return summed(make, x, rows, parts, [*kernel.parameters()], total, product_dtype)
 
 
 def whitened(kernel: Any, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:
