@@ -19,9 +19,12 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from .._gpytorch import forget_priors
-from ..inference import OutputFactor, Regression, SquareRootPosterior, WeightPosterior, WeightSystem, noise_model
+from ..inference import OutputFactor, WeightPosterior, noise_model
 from ..inference.noise.independent import IndependentNoise
 from ..inference.noise.known import KnownNoise
+from ..inference.normal_equations import NormalEquations
+from ..inference.regression import Regression
+from ..inference.square_root import SquareRootPosterior
 from ..models import WeightSpaceGP
 from .observed import has_given_noise
 
@@ -117,7 +120,7 @@ class Functions(NamedTuple):
 
     def sample(self, num_functions: int) -> Tensor:
         """Draws of the weights, (S, ..., M, T, n), for :meth:`values`."""
-        return self.weights.mean + self.weights.deviations(num_functions)
+        return self.weights.draws(num_functions)
 
     def values(self, weights: Tensor, x: Tensor) -> Tensor:
         """The functions of S draws of the weights, (S, ..., q, m).
@@ -190,7 +193,7 @@ def _weights(gp: WeightSpaceGP) -> SquareRootPosterior:
     """The posterior of the weights of a model, with a system for every output where these are independent."""
     noise = noise_model(gp.likelihood, gp.num_outputs) if gp.covar_module.has_output_factor else None
     if isinstance(noise, IndependentNoise | KnownNoise) and gp.num_outputs > 1:
-        system = next(Regression(gp.covar_module, gp.mean_module, noise).systems(gp.statistics))
+        system: Any = Regression(gp.covar_module, gp.mean_module, noise).equations(gp.statistics)
         root = system.factor.covariance_root
         if root is not None and root.shape[-1] == gp.num_outputs and torch.equal(root, root.diagonal().diag()):
             return SquareRootPosterior.stacked([_of_output(system, root, t) for t in range(gp.num_outputs)])
@@ -201,7 +204,7 @@ def _weights(gp: WeightSpaceGP) -> SquareRootPosterior:
     return SquareRootPosterior.of(posterior, factor.double())
 
 
-def _of_output(system: WeightSystem, root: Tensor, output: int) -> SquareRootPosterior:
+def _of_output(system: NormalEquations, root: Tensor, output: int) -> SquareRootPosterior:
     """The posterior of one of several independent outputs."""
     scale = root[output, output]
     groups = [(group.precision[output, output] * scale.square(), group.gram) for group in system.sums.groups]

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..linalg import ConjugateGradients, cholesky, log_determinant
+from ..linalg import ConjugateGradients
+from ..linalg.cholesky_factor import factor_of, log_determinant_of
 from .laplace import Batches, LaplaceSums, LatentFunctions
 
 MAX_ITERATIONS = 100
@@ -43,12 +44,12 @@ class Precision:
 
     def __init__(self, gram: Tensor, scale: Tensor, is_full: bool) -> None:
         self.num_functions = len(scale)
-        self.factor = cholesky(precision_matrix(gram, scale, is_full))
+        self.factor = factor_of(precision_matrix(gram, scale, is_full))
 
     @property
     def log_determinant(self) -> Tensor:
         """log|B|, ()."""
-        return log_determinant(self.factor).sum()
+        return log_determinant_of(self.factor).sum()
 
     def solve(self, values: Tensor) -> Tensor:
         """B^-1 times weights (D, Q)."""

@@ -43,10 +43,7 @@ def with_gradients(
 ) -> tuple[Tensor, ...]:
     """Sums over rows, made differentiable once in all tensors that are given here.
 
-    :param sums: the sums, computed without a graph.
-    :param backward: goes through all rows once more.
     :param arguments: tensors that ``backward`` takes.
-    :param parameters: the leaves that the sums depend on beside them, such as parameters of a kernel.
     """
     found: tuple[Tensor, ...] = _Sum.apply(tuple(sums), backward, len(arguments), *arguments, *parameters)
     return found

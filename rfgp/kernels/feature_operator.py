@@ -19,7 +19,8 @@ from linear_operator.operators import (
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from ..inference import OutputFactor, RootCovariance
+from ..inference import OutputFactor
+from ..inference.covariance import RootCovariance
 from .noisy_features import NoisyFeaturesLinearOperator, num_outputs, operator_noise
 from .output_features import OutputFeatures
 

@@ -9,10 +9,11 @@ import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator, SumLinearOperator
 from torch import Tensor
 
-from ..inference import CholeskyRoot, Group, Rows, WeightSystem
-from ..inference.noise.base import combined
+from ..inference.covariance import CholeskyRoot
+from ..inference.normal_equations import Group, NormalEquations, combined
 from ..inference.posterior import GaussianPosterior, refined_mean
 from ..inference.products import batched_gram, feature_product, transposed_product
+from ..inference.rows import Rows
 from ..linalg import cholesky, dense_evidence, product_dtype, sample_rows
 from .operator_noise import OperatorNoise, operator_noise
 from .output_features import OutputFeatures
@@ -36,7 +37,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
             raise ValueError(f"expected noise by rows, got {type(self.linear_ops[1]).__name__}")
         return noise
 
-    def system(self, residuals: Tensor, observed: Tensor | None = None) -> WeightSystem:
+    def system(self, residuals: Tensor, observed: Tensor | None = None) -> NormalEquations:
         """The regression on the features of residuals (..., N T, S) in float64, zero where they are not observed."""
         (scalar, factor), noise = self.linear_ops[0].parts(), self.noise
         outputs, columns = factor.num_outputs, residuals.shape[-1]
@@ -49,7 +50,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
             if precision is not None:
                 groups.append((Group(precision.to(cross.device), gram), cross.unflatten(-1, (outputs, columns))))
         zero = cross.new_zeros(())
-        return WeightSystem(combined(groups, zero, zero), factor)
+        return NormalEquations(combined(groups, zero, zero), factor)
 
     def posterior(self, residuals: Tensor, observed: Tensor | None = None, tracks: bool = False) -> GaussianPosterior:
         """The posterior of the weights given residuals (..., N T) in float64, zero where they are not observed.

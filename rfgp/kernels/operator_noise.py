@@ -16,9 +16,9 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from .._gpytorch import constant_of, diagonal_of
-from ..inference import Rows
 from ..inference.noise import CorrelatedNoise, IndependentNoise, KnownNoise, Targets
 from ..inference.noise.base import unit_matrices
+from ..inference.rows import Rows
 
 
 class OperatorNoise(abc.ABC):

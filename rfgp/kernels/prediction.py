@@ -14,7 +14,8 @@ from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from ..features import FeatureMap
-from ..inference import GaussianPosterior, WeightSpaceCovariance, plus_residual
+from ..inference import GaussianPosterior
+from ..inference.covariance import WeightSpaceCovariance, plus_residual
 from .feature_operator import FeatureLinearOperator, PosteriorLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
 from .output_features import OutputFeatures

@@ -12,8 +12,8 @@ from gpytorch.models.exact_prediction_strategies import prediction_strategy
 from torch import Tensor
 
 from .. import _checks
-from ..inference import FunctionDraws, OutputFactor, WeightPrior, drawn_weights
-from ..inference.draws import detached
+from ..inference import OutputFactor
+from ..inference.draws import FunctionDraws, WeightPrior, detached, drawn_weights
 from ..kernels.feature_operator import FeatureLinearOperator
 from ..kernels.noisy_features import NoisyFeaturesLinearOperator
 from ..kernels.prediction import FeaturePredictionStrategy

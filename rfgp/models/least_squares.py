@@ -16,7 +16,7 @@ from ..kernels import RandomFeatureKernel, with_features
 from ..kernels.map_holder import maps_kept_on_error
 from ..linalg import row_chunks
 from ..operators import Operator
-from .normal_equations import LeastSquaresData, NormalEquations, by_lbfgs
+from .least_squares_equations import LeastSquaresData, LeastSquaresEquations, by_lbfgs
 from .record import WEIGHTS, Record, Recorded
 
 SOLVERS = ("cholesky", "lbfgs")
@@ -208,7 +208,7 @@ class _Fitted(NamedTuple):
     """Weights, the sums that they come from (None for L-BFGS), and what both depend on."""
 
     weights: Tensor
-    sums: NormalEquations | None
+    sums: LeastSquaresEquations | None
     record: Record
 
 

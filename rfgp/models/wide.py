@@ -13,8 +13,9 @@ from torch import Tensor
 
 from .. import _checks
 from ..distributions import MultivariateNormal
-from ..inference import NoiseModel, Regression, noise_model
+from ..inference import NoiseModel, noise_model
 from ..inference.mean_basis import basis, check_mean, coefficients
+from ..inference.regression import Regression
 from ..kernels import with_features
 from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.observation import check_observed_mean

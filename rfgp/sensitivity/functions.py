@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference import drawn_weights
+from ..inference.draws import drawn_weights
 from ..inference.mean_basis import mean_values
 from ..models import WeightSpaceGP
 from .inputs import InputDistribution

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..distributions import ComplexNormal, MultivariateNormal
-from ..inference import mixture
+from ..inference.mixture import mixture
 from ..models import WeightSpaceGP
 from ..models.spectral_evidence import learn_from_statistics
 from .forgetting import Forgetting

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..data.batches import Batch, joined
-from ..inference import GramStatistics
+from ..inference.sufficient_statistics import SufficientStatistics
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from ..models.weight_space.row_summation import sums_without
@@ -187,7 +187,7 @@ def _taken(batches: collections.deque[Batch], count: int) -> Batch | None:
     return joined(taken) if taken else None
 
 
-def _drift(a: GramStatistics, b: GramStatistics, trace: float) -> float:
+def _drift(a: SufficientStatistics, b: SufficientStatistics, trace: float) -> float:
     a, b = a.pooled(), b.pooled()
     is_alike = abs(a.num_rows - b.num_rows) <= 1e-6 * b.num_rows
     return float(torch.linalg.vector_norm(a.gram - b.gram)) / trace if is_alike else math.nan

@@ -7,8 +7,8 @@ from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, StudentT
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from ..inference import ExpectedLogLikelihood, GaussianWeights, expected_log_likelihood
-from ..inference.expected_log_likelihood import is_deterministic
+from ..inference.expected_log_likelihood import ExpectedLogLikelihood, expected_log_likelihood, is_deterministic
+from ..inference.variational import GaussianWeights
 from ..models import WeightSpaceVariationalGP
 from ..models.variational_strategy import FunctionParts
 from .objectives import Objective

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference import GaussianWeights
+from ..inference.variational import GaussianWeights
 from ..models import HeteroscedasticGP
-from ..models.heteroscedastic import NoiseFit, TrainingParts
+from ..models.noise_fit import NoiseFit, TrainingParts
 from .objectives import Objective
 
 

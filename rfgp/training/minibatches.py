@@ -17,8 +17,7 @@ from torch import Tensor
 from .. import _checks
 from ..data import Source, sample
 from ..data.batches import Batch, batches, joined
-from ..inference import expected_log_likelihood
-from ..inference.expected_log_likelihood import is_deterministic
+from ..inference.expected_log_likelihood import expected_log_likelihood, is_deterministic
 from ..kernels.width_warning import quiet
 from ..likelihoods import DirichletClassificationLikelihood
 from ..models import WeightSpaceGP, WeightSpaceVariationalGP

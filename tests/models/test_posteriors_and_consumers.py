@@ -12,7 +12,7 @@ from gpytorch.likelihoods import (
 )
 
 import rfgp
-from rfgp.inference import SquareRootPosterior
+from rfgp.inference.square_root import SquareRootPosterior
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 

@@ -20,7 +20,7 @@ from problems import ExactModel
 
 import rfgp
 from rfgp.diagnostics import exact_posterior
-from rfgp.inference import CovariancePlusResidual
+from rfgp.inference.covariance import CovariancePlusResidual
 from rfgp.kernels import DotProductKernel, ExponentialDotProductKernel, FeatureKernel
 from rfgp.kernels.families.product import FeatureProductKernel
 from rfgp.kernels.families.sum import FeatureSumKernel

@@ -93,8 +93,8 @@ def test_a_tight_tolerance_gives_the_direct_mean():
     torch.testing.assert_close(model.condition(x, y).posterior(points).mean, expected, rtol=0.0, atol=1e-8)
     assert model.convergence.residual <= 1e-7
     right = model.convergence.residual / model.convergence.relative_residual
-    system = direct.regression().systems(direct.statistics)
-    assert right == pytest.approx(float(torch.linalg.vector_norm(next(system).cross)), rel=1e-10)
+    equations = direct.regression().equations(direct.statistics)
+    assert right == pytest.approx(float(torch.linalg.vector_norm(equations.cross)), rel=1e-10)
 
 
 @torch.no_grad()

@@ -445,7 +445,7 @@ def many_classes():
 
 def sums_by_workers():
     x, y = rows()
-    total = rfgp.inference.TreeSum(float.__add__)
+    total = rfgp.passes.TreeSum(float.__add__)
     with ThreadPoolExecutor(2) as executor:
         for part in zip(x.split(10), y.split(10), strict=True):
             total.add(models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(*part).statistics.num_rows)

@@ -9,8 +9,8 @@ from problems import INPUTS, rows_for
 from saved_models import MANY, MODELS, ROWS, WITH_ROWS, assert_same, in_blocks, predictions, through_a_file
 
 import rfgp
-from rfgp.inference import Regression
 from rfgp.inference.local import WhitenedNoise
+from rfgp.inference.regression import Regression
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -65,10 +65,6 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
     exact_parts = SharedScaleKernel.exact_parts
 
     @property
-    def is_complex(self) -> bool:
-        return self.base_kernel.is_complex
-
-    @property
     def parts(self) -> list[Any]:
         return [self.base_kernel]
 

@@ -8,8 +8,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ...inference import GramStatistics
 from ...inference.local import LocalRows
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...kernels.input_units import input_units
 from ...linalg.row_search import row_numbers
 from .row_sums import FeatureSums, RowSums, check_left, checked_finite
@@ -29,7 +29,7 @@ class BlockSums(RowSums):
 
     local: LocalRows
     product_dtype: torch.dtype
-    draws: tuple[GramStatistics, ...] = ()
+    draws: tuple[SufficientStatistics, ...] = ()
     patterns, some_rows, training_rows, input_bounds = (), None, None, None
 
     @classmethod
@@ -106,11 +106,11 @@ class BlockSums(RowSums):
         check_found(torch.where(is_other.cpu(), -1, numbers))
         return numbers
 
-    def with_sums(self, statistics: GramStatistics) -> Self:
+    def with_sums(self, statistics: SufficientStatistics) -> Self:
         """These rows with the sums over them."""
         return self._checked(statistics, self.local)
 
-    def _checked(self, statistics: GramStatistics, local: LocalRows) -> Self:
+    def _checked(self, statistics: SufficientStatistics, local: LocalRows) -> Self:
         return dataclasses.replace(self, draws=(checked_finite(statistics, local.x),), local=local.detached())
 
 

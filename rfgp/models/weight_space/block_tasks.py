@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...data.batches import Batch, batches, joined
-from ...inference import GramStatistics
 from ...inference.local import LocalRows, sums_of_blocks
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...passes import Partition, TreeSum
 from ...passes.tasks import one_thread, pickled, results
 from .row_summation import checked_rows
@@ -37,7 +37,7 @@ def rows_of_partitions(model: Any, partitions: Iterable[Partition], executor: Ex
 
 def sums_of_blocks_by(
     executor: Executor, model: Any, local: LocalRows, product_dtype: torch.dtype, shift: Tensor
-) -> GramStatistics:
+) -> SufficientStatistics:
     """The sums over blocks of rows; a task has whole blocks, which lie side by side in the tree.
 
     :param executor: what calls the tasks.
@@ -59,7 +59,7 @@ def sums_of_blocks_by(
             yield f"blocks {first} to {last}", (unfitted, pickle.dumps((own, sizes, product_dtype, shift)))
             first = last
 
-    total = TreeSum[GramStatistics](_added)
+    total = TreeSum[SufficientStatistics](_added)
     for sums in results(executor, _pickled_block_sums, tasks()):
         total.add(pickle.loads(sums))
     return total.value()
@@ -77,7 +77,7 @@ def _groups(blocks: list[Tensor]) -> Iterator[list[Tensor]]:
         yield group
 
 
-def _added(first: GramStatistics, second: GramStatistics) -> GramStatistics:
+def _added(first: SufficientStatistics, second: SufficientStatistics) -> SufficientStatistics:
     with one_thread(), torch.no_grad():
         return first.merge(second)
 

@@ -8,8 +8,9 @@ import gpytorch
 import torch
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
 
-from ...inference import GramStatistics, NoiseModel
+from ...inference import NoiseModel
 from ...inference.mean_basis import batch_shape, check_output_mean, num_columns
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...kernels import LinearlyObservedKernel
 from ...kernels.observation import check_observed_mean
 from .conditioned import checked
@@ -95,7 +96,7 @@ def _check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> 
         )
 
 
-def check_statistics(statistics: GramStatistics, model: Any) -> None:
+def check_statistics(statistics: SufficientStatistics, model: Any) -> None:
     """Raise a ValueError where statistics cannot be those of a model."""
     kernel, noise = model.features, model.noise
     noise.check_groups(statistics)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ...data.batches import Batch, Batches, batches
-from ...inference import GramStatistics
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...passes import ExecutorReducer, LocalReducer, Partitions, RankReducer, Reducer, Shard
 from ...passes.checkpoint import Checkpoint
 from ...passes.reducer import without_gradients
@@ -80,13 +80,13 @@ def _block_sums(
     return rows.with_sums(without_gradients(summation, sums).draws[0]), data
 
 
-def statistics_given(model: Any, statistics: GramStatistics | Sequence[GramStatistics]) -> FeatureSums:
+def statistics_given(model: Any, statistics: SufficientStatistics | Sequence[SufficientStatistics]) -> FeatureSums:
     """Copies of statistics from elsewhere as the sums of a model.
 
     :raises ValueError: for statistics of another model.
     """
     given: list[Any] = list(statistics) if isinstance(statistics, list | tuple) else [statistics]
-    if len(given) != model.num_draws or not all(isinstance(sums, GramStatistics) for sums in given):
+    if len(given) != model.num_draws or not all(isinstance(sums, SufficientStatistics) for sums in given):
         got = ", ".join(type(sums).__name__ for sums in given)
         raise ValueError(
             f"expected GramStatistics for each of num_draws={model.num_draws}, got {got}; take model.draw_statistics"

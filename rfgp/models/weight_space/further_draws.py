@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...inference import FunctionDraws, MixtureDraws
+from ...inference.draws import FunctionDraws, MixtureDraws
 from ...kernels.map_holder import map_holders
 from ...kernels.shared_weights import random_maps
 from ..record import Record

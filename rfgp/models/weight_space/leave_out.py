@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from ... import _checks
-from ...inference import LeaveGroupOut, LeaveOneOut, Rows
+from ...inference import LeaveGroupOut, LeaveOneOut
 from ...inference import leave_out as inference
 from ...inference.left_out_rows import LeftOutRows, check_rows, other_rows
 from ...inference.local import LocalRegression
 from ...inference.local.left_out_blocks import LeftOutBlocks
+from ...inference.rows import Rows
 from ...inference.training_residual import RESIDUALS
 from ..folds import folds
 from .block_sums import BlockSums

@@ -17,13 +17,9 @@ from ... import _checks
 from ...data.batches import Batch
 from ...distributions import ComplexNormal, MultivariateNormal
 from ...features.random_weights import weights_kept_on_error
-from ...inference import (
-    GaussianPosterior,
-    GramStatistics,
-    LeaveGroupOut,
-    LeaveOneOut,
-    Regression,
-)
+from ...inference import GaussianPosterior, LeaveGroupOut, LeaveOneOut
+from ...inference.regression import Regression
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...inference.training_residual import RESIDUALS
 from ...operators import Operator
 from ..function_samples import FunctionSamples
@@ -105,12 +101,12 @@ class WeightSpaceGP(WeightSpaceModule):
 
     @property
     @alone
-    def statistics(self) -> GramStatistics:
+    def statistics(self) -> SufficientStatistics:
         """The statistics of the rows, for the first draw of the weights; raises as ``sums`` does."""
         return conditioned.checked(self).sums.draws[0]
 
     @property
-    def draw_statistics(self) -> list[GramStatistics]:
+    def draw_statistics(self) -> list[SufficientStatistics]:
         """The statistics of the rows for every draw of the weights, as :meth:`load_statistics` takes them."""
         return list(self.sums.draws)
 
@@ -146,7 +142,7 @@ class WeightSpaceGP(WeightSpaceModule):
         return self
 
     @alone
-    def load_statistics(self, statistics: GramStatistics | Sequence[GramStatistics]) -> Self:
+    def load_statistics(self, statistics: SufficientStatistics | Sequence[SufficientStatistics]) -> Self:
         """Condition on statistics of the same parameters and weights from elsewhere, such as merged ones of shards.
 
         :param statistics: those of a model with the same parts; for several draws of the weights a list.

@@ -15,7 +15,8 @@ from torch import Tensor
 from ... import _state
 from ..._gpytorch import forget_load_hooks
 from ...data.batches import Batch
-from ...inference import NoiseModel, OutputFactor, PlaneFeatures, noise_model
+from ...inference import NoiseModel, OutputFactor, noise_model
+from ...inference.complex_regression import PlaneFeatures
 from ...inference.mean_basis import check_mean, check_output_mean
 from ...inference.training_residual import RESIDUALS
 from ...kernels import with_features

@@ -12,20 +12,13 @@ from torch import Tensor
 
 from ... import _checks
 from ...distributions import ComplexNormal, MultivariateNormal
-from ...inference import (
-    ComplexRegression,
-    FunctionDraws,
-    GaussianPosterior,
-    NoiseModel,
-    PointMixture,
-    PointPredictor,
-    Regression,
-    WeightPrior,
-    drawn_weights,
-    has_point_predictor,
-    mixture,
-)
+from ...inference import GaussianPosterior, NoiseModel, PointMixture, PointPredictor
+from ...inference.complex_regression import ComplexRegression
+from ...inference.draws import FunctionDraws, WeightPrior, drawn_weights
 from ...inference.local import LocalRegression, WhitenedNoise
+from ...inference.mixture import mixture
+from ...inference.point_predictor import has_point_predictor
+from ...inference.regression import Regression
 from ...kernels.random_feature_kernel import check_no_operator
 from ...kernels.reference_tensor import reference_tensor
 from ...operators import Operator

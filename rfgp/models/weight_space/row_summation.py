@@ -11,9 +11,12 @@ from torch import Tensor
 
 from ... import _checks
 from ...data.batches import Batch, joined
-from ...inference import GramStatistics, Rows, TrainingRows, accumulate
+from ...inference.accumulation import accumulate
 from ...inference.mean_basis import basis
 from ...inference.regression import check_size
+from ...inference.residual_pass import TrainingRows
+from ...inference.rows import Rows
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...inference.training_residual import RESIDUALS
 from ...kernels.reference_tensor import reference_tensor
 from ...linalg import product_dtype, sample_rows
@@ -75,7 +78,9 @@ def prepared_rows(
     return rows, with_residual, dtype_of_products(model, x, rows)
 
 
-def added(model: Any, total: GramStatistics | None, batch: Batch, is_all: bool = False) -> tuple[GramStatistics, Rows]:
+def added(
+    model: Any, total: SufficientStatistics | None, batch: Batch, is_all: bool = False
+) -> tuple[SufficientStatistics, Rows]:
     """The statistics of one draw of the weights with the rows of a batch, and what these added."""
     x = batch[0]
     rows, with_residual, dtype = prepared_rows(model, *batch, is_all)

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from ... import _checks
-from ...inference import GramStatistics, NoiseModel, TrainingRows
+from ...inference import GramStatistics, NoiseModel
 from ...inference.local import LocalRows
+from ...inference.residual_pass import TrainingRows
+from ...inference.sufficient_statistics import SufficientStatistics
 from ..impropriety import SomeRows
 
 Patterns = tuple[tuple[bool, ...], ...]
@@ -23,7 +25,7 @@ class RowSums(abc.ABC):
     Methods return new sums and leave these as they are. They are given the model, whose kernel and noise they ask.
     """
 
-    draws: tuple[GramStatistics, ...]
+    draws: tuple[SufficientStatistics, ...]
     """The statistics of every draw of the weights."""
     patterns: Patterns
     """Which outputs are observed in every group of rows, where groups differ in that."""
@@ -101,7 +103,7 @@ class FeatureSums(RowSums):
     :param num_rows: the number of rows, also of those without a target.
     """
 
-    draws: tuple[GramStatistics, ...]
+    draws: tuple[SufficientStatistics, ...]
     patterns: Patterns = ()
     some_rows: SomeRows | None = None
     training_rows: TrainingRows | None = None
@@ -160,7 +162,9 @@ class FeatureSums(RowSums):
         model.noise.patterns = patterns
         for pair in zip(self.grouped(patterns), other.grouped(patterns), strict=True):
             first, second = model.noise.aligned(*pair)
-            parts = (_observed(sums.shifted(first.shift), model.noise).with_grams().sums() for sums in (first, second))
+            parts = (
+                GramStatistics.of(_observed(sums.shifted(first.shift), model.noise)).sums() for sums in (first, second)
+            )
             values = zip(*(part.values() for part in parts), strict=True)
             largest = max(largest, *(relative_difference(*value) for value in values))
         return largest
@@ -171,7 +175,7 @@ class FeatureSums(RowSums):
     def of_first_draw(self) -> Self:
         return self if len(self.draws) == 1 else dataclasses.replace(self, draws=self.draws[:1])
 
-    def with_further(self, draws: list[GramStatistics]) -> Self:
+    def with_further(self, draws: list[SufficientStatistics]) -> Self:
         """The sums with those of further draws of the weights."""
         return dataclasses.replace(self, draws=(self.draws[0], *draws))
 
@@ -183,7 +187,7 @@ class FeatureSums(RowSums):
         return self if self.training_rows is None else dataclasses.replace(self, training_rows=None)
 
     def saved(self, with_rows: bool) -> RowSums:
-        draws = self.draws if with_rows else tuple(draw.with_grams() for draw in self.draws)
+        draws = self.draws if with_rows else tuple(GramStatistics.of(draw) for draw in self.draws)
         return dataclasses.replace(self, draws=draws, some_rows=None, training_rows=None)
 
     def detached(self) -> Self:
@@ -195,7 +199,7 @@ class FeatureSums(RowSums):
             draw.to(device)
         return dataclasses.replace(self, training_rows=None)
 
-    def grouped(self, patterns: Patterns) -> list[GramStatistics]:
+    def grouped(self, patterns: Patterns) -> list[SufficientStatistics]:
         """The statistics with a group for each of these patterns, some perhaps without rows."""
         if patterns == self.patterns:
             return list(self.draws)
@@ -212,7 +216,7 @@ def check_left(count: float) -> None:
         raise ValueError("expected at least one row to be left, got the last ones to take away; make a new model")
 
 
-def checked_finite(statistics: GramStatistics, x: Tensor) -> GramStatistics:
+def checked_finite(statistics: SufficientStatistics, x: Tensor) -> SufficientStatistics:
     """The statistics, or a ValueError where some are not finite."""
     if not statistics.is_finite:
         raise _checks.overflow(x)
@@ -248,5 +252,5 @@ def united(first: Patterns, second: Patterns) -> Patterns:
     return (*first, *(pattern for pattern in second if pattern not in first))
 
 
-def _observed(sums: GramStatistics, noise: NoiseModel) -> GramStatistics:
+def _observed(sums: SufficientStatistics, noise: NoiseModel) -> SufficientStatistics:
     return sums.of_observed(noise.observed(len(sums.count), sums.count.device))

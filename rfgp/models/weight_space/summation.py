@@ -13,6 +13,7 @@ from ..._ranks import Ranks
 from ...data.batches import Batch
 from ...inference import GramStatistics
 from ...inference.accumulation import SumsAgain
+from ...inference.sufficient_statistics import SufficientStatistics
 from ...inference.sum_gradients import with_gradients
 from ...inference.summation import Piece, SumTensors, backward_of
 from ...inference.training_residual import RESIDUALS
@@ -35,7 +36,7 @@ class FeatureSummation(Summation[FeatureSums]):
 
     @property
     def has_gradients_by_part(self) -> bool:
-        kind: type[GramStatistics] = self.model.noise.statistics_kind
+        kind: type[SufficientStatistics] = self.model.noise.statistics_kind
         return kind is GramStatistics
 
     @property
@@ -169,7 +170,7 @@ class _Outline:
     input_bounds: Tensor | None
     sizes: tuple[tuple[int, int, int], ...]
     kinds: tuple[bool, bool]
-    kind: type[GramStatistics]
+    kind: type[SufficientStatistics]
 
     @classmethod
     def of(cls, sums: FeatureSums) -> _Outline:
