@@ -115,7 +115,9 @@ for tolerance in (0.3, 0.2) if SHORT else (0.1, 0.03, 0.01):
 # they ask for many more features.
 
 # %%
-print("pointwise, error 0.1 with probability 0.99:", int(rfgp.bounds.fourier_num_features(0.1, 0.01)), "features")
+print(
+    "pointwise, error 0.1 with probability 0.99:", int(rfgp.bounds.fourier_bound().num_features(0.1, 0.01)), "features"
+)
 
 # %% [markdown]
 # ## Sums and products

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from ..kernels import RandomFeatureKernel
-from ..selection import PosteriorLoss, posterior_loss
-from .exact import noise_covariance
+from ..likelihoods.noise import output_noise
+from .posterior import PosteriorLoss, posterior_loss
 from .readings import kl_reading
 
 _LARGE = 0.5
@@ -67,8 +67,6 @@ def advice_on_loss(loss: PosteriorLoss | None) -> str | None:
 
 def _mean_noise(likelihood: Any) -> float | None:
     """The mean variance of the noise; None where a likelihood has none."""
-    if hasattr(likelihood, "num_tasks"):
-        return float(noise_covariance(likelihood, 1, likelihood.num_tasks).diagonal().mean())
-    noise = getattr(likelihood, "noise", None)
-    mean = float(noise.detach().double().mean()) if isinstance(noise, Tensor) else math.nan
+    has_noise = hasattr(likelihood, "num_tasks") or isinstance(getattr(likelihood, "noise", None), Tensor)
+    mean = float(output_noise(likelihood).mean()) if has_noise else math.nan
     return mean if 0.0 < mean < math.inf else None

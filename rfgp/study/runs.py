@@ -87,7 +87,7 @@ class Run:
         :param record: its fields by name.
         """
         numbers = ("kl", "kl_reverse", "error", "mnll", "kernel_error", "fit_seconds", "predict_seconds")
-        known = {name: math.inf if record[name] is None else record[name] for name in numbers}
+        values = {name: math.inf if record[name] is None else record[name] for name in numbers}
         against = {
             other: {
                 measure: (float(mean), math.nan if error is None else error) for measure, (mean, error) in of.items()
@@ -95,7 +95,7 @@ class Run:
             for other, of in record.get("against", {}).items()
         }
         rows = {name: math.nan if error is None else error for name, error in record.get("row_errors", {}).items()}
-        return cls(**{**record, **known, "against": against, "row_errors": rows})
+        return cls(**{**record, **values, "against": against, "row_errors": rows})
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,37 @@ class Summary:
 
 
 def summary(runs: Sequence[Run]) -> Summary:
-    """The means and standard errors of runs that differ in their seeds alone.
-
-    :param runs: the runs.
-    :raises ImportError: without pandas.
-    """
+    """The means and standard errors of runs that differ in their seeds alone."""
     pandas = _optional.require("pandas", "pandas", "means over seeds")
     values = pandas.DataFrame([{name: getattr(run, name) for name in MEASURES} for run in runs], dtype=float)
     mean, standard_error = values.mean(skipna=False), values.where(values.abs() < math.inf).sem(skipna=False)
     return Summary(runs[0].method, runs[0].num_features, mean.to_dict(), standard_error.to_dict())
+
+
+@dataclass(frozen=True)
+class KernelScore:
+    """A kernel and what its exact model loses on rows that are left out.
+
+    :param kernel: its name.
+    :param nlpd: the mean negative log density of a row that is left out, given all others, at learned parameters.
+    :param behind: how much that is above the best kernel's.
+    :param behind_error: the standard error of this difference, over rows; 0 where it is infinite.
+
+    >>> KernelScore("rbf", nlpd=0.5, behind=0.0, behind_error=0.0).kernel
+    'rbf'
+    """
+
+    kernel: str
+    nlpd: float
+    behind: float
+    behind_error: float
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> KernelScore:
+        """A candidate from what JSON made of it, where numbers that are not finite are None.
+
+        :param record: its fields by name.
+        """
+        nlpd, behind, error = record["nlpd"], record["behind"], record["behind_error"]
+        nlpd, behind = (math.inf if value is None else value for value in (nlpd, behind))
+        return cls(record["kernel"], nlpd, behind, error)

@@ -8,9 +8,11 @@ import scipy
 
 from .. import _checks
 
+CLOSE = 0.1
+"""The divergence KL(exact, approximate) per point up to which a posterior counts as close to the exact one."""
 _READINGS = (
     (0.01, "as good as exact"),
-    (0.1, "close to exact"),
+    (CLOSE, "close to exact"),
     (0.5, "usable means, doubtful error bars"),
     (2.0, "poor error bars"),
     (math.inf, "error bars that say nothing"),
@@ -36,9 +38,7 @@ def coverage_at_least(kl_per_point: float, level: float = 0.95) -> float:
     0.86
     """
     divergence = _checked(kl_per_point)
-    nominal = _checks.number(level)
-    if not 0.0 < nominal < 1.0:
-        raise ValueError(f"expected a level between 0 and 1, got {level!r}; 0.95 is usual")
+    nominal = _checks.share("level", level)
     if math.isinf(divergence):
         return 0.0
     if divergence == 0.0:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import plots
+from ..diagnostics.measurement import Measurement
 from ..training import FitSummary
 from . import report
-from .candidate import Candidate
-from .estimate import Estimate
 from .losses import LEVEL
-from .measurements import Run, Summary, summary
+from .runs import KernelScore, Run, Summary, summary
 from .verdict import Facts, Model, Verdict, verdict
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measured:
+class StudyRecord:
     """All that a study measured, and under which circumstances.
 
     :param settings: every setting of the study; where "auto" was among the methods, ``settings["auto"]`` has the method
@@ -43,7 +42,7 @@ class Measured:
     exact: Run
     runs: tuple[Run, ...]
     baselines: tuple[Run, ...] = ()
-    kernels: tuple[Candidate, ...] = ()
+    kernels: tuple[KernelScore, ...] = ()
     request: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -69,11 +68,7 @@ class Measured:
         return self.settings["kl_rows"] * max(len(self.data.get("outputs") or ()), 1)
 
     def of(self, method: str, num_features: int) -> list[Run]:
-        """The runs of a method and a number of features, one per seed.
-
-        :param method: the name of the method.
-        :param num_features: the number of features.
-        """
+        """The runs of a method and a number of features, one per seed."""
         return [run for run in self.runs if (run.method, run.num_features) == (method, num_features)]
 
     def summaries(self) -> list[Summary]:
@@ -108,19 +103,21 @@ class Measured:
         """What a verdict has to know of a model."""
         row, first = summary(runs), runs[0]
 
-        def score(measure: str) -> Estimate:
-            return Estimate.of([getattr(run, measure) for run in runs], [run.row_errors.get(measure) for run in runs])
+        def score(measure: str) -> Measurement:
+            return Measurement.of(
+                [getattr(run, measure) for run in runs], [run.row_errors.get(measure) for run in runs]
+            )
 
-        def behind(other: str, measure: str) -> Estimate:
+        def behind(other: str, measure: str) -> Measurement:
             pairs = [run.against[other][measure] for run in runs]
-            return Estimate.of([mean for mean, _ in pairs], [error for _, error in pairs])
+            return Measurement.of([mean for mean, _ in pairs], [error for _, error in pairs])
 
         common = set.intersection(*(set(run.against) for run in runs))
         return Model(
             name=self.label(first.method, first.num_features),
             num_features=first.num_features,
             seconds=row.mean["seconds"],
-            divergence=Estimate.of([run.kl_reverse / self.num_marginals for run in runs]),
+            divergence=Measurement.of([run.kl_reverse / self.num_marginals for run in runs]),
             error=score("error"),
             mnll=score("mnll"),
             trust=score(self.trust) if getattr(first, self.trust) is not None else None,
@@ -128,14 +125,11 @@ class Measured:
         )
 
     def rows(self, measures: dict[str, str]) -> list[list[list[str]]]:
-        """Cells of a table, in blocks: approximations by number of features, then the exact model and the baselines.
-
-        :param measures: the measures and the heads of their columns.
-        """
+        """Cells of a table, in blocks: approximations by number of features, then the exact model and the baselines."""
         blocks: dict[int | None, list[list[str]]] = {}
         exact = dataclasses.replace(summary([self.exact]), method=self.exact_name)
         for row in [*self.summaries(), exact, *(summary([run]) for run in self.baselines)]:
-            cells = [report.plus_minus(row.mean[m], row.standard_error[m]) for m in measures]
+            cells = [str(Measurement(row.mean[m], row.standard_error[m])) for m in measures]
             width = "" if row.num_features is None else str(row.num_features)
             train = f"{self.training.seconds:.3g}" if row is exact else ""
             cells = ["" if cell == "nan" else cell for cell in cells]
@@ -167,11 +161,7 @@ class Measured:
         return f"{table}\n{self.notes}"
 
     def label(self, method: str, num_features: int | None) -> str:
-        """The name of a method, with the one that "auto" took in brackets.
-
-        :param method: the method.
-        :param num_features: the number of features, None for the exact model and baselines.
-        """
+        """The name of a method, with the one that "auto" took in brackets."""
         is_auto = method == "auto" and num_features is not None
         return f"auto ({self.settings['auto'][num_features]})" if is_auto else method
 
@@ -189,14 +179,7 @@ class Measured:
         ]
 
     def draw(self, measure: str, label: str, level: float | None, by_time: bool, ax: Axes | None = None) -> Axes:
-        """A measure against the number of features, or against time.
-
-        :param measure: the measure.
-        :param label: its label.
-        :param level: that of the exact model.
-        :param by_time: whether the abscissa is the time to fit and predict.
-        :param ax: the axes to draw in; default: new ones.
-        """
+        """A measure against the number of features, or against time."""
         rows = self.summaries()
         levels = {run.method: getattr(run, measure) for run in self.baselines if run.method == "linear"}
         levels = {} if measure == "kl" else levels
@@ -218,10 +201,7 @@ class Measured:
         )
 
     def figure(self) -> Figure:
-        """KL, error, MNLL and coverage against the number of features (top) and against time (bottom).
-
-        :raises ImportError: without matplotlib.
-        """
+        """KL, error, MNLL and coverage against the number of features (top) and against time (bottom)."""
         panels = self.panels()
         figure, axes = plots.figure(2, len(panels))
         for column, panel in enumerate(panels):
