@@ -79,9 +79,9 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
         check_observed_mean(self.covar_module, self.mean_module)
-        self._noise = _checked_noise(likelihood, self.covar_module, self.narrow_kernel)
+        self.noise = _checked_noise(likelihood, self.covar_module, self.narrow_kernel)
         for part in (self.covar_module, self.narrow_kernel):
-            check_scalar_kernel(part, self.mean_module, self._noise)
+            check_scalar_kernel(part, self.mean_module, self.noise)
         self.preconditioner_rank = _checks.positive_integer("preconditioner_rank", preconditioner_rank)
         self.tolerance = _checks.positive("tolerance", tolerance, "0.01 is a hundredth of a standard deviation")
         self.max_iterations = _checks.positive_integer("max_iterations", max_iterations)
@@ -122,7 +122,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
 
     def _solved(self, x: Tensor, y: Tensor, noise: Tensor | None, progress: bool | None) -> tuple[Tensor, Convergence]:
         columns = basis(self.mean_module, x)
-        rows = self._noise.rows(x, y, noise, columns, is_all=True)
+        rows = self.noise.rows(x, y, noise, columns, is_all=True)
         mean = columns.double() @ coefficients(self.mean_module, 1, x.device)
         self.covar_module.scalar_features(x[:1])
         width, scale = self.covar_module.num_scalar_features, self._scale()
@@ -133,7 +133,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
             width,
             x,
             (rows.targets[:, 0].double() - mean.squeeze(-1)) / scale,
-            scale.square() / self._noise.variances(rows),
+            scale.square() / self.noise.variances(rows),
         )
         settings = self.preconditioner_rank, self.tolerance, self.max_iterations
         weights, convergence = solved(equations, *settings, progress)
@@ -154,7 +154,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
         """
         fitted = self._known()
         narrow: Any = fitted.narrow.posterior(x)
-        regression = Regression(self.covar_module, self.mean_module, self._noise)
+        regression = Regression(self.covar_module, self.mean_module, self.noise)
         return MultivariateNormal(regression.function(fitted.weights.unsqueeze(-1), x), narrow.lazy_covariance_matrix)
 
     @torch.no_grad()
