@@ -219,11 +219,7 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
         return results(self, left_out, self._observed.targets, variances, outcome, observation_noise)
 
     def subset_output(self, idcs: list[int]) -> WeightSpaceModel:
-        """The model of some of the outputs, with the parameters that it has now.
-
-        :param idcs: their numbers; negative ones count from the last.
-        :raises ValueError: for other numbers, or none.
-        """
+        """The model of the outputs with these numbers, with the parameters that it has now."""
         idcs = output_numbers(idcs, self.num_outputs)
         observed = self._observed.mapped(lambda x: x, lambda y: y[..., idcs])
         result = self._with(self._present().select(idcs), observed)
@@ -238,6 +234,11 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
         :param num_functions: the number S of draws.
         :returns: a callable from (..., q, d) to (S, ..., q, m), in the units of X and Y, differentiable in X.
         :raises ValueError: for a model that is conditioned on batches of observations.
+
+        >>> x = torch.rand(20, 2, dtype=torch.float64)
+        >>> model = WeightSpaceModel(x, x.sum(-1, keepdim=True))
+        >>> model.sample_functions(3)(torch.rand(5, 2, dtype=torch.float64)).shape
+        torch.Size([3, 5, 1])
         """
         count = _checks.positive_integer("num_functions", num_functions)
         if self.batch_shape:

@@ -181,10 +181,7 @@ class ObservedModel(GPyTorchModel, GP):
         self._observed = Observed([ObservedPart(self._observed.inputs, Y, Yvar)], self.batch_shape)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Load parameters; the statistics are computed again from the observations of this model.
-
-        The arguments are those of BoTorch's models.
-        """
+        """Load parameters; the statistics are computed again from the observations of this model."""
         result = super().load_state_dict(*args, **kwargs)
         self._record = None
         return result

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 
-def row_numbers(known: Sequence[Tensor | None], wanted: Sequence[Tensor | None]) -> Tensor:
+def row_numbers(table: Sequence[Tensor | None], wanted: Sequence[Tensor | None]) -> Tensor:
     """The number of an equal row of a table for each of some rows, (n,), and -1 where there is none.
 
     Every row of the table is found once at most. NaN is equal to NaN.
 
-    :param known: the columns of the table, (N, ...) each; inputs come first.
+    :param table: the columns of the table, (N, ...) each; inputs come first.
     :param wanted: those of the rows that are looked for, (n, ...) each; None where the table has None.
     """
-    inputs, rows = (_flat(part[0]) for part in (known, wanted))
+    inputs, rows = (_flat(part[0]) for part in (table, wanted))
     if inputs.shape[-1] != rows.shape[-1]:
         return torch.full((len(rows),), -1)
     is_near = torch.ones(len(inputs), dtype=torch.bool)
@@ -24,12 +24,12 @@ def row_numbers(known: Sequence[Tensor | None], wanted: Sequence[Tensor | None])
         is_near &= torch.isin(column, values)
     near = is_near.nonzero().squeeze(-1)
     places: dict[bytes, list[int]] = {}
-    for number, key in zip(near.tolist(), _keys(known, near), strict=True):
+    for number, key in zip(near.tolist(), _keys(table, near), strict=True):
         places.setdefault(key, []).append(number)
     for numbers in places.values():
         numbers.reverse()
-    found = [places[key].pop() if places.get(key) else -1 for key in _keys(wanted, torch.arange(len(rows)))]
-    return torch.tensor(found, dtype=torch.long)
+    result = [places[key].pop() if places.get(key) else -1 for key in _keys(wanted, torch.arange(len(rows)))]
+    return torch.tensor(result, dtype=torch.long)
 
 
 def _flat(values: Tensor | None) -> Tensor:

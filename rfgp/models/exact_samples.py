@@ -66,10 +66,10 @@ def sample_functions(model: WeightSpaceGP | ExactGP, num_functions: int, prior: 
         scalar, factor = _features(first)
     if prior:
         batch = torch.broadcast_shapes(scalar.shape[:-2], factor.batch_shape)
-        known: Any = WeightPrior.of((*batch, factor.num_columns), False, scalar.device)
+        posterior: Any = WeightPrior.of((*batch, factor.num_columns), False, scalar.device)
     else:
-        known = _posterior(model, twin)
-    weights = drawn_weights(known, count, has_complex_targets=False)
+        posterior = _posterior(model, twin)
+    weights = drawn_weights(posterior, count, has_complex_targets=False)
     return FunctionSamples(_ExactDraws(twin, weights, isinstance(first, MultitaskMultivariateNormal)), count)
 
 

@@ -16,7 +16,7 @@ from ..kernels import RandomFeatureKernel, with_features
 from ..kernels.map_holder import maps_kept_on_error
 from ..linalg import row_chunks
 from ..operators import Operator
-from .normal_equations import LeastSquaresData, NormalEquations, by_lbfgs
+from .least_squares_equations import LeastSquaresData, LeastSquaresEquations, by_lbfgs
 from .record import WEIGHTS, Record, Recorded
 
 SOLVERS = ("cholesky", "lbfgs")
@@ -86,10 +86,7 @@ class VectorLeastSquares(Recorded["_Fitted"]):
 
     @property
     def weights(self) -> Tensor:
-        """The weights h of the features (K, 1), in float64.
-
-        :raises ValueError: before the first fit, or where parameters or random weights have changed since.
-        """
+        """The weights h of the features (K, 1), in float64."""
         return self._known().weights
 
     @torch.no_grad()
@@ -156,22 +153,21 @@ class VectorLeastSquares(Recorded["_Fitted"]):
     def with_regularization(self, regularization: float, manifold_regularization: float | None = None) -> Self:
         """The same fit with other penalties, from the sums over the data that are there: for a grid of them.
 
-        :param regularization: the new one, positive.
-        :param manifold_regularization: the new one; default: the old one.
-        :returns: another model that shares the kernel.
+        :param regularization: positive.
+        :param manifold_regularization: default: the old one.
         :raises ValueError: where the model is not fitted, was fitted by "lbfgs", or has seen no graph for the penalty.
         """
-        known, twin = self._known(), copy.copy(self)
-        if known.sums is None:
+        fitted, twin = self._known(), copy.copy(self)
+        if fitted.sums is None:
             raise ValueError("expected a fit in closed form, got one by lbfgs; fit another model")
         twin.regularization = _checked_penalty("regularization", regularization)
         if manifold_regularization is not None:
             name = "manifold_regularization"
             twin.manifold_regularization = _checked_penalty(name, manifold_regularization, is_zero_allowed=True)
-        if twin.manifold_regularization > 0.0 and known.sums.graph_gram is None:
+        if twin.manifold_regularization > 0.0 and fitted.sums.graph_gram is None:
             raise ValueError("expected a fit with manifold_regularization for another one, got one without; fit again")
-        weights = known.sums.solution(twin.regularization, twin.manifold_regularization)
-        twin._fitted = known._replace(weights=weights)
+        weights = fitted.sums.solution(twin.regularization, twin.manifold_regularization)
+        twin._fitted = fitted._replace(weights=weights)
         return twin
 
     @torch.no_grad()
@@ -212,7 +208,7 @@ class _Fitted(NamedTuple):
     """Weights, the sums that they come from (None for L-BFGS), and what both depend on."""
 
     weights: Tensor
-    sums: NormalEquations | None
+    sums: LeastSquaresEquations | None
     record: Record
 
 

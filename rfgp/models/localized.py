@@ -30,12 +30,10 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
         f(x_*) \sim N\big(\phi_*^\top B_c^{-1} \Phi_c^\top y / \sigma^2,\; \phi_*^\top B_c^{-1} \phi_* +
         \max(0, k(x_*, x_*) - \|\phi_*\|^2)\big)
 
-    A truncated Maclaurin series of the Gaussian kernel vanishes away from the origin. The kernel is shift-invariant, so
-    that the origin may be moved to a center c close to where the model predicts; there the prior is kept, and the
-    posterior does not collapse; what the series lacks of the prior variance is added. Every input is predicted from its
-    nearest center, at O(C N D^2) for C centers; inputs far from all of them are centers of their own. The method
-    defines marginals, and no joint posterior. It pays for lengthscales that are short against the data, and noise well
-    above the error of the features; for longer ones a single center, the mean of the training inputs, is better.
+    A truncated Maclaurin series of the Gaussian kernel vanishes away from the origin, which is moved to a center c
+    close to where the model predicts. Every input is predicted from its nearest center, at O(C N D^2) for C centers;
+    inputs far from all of them are centers of their own. The method defines marginals, and no joint posterior. It pays
+    for lengthscales that are short against the data, and noise well above the error of the features.
 
     :param kernel: an exact RBFKernel, or ScaleKernel around one.
     :param likelihood: a GaussianLikelihood.
@@ -144,12 +142,10 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
         return sum(len(x) for x, _, _ in self.training_data)
 
     def posterior(self, x: Tensor) -> Normal:
-        """The marginal posterior of the function at every input, without noise, from the nearest center.
+        """The marginal posterior of the function at every input (N, d), from the nearest center, in float64.
 
         Inputs beyond the threshold from all centers are centers of their own, at the price of a fit for each of them.
 
-        :param x: inputs (N, d).
-        :returns: independent normal distributions of shape (N,), in float64.
         :raises ValueError: for bad inputs, before the first fit, or where parameters have changed since.
         """
         feature_map, centers, posterior, _ = self._known()
@@ -165,10 +161,10 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
             variance = torch.empty_like(mean)
             for rows, places in _groups(nearest, len(centers)):
                 padded = features.new_zeros(len(rows), int(places.max()) + 1, features.shape[-1])
-                index = torch.searchsorted(rows, nearest[(own := torch.isin(nearest, rows))])
-                padded[index, places] = features[own]
+                index = torch.searchsorted(rows, nearest[(inside := torch.isin(nearest, rows))])
+                padded[index, places] = features[inside]
                 white = torch.linalg.solve_triangular(posterior.factor[rows], padded.mT, upper=False)
-                variance[own] = white.square().sum(-2)[index, places]
+                variance[inside] = white.square().sum(-2)[index, places]
             variance += (self._prior_variance() - features.square().sum(-1)).clamp_min(0.0)
             far = (distance > self.threshold).nonzero().squeeze(-1)
             at_center = self._features(feature_map, torch.zeros_like(scaled[:1])).double()

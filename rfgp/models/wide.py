@@ -33,18 +33,15 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
     .. math:: B m = \Phi^\top S^{-1} (y - \mu), \qquad B = I + \Phi^\top S^{-1} \Phi, \qquad
         E f(x) = \mu(x) + \phi(x)^\top m
 
-    An iteration is one pass over the rows, whose features are made again chunk by chunk: memory is N + chunk x D, and
-    D x rank for a Nystrom preconditioner, which takes the large eigenvalues away. No D x D or N x D matrix is formed.
-    :attr:`convergence` states the residual, which is at the same time a bound on the error of the mean in posterior
-    standard deviations.
+    An iteration is one pass over the rows: memory is N + chunk x D, and D x rank for a Nystrom preconditioner.
+    :attr:`convergence` states the residual, which bounds the error of the mean in posterior standard deviations.
 
-    *Variances are those of a narrower model,* of a kernel of its own with as many columns as a Gram matrix can have:
-    the Cholesky factor of the wide one would be D x D. They are approximations of the variances of the wide model, as
-    good as the narrow features are. The first columns of the wide kernel would not do: those of Fourier features are
-    all cosines, those of series low degrees, and those of sums the first term.
+    *Variances are those of a narrower model,* of a kernel of its own with as many columns as a Gram matrix can have.
+    They are as good as the narrow features are. The first columns of the wide kernel would not do: those of Fourier
+    features are all cosines.
 
-    It is for known parameters: find them with a :class:`WeightSpaceGP` of the narrow kernel. Where both kernels are
-    made of the same exact one, they share them. With fewer rows than features an exact model costs less.
+    Parameters are taken as they are: find them with a :class:`WeightSpaceGP` of the narrow kernel, which shares them
+    where both kernels are made of the same exact one. With fewer rows than features an exact model costs less.
 
     :param kernel: the wide kernel, made by :func:`rfgp.approximate`, of one output and with real features.
     :param likelihood: a Gaussian or fixed-noise likelihood.
@@ -61,12 +58,8 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
     >>> import gpytorch, rfgp
     >>> exact = gpytorch.kernels.RBFKernel()
     >>> wide, narrow = (rfgp.approximate(exact, width, input_dim=2, seed=0) for width in (512, 32))
-    >>> likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    >>> model = WideWeightSpaceGP(wide, likelihood, narrow_kernel=narrow)
-    >>> x, y = torch.rand(600, 2), torch.rand(600)
-    >>> model.condition(x, y).posterior(x[:3]).mean.shape
-    torch.Size([3])
-    >>> model.convergence.is_converged
+    >>> model = WideWeightSpaceGP(wide, gpytorch.likelihoods.GaussianLikelihood(), narrow_kernel=narrow)
+    >>> model.condition(torch.rand(600, 2), torch.rand(600)).convergence.is_converged
     True
     """
 
@@ -86,9 +79,9 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
         check_observed_mean(self.covar_module, self.mean_module)
-        self._noise = _checked_noise(likelihood, self.covar_module, self.narrow_kernel)
+        self.noise = _checked_noise(likelihood, self.covar_module, self.narrow_kernel)
         for part in (self.covar_module, self.narrow_kernel):
-            check_scalar_kernel(part, self.mean_module, self._noise)
+            check_scalar_kernel(part, self.mean_module, self.noise)
         self.preconditioner_rank = _checks.positive_integer("preconditioner_rank", preconditioner_rank)
         self.tolerance = _checks.positive("tolerance", tolerance, "0.01 is a hundredth of a standard deviation")
         self.max_iterations = _checks.positive_integer("max_iterations", max_iterations)
@@ -96,26 +89,17 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
 
     @property
     def convergence(self) -> Convergence:
-        """The iterations and the residual of the last fit.
-
-        :raises ValueError: before the first fit, or where parameters or random weights have changed since.
-        """
+        """The iterations and the residual of the last fit."""
         return self._known().convergence
 
     @property
     def weights(self) -> Tensor:
-        """The posterior mean of the weights of the features (D,), in float64.
-
-        :raises ValueError: before the first fit, or where parameters or random weights have changed since.
-        """
+        """The posterior mean of the weights of the features (D,), in float64."""
         return self._known().weights
 
     @property
     def narrow(self) -> WeightSpaceGP:
-        """The narrower model that the variances come from, fitted to the same rows.
-
-        :raises ValueError: before the first fit, or where parameters or random weights have changed since.
-        """
+        """The narrower model that the variances come from, conditioned on the same rows."""
         return self._known().narrow
 
     @torch.no_grad()
@@ -128,7 +112,6 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
         :param y: targets (N,).
         :param noise: noise variances (N,), for a fixed-noise likelihood.
         :param progress: whether a bar counts the passes over the rows; default: on a terminal.
-        :returns: the model.
         :raises ValueError: for bad data; the model stays as it was.
         """
         with maps_kept_on_error(self.covar_module), maps_kept_on_error(self.narrow_kernel):
@@ -139,7 +122,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
 
     def _solved(self, x: Tensor, y: Tensor, noise: Tensor | None, progress: bool | None) -> tuple[Tensor, Convergence]:
         columns = basis(self.mean_module, x)
-        rows = self._noise.rows(x, y, noise, columns, is_all=True)
+        rows = self.noise.rows(x, y, noise, columns, is_all=True)
         mean = columns.double() @ coefficients(self.mean_module, 1, x.device)
         self.covar_module.scalar_features(x[:1])
         width, scale = self.covar_module.num_scalar_features, self._scale()
@@ -150,7 +133,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
             width,
             x,
             (rows.targets[:, 0].double() - mean.squeeze(-1)) / scale,
-            scale.square() / self._noise.variances(rows),
+            scale.square() / self.noise.variances(rows),
         )
         settings = self.preconditioner_rank, self.tolerance, self.max_iterations
         weights, convergence = solved(equations, *settings, progress)
@@ -165,36 +148,29 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
         return weights, convergence
 
     def posterior(self, x: Tensor) -> MultivariateNormal:
-        """The posterior of the function at inputs, without noise: the mean of the wide model, and the covariance of
-        the narrow one.
+        """The posterior of the function at inputs (..., N, d): wide mean, narrow covariance.
 
-        :param x: inputs (..., N, d).
-        :returns: a GPyTorch distribution of the dtype of x.
-        :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
+        :raises ValueError: for bad inputs, or where the model is not conditioned, or stale.
         """
-        known = self._known()
-        narrow: Any = known.narrow.posterior(x)
-        regression = Regression(self.covar_module, self.mean_module, self._noise)
-        return MultivariateNormal(regression.function(known.weights.unsqueeze(-1), x), narrow.lazy_covariance_matrix)
+        fitted = self._known()
+        narrow: Any = fitted.narrow.posterior(x)
+        regression = Regression(self.covar_module, self.mean_module, self.noise)
+        return MultivariateNormal(regression.function(fitted.weights.unsqueeze(-1), x), narrow.lazy_covariance_matrix)
 
     @torch.no_grad()
     def mean_error_bound(self, x: Tensor) -> Tensor:
-        r"""A bound on the distance of the mean from that of a direct solution, in the units of the targets.
+        r"""A bound (..., N) on the distance of the mean from that of a direct solution, in the units of the targets.
 
         .. math:: |\phi(x)^\top (B^{-1} h - m)| \le \|\phi(x)\|\, \|h - B m\|
 
-        It holds without the variance of the wide model, in whose place it has that of the prior; where that variance is
-        much smaller, so is the error.
-
         :param x: inputs (..., N, d).
-        :returns: (..., N), in float64.
-        :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
+        :raises ValueError: for bad inputs, or where the model is not conditioned, or stale.
         """
-        known, features = self._known(), self.covar_module.scalar_features
+        fitted, features = self._known(), self.covar_module.scalar_features
         _checks.finite(_checks.inputs(x))
-        chunks = row_chunks(x.shape[-2], len(known.weights))
+        chunks = row_chunks(x.shape[-2], len(fitted.weights))
         norms = [torch.linalg.vector_norm(features(x[..., rows, :]), dim=-1, dtype=torch.float64) for rows in chunks]
-        return self._scale() * known.convergence.residual * torch.cat(norms, dim=-1)
+        return self._scale() * fitted.convergence.residual * torch.cat(norms, dim=-1)
 
     def _scale(self) -> Tensor:
         """The root of the output scale, in float64."""

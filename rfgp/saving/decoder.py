@@ -43,7 +43,7 @@ class Decoder:
         return model
 
     def _value(self, code: Any, present: Any, path: tuple[str, ...]) -> Any:
-        """What a description stands for; ``known`` is what is in its place in the model that is loaded into."""
+        """What a description stands for; ``present`` is what is in its place in the model that is loaded into."""
         if not isinstance(code, dict):
             return code
         kind, content = next(iter(code.items()))
@@ -85,7 +85,7 @@ class Decoder:
         )
 
     def _class(self, name: str, present: Any) -> type:
-        """The class of a name, which is that of the known object where this has the name."""
+        """The class of a name, which is that of the present object where this has the name."""
         is_same = present is not None and name_of(type(present)) == name
         return type(present) if is_same else find_class(name, self._classes)
 

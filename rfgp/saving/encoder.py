@@ -108,6 +108,9 @@ class Encoder:
                 f"expected a model that predicts without training data, got {kind.__name__}, an ExactGP, at "
                 f"{_name(path)}; save its kernel, or fit a rfgp.models.WeightSpaceGP"
             )
+        if hasattr(kind, "from_state_dict") and is_known_class(kind):
+            state = {name: self.of(tensor, (*path, name)) for name, tensor in value.state_dict().items()}
+            return {"state": [name_of(kind), state]}
         reduce = getattr(kind, "__reduce__", None)
         if is_known_class(kind) and reduce is not object.__reduce__:
             is_new = value.__reduce__() == (kind, ())
@@ -116,9 +119,6 @@ class Encoder:
             isinstance(value, ModuleType | FunctionType) or not hasattr(value, "__dict__") or not _is_plain(kind)
         ):
             return self._left_out(value, path)
-        if hasattr(kind, "from_state_dict") and is_known_class(kind):
-            state = {name: self.of(tensor, (*path, name)) for name, tensor in value.state_dict().items()}
-            return {"state": [name_of(kind), state]}
         if isinstance(value, HasRows):
             self.num_rows = max(self.num_rows, value.num_rows_kept)
         state = attributes(value, self.with_rows)

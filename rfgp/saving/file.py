@@ -221,8 +221,10 @@ def _settings(model: Any) -> dict[str, Any]:
 
 def _rows_seen(model: Any) -> int | None:
     """The number of rows that a model was fitted to, where it counts them."""
-    fitted = getattr(model, "_fitted", None)
-    statistics = getattr(fitted, "statistics", None)
+    try:
+        statistics = getattr(model, "statistics", None)
+    except ValueError:  # not conditioned, or stale
+        return None
     return None if statistics is None else int(statistics.num_rows)
 
 

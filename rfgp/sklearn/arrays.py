@@ -25,8 +25,5 @@ def _array(values: Any, name: str) -> Any:
 
 
 def drawn_seed(random_state: Any) -> int:
-    """A seed for PyTorch, from what scikit-learn takes as ``random_state``.
-
-    :param random_state: a seed, a RandomState, or None.
-    """
+    """A seed for PyTorch, from what scikit-learn takes as ``random_state``: a seed, a RandomState, or None."""
     return int(check_random_state(random_state).randint(2**31 - 1))

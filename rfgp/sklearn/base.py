@@ -23,6 +23,7 @@ from ..approximation import approximate
 from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
 from ..training import fit
+from ..training.strategies import Strategy
 from .arrays import Floats, validated
 from .folds import fold_labels
 from .kernels import is_rough
@@ -54,7 +55,7 @@ class RandomFeatureGP(BaseEstimator):
         method: str = "auto",
         block_size: int | str | None = "auto",
         num_neighbors: int | None = 64,
-        strategy: str = "auto",
+        strategy: str | Strategy = "auto",
         time_limit: float | None = None,
         max_evaluations: int = 200,
         random_state: Any = None,
@@ -173,7 +174,7 @@ class RandomFeatureGP(BaseEstimator):
             )
         self.model_ = model
 
-    def _strategy(self, model: WeightSpaceGP, y: Tensor) -> str:
+    def _strategy(self, model: WeightSpaceGP, y: Tensor) -> str | Strategy:
         """From what parameters are found, where that is left open: little data where it tells as much."""
         if self.strategy != "auto":
             return self.strategy

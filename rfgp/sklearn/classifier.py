@@ -73,11 +73,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         return super().partial_fit(X, y) if hasattr(self, "model_") else self._fit(X, y, classes)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """The probability of every class, averaged over the posterior of the latent functions.
-
-        :param X: inputs (N, d).
-        :returns: (N, C), in the order of ``classes_``; rows sum to one.
-        """
+        """The probability of every class at inputs (N, d): (N, C), in the order of ``classes_``."""
         x = self._inputs(X)
         with torch.no_grad():
             latent = self.model_.posterior(x)
@@ -102,11 +98,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         return probabilities if method == "predict_proba" else labels
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable class.
-
-        :param X: inputs (N, d).
-        :returns: labels (N,).
-        """
+        """The most probable class at inputs (N, d): labels (N,)."""
         check_is_fitted(self)
         labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(-1)]
         return labels

@@ -40,17 +40,15 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
         GPyTorch kernel of standardized inputs, which is copied: what it holds is where training starts.
     :param num_features: the number of features; "auto" takes every row as a landmark of up to 1,000, which is the exact
-        model, 1,024 of up to 10,000 rows, and else 512, or what the time limit allows. With blocks and a Matern-1/2 or
-        -3/2 kernel, of which near rows tell most, 512 will do for any table. Landmarks are never more than rows.
+        model, 1,024 of up to 10,000 rows, and else 512, or what the time limit allows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
-    :param block_size: how many near rows share what the features leave over, which is what makes predictions sharp;
-        None for none. "auto" takes 256, or what the time limit allows, for landmarks of one target that are fewer than
-        the rows.
+    :param block_size: how many near rows share what the features leave over, which makes predictions sharp; None for
+        none. "auto" takes 256, or what the time limit allows, for landmarks of one target that are fewer than the rows.
     :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses.
-    :param strategy: from what :func:`rfgp.fit` finds parameters: "subset", "blocks" or "evidence". "auto" takes blocks
-        where the model has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
-    :param time_limit: seconds in which ``fit`` is to end, about. They choose the number of features and the size of the
-        blocks, by small fits at the start, and the rest of the time finds parameters; default: no limit.
+    :param strategy: from what :func:`rfgp.fit` learns parameters, such as "subset", "blocks" or "evidence". "auto"
+        takes blocks where the model has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
+    :param time_limit: seconds in which ``fit`` is to end, about, which choose the size of the model too; default: no
+        limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
     :raises ValueError: at ``fit``, for bad parameters or data.

@@ -59,12 +59,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Learn the scales of the inputs, and draw the features.
-
-        :param X: inputs (N, d).
-        :param y: ignored.
-        :raises ValueError: for bad data or parameters.
-        """
+        """Learn the scales of inputs (N, d), and draw the features."""
         inputs = validated(self, X, dtype=np.float64, order="C")
         seed = drawn_seed(self.random_state)
         self.x_scaler_ = StandardScaler().fit(inputs)
@@ -84,11 +79,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self
 
     def transform(self, X: ArrayLike) -> Floats:
-        """The features of inputs.
-
-        :param X: inputs (N, d).
-        :returns: (N, D).
-        """
+        """The features (N, D) of inputs (N, d)."""
         check_is_fitted(self)
         x = self.x_scaler_.transform(validated(self, X, dtype=np.float64, order="C", reset=False))
         with torch.no_grad():

@@ -151,7 +151,9 @@ class LengthscaleBank:
 def _scaled(stream: Any, factor: float) -> Any:
     """A copy of a stream whose model has lengthscales that are larger by a factor."""
     result = copy.deepcopy(stream)
-    kernels = [k for k in result.model.covar_module.modules() if "raw_lengthscale" in k._parameters]
+    kernels = [
+        k for k in result.model.covar_module.modules() if "raw_lengthscale" in dict(k.named_parameters(recurse=False))
+    ]
     if not kernels:
         raise ValueError("expected a kernel with lengthscales, got one without; a bank has nothing to vary")
     with torch.no_grad():

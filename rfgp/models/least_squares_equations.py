@@ -35,7 +35,7 @@ class LeastSquaresData(NamedTuple):
         """Rows (l, T') times C: (l, T)."""
         return values if self.operator is None else values @ self.operator
 
-    def sums(self) -> NormalEquations:
+    def sums(self) -> LeastSquaresEquations:
         """What the closed form needs of the data, chunk by chunk."""
         width, targets = self.factor.num_scalar, self.adjoint(self.targets)
         gram = targets.new_zeros(width, width)
@@ -43,7 +43,7 @@ class LeastSquaresData(NamedTuple):
         for rows in row_chunks(len(targets), width):
             add_gram_(gram, cross, self.kernel.scalar_features(self.x[rows]), targets[rows])
         graph_gram = None if self.graph is None else self._graph_gram(self.graph)
-        return NormalEquations(len(targets), self.factor, self.operator, mirror_(gram), cross, graph_gram)
+        return LeastSquaresEquations(len(targets), self.factor, self.operator, mirror_(gram), cross, graph_gram)
 
     def _graph_gram(self, graph: Tensor) -> Tensor:
         features = self.kernel.scalar_features(self.x).double()
@@ -52,7 +52,7 @@ class LeastSquaresData(NamedTuple):
         return 0.5 * (gram + gram.mT)
 
 
-class NormalEquations(NamedTuple):
+class LeastSquaresEquations(NamedTuple):
     """Scalar Gram matrices (n, n), without and with the Laplacian between, and cross products (n, T) with C^T y."""
 
     num_rows: int
