@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from .noise import NoiseModel
-from .row_gradients import Pairs, has_gradients
-from .rows import Rows
+from .row_gradients import Pairs
+from .rows import Rows, has_gradients
 from .statistics import GramStatistics
 from .sufficient_statistics import SufficientStatistics
 from .summation import Make, Piece, StatisticsOfRows, summed

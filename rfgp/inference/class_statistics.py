@@ -12,8 +12,8 @@ from torch import Tensor
 from .. import _checks, linalg
 from .._ranks import Ranks
 from .held_rows import HeldRows
-from .row_gradients import ClassRowGradients, HeldPositions, RowGradients, has_gradients
-from .rows import Part, Rows
+from .row_gradients import ClassRowGradients, HeldPositions, RowGradients
+from .rows import Part, Rows, has_gradients
 from .statistics import GramStatistics, chunks_of_groups, of_grams
 from .statistics_state import check_held_rows
 from .subtraction import check_squares, without_groups

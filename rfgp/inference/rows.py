@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -104,3 +104,12 @@ class Rows(NamedTuple):
         ones = torch.ones(len(self.targets), dtype=torch.float64, device=self.targets.device)
         weights = (ones if self.weights is None else self.weights.double()).unsqueeze(-1)
         return weights if self.groups is None else weights * torch.nn.functional.one_hot(self.groups, self.num_groups)
+
+
+def has_gradients(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether gradients are enabled, and some tensor requires them."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from .. import _checks, linalg
 from .._ranks import Ranks
-from .row_gradients import GramRowGradients, RowGradients, has_gradients
-from .rows import Part, Rows
+from .row_gradients import GramRowGradients, RowGradients
+from .rows import Part, Rows, has_gradients
 from .statistics_state import check_grams
 from .subtraction import ROUNDING, check_squares, without_groups
 from .sufficient_statistics import SufficientStatistics

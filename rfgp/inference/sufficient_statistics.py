@@ -187,7 +187,7 @@ class SufficientStatistics(abc.ABC):
     @property
     def num_rows(self) -> float:
         """The number of rows in all groups."""
-        return float(self.count.sum())
+        return float(self.targets.num_rows.sum())
 
     @property
     def num_rows_held(self) -> int:
@@ -203,10 +203,6 @@ class SufficientStatistics(abc.ABC):
     def target_gram(self) -> Tensor:
         """The Gram matrices of the targets, (G, K, K)."""
         return self.targets.of_targets()[1]
-
-    def of_combination(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
-        """The cross products (G, D, C) and Gram matrices (G, C, C) of combinations (K, C) or (G, K, C) of targets."""
-        return self.targets.of_combination(coefficients)
 
     def shifted(self, shift: Tensor) -> Self:
         """The same statistics with another shift, (K,), a new object."""
@@ -310,14 +306,14 @@ class SufficientStatistics(abc.ABC):
     def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> Self:
         """Statistics that hold the tensors which :meth:`sums` gives, and the shift (K,)."""
         result = object.__new__(cls)
-        result.targets = TargetSums._make([*(sums[name] for name in _TARGET_SUMS), shift])
+        result.targets = TargetSums._make([*[sums[name] for name in _TARGET_SUMS], shift])
         result._hold_features(sums)
         return result
 
     def differentiable(self) -> tuple[Tensor, ...]:
         """The sums that depend on parameters."""
         sums = self.sums()
-        return tuple(sums[name] for name in self.differentiable_sums)
+        return tuple([sums[name] for name in self.differentiable_sums])
 
     def with_differentiable(self, sums: Sequence[Tensor]) -> Self:
         """The same statistics with others for the sums that :meth:`differentiable` gives."""

@@ -22,7 +22,7 @@ class _Sum(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(*tensors)
         ctx.gradients, ctx.count = backward, count
-        return tuple(value.view_as(value) for value in sums)
+        return tuple([value.view_as(value) for value in sums])
 
     @staticmethod
     @once_differentiable

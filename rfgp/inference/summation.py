@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .row_gradients import Pairs, has_gradients
-from .rows import Part, Rows
+from .row_gradients import Pairs
+from .rows import Part, Rows, has_gradients
 from .sufficient_statistics import SufficientStatistics
 from .sum_gradients import Backward, leaf, with_gradients
 

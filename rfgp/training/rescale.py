@@ -70,7 +70,7 @@ class SpectralObjective(Objective):
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         known = coefficients(self.model.mean_module, 1, self.eigenvalues.device)
-        crosses, squares = self.statistics.of_combination(residual_columns(known))
+        crosses, squares = self.statistics.targets.of_combination(residual_columns(known))
         projected = self.vectors.mT @ crosses[0].reshape(-1)
         noise = self.model.likelihood.noise.double().reshape(())
         scale = self.model.covar_module.output_factor().double().square().reshape(())

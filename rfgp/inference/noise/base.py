@@ -126,8 +126,8 @@ class NoiseModel(abc.ABC):
 
     def weighted(self, statistics: SufficientStatistics, residual: Tensor) -> WeightedSums:
         """The weighted sums of residuals, combinations (K, T) of the columns of the targets."""
-        crosses, squares = statistics.of_combination(residual)
-        count = statistics.count
+        crosses, squares = statistics.targets.of_combination(residual)
+        count = statistics.targets.num_rows
         precisions = self.precisions(len(count))
         observed = [(index, precision) for index, precision in enumerate(precisions) if precision is not None]
         if len(precisions) > 1:

@@ -79,8 +79,8 @@ class ClassLabels(NoiseModel):
             mean = coefficients if coefficients.dim() == 2 else coefficients[c]
             inside, outside = (residual_columns(mean, target) for target in (values.inside, values.outside))
             own = statistics.of_group(c)
-            every, others = pooled.of_combination(outside), own.of_combination(outside)
-            members = own.of_combination(inside)
+            every, others = pooled.targets.of_combination(outside), own.targets.of_combination(outside)
+            members = own.targets.of_combination(inside)
             cross, quadratic = (
                 (a[0] - b[0]) / noise_outside + m[0] / noise_inside
                 for a, b, m in zip(every, others, members, strict=True)
@@ -103,7 +103,7 @@ class ClassLabels(NoiseModel):
         inside, outside = (torch.stack(variances) for variances in pairs)
         columns, others = (residual_columns(coefficients, target) for target in (values.inside, values.outside))
         every, left_out, own = (
-            [part.squeeze(-1) for part in sums.of_combination(residual)]
+            [part.squeeze(-1) for part in sums.targets.of_combination(residual)]
             for sums, residual in ((pooled, others), (statistics, others), (statistics, columns))
         )
         cross, quadratic = (
