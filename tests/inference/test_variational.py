@@ -14,7 +14,7 @@ from gpytorch.likelihoods import (
     StudentTLikelihood,
 )
 
-from rfgp.inference.expected_log_likelihood import expected_log_likelihood
+from rfgp.inference.expected_log_likelihood import expected_log_likelihood, is_deterministic
 from rfgp.inference.variational import GaussianWeights, WeightDistribution
 
 pytestmark = pytest.mark.usefixtures("float64_default")
