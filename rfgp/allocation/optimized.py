@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from .. import _checks
 from ..features import Maclaurin
-from ..features.by_name import FORMS
+from ..features.sketch_registry import FORMS
 from ..linalg import next_power_of_two
 from .gains import candidates_for, sorted_gains
 from .pairs import PairTerms, sample_pairs, standard_error

@@ -10,8 +10,8 @@ from torch import Generator, Tensor
 
 from .. import _checks
 from .base import EstimateVariance, FeatureMap
-from .by_name import polynomial_sketch
 from .random_weights import weights_kept_on_error
+from .sketch_registry import polynomial_sketch
 
 
 class Maclaurin(FeatureMap):

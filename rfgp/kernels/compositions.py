@@ -8,9 +8,9 @@ from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import InterpolatedLinearOperator, LinearOperator, RootLinearOperator
 
 from .._gpytorch import tracks_gradients
-from .dense_warning import warn_of_dense
 from .family import family
 from .random_feature_kernel import RandomFeatureKernel
+from .width_warning import warn_of_dense
 
 
 def contains_features(kernel: Kernel) -> bool:

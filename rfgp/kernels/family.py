@@ -16,6 +16,7 @@ from .method import Method
 from .reference_tensor import reference_tensor
 from .registry import FAMILIES
 from .request import Request
+from .stationary import StationaryKernel
 
 
 class Family(abc.ABC):
@@ -249,7 +250,8 @@ _LANDMARKS = ', or method="landmarks" with train_inputs, which takes any positiv
 
 def unsupported(kernel: object, reason: str = "") -> ValueError:
     """The error for a kernel that has no random features."""
-    names = ", ".join(kind.__name__ for kind in FAMILIES if not inspect.isabstract(kind))
+    kinds = (*FAMILIES, *StationaryKernel.__subclasses__())
+    names = ", ".join(kind.__name__ for kind in kinds if not inspect.isabstract(kind))
     name = type(kernel).__name__
     advice = f"{reason} rfgp.kernels.approximates" if reason else ""
     if isinstance(kernel, Kernel):

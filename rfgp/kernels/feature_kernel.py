@@ -96,7 +96,7 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     @property
     def is_complex(self) -> bool:
-        source = self.recipe if self.feature_map is None else self.feature_map
+        source = self.feature_map or self.recipe
         return source is not None and source.is_complex
 
     def active_features(self, x: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ def hilbert_schmidt_variance(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor | N
     The entries of Q are polynomials, so that the means are derivatives of scalar kernels: of the kernel itself for
     unbounded features; of a Gaussian with variance 2/3 of that of the frequencies for widened ones. Under the trace
     measure of one order q, :math:`a^2 = M_q / \|w\|^{2 q}` of scaled frequencies divides the sums over s and t.
-    For :math:`k\,\Gamma` it is :math:`\|\Gamma\|_F^2` times the variance of the scalar features. Scales multiply it,
-    and the parts of a sum add up, with their covariance where they share one measure.
+    For :math:`k\,\Gamma` it is :math:`\|\Gamma\|_F^2` times the variance of scalar features. Scales multiply it, and
+    the parts of a sum add up, with their covariance where they share one measure.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`.
     :param x: the full inputs, (..., N, d).

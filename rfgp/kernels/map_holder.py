@@ -69,10 +69,13 @@ def map_holders(module: torch.nn.Module) -> list[MapHolder]:
 @contextmanager
 def maps_kept_on_error(module: torch.nn.Module) -> Iterator[None]:
     """Restore the maps of the kernels inside a module where anything is raised, an interrupt included."""
-    before = [(part, part.feature_map, part.center) for part in map_holders(module)]
+    before = []
+    for part in module.modules():
+        if isinstance(part, MapHolder):
+            before.append((part, part.feature_map, part.center))
     try:
         yield
     except BaseException:
-        for part, feature_map, center in before:
-            part.feature_map, part.center = feature_map, center
+        for holder, feature_map, center in before:
+            holder.feature_map, holder.center = feature_map, center
         raise

@@ -195,7 +195,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         :raises ValueError: for inputs of another dtype or device.
         """
         _checks.same_kind(_checks.inputs(x), reference_tensor(self, x), "x", "the kernel")
-        return self.active_features(self._select(x))
+        return self.active_features(self.selected(x))
 
     def feature_operator(self, x: Tensor) -> OutputFeatures:
         """The features (..., N T, K) of many outputs as a linear operator, for iterative solvers.
@@ -209,6 +209,24 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         with maps_kept_on_error(self):
             return OutputFeatures.of(self.scalar_features(x), self.outputs_factor())
 
+    def selected(self, x: Tensor) -> Tensor:
+        """The columns of the full inputs that ``active_dims`` select; a ValueError where there are too few."""
+        if self.active_dims is None:
+            return x
+        if int(self.active_dims.max()) >= x.shape[-1]:
+            raise ValueError(
+                f"expected x with more than {int(self.active_dims.max())} columns as active_dims says, got "
+                f"{x.shape[-1]}; correct one of the two"
+            )
+        return x.index_select(-1, self.active_dims)
+
+    def outputs_factor(self) -> OutputFactor:
+        """The factor of several outputs; a ValueError where there is one."""
+        factor = self.output_factor()
+        if not isinstance(factor, OutputFactor):
+            raise ValueError("expected a kernel of several outputs, got a scalar one; use features(x)")
+        return factor
+
     def residual_variance(self, x: Tensor) -> Tensor | None:
         r"""The prior variance that landmarks or a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
 
@@ -219,7 +237,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         :returns: (..., N), or (..., N T) for several outputs, with the output scale; None where nothing is left out.
         :raises ValueError: where a map has not been made yet.
         """
-        selected = self._select(_checks.inputs(x))
+        selected = self.selected(_checks.inputs(x))
         chunks = row_chunks(x.shape[-2], self.num_scalar_features)
         residuals = [self.active_residual_variance(selected[..., rows, :]) for rows in chunks]
         parts = [part for part in residuals if part is not None]
@@ -227,7 +245,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
 
     def moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
         """Mean (..., N T, M T) and variance (..., N, M) of the estimate; None where there is no closed form."""
-        return self.active_moments(self._select(x), self._select(y))
+        return self.active_moments(self.selected(x), self.selected(y))
 
     def waves(self, input_dim: int) -> Waves:
         """The plane waves that Fourier features consist of, with frequencies per unit of the full inputs.
@@ -304,25 +322,6 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     def to_random_module(self) -> Self:
         """GPyTorch's copy for Pyro, whose parameters become those that are sampled."""
         return randomized(self)
-
-    # How
-
-    def _select(self, x: Tensor) -> Tensor:
-        if self.active_dims is None:
-            return x
-        if int(self.active_dims.max()) >= x.shape[-1]:
-            raise ValueError(
-                f"expected x with more than {int(self.active_dims.max())} columns as active_dims says, got "
-                f"{x.shape[-1]}; correct one of the two"
-            )
-        return x.index_select(-1, self.active_dims)
-
-    def outputs_factor(self) -> OutputFactor:
-        """The factor of several outputs; a ValueError where there is one."""
-        factor = self.output_factor()
-        if not isinstance(factor, OutputFactor):
-            raise ValueError("expected a kernel of several outputs, got a scalar one; use features(x)")
-        return factor
 
 
 def check_parts(kernels: Iterable[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpytorch.kernels import Kernel
 
-from .dense_warning import warn_of_dense
+from .width_warning import warn_of_dense
 
 FAMILIES: dict[type[Kernel], Any] = {}
 """The families by the kernels that :func:`rfgp.kernels.approximates` has registered them for."""

@@ -1,4 +1,4 @@
-"""The advice where a kernel has more features than there are training rows, given once."""
+"""Advice about the cost of kernels with features, given once."""
 
 from __future__ import annotations
 
@@ -31,3 +31,14 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         _IS_QUIET.reset(token)
+
+
+_WARNED: WeakSet[torch.nn.Module] = WeakSet()
+
+
+def warn_of_dense(kernel: torch.nn.Module, text: str, stacklevel: int = 2) -> None:
+    """Warn of a dense kernel, the first time for this one or a part of it."""
+    if any(part in _WARNED for part in kernel.modules()):
+        return
+    _WARNED.add(kernel)
+    warnings.warn(text, stacklevel=stacklevel + 1)

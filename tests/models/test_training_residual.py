@@ -56,7 +56,7 @@ def model(x, residual, likelihood="gaussian", method="landmarks", width=10):
 
 
 def noises(fitted, x, y):
-    return fitted._noise.variances(fitted._noise.rows(x, y, None, x[:, :0], True))
+    return fitted.noise.variances(fitted.noise.rows(x, y, None, x[:, :0], True))
 
 
 def dense_evidence(fitted, x, y):

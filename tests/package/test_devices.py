@@ -59,8 +59,8 @@ BY_DESIGN = {
     "training/minibatches.py:first_pass.<genexpr>": "the numbers of random rows",
     # NumPy, SciPy and scikit-learn
     "features/fourier.py:_orthogonal_pair": "a special function",
-    "features/spectra/gamma_root.py:gamma_root": "a special function",
-    "features/spectra/scaled_bessel.py:scaled_bessel": "a special function",
+    "features/spectra/special_functions.py:gamma_root": "a special function",
+    "features/spectra/special_functions.py:scaled_bessel": "a special function",
     "features/spectra/spherical.py:Spherical.of_distance": "a special function",
     "inference/local/draws.py:LocalDraws.__call__": "nearest rows by a k-d tree",
     "inference/local/prediction.py:LocalConditioning._near_rows": "nearest rows by a k-d tree",

@@ -75,7 +75,7 @@ def test_a_failing_loader_forgets_outputs_and_patterns(error):
     model = output_model("multitask", "full", input_dim=None)
     with pytest.raises(error):
         model.condition(raising(error, (x, y)))
-    assert maps(model.covar_module) == [None] and model.patterns == () and model._noise is None
+    assert maps(model.covar_module) == [None] and model.patterns == () and model.noise_if_known is None
 
 
 @RAISED

@@ -10,8 +10,7 @@ from torch import Generator, Tensor
 
 from ... import sampling
 from .base import Spectrum
-from .levels import largest_level
-from .scaled_bessel import value_and_slope
+from .special_functions import largest_level, value_and_slope
 
 
 @torch.library.custom_op("rfgp::periodic_orders", mutates_args=())

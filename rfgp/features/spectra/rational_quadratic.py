@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from ... import _checks, sampling
 from .base import IsotropicSpectrum
-from .gamma_root import gamma_root
+from .special_functions import gamma_root
 
 
 @dataclass(frozen=True)

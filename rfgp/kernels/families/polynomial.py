@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ... import _checks
 from ...features import FeatureMap, LinearFeatures, Maclaurin, PolynomialSketch, SphericalFourier, polynomial_sketch
-from ...features.by_name import SKETCHES
+from ...features.sketch_registry import SKETCHES
 from ..family import approximates
 from ..map_family import unwrap_ctr
 from ..map_holder import MapRecipe

@@ -49,6 +49,10 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
         return None if inner is None else self._with(inner, self)
 
     @property
+    def is_complex(self) -> bool:
+        return self.base_kernel.is_complex
+
+    @property
     def has_unbiased_columns(self) -> bool:
         return self.base_kernel.has_unbiased_columns
 
@@ -59,10 +63,6 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
     forward = ScaleKernel.forward
     num_outputs_per_input = ScaleKernel.num_outputs_per_input
     exact_parts = SharedScaleKernel.exact_parts
-
-    @property
-    def is_complex(self) -> bool:
-        return self.base_kernel.is_complex
 
     @property
     def parts(self) -> list[Any]:

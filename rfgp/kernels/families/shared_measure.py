@@ -59,7 +59,7 @@ class SharedMeasureKernel(FeatureSumKernel):
         mean, variance = (sum(values[1:], values[0]) for values in zip(*moments_of_parts, strict=True))
         for left, right in itertools.combinations(self.parts, 2):
             fields = left.unscaled.base_kernel, right.unscaled.base_kernel
-            covariance = covariance_of_fields(left.unscaled.made_map(), *fields, left._select(x), left._select(y))
+            covariance = covariance_of_fields(left.unscaled.made_map(), *fields, left.selected(x), left.selected(y))
             if covariance is None:
                 return None
             scale = left.total_outputscale * right.total_outputscale

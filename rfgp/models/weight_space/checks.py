@@ -17,11 +17,9 @@ from .conditioned import checked
 from .further_draws import check_draws
 
 
-def check_parts(model: Any, noise: NoiseModel | None) -> None:
-    """Raise a ValueError where kernel, likelihood, mean and settings of a model do not go together.
-
-    :param noise: the noise of a scalar kernel; None for several outputs.
-    """
+def check_parts(model: Any) -> None:
+    """Raise a ValueError where kernel, likelihood, mean and settings of a model do not go together."""
+    noise = model.noise_if_known
     kernel, mean, has_blocks = model.covar_module, model.mean_module, model.block_size is not None
     check_observed_mean(kernel, mean)
     if noise is None:

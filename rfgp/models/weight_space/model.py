@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.means import Mean, ZeroMean
+from gpytorch.means import Mean
 from torch import Tensor
 
 from ... import _checks
 from ...data.batches import Batch
 from ...distributions import ComplexNormal, MultivariateNormal
 from ...features.random_weights import weights_kept_on_error
-from ...inference import GaussianPosterior, LeaveGroupOut, LeaveOneOut, NoiseModel, OutputFactor, noise_model
-from ...inference.complex_regression import PlaneFeatures
-from ...inference.mean_basis import check_mean, check_output_mean
+from ...inference import GaussianPosterior, LeaveGroupOut, LeaveOneOut
 from ...inference.regression import Regression
 from ...inference.sufficient_statistics import SufficientStatistics
 from ...inference.training_residual import RESIDUALS
-from ...kernels import with_features
-from ...kernels.map_holder import maps_kept_on_error
 from ...operators import Operator
 from ..function_samples import FunctionSamples
 from ..model_lock import alone, together
 from . import changes, conditioned, leave_out, predictor
 from .checks import check_parts
-from .conditioned import Conditioned
 from .conditioning import statistics_given, sums_of_data
 from .further_draws import FurtherDraws
-from .predictor import Predictor
+from .module import WeightSpaceModule
 from .row_sums import RowSums
-from .state import SumsInState
 
 
-class WeightSpaceGP(SumsInState):
+class WeightSpaceGP(WeightSpaceModule):
     r"""A Gaussian process with random features, conditioned and evaluated from sums over the rows at O(N D^2).
 
     .. math:: B = I + \Phi^H S^{-1} \Phi, \qquad E f_* = \Phi_* B^{-1} \Phi^H S^{-1} y, \qquad
@@ -90,54 +83,15 @@ class WeightSpaceGP(SumsInState):
         product_dtype: torch.dtype | None = None,
         keep_data: bool = False,
     ) -> None:
-        super().__init__()
-        self.covar_module = with_features(kernel)
-        self.likelihood = likelihood
-        self.mean_module = check_mean(ZeroMean() if mean is None else mean)
+        super().__init__(kernel, likelihood, mean)
         self.block_size = None if block_size is None else _checks.positive_integer("block_size", block_size)
         self.num_neighbors = None if num_neighbors is None else _checks.positive_integer("num_neighbors", num_neighbors)
         self.residual = _checks.choice("residual", residual, tuple(RESIDUALS))
         self.num_draws = _checks.positive_integer("num_draws", num_draws)
         self.product_dtype = None if product_dtype is None else _checks.product_dtype(product_dtype)
         self.keep_data = _checks.flag("keep_data", keep_data)
-        self._noise = None if self.covar_module.has_output_factor else noise_model(likelihood)
-        check_parts(self, self._noise)
+        check_parts(self)
         self.further_draws = FurtherDraws(self.num_draws - 1)
-        self.predictor = Predictor()
-        self.conditioned: Conditioned | None = None
-        """The sums that the model is conditioned on, stale or not."""
-        self.training_data: list[Batch] = []
-
-    @property
-    def noise(self) -> NoiseModel:
-        """The noise model of the likelihood, made at the first inputs for several outputs."""
-        if self._noise is None:
-            noise = noise_model(self.likelihood, self.num_outputs)
-            check_output_mean(self.mean_module, noise.num_outputs)
-            self._noise = noise
-        return self._noise
-
-    @property
-    def features(self) -> Any:
-        """The kernel as inference takes it: one of two real outputs where complex targets are taken by their parts."""
-        return PlaneFeatures(self.covar_module) if self.noise.is_of_parts else self.covar_module
-
-    @property
-    def num_outputs(self) -> int:
-        """The number T of outputs: 1 for scalar kernels."""
-        factor = self.covar_module.output_factor()
-        return factor.num_outputs if isinstance(factor, OutputFactor) else 1
-
-    @property
-    def patterns(self) -> tuple[tuple[bool, ...], ...]:
-        """Which outputs are observed in every group of rows, where their noises are correlated."""
-        return () if self._noise is None else self._noise.patterns
-
-    @property
-    def contains_noise(self) -> bool:
-        """Whether the statistics contain the noise and the residual of the features, as unit noise."""
-        residual = RESIDUALS[self.residual]
-        return self.block_size is not None or (residual is not None and residual.is_noise)
 
     @property
     @alone
@@ -376,18 +330,5 @@ class WeightSpaceGP(SumsInState):
         if kernel is None:
             model.further_draws.maps = self.further_draws.maps
         else:
-            model._noise = self._noise
+            model.share_noise(self)
         return model
-
-    @contextmanager
-    def nothing_lost_on_error(self) -> Iterator[None]:
-        """Where anything is raised, forget the maps, the noise model and the patterns that were made on the way."""
-        noise, patterns = self._noise, self.patterns
-        try:
-            with maps_kept_on_error(self.covar_module), self.further_draws.kept_on_error():
-                yield
-        except BaseException:
-            self._noise = noise
-            if noise is not None:
-                noise.patterns = patterns
-            raise

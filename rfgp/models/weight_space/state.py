@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-import gpytorch
 import torch
 from torch import Tensor
 
 from ... import _state
-from ..._gpytorch import forget_load_hooks
-from ...data.batches import Batch
 from ...inference import GramStatistics
 from ...inference.local import LocalRows
-from ...kernels.reference_tensor import reference_tensor
-from ..model_lock import ModelLock, alone
-from ..record import Record, WeightsCode
+from ..record import Record
 from .block_sums import BlockSums
 from .checks import check_statistics
 from .conditioned import Conditioned
@@ -29,98 +24,7 @@ _KINDS = _SUMS, _RECORD, _LOCAL, _BOUNDS
 _ALWAYS = ("num_classes", "alpha_epsilon", "patterns")
 
 
-class SumsInState(gpytorch.Module):
-    """A model whose ``state_dict``, copies and pickles have its sums over rows beside its parameters."""
-
-    conditioned: Conditioned | None
-    further_draws: Any
-    likelihood: Any
-    covar_module: Any
-    training_data: list[Batch]
-    nothing_lost_on_error: Callable[[], Any]
-
-    def __init__(self) -> None:
-        super().__init__()
-        forget_load_hooks(self)
-        self.lock = ModelLock()
-        self.weights_code = WeightsCode()
-
-    def forward(self, x: Tensor) -> Any:
-        """:meth:`posterior`, as GPyTorch's models give it in evaluation mode."""
-        return self.posterior(x)
-
-    @property
-    def num_rows_kept(self) -> int:
-        """The number of rows that are kept: those of blocks, or those whose features hold small classes."""
-        if self.conditioned is None:
-            return 0
-        sums = self.conditioned.sums
-        return sums.draws[0].num_rows_held if sums.local is None else len(sums.local.x)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles hold: all but the rows that belong to the graph of gradients."""
-        before = self.conditioned
-        return {**self.__dict__, "conditioned": None if before is None else before.without_graph()}
-
-    @alone
-    def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
-        """What :func:`rfgp.save` writes.
-
-        :param with_rows: whether the rows of blocks, and the features that hold small classes, are kept.
-        """
-        kept = self.conditioned
-        if kept is not None:
-            kept = kept._replace(sums=kept.sums.saved(with_rows))
-        return {**self.__getstate__(), "conditioned": kept, "predictor": type(self.predictor)(), "training_data": []}
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn)
-        if self.conditioned is not None:
-            device = reference_tensor(self.covar_module, self.conditioned.sums.draws[0].count).device
-            self.conditioned = self.conditioned.to(device)
-            self.predictor.clear()
-        for draw in self.further_draws.of(self):
-            draw._apply(fn)
-        return self
-
-    def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
-        """Make the maps of the further draws that a state has, or raise a ValueError where it has more or fewer."""
-        if self.num_draws > 1 and f"{prefix}covar_module._extra_state" in state:
-            _state.check(self.covar_module, state, f"{prefix}covar_module.")
-            self.further_draws.prepare(self.covar_module, state, f"{prefix}further_draws.")
-
-    @alone
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load a state as torch modules do.
-
-        :raises ValueError: for the state of another model; this one stays as it was.
-        """
-        with self.nothing_lost_on_error():
-            saved, rest = _SavedState.split(state_dict)
-            if saved is not None:
-                saved.check(self)
-            elif strict:
-                raise ValueError("expected the state of a WeightSpaceGP, got another one; pass its state_dict()")
-            _state.check(self, rest, strict=strict)
-            return super().load_state_dict(state_dict, strict, assign)
-
-    @alone
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        destination.update(_SavedState.of(self).named(prefix))
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved, rest = _SavedState.split(state_dict, prefix)
-        with self.nothing_lost_on_error():
-            if saved is not None:
-                saved.check(self)
-            _state.check(self, rest, prefix)
-            super()._load_from_state_dict(rest, prefix, *args)
-            if saved is not None:
-                saved.restore(self)
-
-
-class _SavedState(NamedTuple):
+class SavedState(NamedTuple):
     """The classes of a likelihood, the patterns of missing outputs, and what every draw is conditioned on.
 
     :param num_classes: the number of classes; 0 for other likelihoods.
@@ -134,7 +38,7 @@ class _SavedState(NamedTuple):
     draws: tuple[Conditioned, ...]
 
     @classmethod
-    def of(cls, model: Any) -> _SavedState:
+    def of(cls, model: Any) -> SavedState:
         """The state of a model."""
         alpha = getattr(model.likelihood, "alpha_epsilon", None)
         draws = [draw.conditioned for draw in (model, *model.further_draws.of(model))]
@@ -163,7 +67,7 @@ class _SavedState(NamedTuple):
         return {prefix + name: value for name, value in state.items()}
 
     @classmethod
-    def split(cls, state: Mapping[str, Any], prefix: str = "") -> tuple[_SavedState | None, dict[str, Any]]:
+    def split(cls, state: Mapping[str, Any], prefix: str = "") -> tuple[SavedState | None, dict[str, Any]]:
         """What belongs to no part of the model in a state, if it is there, and all else.
 
         :raises ValueError: where only some of it is there, or something is no tensor, or the sums are not whole.
