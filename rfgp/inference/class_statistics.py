@@ -72,8 +72,8 @@ class ClassStatistics(SufficientStatistics):
         return {"gram": gram, "dense": groups, "rows": rows, "row_groups": names}
 
     def _features_scaled(self, factor: float) -> dict[str, Tensor]:
-        known = self._features()
-        return known | {"gram": factor * known["gram"], "rows": factor**0.5 * known["rows"]}
+        sums = self._features()
+        return sums | {"gram": factor * sums["gram"], "rows": factor**0.5 * sums["rows"]}
 
     def _features_of(self, ranks: Ranks) -> dict[str, Tensor]:
         counts, is_dense = self.held_counts, self.is_dense().to(self.count)

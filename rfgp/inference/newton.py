@@ -110,33 +110,33 @@ class LaplaceProblem:
         :param start: where to begin, (D, Q), unless the log posterior is not finite there; default: zeros.
         :raises ValueError: where the log posterior is not finite at the start, or where the steps do not end.
         """
-        known = self.point(self.zeros() if start is None else start)
-        if start is not None and not math.isfinite(known.value):
-            known = self.point(self.zeros())
-        if not math.isfinite(known.value):
+        at = self.point(self.zeros() if start is None else start)
+        if start is not None and not math.isfinite(at.value):
+            at = self.point(self.zeros())
+        if not math.isfinite(at.value):
             raise ValueError(
                 "expected a finite log density of the targets at the mean function, got none; rescale the targets, or "
                 "give the model a mean near them"
             )
         for _ in range(MAX_ITERATIONS):
-            direction = self.direction(known)
-            decrement = float((direction * known.gradient).sum())
+            direction = self.direction(at)
+            decrement = float((direction * at.gradient).sum())
             if decrement <= _LAST_DECREMENT:
-                return known.weights + direction
-            known = self._ascent(known, direction, decrement)
+                return at.weights + direction
+            at = self._ascent(at, direction, decrement)
         raise ValueError(
             f"expected Newton's method to converge in {MAX_ITERATIONS} steps, got one that still gains "
             f"{decrement / 2.0:.3g} nats; rescale the data, or change the parameters of the likelihood"
         )
 
-    def _ascent(self, known: Point, direction: Tensor, decrement: float) -> Point:
+    def _ascent(self, at: Point, direction: Tensor, decrement: float) -> Point:
         """The point after a step that gains enough, which is shortened until it does."""
         step = 1.0
         while step > _SMALLEST_STEP:
-            found = self.point(known.weights + step * direction)
-            gain = float(found.value - known.value)
-            if gain >= _SUFFICIENT * step * decrement - _ROUNDING * abs(float(known.value)):
-                return found
+            new = self.point(at.weights + step * direction)
+            gain = float(new.value - at.value)
+            if gain >= _SUFFICIENT * step * decrement - _ROUNDING * abs(float(at.value)):
+                return new
             slope = step * decrement
             best = 0.5 * slope / (slope - gain) if math.isfinite(gain) else 0.1  # of the parabola through both
             step *= min(max(best, 0.1), 0.5)
@@ -145,9 +145,9 @@ class LaplaceProblem:
             "its values overflow: rescale the targets"
         )
 
-    def direction(self, known: Point) -> Tensor:
+    def direction(self, at: Point) -> Tensor:
         """The Newton step, or one of ascent where the Hessian is not negative definite there."""
-        scale, sums = self.functions.scale.detach(), known.sums
+        scale, sums = self.functions.scale.detach(), at.sums
         try:
             precision = Precision(sums.gram, scale, self.is_full)
         except ValueError:
@@ -155,9 +155,9 @@ class LaplaceProblem:
                 raise
             precision = Precision(sums.gram + sums.concave, scale, self.is_full)
         if self.is_full:
-            return precision.solve(known.gradient)
-        size = float((known.gradient * precision.solve(known.gradient)).sum().clamp_min(0.0)) ** 0.5
-        return self.solve(precision, known.weights, known.gradient, min(max(size, _RESIDUAL_OF_STEPS), 0.1))
+            return precision.solve(at.gradient)
+        size = float((at.gradient * precision.solve(at.gradient)).sum().clamp_min(0.0)) ** 0.5
+        return self.solve(precision, at.weights, at.gradient, min(max(size, _RESIDUAL_OF_STEPS), 0.1))
 
     @torch.no_grad()
     def solve(self, precision: Precision, weights: Tensor, values: Tensor, residual: float = _RESIDUAL) -> Tensor:

@@ -83,11 +83,11 @@ class Rows(NamedTuple):
             for group, weights in enumerate(self.weights.unbind(-1)):
                 is_in = weights.detach() != 0
                 log_noise = None if self.log_noise is None else self.log_noise[:, group]
-                own = Rows(self.targets, weights, log_noise, has_ones=self.has_ones)
+                part = Rows(self.targets, weights, log_noise, has_ones=self.has_ones)
                 if bool(is_in.all()):
-                    yield group, slice(None), own
+                    yield group, slice(None), part
                 elif bool(is_in.any()):
-                    yield group, is_in, own.take(is_in)
+                    yield group, is_in, part.take(is_in)
             return
         if self.groups is None:
             yield 0, slice(None), self
