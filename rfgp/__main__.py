@@ -21,11 +21,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _CommandParser(_Parser):
-    """The parser of one command, whose module is imported when there are arguments of it.
-
-    :param command: the name of the command.
-    :param options: the options of an ArgumentParser.
-    """
+    """The parser of one command, whose module is imported when there are arguments of it."""
 
     def __init__(self, *, command: str, **options: Any) -> None:
         super().__init__(**options)
@@ -41,11 +37,7 @@ class _CommandParser(_Parser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    :param argv: the arguments; default: those of the process.
-    :returns: 0, or 2 after a message on stderr that says what is wrong; 130 where the user interrupts.
-    """
+    """Run the command."""
     with lasting_streams():
         try:
             options = _parser().parse_args(argv)

@@ -11,12 +11,7 @@ from torch import Tensor
 
 
 def write(content: Any, file: BinaryIO) -> None:
-    """Write an archive.
-
-    :param content: tensors, and containers of them.
-    :param file: an open file.
-    :raises OSError: where it cannot be written, such as to a full disk, for which PyTorch has an error of its own.
-    """
+    """Write an archive."""
     try:
         torch.save(content, file)
     except RuntimeError as error:
@@ -30,9 +25,6 @@ def read(file: BinaryIO) -> Any:
 
     ``torch.save`` packs nothing, and each tensor that rfgp gives it has all its numbers in the file: others could take
     any amount of memory.
-
-    :param file: an open file, at the start of the archive.
-    :raises ValueError: for an archive that is packed, and for a tensor that is no plain one, or repeats numbers.
     """
     start = file.tell()
     with zipfile.ZipFile(file) as archive:

@@ -73,6 +73,14 @@ def positive(name: str, value: Any, advice: str = "choose a finite number above 
     return result
 
 
+def share(name: str, value: Any) -> float:
+    """Return ``value`` as a float, or raise where it is not between 0 and 1."""
+    result = number(value)
+    if not 0.0 < result < 1.0:
+        raise ValueError(f"expected a {name} between 0 and 1, got {value!r}; such as 0.95")
+    return result
+
+
 def number(value: Any) -> float:
     """``value`` as a float, and NaN where it is no number."""
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta:
@@ -118,10 +126,7 @@ def path(name: str, value: Any) -> None:
 
 
 def file(name: str, value: Any, what: str) -> None:
-    """Raise where ``value`` is not the name of a file.
-
-    :param what: what the file is for, for the message.
-    """
+    """Raise where ``value`` is not the name of a file."""
     instance(name, value, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
     if os.path.isdir(value):
         raise ValueError(f"expected a file that {what}, got the folder {os.fspath(value)!r}; name the file in it")
@@ -204,8 +209,8 @@ def finite(x: Tensor, name: str = "x") -> Tensor:
 
 def no_overflow(values: Tensor, x: Tensor) -> Tensor:
     """Return what was computed from finite inputs x, or raise where it is not finite."""
-    known = values.detach()
-    if has_values() and not bool(torch.isfinite(known.sum())) and not bool(torch.isfinite(known).all()):
+    numbers = values.detach()
+    if has_values() and not bool(torch.isfinite(numbers.sum())) and not bool(torch.isfinite(numbers).all()):
         finite(x.detach())
         raise overflow(x)
     return values
@@ -295,8 +300,8 @@ def noise(value: Any, x: Tensor, name: str = "noise") -> Tensor:
 
 def fits_in_memory(num_bytes: float, what: str, advice: str) -> None:
     """Raise where something needs more than the physical memory of the machine (8 GiB where that is not known)."""
-    known = hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else 2**33
+    tells_pages = hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if tells_pages else 2**33
     if num_bytes > available:
         raise ValueError(
             f"expected {what} to fit in {available / 2**30:.1f} GiB of memory, got a need of {num_bytes / 2**30:.1f} "
@@ -308,9 +313,9 @@ def real_tensor(values: Any, name: str) -> Tensor:
     """Return a tensor, or other numbers as one in their full precision, or raise where they are not real numbers."""
     if not isinstance(values, Tensor):
         try:
-            known = np.array(values, order="C")  # in order, where torch asks a pandas Series for its labels
-            found = torch.as_tensor(known)
-            values = found.double() if found.is_floating_point() else found
+            array = np.array(values, order="C")  # in order, where torch asks a pandas Series for its labels
+            result = torch.as_tensor(array)
+            values = result.double() if result.is_floating_point() else result
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(f"expected numbers for {name}, got {type(values).__name__}; pass a tensor") from None
     if tensor(values, name).is_complex() or values.dtype == torch.bool:

@@ -19,12 +19,7 @@ except ImportError:  # where there are no locks, files of killed processes are l
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], Any]) -> Path:
-    """Write a file as :func:`whole_file` does.
-
-    :param path: the file.
-    :param write: writes the content to the path it is given.
-    :returns: the file.
-    """
+    """Write a file as :func:`whole_file` does."""
     with whole_file(path) as temporary:
         write(temporary)
     return Path(path)
@@ -36,8 +31,6 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     An existing file keeps its mode, and a symbolic link its place: the file that it points to is replaced. Temporary
     files that killed processes have left for the same file are removed.
-
-    :param path: the file.
     """
     target = Path(path).resolve()
     if not target.parent.is_dir():
@@ -61,8 +54,6 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     Temporary folders that killed processes have left for the same folder are removed. Where a folder was there, neither
     is there for an instant.
-
-    :param path: the folder.
     """
     target = Path(path).resolve()
     _remove_left_over(target)
@@ -157,9 +148,9 @@ def _remove_left_over(target: Path) -> None:
     """Remove temporary files and folders for the target that no living process has locked."""
     if fcntl is None or not target.parent.is_dir():
         return
-    own = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
+    temporary_name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{16}}\.tmp")
     for entry in target.parent.iterdir():
-        if not own.fullmatch(entry.name):
+        if not temporary_name.fullmatch(entry.name):
             continue
         with contextlib.suppress(OSError):  # locked by a writer, or gone
             handle = os.open(entry, os.O_RDONLY if entry.is_dir() else os.O_RDWR)

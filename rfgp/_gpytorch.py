@@ -32,8 +32,6 @@ class SharedSettings:
     """Settings of GPyTorch for as long as any thread needs them: they are those of the whole process.
 
     The first to enter changes them, and the last to leave restores what was there.
-
-    :param make: what makes the contexts of GPyTorch that change them.
     """
 
     def __init__(self, *make: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -192,16 +190,16 @@ def fill_module(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
 
 def refill_module(module: torch.nn.Module, state: Mapping[str, Any]) -> None:
     """Give a module other attributes in place of all but its hooks."""
-    own = vars(module)
-    for name in own.keys() - _HOOKS:
-        del own[name]
-    own.update(state)
+    attributes = vars(module)
+    for name in attributes.keys() - _HOOKS:
+        del attributes[name]
+    attributes.update(state)
 
 
 def forget_priors_with(module: gpytorch.Module, part: Any) -> None:
     """Leave a module without those of its priors that have some object for a closure."""
     for name, entry in list(priors_of(module).items()):
-        if isinstance(entry, tuple) and any(found is part for found in entry):
+        if isinstance(entry, tuple) and any(member is part for member in entry):
             module._modules.pop(name, None)
             if isinstance(module._priors, dict):
                 del module._priors[name]

@@ -9,13 +9,7 @@ from typing import Any
 
 
 def attach(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package that imports a name at its first use.
-
-    :param package: the name of the package.
-    :param homes: the module of the package that has each name; a module is its own home.
-    :returns: a function that returns the value of a name, and keeps it in the package.
-    :raises AttributeError: by the function, for a name without a home.
-    """
+    """The ``__getattr__`` of a package that imports a name at its first use."""
 
     def __getattr__(name: str) -> Any:
         if name not in homes:

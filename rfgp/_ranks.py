@@ -17,14 +17,6 @@ class Ranks:
 
     Every method is called by all ranks. Where a rank has died, or comes later than the timeout of the group, the
     others raise; none waits for ever.
-
-    :param group: the process group; default: all ranks.
-    :raises ValueError: where there is no process group.
-
-    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    >>> Ranks().every("here")
-    ['here']
-    >>> dist.destroy_process_group()
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -52,12 +44,7 @@ class Ranks:
         return values
 
     def attempt(self, action: Callable[[], _T], what: str) -> _T:
-        """Do something without the others on every rank, or raise on all of them where one rank fails.
-
-        :param action: calls no other rank.
-        :param what: names the action in the message.
-        :raises ValueError: where another rank has failed; a rank that fails itself raises its own error.
-        """
+        """Do something without the others on every rank, or raise on all of them where one rank fails."""
         error: BaseException | None = None
         result: Any = None
         try:
@@ -88,14 +75,14 @@ class Ranks:
             parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
             self._call("broadcast", dist.broadcast, parts, source, group=self.group)
 
-    def rows(self, own: Tensor) -> Tensor:
+    def rows(self, rows: Tensor) -> Tensor:
         """The rows of the tensors of all ranks, in the order of the ranks.
 
-        :param own: those of this rank, (n, ...), on all ranks of the same dtype and with the same columns.
+        :param rows: those of this rank, (n, ...), on all ranks of the same dtype and with the same columns.
         """
-        lengths = self.every(len(own))
-        padded = own.new_zeros(max(lengths), *own.shape[1:])
-        padded[: len(own)] = own
+        lengths = self.every(len(rows))
+        padded = rows.new_zeros(max(lengths), *rows.shape[1:])
+        padded[: len(rows)] = rows
         parts = [torch.zeros_like(padded) for _ in lengths]
         real = [torch.view_as_real(part) if part.is_complex() else part for part in (*parts, padded)]
         self._call("gather", dist.all_gather, real[:-1], real[-1], group=self.group)

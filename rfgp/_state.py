@@ -28,10 +28,7 @@ class HasRows(Protocol):
     """A model with caches and training data among its attributes, which says what a file of it holds."""
 
     def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
-        """The attributes without caches, and without training data that predictions do not need.
-
-        :param with_rows: whether the training rows that predictions need are kept; a ValueError where they have to be.
-        """
+        """The attributes without caches, and without training data that predictions do not need."""
 
     @property
     def num_rows_kept(self) -> int:
@@ -39,11 +36,7 @@ class HasRows(Protocol):
 
 
 def code(description: str) -> int:
-    """A number that stands for a description, the same in every process.
-
-    >>> code("a") == code("a") != code("b")
-    True
-    """
+    """A number that stands for a description, the same in every process."""
     return int.from_bytes(hashlib.sha256(description.encode()).digest()[: _BITS // 8], "big")
 
 
@@ -54,37 +47,31 @@ def check_mapping(state: Any) -> None:
 
 
 def check(module: torch.nn.Module, state: Mapping[str, Any], prefix: str = "", strict: bool = False) -> None:
-    """Raise a ValueError where a state does not fit a module; load no tensor.
-
-    :param module: what the state is to be loaded into.
-    :param state: tensors by name.
-    :param prefix: what the names of the module's own tensors begin with.
-    :param strict: whether all of these have to be there, and no others.
-    """
+    """Raise a ValueError where a state does not fit a module; load no tensor."""
     check_mapping(state)
-    found = {name: value for name, value in state.items() if name.startswith(prefix)}
-    for name, value in found.items():
+    values = {name: value for name, value in state.items() if name.startswith(prefix)}
+    for name, value in values.items():
         if not isinstance(value, Tensor):
             raise ValueError(f"expected a tensor for {name} in the state, got {type(value).__name__}; save it again")
     for name, part in list(_parts(module, prefix)):
         if isinstance(part, StatePreparer):
-            part.prepare_for(found, name)
+            part.prepare_for(values, name)
     needed: set[str] = set()
-    known: set[str] = set()
+    possible: set[str] = set()
     for name, part in _parts(module, prefix):
-        own = {name + key: tuple(value.shape) for key, value in _tensors(part)}
+        shapes = {name + key: tuple(value.shape) for key, value in _tensors(part)}
         is_flexible = not loads_strict_shapes(part)
-        for key, shape in own.items():
-            if key in found and not is_flexible and tuple(found[key].shape) not in (shape, shape or (1,)):
+        for key, shape in shapes.items():
+            if key in values and not is_flexible and tuple(values[key].shape) not in (shape, shape or (1,)):
                 raise ValueError(
-                    f"expected the state of this model, with {key} of shape {shape}, got {tuple(found[key].shape)}; "
+                    f"expected the state of this model, with {key} of shape {shape}, got {tuple(values[key].shape)}; "
                     "load it into a model that is made as the saved one was"
                 )
         if type(part).get_extra_state is not torch.nn.Module.get_extra_state:
-            own[f"{name}_extra_state"] = ()
-        needed |= {key for key in own if not key.endswith(_OPTIONAL)}
-        known |= own.keys()
-    missing, unknown = sorted(needed - found.keys()), sorted(found.keys() - known)
+            shapes[f"{name}_extra_state"] = ()
+        needed |= {key for key in shapes if not key.endswith(_OPTIONAL)}
+        possible |= shapes.keys()
+    missing, unknown = sorted(needed - values.keys()), sorted(values.keys() - possible)
     if strict and (missing or unknown):
         raise ValueError(
             f"expected the state of this model, got one without {_some(missing)} and with {_some(unknown)} beside what "

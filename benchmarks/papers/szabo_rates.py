@@ -222,7 +222,7 @@ def bound(errors: Errors) -> np.ndarray:
     return np.array(
         [
             [
-                bounds.derivative_error_bound(p, q, float(ell), 2 * int(m), DELTA, lengthscale=1.0)
+                bounds.derivative_bound(p, q, float(ell), lengthscale=1.0).error(2 * int(m), DELTA)
                 for ell in errors.diameters
             ]
             for m in errors.m

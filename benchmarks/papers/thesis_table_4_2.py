@@ -17,8 +17,7 @@ from torch import Tensor
 
 from rfgp import approximate, plots
 from rfgp.two_sample import block_mmd, kernel_inception_distance
-from rfgp.two_sample.discrepancy import squared
-from rfgp.two_sample.inception import scaled_inputs_and_kernel
+from rfgp.two_sample.discrepancy import scaled_inputs_and_kernel, squared
 from rfgp.two_sample.sums import pair_sums
 
 from .. import common

@@ -12,17 +12,6 @@ from .. import _checks
 _MOST_FEATURES = 2**53  # beyond, float64 does not know every integer
 
 
-positive = _checks.positive
-
-
-def probability(name: str, value: Any) -> float:
-    """Return ``value`` as a float, or raise where it is not between 0 and 1."""
-    number = _checks.number(value)
-    if not 0.0 < number < 1.0:
-        raise ValueError(f"expected a number between 0 and 1 for {name}, got {value!r}; choose another {name}")
-    return number
-
-
 def within(name: str, value: Any, smallest: float) -> Tensor:
     """Return ``value`` as a float64 tensor, or raise where it has entries outside of [smallest, 1]."""
     tensor = _checks.real_tensor(value, name).double()

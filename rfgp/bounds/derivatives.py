@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,163 +14,109 @@ from .. import _checks
 from . import _common
 
 
-class _Derivative(NamedTuple):
-    """S, main theorem: the error is below slow/sqrt(m) + fast/m + scale (24 sqrt(6 t/m) + 36 K t/m)."""
+@dataclass(frozen=True)
+class DerivativeBound:
+    r"""A bound on the largest error of a kernel derivative, with probability :math:`1 - 2 e^{-t}`.
 
-    scale: float  # sigma_{p,q}
-    growth: float  # K
+    .. math:: \frac{a}{\sqrt m} + \frac{b}{m} + \sigma \Big(24 \sqrt{\frac{6 t}{m}} + \frac{36 K t}{m}\Big), \qquad
+        m = \frac D2
+
+    :func:`derivative_bound` makes it. Its exponent is not linear in D, so that it is no :class:`TailBound`.
+
+    :param scale: :math:`\sigma_{p,q}`.
+    :param growth: K.
+    :param slow: a.
+    :param fast: b.
+
+    >>> DerivativeBound(scale=1.0, growth=1.0, slow=200.0, fast=60.0).failure_probability(10, epsilon=1.0)
+    1.0
+    """
+
+    scale: float
+    growth: float
     slow: float
     fast: float
 
+    def error(self, num_features: int, delta: float) -> float:
+        """The error that is exceeded with a probability of at most delta.
 
-def derivative_error_bound(
+        :param num_features: the number of columns D, even.
+        :param delta: between 0 and 1.
+        :raises ValueError: for a number outside of its range.
+        """
+        m = _common.columns(num_features) // 2
+        slow, fast = self._coefficients(delta)
+        return slow / math.sqrt(m) + fast / m
+
+    def failure_probability(self, num_features: int, epsilon: float) -> float:
+        r"""Upper bound on the probability that an error is epsilon or more; 1 below about :math:`150 \sigma/\sqrt m`.
+
+        :param num_features: the number of columns D, even.
+        :param epsilon: the error, positive.
+        :raises ValueError: for a number outside of its range.
+        """
+        m, epsilon = _common.columns(num_features) // 2, _checks.positive("epsilon", epsilon)
+        left = epsilon - self.slow / math.sqrt(m) - self.fast / m
+        if left <= 0.0:
+            return 1.0
+        root = _positive_root(36.0 * self.growth * self.scale / m, 24.0 * math.sqrt(6.0 / m) * self.scale, left)
+        return min(1.0, 2.0 * math.exp(-(root**2)))
+
+    def num_features(self, epsilon: float, delta: float) -> int:
+        """The smallest even number of columns for which the error is at most epsilon with probability 1 - delta.
+
+        :param epsilon: the error, positive.
+        :param delta: between 0 and 1.
+        :raises ValueError: for a number outside of its range, or more than 2^53 features.
+        """
+        epsilon = _checks.positive("epsilon", epsilon)
+        slow, fast = self._coefficients(delta)
+        root = torch.tensor(_positive_root(fast, slow, epsilon), dtype=torch.float64)
+        return 2 * int(_common.rounded_up(root**-2))
+
+    def _coefficients(self, delta: float) -> tuple[float, float]:
+        """Those of 1/sqrt(m) and of 1/m."""
+        t = math.log(2.0 / _checks.share("delta", delta))
+        return self.slow + 24.0 * math.sqrt(6.0 * t) * self.scale, self.fast + 36.0 * self.growth * t * self.scale
+
+
+def derivative_bound(
     p: Sequence[int],
     q: Sequence[int],
     diameter: float,
-    num_features: int,
-    delta: float,
     *,
     lengthscale: float | Sequence[float] | Tensor | None = None,
     second_moment: float | None = None,
-) -> float:
-    r"""Error that kernel derivatives from random Fourier features stay below with probability 1 - delta.
+) -> DerivativeBound:
+    r"""Bound on the error of kernel derivatives from random Fourier features on a compact set.
 
     .. math:: \sup_{x, y} |\partial^{p,q} k - \widehat{\partial^{p,q} k}| < \sigma_{p,q} \Big(
         \frac{C_3 \sqrt{d \log(16 \ell C_{p,q} + 4)} + C_1 + 24 \sqrt{6 t}}{\sqrt m} +
-        \frac{36 K (\log 2 + 1 + t)}{m}\Big), \qquad t = \log\frac{2}{\delta}
+        \frac{36 K (\log 2 + 1 + t)}{m}\Big)
 
     .. math:: \sigma_{p,q}^2 = E[w^{2(p+q)}], \quad C_{p,q}^2 = \frac{E[w^{2(p+q)} \|w\|^2]}{\sigma_{p,q}^2}, \quad
         C_1 = 14 \sqrt{6 \log 2} + 1, \quad C_3 = 7 \sqrt 6 \Big(1 + \frac{\sqrt\pi}{(\log 2)^{3/2}}\Big)
 
-    for all x and y of a compact set, with cos and sin columns for each of m = D/2 independent frequencies w, and k(0)
-    normalized to 1. The moments have to satisfy :math:`E|w^{p+q}|^n \le \sigma_{p,q}^n K^{n-2} n!/2` for all n from 2
-    and a K from 1 up. K is 1 for kernel values, for first derivatives of a Gaussian kernel and for second ones in two
-    coordinates, and :math:`2/\sqrt 3` for second derivatives in a single coordinate (S has 2). No K exists for higher
-    derivatives of a Gaussian kernel, nor for any derivative of a Matérn kernel.
-
-    The bound grows slowly with the diameter, but its constants, which S takes from van de Geer and Lederer (2013),
-    Theorem 8, are large: it is never below :math:`150 \sigma_{p,q}/\sqrt m`, hundreds of times what errors are.
+    with probability :math:`1 - 2 e^{-t}`, for cos and sin columns of each of m = D/2 independent frequencies w, and
+    k(0) = 1. The moments have to satisfy :math:`E|w^{p+q}|^n \le \sigma_{p,q}^n K^{n-2} n!/2` for all n from 2.
+    K is 1 for kernel values, for first derivatives of a Gaussian kernel and for second ones in two coordinates, and
+    :math:`2/\sqrt 3` for second derivatives in a single coordinate (S has 2). No K exists for higher derivatives of a
+    Gaussian kernel, nor for any derivative of a Matérn kernel.
 
     :param p: d orders of derivatives with respect to the columns of x; all zero for kernel values.
     :param q: d orders of derivatives with respect to the columns of y.
     :param diameter: the diameter :math:`\ell` of the compact set.
-    :param num_features: the number of columns D, even.
-    :param delta: the probability of a larger error, between 0 and 1.
     :param lengthscale: of a Gaussian kernel, one or d of them.
     :param second_moment: :math:`E\|w\|^2` of another kernel, in place of the lengthscale; for kernel values only.
-    :returns: the error.
     :raises ValueError: for derivatives without a K, for both or neither of ``lengthscale`` and ``second_moment``, or
         for a number outside of its range.
 
-    Source: S, main theorem, Eq. 15, 16.
+    Source: S, main theorem, Eq. 15, 16; the constants are those of van de Geer and Lederer (2013), Theorem 8.
 
-    >>> derivative_error_bound([0, 0], [0, 0], 4.0, 100_000, 0.05, lengthscale=1.0)
-    1.58...
-    >>> derivative_error_bound([1, 0], [0, 0], 4.0, 100_000, 0.05, lengthscale=[0.5, 1.0])
+    >>> bound = derivative_bound([1, 0], [0, 0], 4.0, lengthscale=[0.5, 1.0])
+    >>> bound.error(100_000, delta=0.05)
     3.34...
     """
-    m, t = _common.columns(num_features) // 2, math.log(2.0 / _common.probability("delta", delta))
-    c = _derivative(p, q, diameter, lengthscale, second_moment)
-    slow, fast = _with_probability(c, t)
-    return slow / math.sqrt(m) + fast / m
-
-
-def derivative_failure_probability(
-    p: Sequence[int],
-    q: Sequence[int],
-    diameter: float,
-    num_features: int,
-    epsilon: float,
-    *,
-    lengthscale: float | Sequence[float] | Tensor | None = None,
-    second_moment: float | None = None,
-) -> float:
-    r"""Upper bound on the probability that some kernel derivative on a compact set is missed by epsilon.
-
-    .. math:: \Pr\Big[\sup_{x, y} |\partial^{p,q} k - \widehat{\partial^{p,q} k}| \ge \epsilon\Big] \le 2 e^{-t}
-
-    with the t for which :func:`derivative_error_bound` gives epsilon, which is a quadratic equation in :math:`\sqrt t`.
-    It is 1 as long as epsilon is below about :math:`150 \sigma_{p,q} / \sqrt m`.
-
-    :param p: d orders of derivatives with respect to the columns of x; all zero for kernel values.
-    :param q: d orders of derivatives with respect to the columns of y.
-    :param diameter: the diameter of the compact set.
-    :param num_features: the number of columns D = 2 m, even.
-    :param epsilon: the error, positive.
-    :param lengthscale: of a Gaussian kernel, one or d of them.
-    :param second_moment: :math:`E\|w\|^2` of another kernel, in place of the lengthscale; for kernel values only.
-    :returns: a probability, at most 1.
-    :raises ValueError: as :func:`derivative_error_bound` does, and where epsilon is not positive.
-
-    Source: S, main theorem, Eq. 15, 16.
-
-    >>> derivative_failure_probability([1, 0], [1, 0], 4.0, 1_000_000, 1.0, lengthscale=1.0)
-    0.0018...
-    """
-    m, epsilon = _common.columns(num_features) // 2, _common.positive("epsilon", epsilon)
-    c = _derivative(p, q, diameter, lengthscale, second_moment)
-    left = epsilon - c.slow / math.sqrt(m) - c.fast / m
-    if left <= 0.0:
-        return 1.0
-    root = _positive_root(36.0 * c.growth * c.scale / m, 24.0 * math.sqrt(6.0 / m) * c.scale, left)
-    return min(1.0, 2.0 * math.exp(-(root**2)))
-
-
-def derivative_num_features(
-    p: Sequence[int],
-    q: Sequence[int],
-    diameter: float,
-    epsilon: float,
-    delta: float,
-    *,
-    lengthscale: float | Sequence[float] | Tensor | None = None,
-    second_moment: float | None = None,
-) -> int:
-    r"""Columns with which all kernel derivatives on a compact set are within epsilon with probability 1 - delta.
-
-    .. math:: D = 2 m, \qquad \frac{a}{\sqrt m} + \frac{b}{m} \le \epsilon
-
-    with the left-hand side of :func:`derivative_error_bound`: the smallest even number for which that error is at most
-    epsilon. This takes more than :math:`2 (150 \sigma_{p,q} / \epsilon)^2` columns.
-
-    :param p: d orders of derivatives with respect to the columns of x; all zero for kernel values.
-    :param q: d orders of derivatives with respect to the columns of y.
-    :param diameter: the diameter of the compact set.
-    :param epsilon: the error, positive.
-    :param delta: the probability of a larger error, between 0 and 1.
-    :param lengthscale: of a Gaussian kernel, one or d of them.
-    :param second_moment: :math:`E\|w\|^2` of another kernel, in place of the lengthscale; for kernel values only.
-    :returns: an even number of columns.
-    :raises ValueError: as :func:`derivative_error_bound` does, where epsilon is not positive, or for more than
-        :math:`2^{53}` features.
-
-    Source: S, main theorem, Eq. 15, 16.
-
-    >>> derivative_num_features([0, 0], [0, 0], 4.0, 0.1, 0.05, lengthscale=1.0)
-    24932572
-    """
-    epsilon, t = _common.positive("epsilon", epsilon), math.log(2.0 / _common.probability("delta", delta))
-    slow, fast = _with_probability(_derivative(p, q, diameter, lengthscale, second_moment), t)
-    root = torch.tensor(_positive_root(fast, slow, epsilon), dtype=torch.float64)
-    return 2 * int(_common.rounded_up(root**-2))
-
-
-def _with_probability(c: _Derivative, t: float) -> tuple[float, float]:
-    return c.slow + 24.0 * math.sqrt(6.0 * t) * c.scale, c.fast + 36.0 * c.growth * t * c.scale
-
-
-def _positive_root(a: float, b: float, c: float) -> float:
-    """The positive root of a u^2 + b u = c, for positive a, b and c."""
-    return 2.0 * c / (b + math.sqrt(b**2 + 4.0 * a * c))
-
-
-def _derivative(
-    p: Sequence[int],
-    q: Sequence[int],
-    diameter: float,
-    lengthscale: float | Sequence[float] | Tensor | None,
-    second_moment: float | None,
-) -> _Derivative:
     orders = _orders(p, q)
     if (lengthscale is None) == (second_moment is None):
         raise ValueError(
@@ -183,14 +130,19 @@ def _derivative(
                 "are known to have moments that grow slowly enough (those of a Matérn kernel are infinite): pass its "
                 "lengthscale"
             )
-        scale, growth, lipschitz = 1.0, 1.0, math.sqrt(_common.positive("second_moment", second_moment))
+        scale, growth, lipschitz = 1.0, 1.0, math.sqrt(_checks.positive("second_moment", second_moment))
     else:
         scale, growth, lipschitz = _gaussian_moments(orders, lengthscale)
-    entropy = len(orders) * math.log(16.0 * _common.positive("diameter", diameter) * lipschitz + 4.0)
+    entropy = len(orders) * math.log(16.0 * _checks.positive("diameter", diameter) * lipschitz + 4.0)
     log2 = math.log(2.0)
     chaining = 7.0 * math.sqrt(6.0) * (1.0 + math.sqrt(math.pi) / log2**1.5) * math.sqrt(entropy)
     slow = scale * (chaining + 14.0 * math.sqrt(6.0 * log2) + 1.0)
-    return _Derivative(scale, growth, slow, scale * 36.0 * growth * (log2 + 1.0))
+    return DerivativeBound(scale, growth, slow, scale * 36.0 * growth * (log2 + 1.0))
+
+
+def _positive_root(a: float, b: float, c: float) -> float:
+    """The positive root of a u^2 + b u = c, for positive a, b and c."""
+    return 2.0 * c / (b + math.sqrt(b**2 + 4.0 * a * c))
 
 
 def _gaussian_moments(orders: list[int], lengthscale: Any) -> tuple[float, float, float]:
@@ -205,7 +157,7 @@ def _gaussian_moments(orders: list[int], lengthscale: Any) -> tuple[float, float
             "more Gaussian frequencies grow faster than n! K^n, which the bound does not allow"
         )
     values = _checks.real_tensor(lengthscale, "lengthscale").double().flatten().tolist()
-    scales = [_common.positive("lengthscale", value) for value in values]
+    scales = [_checks.positive("lengthscale", value) for value in values]
     if len(scales) not in (1, len(orders)):
         raise ValueError(f"expected 1 or {len(orders)} lengthscales, got {len(scales)}; pass one per column of x")
     scales = scales * (len(orders) // len(scales))

@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from .. import _checks
 from . import _common
 from .tail import TailBound
 
@@ -69,21 +70,94 @@ def fourier_bound(variance: float | Tensor = 1.0) -> TailBound:
     )
 
 
-def fourier_num_features(epsilon: float, delta: float, variance: float | Tensor = 1.0) -> Tensor:
-    r"""Columns for one kernel value within epsilon with probability 1 - delta: those of :func:`fourier_bound`.
+_PROVEN_UP_TO = 0.2  # the uniform bounds on kernel values are proven up to here,
+_PROVEN_FROM = 8  # for this many columns or more
 
-    .. math:: D \ge \frac{4 \alpha}{\epsilon^2} \log\frac{2}{\delta}, \qquad
-        \alpha = \min\big(1, v(\tau) + \tfrac23 \epsilon\big)
 
-    :param epsilon: the error, positive.
-    :param delta: the probability of a larger error, between 0 and 1.
-    :param variance: the variance v of a single frequency, from 0 to 1, of any shape: see :func:`fourier_variance`.
-    :returns: int64 numbers of columns, even, of the shape of ``variance``.
-    :raises ValueError: for a bad epsilon, delta or variance, or more than :math:`2^{53}` features.
+def rahimi_recht_bound(input_dim: int, diameter: float, second_moment: float) -> TailBound:
+    r"""Rahimi and Recht's bound on the largest error of random Fourier features on a compact set.
 
-    Source: Rahimi and Recht (2007); Sutherland and Schneider (2015).
+    .. math:: \Pr\Big[\sup_{x, y} |\hat k(x, y) - k(x, y)| \ge \epsilon\Big] \le 2^8
+        \max\Big(1, \frac{\sigma_p \ell}{\epsilon}\Big)^2 \exp\Big(\frac{-D \epsilon^2}{8 (d + 2)}\Big), \qquad
+        \sigma_p^2 = E\|w\|^2
 
-    >>> fourier_num_features(0.1, 0.05)
-    tensor(1476)
+    with D columns, cos and sin for each of D/2 independent frequencies w, and k(0) = 1. Larger than
+    :func:`sutherland_schneider_bound`, whose remark on what is proven holds here, too: the probability is 1 where the
+    right-hand side exceeds 1/5, or D is less than 8. The maximum with 1 is not printed; without it the bound needs
+    :math:`\epsilon \le \sigma_p \ell`.
+
+    :param input_dim: the number of columns d of the inputs.
+    :param diameter: the diameter :math:`\ell` of the compact set.
+    :param second_moment: :math:`E\|w\|^2`; the sum of 1/lengthscale^2 over the d columns for a Gaussian kernel.
+    :returns: a bound with numbers.
+    :raises ValueError: for a number that is not positive.
+
+    Source: Rahimi and Recht (2007), Claim 1; B Theorem 27, where D counts frequencies.
+
+    >>> bound = rahimi_recht_bound(2, diameter=4.0, second_moment=2.0)
+    >>> bound.failure_probability(50_000, epsilon=0.1)
+    0.13413...
+    >>> bound.num_features(epsilon=0.1, delta=0.05)
+    53158
     """
-    return fourier_bound(variance).num_features(epsilon, delta)
+    d, log_size = _checks.positive_integer("input_dim", input_dim), _log_size(diameter, second_moment)
+    return TailBound(
+        log_factor=lambda epsilon: 8.0 * math.log(2.0) + 2.0 * max(0.0, log_size - math.log(epsilon)),
+        rate=lambda epsilon: epsilon**2 / (8.0 * (d + 2)),
+        cos_and_sin=True,
+        largest_proven=_PROVEN_UP_TO,
+        fewest_proven=_PROVEN_FROM,
+    )
+
+
+def sutherland_schneider_bound(
+    input_dim: int, diameter: float, second_moment: float, variance: float = 1.0
+) -> TailBound:
+    r"""Sutherland and Schneider's bound on the largest error of random Fourier features on a compact set.
+
+    .. math:: \Pr\Big[\sup_{x, y} |\hat k(x, y) - k(x, y)| \ge \epsilon\Big] \le \beta_d
+        \Big(\frac{\sigma_p \ell}{\epsilon}\Big)^{\frac{2 d}{d + 2}}
+        \exp\Big(\frac{-D \epsilon^2}{8 (d + 2) \alpha}\Big), \qquad \sigma_p^2 = E\|w\|^2
+
+    .. math:: \alpha = \min\Big(1, \sup_\tau v(\tau) + \tfrac13 \epsilon\Big), \qquad
+        \beta_d = \Big(\big(\tfrac d2\big)^{-\frac{d}{d + 2}} + \big(\tfrac d2\big)^{\frac{2}{d + 2}}\Big)
+        2^{\frac{6 d + 2}{d + 2}}
+
+    with D columns, cos and sin for each of m = D/2 independent frequencies w, and k(0) = 1.
+
+    Where the right-hand side exceeds 1/5, or D is less than 8, it is not proven, and the probability is 1: the
+    derivation needs :math:`\Pr[L \ge t] \le \sigma_p^2 / t^2` for the largest slope L of the error, which Cantelli's
+    inequality gives for large t and m alone.
+
+    :param input_dim: the number of columns d of the inputs.
+    :param diameter: the diameter :math:`\ell` of the compact set.
+    :param second_moment: :math:`E\|w\|^2`; the sum of 1/lengthscale^2 over the d columns for a Gaussian kernel.
+    :param variance: at least the largest :func:`fourier_variance` over :math:`\|\tau\| \le \ell`, from 0 to 1; 1/2
+        does for a Gaussian kernel, and 1 for every kernel.
+    :returns: a bound with numbers.
+    :raises ValueError: for a bad variance, or another number that is not positive.
+
+    Source: Sutherland and Schneider (2015), Proposition 1.
+
+    >>> bound = sutherland_schneider_bound(2, diameter=4.0, second_moment=2.0, variance=0.5)
+    >>> bound.failure_probability(40_000, epsilon=0.1), bound.num_features(epsilon=0.1, delta=0.05)
+    (8.48...e-08, 17324)
+    """
+    d, log_size = _checks.positive_integer("input_dim", input_dim), _log_size(diameter, second_moment)
+    largest = float(_common.within("variance", _checks.number(variance), 0.0))
+    half = d / 2.0
+    beta = (half ** (-d / (d + 2)) + half ** (2.0 / (d + 2))) * 2.0 ** ((6 * d + 2) / (d + 2))
+    return TailBound(
+        log_factor=lambda epsilon: math.log(beta) + 2.0 * d / (d + 2) * (log_size - math.log(epsilon)),
+        rate=lambda epsilon: epsilon**2 / (8.0 * (d + 2) * min(1.0, largest + epsilon / 3.0)),
+        cos_and_sin=True,
+        largest_proven=_PROVEN_UP_TO,
+        fewest_proven=_PROVEN_FROM,
+    )
+
+
+def _log_size(diameter: float, second_moment: float) -> float:
+    """The logarithm of sigma_p l."""
+    return math.log(_checks.positive("diameter", diameter)) + 0.5 * math.log(
+        _checks.positive("second_moment", second_moment)
+    )

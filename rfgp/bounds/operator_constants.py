@@ -36,9 +36,9 @@ def decomposable_constants(coregionalization: Tensor, mean_norm: float, variance
         raise ValueError(
             "expected a coregionalization matrix other than zero, whose features make no error; pass another"
         )
-    largest = float(_common.within("variance", _common.positive("variance", variance), 0.0))
+    largest = float(_common.within("variance", _checks.positive("variance", variance), 0.0))
     return {
-        "slope": norm * _common.positive("mean_norm", mean_norm),
+        "slope": norm * _checks.positive("mean_norm", mean_norm),
         "variance": norm**2 * largest,
         "largest_error": 2.0 * norm,
         "intrinsic_dim": float((spectrum / norm).square().sum()),
@@ -63,9 +63,7 @@ def curl_free_constants(input_dim: int, lengthscale: float, bounded: bool = True
     :param input_dim: the number of columns d of the inputs.
     :param lengthscale: l, of the Gaussian kernel.
     :param bounded: whether frequencies come from the trace measure.
-    :returns: the keyword arguments of :func:`brault_bounded_bound` (slope, variance, largest_error and
-        intrinsic_dim), or of :func:`brault_subexponential_bound` (slope, variance, orlicz_norm and
-        output_dim).
+    :returns: the keyword arguments of :func:`brault_bounded_bound`, or of :func:`brault_subexponential_bound`.
     :raises ValueError: for a bad dimension or lengthscale.
 
     Source: B 4.4.2, 4.4.3; M Eq. 54 for the trace measure.
@@ -92,15 +90,12 @@ def divergence_free_constants(input_dim: int, lengthscale: float, bounded: bool 
         u = \frac{2 d - 1}{l^2}
 
     with the m of :func:`curl_free_constants`. The variance of unbounded features at zero is :math:`3 (d - 1) / l^4`, in
-    place of the :math:`d (4 d - 3) / l^4` of B. From d = 4 on it is not the largest: far away it is :math:`(d - 1)
-    (d + 2) / (2 l^4)`, and less than 1% above that between the two; the bound above was checked on a grid.
+    place of the :math:`d (4 d - 3) / l^4` of B; from d = 4 on it is larger far away. It was checked on a grid.
 
     :param input_dim: the number of columns d of the inputs, at least 2.
     :param lengthscale: l, of the Gaussian kernel.
     :param bounded: whether frequencies come from the trace measure.
-    :returns: the keyword arguments of :func:`brault_bounded_bound` (slope, variance, largest_error and
-        intrinsic_dim), or of :func:`brault_subexponential_bound` (slope, variance, orlicz_norm and
-        output_dim).
+    :returns: the keyword arguments of :func:`brault_bounded_bound`, or of :func:`brault_subexponential_bound`.
     :raises ValueError: for a bad dimension or lengthscale.
 
     Source: B 4.4.2, 4.4.3, corrected; M Eq. 56 for the trace measure.
@@ -121,7 +116,7 @@ def divergence_free_constants(input_dim: int, lengthscale: float, bounded: bool 
 def _gaussian(input_dim: int, lengthscale: float) -> tuple[int, float, float]:
     """d, 1/l^2 and E|w|^3; the latter is E[|w| |A(w)|] for all features of curl- and divergence-free kernels."""
     d = _checks.positive_integer("input_dim", input_dim)
-    scale = 1.0 / _common.positive("lengthscale", lengthscale)
+    scale = 1.0 / _checks.positive("lengthscale", lengthscale)
     return d, scale**2, scale**3 * 2.0**1.5 * math.exp(math.lgamma((d + 3) / 2.0) - math.lgamma(d / 2.0))
 
 

@@ -22,15 +22,8 @@ def rademacher_bound(x: Tensor, y: Tensor, degree: int, is_complex: bool = False
     .. math:: V = \Big(\|x\|^2 \|y\|^2 + c \Big((x^\top y)^2 - \sum_k x_k^2 y_k^2\Big)\Big)^p - (x^\top y)^{2p}
 
     with c = 2 for real and 1 for complex weights. For a complex sketch the error is the modulus of a complex number,
-    which bounds the error of the real part, too. The thesis takes Bernstein's inequality for real variables there. The
-    same inequality holds for the modulus, with the complex variance and without another factor: independent complex
-    :math:`X_i` of mean zero satisfy
-
-    .. math:: E \cosh\Big(\lambda \Big|\sum_i X_i\Big|\Big)
-        \le \exp\Big(\sum_i E\big[e^{\lambda |X_i|} - 1 - \lambda |X_i|\big]\Big)
-
-    (Pinelis, 1994), and the rest of the usual proof stays. The thesis states its theorem with :math:`V / (\|x\|^{2p}
-    \|y\|^{2p})` in place of :math:`\sigma^2`, which is larger; its proof shows the bound above.
+    for which Bernstein's inequality holds too, with the complex variance (Pinelis, 1994). The theorem of the thesis has
+    :math:`V / (\|x\|^{2p} \|y\|^{2p})` in place of :math:`\sigma^2`, which is larger; its proof shows the bound above.
 
     :param x: inputs (..., N, d).
     :param y: inputs (..., M, d).

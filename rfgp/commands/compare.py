@@ -11,21 +11,13 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command.
-
-    :param parser: its parser.
-    """
+    """The options of the command."""
     for name in ("first", "second"):
         parser.add_argument(name, metavar=name.upper(), help="the directory of a study, or its results.json")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what differs.
-
-    :param options: what the parser made of the arguments.
-    :returns: 0.
-    :raises ValueError: where one of the two is no study.
-    """
+    """Print what differs."""
     from .. import study  # PyTorch is not imported to read the arguments
 
     names = options.first, options.second

@@ -18,8 +18,6 @@ class Stream:
     """A stream whose reader may leave early: what is written afterwards goes nowhere, and the command goes on.
 
     Names from files reach the terminal as text: control characters are written as escapes.
-
-    :param stream: a text stream; signs that its encoding lacks become question marks.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -33,7 +31,7 @@ class Stream:
     def write(self, text: str) -> int:
         """Write a text, or drop it where nobody reads."""
         try:
-            return self._stream.write(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], text))
+            return self._stream.write(_CONTROL.sub(lambda match: ascii(match[0])[1:-1], text))
         except BrokenPipeError:
             self._leave()
             return len(text)

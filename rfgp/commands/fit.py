@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import _optional, tables
-from .arguments import integer, names, number
-from .table_options import FORMATS, add_reading, check_new_file, reading
+from .options import FORMATS, add_reading, check_new_file, integer, names, number, reading
 
 DESCRIPTION = (
     "Report the columns of a table, learn its target from the others by a Gaussian process, measure it on held-out "
@@ -16,10 +15,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command.
-
-    :param parser: its parser.
-    """
+    """The options of the command."""
     add = parser.add_argument
     add("data", metavar="DATA", help=FORMATS)
     add("--target", required=True, help="name or index of the column to learn, or several, with commas between them")
@@ -45,12 +41,7 @@ def _seed(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, report, learn, measure and write.
-
-    :param options: what the parser made of the arguments.
-    :returns: 0.
-    :raises ValueError: for a table or settings that are not as they should be.
-    """
+    """Read, report, learn, measure and write."""
     _optional.require("sklearn", "scikit-learn", "rfgp fit")
     check_new_file(options.out, options.force)
     table = tables.read(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _files, tables
 from ..tables.formats import TEXT
-from .arguments import number
-from .table_options import FORMATS, add_reading, check_new_file, reading
+from .options import FORMATS, add_reading, check_new_file, number, reading
 
 if TYPE_CHECKING:
     import pandas
@@ -24,10 +23,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command.
-
-    :param parser: its parser.
-    """
+    """The options of the command."""
     add = parser.add_argument
     add("model", metavar="MODEL", help="a file that rfgp fit wrote")
     add("data", metavar="NEW", help=f"the table, with the columns of inputs: {FORMATS}")
@@ -38,28 +34,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, predict and write.
-
-    :param options: what the parser made of the arguments.
-    :returns: 0.
-    :raises ValueError: for a model or a table that are not as they should be.
-    """
+    """Read, predict and write."""
     is_file = options.out != _STANDARD
     if is_file:
         if not options.out.lower().endswith(TEXT):
             raise ValueError(f"expected a file of text for --out, got {options.out!r}; use a name that ends in .csv")
         check_new_file(options.out, options.force)
     model = tables.TableModel.load(options.model)
-    found = model.predict(options.data, level=options.level, **reading(options))
-    empty = int(found.iloc[:, -1].isna().sum())
+    predictions = model.predict(options.data, level=options.level, **reading(options))
+    empty = int(predictions.iloc[:, -1].isna().sum())
     if empty:
-        print(f"rfgp: {empty:,} of {len(found):,} rows have missing cells, and no prediction", file=sys.stderr)
-    found = _without_formulas(found)
+        print(f"rfgp: {empty:,} of {len(predictions):,} rows have missing cells, and no prediction", file=sys.stderr)
+    predictions = _without_formulas(predictions)
     if not is_file:
-        print(found.to_csv(index=False, float_format=_DIGITS), end="")
+        print(predictions.to_csv(index=False, float_format=_DIGITS), end="")
         return 0
-    _files.write_whole(options.out, lambda path: found.to_csv(path, index=False, float_format=_DIGITS))
-    print(f"wrote {len(found):,} rows to {options.out}")
+    _files.write_whole(options.out, lambda path: predictions.to_csv(path, index=False, float_format=_DIGITS))
+    print(f"wrote {len(predictions):,} rows to {options.out}")
     return 0
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import _optional, tables
 from ..tables.formats import SUFFIXES
-from .arguments import integer, integers, names, number
-from .table_options import add_reading, reading
+from .options import add_reading, integer, integers, names, number, reading
 
 if TYPE_CHECKING:
     from .. import datasets
@@ -24,10 +23,7 @@ _TABLE_OPTIONS = ("missing", "separator", "decimal", "header", "sheet", "drop")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command.
-
-    :param parser: its parser.
-    """
+    """The options of the command."""
     add = parser.add_argument
     add(
         "data",
@@ -86,15 +82,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the study, write its files and print its table.
+    """Run the study, write its files and print its table."""
+    from .. import study  # PyTorch is not imported to read the arguments
+    from ..plots.base import check_installed
+    from ..study.result import FILES
 
-    :param options: what the parser made of the arguments.
-    :returns: 0.
-    :raises ValueError: for data or settings that do not fit together.
-    """
-    from .. import plots, study  # PyTorch is not imported to read the arguments
-
-    plots.check_installed()
+    check_installed()
     _optional.require("pandas", "pandas", "means over seeds")
     data = _data(options)
     if isinstance(data, tables.Table):
@@ -118,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
     )
     print(f"exact model on {result.data['exact_rows']:,} rows: {result.training}\n\n{result.table()}\n")
     print(f"{result.verdict()}\n")
-    for name in study.FILES:
+    for name in FILES:
         print(f"wrote {Path(options.out) / name}")
     return 0
 

@@ -2,7 +2,6 @@
 
 from .classes import ClassConditionalSets
 from .jackknife import jackknife_plus
-from .quantiles import Interval
-from .split import SplitConformal, split_conformal
+from .split import Interval, SplitConformal, split_conformal
 
 __all__ = ["ClassConditionalSets", "Interval", "SplitConformal", "jackknife_plus", "split_conformal"]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from .quantiles import checked_level, quantile
+from .split import quantile
 
 
 class ClassConditionalSets:
@@ -34,10 +34,10 @@ class ClassConditionalSets:
 
     @torch.no_grad()
     def __init__(self, probabilities: Tensor, labels: Tensor, level: float = 0.9) -> None:
-        known, share = _probabilities(probabilities), checked_level(level)
-        _checks.labels(labels, known, known.shape[1], "labels")
-        scores = 1.0 - known
-        self.thresholds = torch.stack([quantile(scores[labels == c, c], share) for c in range(known.shape[1])])
+        checked, share = _probabilities(probabilities), _checks.share("level", level)
+        _checks.labels(labels, checked, checked.shape[1], "labels")
+        scores = 1.0 - checked
+        self.thresholds = torch.stack([quantile(scores[labels == c, c], share) for c in range(checked.shape[1])])
 
     @torch.no_grad()
     def sets(self, probabilities: Tensor) -> Tensor:
@@ -47,17 +47,17 @@ class ClassConditionalSets:
         :returns: (m, C), bool.
         :raises ValueError: for another number of classes.
         """
-        known = _probabilities(probabilities)
-        if known.shape[1] != len(self.thresholds):
+        checked = _probabilities(probabilities)
+        if checked.shape[1] != len(self.thresholds):
             classes = len(self.thresholds)
-            raise ValueError(f"expected probabilities of {classes} classes, got {known.shape[1]}; pass a column each")
-        return 1.0 - known <= self.thresholds.to(known)
+            raise ValueError(f"expected probabilities of {classes} classes, got {checked.shape[1]}; pass a column each")
+        return 1.0 - checked <= self.thresholds.to(checked)
 
 
 def _probabilities(values: Tensor) -> Tensor:
-    known = _checks.floating(values, "probabilities")
-    if known.dim() != 2 or not bool(((known >= 0) & (known <= 1)).all()):
+    checked = _checks.floating(values, "probabilities")
+    if checked.dim() != 2 or not bool(((checked >= 0) & (checked <= 1)).all()):
         raise ValueError(
-            f"expected probabilities (n, C) between 0 and 1, got a tensor {tuple(known.shape)}; pass those"
+            f"expected probabilities (n, C) between 0 and 1, got a tensor {tuple(checked.shape)}; pass those"
         )
-    return known
+    return checked

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..models import WeightSpaceGP
-from .quantiles import Interval, checked_level, columns, rank
+from .split import Interval, columns, rank
 
 _NUMBERS = 2**23
 """The means without every row are held at so many pairs of rows and points at once."""
@@ -33,10 +33,9 @@ def jackknife_plus(
         \lceil (1 - \alpha)(N + 1) \rceil\text{-th smallest of } \mu_{-i}(x) + R_i\Big], \qquad
         R_i = |y_i - \mu_{-i}(x_i)|
 
-    They need no rows beside those of the fit, and no variances. They cover with a probability of at least
-    :math:`1 - 2 \alpha` whatever the model is (CV+ of K folds up to a term that vanishes with N), and of about
-    :math:`1 - \alpha` where means hardly depend on a single row, if the parameters and landmarks were not found with
-    the same rows; those that were make them somewhat too narrow.
+    They cover with a probability of at least :math:`1 - 2 \alpha` whatever the model is, and of about
+    :math:`1 - \alpha` where means hardly depend on a single row. Parameters and landmarks that were learned from the
+    same rows make them somewhat too narrow.
 
     :param model: a fitted model of real targets, without blocks and with one draw of the weights.
     :param x: the inputs (N, d) that were fitted.
@@ -62,7 +61,7 @@ def jackknife_plus(
     >>> bool((lower < upper).all())
     True
     """
-    share = checked_level(level)
+    share = _checks.share("level", level)
     if not isinstance(model, WeightSpaceGP):
         raise ValueError(f"expected a WeightSpaceGP, got {type(model).__name__}; use split_conformal for other models")
     _checks.finite(_checks.inputs(new_x, _checks.inputs(x).shape[-1], "new_x"), "new_x")
@@ -82,13 +81,12 @@ def _ends(means: Tensor, scores: Tensor, numbers: Tensor, level: float) -> tuple
     :param means: those of the functions without each group, (G, n, T).
     :param scores: the scores of the rows, (N, T), NaN where targets are missing.
     :param numbers: the number of the group of every row, (N,).
-    :param level: the coverage.
     """
     lower, upper = [], []
     for output in range(scores.shape[-1]):
-        own = scores[:, output]
-        seen = ~own.isnan()
-        values, score = means[numbers[seen], :, output], own[seen].unsqueeze(-1)
+        column = scores[:, output]
+        seen = ~column.isnan()
+        values, score = means[numbers[seen], :, output], column[seen].unsqueeze(-1)
         number = rank(len(values), level)
         if number > len(values):
             infinite = means.new_full(means.shape[1:2], math.inf)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from .. import _checks
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
-from .quantiles import Interval, checked_level, columns, quantile
 
 
 class SplitConformal:
@@ -83,14 +83,11 @@ def split_conformal(
 
     >>> import gpytorch, rfgp
     >>> x = torch.rand(150, 2)
-    >>> y = torch.sin(6.0 * x[:, 0])
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2, seed=0)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x[:100], y[:100])
-    >>> calibrated = split_conformal(model, x[100:], y[100:], level=0.9)
-    >>> calibrated.interval(x[:3]).upper.shape
-    torch.Size([3])
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x[:100], x[:100, 0])
+    >>> lower, upper = split_conformal(model, x[100:], x[100:, 0], level=0.9).interval(x[:3])
     """
-    known = checked_level(level)
+    share = _checks.share("level", level)
     _checks.flag("normalize", normalize)
     if not callable(model) or not hasattr(model, "likelihood"):
         raise ValueError(f"expected a model with a likelihood, got {type(model).__name__}; such as a WeightSpaceGP")
@@ -103,7 +100,7 @@ def split_conformal(
     if bool(torch.isinf(y).any()):
         raise ValueError("expected finite targets y, got infinite ones; NaN stands for a missing one")
     errors = columns((y - mean).abs() / deviation if normalize else (y - mean).abs())
-    return SplitConformal(model, torch.stack([quantile(e[~e.isnan()], known) for e in errors.unbind(-1)]), normalize)
+    return SplitConformal(model, torch.stack([quantile(e[~e.isnan()], share) for e in errors.unbind(-1)]), normalize)
 
 
 def predicted(model: Any, x: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -121,3 +118,33 @@ def predicted(model: Any, x: Tensor, noise: Tensor | None) -> tuple[Tensor, Tens
             "rfgp.conformal.ClassConditionalSets"
         )
     return observed.mean, observed.variance.sqrt()
+
+
+class Interval(NamedTuple):
+    """Intervals in the units of the targets.
+
+    :param lower: the lower ends, (n,), or (n, T) for several outputs; minus infinity where there are too few rows.
+    :param upper: the upper ends, of the same shape.
+
+    >>> Interval(torch.zeros(3), torch.ones(3)).upper
+    tensor([1., 1., 1.])
+    """
+
+    lower: Tensor
+    upper: Tensor
+
+
+def rank(count: int, level: float) -> int:
+    """The rank ceil((n + 1) level) of the score that is a conformal quantile; above n there is none."""
+    return math.ceil((count + 1) * level - 1e-9)
+
+
+def quantile(scores: Tensor, level: float) -> Tensor:
+    """The conformal quantile of scores (n,): the one of this rank, or infinity where there is none."""
+    number = rank(len(scores), level)
+    return scores.new_tensor(math.inf) if number > len(scores) else scores.kthvalue(number).values
+
+
+def columns(values: Tensor) -> Tensor:
+    """Values (n,) or (n, T) as (n, T)."""
+    return torch.atleast_1d(values).unsqueeze(-1) if values.dim() == 1 else values

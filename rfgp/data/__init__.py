@@ -1,15 +1,12 @@
 """Rows of tables that need not fit in memory, in batches for a model's ``condition`` and for :func:`rfgp.fit`."""
 
 from .arrays import ArraySource
-from .arrow import ArrowSource
 from .base import Source
+from .blocks import ArrowSource, ParquetSource
 from .csv import CsvSource
 from .grid import GridSource
-from .mapped import MappedSource
-from .moments import ColumnMoments
-from .parquet import ParquetSource
-from .reservoir import Sample, sample
-from .standardize import Standardize
+from .mapped import MappedSource, Standardize
+from .reservoir import ColumnMoments, Sample, sample
 
 __all__ = [
     "ArraySource",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .. import _checks
-from .base import Batch
-from .cut import CutSource, block_edges
-from .mapped_file import MappedFile
+from .base import Batch, CutSource, block_edges
 
 _LONG = (np.longdouble, np.clongdouble)
 
@@ -49,8 +49,8 @@ class ArraySource(CutSource):
     ) -> None:
         if noise is not None and y is None:
             raise ValueError("expected targets y beside noise, got noise alone; pass y, or leave noise out")
-        known = (("x", x), ("y", y), ("noise", noise))
-        arrays = {name: value for name, value in known if value is not None or name == "x"}
+        named = (("x", x), ("y", y), ("noise", noise))
+        arrays = {name: value for name, value in named if value is not None or name == "x"}
         for name, value in arrays.items():
             check_array(value, name, (2,) if name == "x" else (1, 2), None if name == "x" else x.shape[0])
         if noise is not None and tuple(noise.shape) != tuple(y.shape):
@@ -72,13 +72,10 @@ class ArraySource(CutSource):
         blocks: list[Tensor] = []
         for a, b in pairwise(edges):
             if b > end:
-                begin, end = a, max(b, min(self._chunk_end(a), edges[-1]))
+                chunk = _chunk_rows(self.arrays[0])
+                begin, end = a, max(b, min((a // chunk + 1) * chunk, edges[-1]))
                 blocks = [self._rows(k, begin, end) for k in range(len(self.arrays))]
             yield tuple(block[a - begin : b - begin] for block in blocks)
-
-    def _chunk_end(self, row: int) -> int:
-        size = _chunk_rows(self.arrays[0])
-        return (row // size + 1) * size
 
     def _rows(self, which: int, begin: int, end: int) -> Tensor:
         """The rows of one of the arrays as a tensor."""
@@ -157,3 +154,36 @@ def _portable(array: Any) -> Any:
     if isinstance(array, Tensor):
         return array.clone()
     return MappedFile.of(array) or array
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """A NumPy array whose numbers are in a file, to be opened in another process.
+
+    :param path: the file.
+    :param dtype: of the array.
+    :param offset: the place of its first number, in bytes.
+    :param shape: of the array.
+    :param strides: in bytes.
+    """
+
+    path: str
+    dtype: np.dtype
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Self | None:
+        """That of a memory map or a view of one; None for other arrays, and for copies on write."""
+        root = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        if not isinstance(root, np.memmap) or root.filename is None or root.mode == "c":
+            return None
+        offset = root.offset + array.ctypes.data - root.ctypes.data
+        return cls(os.path.abspath(root.filename), array.dtype, offset, array.shape, array.strides)
+
+    def open(self) -> np.ndarray:
+        """The array, to be read alone."""
+        return np.ndarray(self.shape, self.dtype, np.memmap(self.path, mode="r"), self.offset, self.strides)

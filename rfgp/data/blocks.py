@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
 from .. import _checks
-from .base import Batch
-from .columns import Columns, recut
-from .cut import CutSource, block_edges
-from .paths import files_of, joint_name
+from .base import Batch, CutSource, block_edges
+from .columns import Columns, arrow, recut
+
+_ROWS = 65536
+_BUFFER = 2**20
 
 
 class BlockSource(CutSource):
@@ -25,6 +28,7 @@ class BlockSource(CutSource):
     and a rest, so that reading from any batch on, and a part, leave out the blocks before.
     """
 
+    kind: ClassVar[str]
     ending: ClassVar[str]
 
     def __init__(
@@ -54,12 +58,22 @@ class BlockSource(CutSource):
         super().__init__(block_edges(rows, batch_size), batch_size)
 
     @abstractmethod
+    def _open(self, path: str, fields: Sequence[int] = ()) -> Any:
+        """A file of which some fields are read, or all."""
+
+    @abstractmethod
     def _sizes(self, path: str) -> list[int]:
         """The number of rows of each block of a file, whose columns are checked."""
 
     @abstractmethod
     def _record_batches(self, path: str, blocks: Sequence[int]) -> Iterator[Any]:
         """The rows of some blocks of a file as record batches."""
+
+    def _opened(self, path: str, fields: Sequence[int] = ()) -> Any:
+        try:
+            return self._open(path, fields)
+        except (arrow().ArrowInvalid, OSError) as error:
+            raise ValueError(f"expected {self.kind}, got {path}, which cannot be read ({error}); check it") from None
 
     @property
     def name(self) -> str:
@@ -89,3 +103,103 @@ class BlockSource(CutSource):
 def _num_bytes(path: str) -> int:
     """The size of a file, 0 where it is gone."""
     return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def files_of(paths: Any, ending: str) -> list[str]:
+    """The absolute paths of the files that are meant, in order; those of a pattern or a folder by name."""
+    if isinstance(paths, Sequence) and not isinstance(paths, str):
+        files = [name for path in paths for name in files_of(path, ending)]
+    else:
+        if paths is None:
+            raise ValueError("expected a path, got None; pass a file, a folder or a list of files")
+        _checks.path("path", paths)
+        name = os.fspath(paths)
+        if Path(name).is_dir():
+            files = [str(path) for path in sorted(Path(name).rglob(f"*{ending}"))]
+        else:
+            files = [name] if Path(name).exists() else sorted(glob.glob(name))
+    if not files:
+        raise ValueError(f"expected a file, a folder with {ending} files or a pattern, got {paths!r}; check the path")
+    return [os.path.abspath(path) for path in files]
+
+
+def joint_name(paths: Sequence[str]) -> str:
+    """What to call files in a message."""
+    return paths[0] if len(paths) == 1 else f"{len(paths)} files {paths[0]} to {paths[-1]}"
+
+
+class ParquetSource(BlockSource):
+    r"""Rows of Parquet files, read by row groups.
+
+    Batches have whole row groups where these have less rows than ``batch_size``; larger row groups are cut into full
+    batches and a rest. Memory is that of a few batches, whatever the row groups.
+
+    :param path: a file, several ones, a pattern such as "table-\*.parquet", or a folder, whose files are taken by name.
+    :param inputs: the columns of the inputs (N, d): floating-point numbers, integers or booleans without nulls.
+    :param target: the column of the targets (N,), or several ones for (N, T), in which nulls become NaN, a missing
+        output; default: none, and batches (x,), for maps.
+    :param noise: the columns of the noise variances, as many as of the targets.
+    :param batch_size: the largest number of rows in a batch.
+    :param dtype: of inputs, noise and targets.
+    :param target_dtype: of the targets, ``torch.int64`` for class labels; default: ``dtype``.
+    :raises ValueError: where there is no such file or column, and for columns and nulls that are no numbers.
+    :raises ImportError: without PyArrow, which is in the extra ``big``.
+
+    >>> import pyarrow, pyarrow.parquet, tempfile, rfgp
+    >>> table = pyarrow.table({"east": [0.1, 0.4, 0.9], "north": [3, 1, 2], "height": [12.0, None, 15.5]})
+    >>> with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+    ...     pyarrow.parquet.write_table(table, file.name)
+    ...     source = rfgp.data.ParquetSource(file.name, inputs=["east", "north"], target="height")
+    ...     (x, y), = source
+    >>> source.num_rows, x.shape, y.tolist()
+    (3, torch.Size([3, 2]), [12.0, nan, 15.5])
+    """
+
+    kind, ending = "a Parquet file", ".parquet"
+
+    def _open(self, path: str, fields: Sequence[int] = ()) -> Any:
+        return arrow("pyarrow.parquet").ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
+
+    def _sizes(self, path: str) -> list[int]:
+        with self._opened(path) as file:
+            self.columns.check(file.schema_arrow, path)
+            return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+
+    def _record_batches(self, path: str, blocks: Sequence[int]) -> Iterator[Any]:
+        with self._opened(path) as file:
+            yield from file.iter_batches(_ROWS, list(blocks), self.columns.names)
+
+
+class ArrowSource(BlockSource):
+    """Rows of Arrow IPC files (Feather version 2), which are mapped into memory and read by record batches.
+
+    The arguments are those of :class:`ParquetSource`; of a folder the .arrow files are taken.
+
+    >>> import pyarrow, pyarrow.feather, tempfile, torch, rfgp
+    >>> table = pyarrow.table({"east": [0.1, 0.4, 0.9], "north": [3, 1, 2], "kind": [0, 1, 1]})
+    >>> with tempfile.NamedTemporaryFile(suffix=".arrow") as file:
+    ...     pyarrow.feather.write_feather(table, file.name)
+    ...     source = rfgp.data.ArrowSource(file.name, ["east", "north"], "kind", target_dtype=torch.int64)
+    ...     (x, y), = source
+    >>> y
+    tensor([0, 1, 1])
+    """
+
+    kind, ending = "an Arrow file", ".arrow"
+
+    def _open(self, path: str, fields: Sequence[int] = ()) -> Any:
+        options = arrow("pyarrow.ipc").IpcReadOptions(included_fields=list(fields))
+        return arrow("pyarrow.ipc").open_file(arrow().memory_map(path), options=options)
+
+    def _sizes(self, path: str) -> list[int]:
+        with self._opened(path) as file:
+            self.columns.check(file.schema, path)
+        with self._opened(path, [file.schema.get_field_index(self.columns.inputs[0])]) as file:
+            return [file.get_batch(block).num_rows for block in range(file.num_record_batches)]
+
+    def _record_batches(self, path: str, blocks: Sequence[int]) -> Iterator[Any]:
+        with self._opened(path) as file:
+            fields = [file.schema.get_field_index(name) for name in self.columns.names]
+        with self._opened(path, fields) as file:
+            for block in blocks:
+                yield file.get_batch(block)

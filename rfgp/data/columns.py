@@ -44,10 +44,7 @@ class Columns:
 
     @classmethod
     def of(cls, inputs: Any, target: Any, noise: Any, dtype: Any, target_dtype: Any) -> Columns:
-        """Those that a user asks for.
-
-        :raises ValueError: where these are no names, or no dtypes of numbers.
-        """
+        """Those that a user asks for."""
         if isinstance(inputs, str) or not _are_names(inputs):
             raise ValueError(f'expected names of columns for inputs, got {inputs!r}; pass a list such as ["a", "b"]')
         for name, value in (("target", target), ("noise", noise)):
@@ -66,15 +63,15 @@ class Columns:
     @property
     def groups(self) -> tuple[tuple[str, tuple[str, ...], torch.dtype, bool], ...]:
         """For each tensor of a batch its name, its columns, its dtype, and whether it has one dimension."""
-        found = [("inputs", self.inputs, self.dtype, False)]
+        groups = [("inputs", self.inputs, self.dtype, False)]
         for name, columns, dtype in (
             ("target", self.target, self.target_dtype),
             ("noise", self.noise, self.dtype),
         ):
             if columns is not None:
                 is_one = isinstance(columns, str)
-                found.append((name, (columns,) if isinstance(columns, str) else columns, dtype, is_one))
-        return tuple(found)
+                groups.append((name, (columns,) if isinstance(columns, str) else columns, dtype, is_one))
+        return tuple(groups)
 
     @property
     def names(self) -> list[str]:
@@ -116,13 +113,7 @@ class Columns:
             raise ValueError(f"expected one column of each name in {path}, got several {several}; rename them")
 
     def batch(self, pieces: Sequence[Any], first: int, path: str) -> Batch:
-        """A batch of the rows of record batches, one after the other.
-
-        :param pieces: the record batches.
-        :param first: the number of their first row.
-        :param path: the file, for messages.
-        :raises ValueError: for missing inputs, noise or labels; missing targets are NaN.
-        """
+        """A batch of the rows of record batches, one after the other."""
         result = []
         for group, names, dtype, is_one in self.groups:
             may_miss = group == "target" and dtype.is_floating_point
@@ -172,12 +163,7 @@ def _matrix(columns: Sequence[Sequence[Any]], dtype: torch.dtype) -> Tensor:
 
 
 def recut(record_batches: Iterable[Any], edges: Iterable[int], first: int) -> Iterator[list[Any]]:
-    """Slices of record batches, together the rows between neighboring edges; the last ones may be fewer.
-
-    :param record_batches: in order.
-    :param edges: numbers of rows.
-    :param first: the number of the first row of the record batches, at most the first edge.
-    """
+    """Slices of record batches, together the rows between neighboring edges; the last ones may be fewer."""
     ranges = pairwise(edges)
     row, stop = next(ranges)
     pieces: list[Any] = []

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from .. import _checks
-from .base import Batch, Source
+from .base import Batch, Source, check_start, even_edges
+from .blocks import files_of, joint_name
 from .columns import Columns, arrow, recut
-from .cut import check_start, even_edges
-from .paths import files_of, joint_name
 
 _BLOCK_BYTES = 2**23
 _LARGEST_FILE = 2**40
@@ -26,19 +25,10 @@ class CsvSource(Source):
     A pass parses all that comes before its first batch, and a part is one of several files: a table that is read more
     than once is better written as Parquet first.
 
-    :param path: a file, several ones, a pattern such as "table-\*.csv", or a folder, whose .csv files are taken by
-        name. Batches do not cross from one file to the next.
-    :param inputs: the columns of the inputs (N, d), numbers without empty fields.
-    :param target: the column of the targets (N,), or several ones for (N, T), in which empty fields become NaN, a
-        missing output; default: none, and batches (x,), for maps.
-    :param noise: the columns of the noise variances, as many as of the targets.
-    :param batch_size: the largest number of rows in a batch.
-    :param dtype: of inputs, noise and targets.
-    :param target_dtype: of the targets, ``torch.int64`` for class labels; default: ``dtype``.
+    The arguments are those of :class:`ParquetSource`, where empty fields are nulls; of a folder its .csv files.
+    Batches do not cross from one file to the next.
+
     :param delimiter: what is between two fields.
-    :raises ValueError: where there is no such file or column, and, while reading, for fields that are no numbers and
-        for empty fields elsewhere than in targets.
-    :raises ImportError: without PyArrow, which is in the extra ``big``.
 
     >>> import tempfile, rfgp
     >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:

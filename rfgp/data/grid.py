@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from .base import Batch
-from .cut import CutSource
+from .base import Batch, CutSource
 
 
 class GridSource(CutSource):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from .. import _checks
 from .base import Batch, Source, check_source
 
 
@@ -70,3 +73,76 @@ def _kind(made: Any) -> str:
     if not isinstance(made, tuple | list):
         return type(made).__name__
     return f"({', '.join(type(value).__name__ for value in made)})"
+
+
+@dataclass(frozen=True)
+class Standardize:
+    r"""The function (x, y, noise) -> ((x - m)/s, (y - m')/s', noise/s'^2) of a batch, for :class:`MappedSource`.
+
+    :param mean: of the columns of the inputs, (d,).
+    :param std: their standard deviations, (d,); a column with zero is only centered.
+    :param target_mean: of the targets, () or (T,); default: targets and noise stay as they are.
+    :param target_std: their standard deviations.
+    :raises ValueError: where only one of the last two is given, numbers are not finite, or a standard deviation is
+        negative; and at a call for a batch with other columns.
+
+    >>> import torch, rfgp
+    >>> source = rfgp.data.ArraySource(1e3 * torch.rand(500, 2) + 7.0, torch.rand(500))
+    >>> known = rfgp.data.sample(source, 100, seed=0)
+    >>> scaled = rfgp.data.MappedSource(source, rfgp.data.Standardize(known.inputs.mean, known.inputs.std))
+    >>> bool((next(iter(scaled))[0].std(0, correction=0) - 1.0 < 1e-5).all())
+    True
+    """
+
+    mean: Tensor
+    std: Tensor
+    target_mean: Tensor | None = None
+    target_std: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if (self.target_mean is None) != (self.target_std is None):
+            raise ValueError("expected both target_mean and target_std, got one of them; pass both or none")
+        _check_scale(self.mean, self.std, "mean", "std", (1,))
+        if self.target_mean is not None and self.target_std is not None:
+            _check_scale(self.target_mean, self.target_std, "target_mean", "target_std", (0, 1))
+
+    def __call__(self, x: Tensor, y: Tensor | None = None, noise: Tensor | None = None) -> Batch:
+        result = [_scaled(_checks.inputs(x, len(self.mean)), self.mean, self.std)]
+        if y is not None and self.target_mean is not None and self.target_std is not None:
+            if not (y.is_floating_point() or y.is_complex()):
+                raise ValueError(
+                    f"expected numbers for y, got {y.dtype} as of labels; leave target_mean and target_std out"
+                )
+            if self.target_mean.dim() == 1 and y.shape[1:] != self.target_mean.shape:
+                raise ValueError(
+                    f"expected y with {len(self.target_mean)} columns as target_mean has, got shape {tuple(y.shape)}; "
+                    "take both from one source"
+                )
+            y = _scaled(y, self.target_mean, self.target_std)
+            noise = None if noise is None else noise / _nonzero(self.target_std).square().to(noise)
+        return tuple([*result, *(values for values in (y, noise) if values is not None)])
+
+    def __repr__(self) -> str:
+        numbers = [self.mean, self.std, self.target_mean, self.target_std]
+        return f"Standardize({', '.join(str(None if value is None else value.tolist()) for value in numbers)})"
+
+
+def _check_scale(mean: Any, std: Any, mean_name: str, std_name: str, dims: tuple[int, ...]) -> None:
+    """Raise where a mean and a standard deviation are not finite numbers of columns, in as many dimensions."""
+    for name, value in ((mean_name, mean), (std_name, std)):
+        _checks.finite(_checks.tensor(value, name), name)
+    if mean.shape != std.shape or mean.dim() not in dims:
+        raise ValueError(
+            f"expected {mean_name} and {std_name} with a number per column, got {tuple(mean.shape)} and "
+            f"{tuple(std.shape)}; take both from rfgp.data.sample"
+        )
+    if bool((std < 0).any()):
+        raise ValueError(f"expected {std_name} of at least 0, got {float(std.min()):g}; pass standard deviations")
+
+
+def _scaled(values: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    return ((values - mean) / _nonzero(std)).to(values.dtype)
+
+
+def _nonzero(std: Tensor) -> Tensor:
+    return torch.where(std > 0, std, torch.ones_like(std))

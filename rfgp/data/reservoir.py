@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from .. import _checks
 from .base import Batch, Source, with_same_columns
-from .moments import ColumnMoments
 
 _LARGEST_KEY = np.uint64(2**64 - 1)
 
@@ -115,7 +114,7 @@ def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, see
         if parts and len(tensors) != len(parts[0].tensors):
             raise ValueError("expected targets and noise in all batches or none, got them in some; give them to all")
         if parts and any(a.shape[1:] != b.shape[1:] for a, b in zip(tensors, parts[0].tensors, strict=True)):
-            shapes = [[tuple(values.shape) for values in known] for known in (parts[0].tensors, tensors)]
+            shapes = [[tuple(values.shape) for values in part_tensors] for part_tensors in (parts[0].tensors, tensors)]
             raise ValueError(f"expected batches with the same columns, got shapes {shapes}; give all the same")
         parts.append(_candidates(tensors, row, row_keys(row, len(tensors[0]), chosen), largest, count))
         row, kept = row + len(tensors[0]), kept + len(parts[-1].keys)
@@ -128,12 +127,7 @@ def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, see
 
 
 def row_keys(first: int, num_rows: int, seed: int) -> np.ndarray:
-    """Random 64-bit keys of the rows of a table, which depend on nothing but their numbers and the seed.
-
-    :param first: the number of the first row.
-    :param num_rows: how many rows.
-    :param seed: of all keys.
-    """
+    """Random 64-bit keys of the rows of a table, which depend on nothing but their numbers and the seed."""
     block, rest = divmod(first, 4)
     return np.random.Philox(key=seed, counter=block).random_raw(rest + num_rows)[rest:]
 
@@ -175,3 +169,80 @@ def _smallest(parts: Sequence[Sample], count: int) -> Sample:
         reduce(ColumnMoments.merge, (part.inputs for part in parts)),
         reduce(ColumnMoments.merge, targets) if targets else None,
     )
+
+
+@dataclass(frozen=True)
+class ColumnMoments:
+    r"""Moments of the columns of rows, of which those of other rows can be merged.
+
+    Sums of squares are around the mean, so that an offset costs no digits; those of two sets A and B of rows become
+
+    .. math:: S = S_A + S_B + (m_B - m_A)^2 n_A n_B / (n_A + n_B)
+
+    (Chan, Golub and LeVeque 1979, eq. 2.1b). All is in float64 but means of complex columns.
+
+    :param count: the number of values that are not NaN in each column, (d,), or () for one column.
+    :param mean: their mean.
+    :param squares: the sum of their squared distances from it.
+    :param minimum: the smallest value; of complex columns NaN.
+    :param maximum: the largest value; of complex columns NaN.
+
+    >>> left, right = (ColumnMoments.of(torch.randn(rows, 3)) for rows in (50, 80))
+    >>> left.merge(right).count
+    tensor([130., 130., 130.], dtype=torch.float64)
+    """
+
+    count: Tensor
+    mean: Tensor
+    squares: Tensor
+    minimum: Tensor
+    maximum: Tensor
+
+    @classmethod
+    def of(cls, values: Tensor) -> Self:
+        """Those of rows.
+
+        :param values: (N, d), or (N,) for one column; NaN where a value is missing.
+        """
+        exact = values.detach().to(torch.complex128 if values.is_complex() else torch.float64)
+        columns = exact.movedim(0, -1).contiguous()
+        missing = columns.isnan() if bool(columns.sum().isnan()) else None
+        present = _filled(columns, missing, 0.0)
+        every = torch.full(present.shape[:-1], present.shape[-1], dtype=torch.float64, device=present.device)
+        count = every if missing is None else every - missing.sum(-1)
+        start = present[..., :1]
+        centered = _filled(present - start, missing, 0.0)
+        shift = centered.sum(-1, keepdim=True) / count.unsqueeze(-1).clamp_min(1.0)
+        squares = torch.linalg.vector_norm(_filled(centered - shift, missing, 0.0), dim=-1).square()
+        mean = (start + shift).squeeze(-1)
+        if exact.is_complex():
+            return cls(count, mean, squares, torch.full_like(count, torch.nan), torch.full_like(count, torch.nan))
+        low, high = (_filled(columns, missing, end) for end in (torch.inf, -torch.inf))
+        return cls(count, mean, squares, low.amin(-1), high.amax(-1))
+
+    @property
+    def std(self) -> Tensor:
+        """The standard deviation, with the number of values in the denominator."""
+        return (self.squares / self.count.clamp_min(1.0)).sqrt()
+
+    def merge(self, other: ColumnMoments) -> ColumnMoments:
+        """Those of these rows and others.
+
+        :param other: moments of as many columns.
+        :raises ValueError: for something else.
+        """
+        _checks.instance("other", other, ColumnMoments, "moments of columns", "make them by ColumnMoments.of(rows)")
+        count = self.count + other.count
+        share = other.count / count.clamp_min(1.0)
+        distance = other.mean - self.mean
+        return ColumnMoments(
+            count,
+            self.mean + share * distance,
+            self.squares + other.squares + distance.abs().square() * share * self.count,
+            torch.minimum(self.minimum, other.minimum),
+            torch.maximum(self.maximum, other.maximum),
+        )
+
+
+def _filled(values: Tensor, missing: Tensor | None, with_value: float) -> Tensor:
+    return values if missing is None else values.masked_fill(missing, with_value)

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import _checks
@@ -108,12 +109,8 @@ class Dataset:
 def split(name: str, x: Any, y: Any, test_share: float = TEST_SHARE, seed: int = 0) -> Parts:
     """Training and test parts: the same random rows are kept for testing, a fifth by default.
 
-    :param name: the name of the data set.
     :param x: inputs (N, d).
     :param y: targets (N,), or (N, T).
-    :param test_share: the share of the rows that is kept for testing.
-    :param seed: the seed of the choice.
-    :raises ValueError: for fewer than ten rows, or arrays of different lengths.
     """
     if len(x) != len(y) or len(x) < _MIN_ROWS:
         raise ValueError(
@@ -152,3 +149,44 @@ def from_arrays(
         scaling,
         outputs,
     )
+
+
+MOST_CLASSES = 20
+"""Integers with more different values are classes only where the task says so."""
+_ROWS_PER_CLASS = 5
+
+
+def typed_targets(
+    values: NDArray[np.generic], task: Task | None, what: str
+) -> tuple[NDArray[np.generic], Task, tuple[str, ...]]:
+    """Targets as floats or as class numbers, the task they make, and the names of the classes in their order.
+
+    :param values: floats, integers, booleans or strings, (N,).
+    """
+    kind = values.dtype.kind
+    if kind not in "fiubUS":
+        raise ValueError(f"expected numbers or strings in {what}, got {values.dtype}; convert it")
+    if kind == "f" and not np.isfinite(values.astype(np.float64)).all():
+        bad = int((~np.isfinite(values.astype(np.float64))).sum())
+        raise ValueError(f"expected finite numbers in {what}, got {bad} others; remove them")
+    if task == "regression" or (task is None and kind == "f"):
+        if kind in "US":
+            raise ValueError(
+                f"expected numbers in {what} for regression, got {str(values[0])!r}; choose classification"
+            )
+        return values.astype(np.float64), "regression", ()
+    if kind == "f" and not np.array_equal(values, np.round(values.astype(np.float64))):
+        raise ValueError(f"expected class labels in {what}, got fractions; choose regression")
+    classes, codes = np.unique(values, return_inverse=True)
+    is_many = kind in "iu" and len(classes) > MOST_CLASSES
+    if task is None and (is_many or len(classes) * _ROWS_PER_CLASS > len(values)):
+        numbers = "choose regression, or classification, by the name of the task (--task)"
+        raise ValueError(
+            f"expected class labels in {what}, with at least {_ROWS_PER_CLASS} rows per class"
+            + (f", and at most {MOST_CLASSES} classes of integers" if kind in "iu" else "")
+            + f", got {len(classes):,} different values in {len(values):,} rows; "
+            + (numbers if kind in "iu" else "take another target, or name the task (--task classification)")
+        )
+    if kind == "f":
+        classes = classes.astype(np.int64)
+    return codes, "classification", tuple(map(str, classes.tolist()))

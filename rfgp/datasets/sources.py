@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .. import _optional
+from .archive import read_arrays
 from .base import Dataset, Scaling, Task, from_arrays, split
-from .npz import read_arrays
 
 DATA_DIR_VARIABLE = "RFGP_DATA"
 
@@ -45,10 +45,8 @@ class Source(abc.ABC):
     def __call__(self, data_dir: str | Path | None = None, output: str | int | None = None) -> Dataset:
         """Load the data set.
 
-        :param data_dir: the directory of archives; default: that of the environment variable RFGP_DATA.
         :param output: which of several outputs to take, by its name or index, or "all" of them, in targets (N, T);
             default: the first one.
-        :raises ValueError: where the data set needs a directory or a file that is not there, or has no such output.
         """
         chosen = self._columns(output)
         arrays = self.arrays(data_dir)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from .npz import read_arrays
+from .archive import read_arrays
 from .sources import DATA_DIR_VARIABLE, read_archive
 
 EARTH_RADIUS = 6.3712

@@ -1,13 +1,14 @@
 """How far from exact, and how good: divergences, kernel errors, scores, calibration."""
 
+from ..selection.lost_posterior import warn_of_lost_posterior
+from ..selection.readings import coverage_at_least, kl_reading
 from .classes import brier_score, expected_calibration_error, reliability_curve
-from .comparison import ExactComparison, Measured, compare_to_exact
+from .comparison import ExactComparison, compare_to_exact
 from .exact import exact_posterior
 from .kernel_error import relative_frobenius_error
 from .kl import kl_divergence, kl_to_exact
-from .lost_posterior import warn_of_lost_posterior
+from .measurement import Measurement
 from .predictive import classification_mnll, error_rate, regression_mnll, rmse
-from .readings import coverage_at_least, kl_reading
 from .recalibration import Temperature, VarianceScale, recalibrate_temperature, recalibrate_variance
 from .scores import (
     CalibrationCurve,
@@ -24,7 +25,7 @@ from .scores import (
 __all__ = [
     "CalibrationCurve",
     "ExactComparison",
-    "Measured",
+    "Measurement",
     "Temperature",
     "VarianceScale",
     "brier_score",

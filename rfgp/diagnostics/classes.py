@@ -23,8 +23,8 @@ def brier_score(probabilities: Tensor, labels: Tensor) -> Tensor:
     >>> brier_score(torch.tensor([[0.5, 0.5], [0.0, 1.0]]), torch.tensor([0, 1]))
     tensor(0.2500, dtype=torch.float64)
     """
-    known = checked_probabilities(probabilities, labels)
-    happened = torch.nn.functional.one_hot(known, probabilities.shape[-1])
+    codes = checked_probabilities(probabilities, labels)
+    happened = torch.nn.functional.one_hot(codes, probabilities.shape[-1])
     return (probabilities.double() - happened).square().sum(-1).mean()
 
 
@@ -44,11 +44,11 @@ def reliability_curve(probabilities: Tensor, labels: Tensor, num_bins: int = 10)
     >>> reliability_curve(probabilities, torch.tensor([0, 0, 0, 1, 1, 1, 1, 1, 1, 1]), num_bins=2).observed
     tensor([0.6000, 1.0000], dtype=torch.float64)
     """
-    known = checked_probabilities(probabilities, labels)
-    bins = _checks.positive_integer("num_bins", num_bins, largest=len(known))
+    codes = checked_probabilities(probabilities, labels)
+    bins = _checks.positive_integer("num_bins", num_bins, largest=len(codes))
     confidence, chosen = probabilities.double().max(-1)
     _, levels, sizes = confidence.unique(return_inverse=True, return_counts=True)
-    right = confidence.new_zeros(len(sizes)).index_add(0, levels, (chosen == known).double()).div(sizes)[levels]
+    right = confidence.new_zeros(len(sizes)).index_add(0, levels, (chosen == codes).double()).div(sizes)[levels]
     parts = confidence.argsort().tensor_split(bins)
     predicted, observed = (torch.stack([values[rows].mean() for rows in parts]) for values in (confidence, right))
     count = predicted.new_tensor([float(len(rows)) for rows in parts])

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-import statistics
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import gpytorch
 import torch
 from gpytorch.likelihoods import DirichletClassificationLikelihood
 from torch import Tensor
-from torch.distributions import Normal
 
 from .. import _checks
-from .exact import has_fixed_noise
-from .kl import kl_divergence, latent_marginals, training_data
-from .readings import kl_reading
-
-
-class Measured(NamedTuple):
-    """A mean, and its standard error over subsets of the rows: NaN where all rows were compared.
-
-    :param mean: the mean.
-    :param error: its standard error.
-
-    >>> Measured(mean=0.12, error=0.03).mean
-    0.12
-    """
-
-    mean: float
-    error: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3g}" + ("" if math.isnan(self.error) else f" ± {self.error:.2g}")
+from ..likelihoods.noise import has_fixed_noise
+from ..selection.readings import kl_reading
+from .kl import kl_per_point, latent_marginals, training_data
+from .measurement import Measurement
 
 
 @dataclass(frozen=True)
@@ -59,11 +41,11 @@ class ExactComparison:
     50
     """
 
-    kl_per_point: Measured
-    reverse_kl_per_point: Measured
-    mean_shift: Measured
-    std_ratio: Measured
-    coverage: Measured
+    kl_per_point: Measurement
+    reverse_kl_per_point: Measurement
+    mean_shift: Measurement
+    std_ratio: Measurement
+    coverage: Measurement
     num_rows: int
     num_training_rows: int
     num_subsets: int
@@ -130,20 +112,24 @@ def compare_to_exact(
     if targets.is_complex():
         raise ValueError("expected real targets, got complex ones; kl_to_exact compares complex posteriors")
     num_rows = len(inputs)
+    is_all = num_rows <= most
     has_classes = isinstance(model.likelihood, DirichletClassificationLikelihood)
     if noise is None and not has_classes and has_fixed_noise(model.likelihood):
         noise = model.likelihood.noise_covar.noise
-    if num_rows <= most:
-        found = [_measures(*latent_marginals(model, x, inputs, targets, noise))]
+    if is_all:
+        by_subset = [_measures(*latent_marginals(model, x, inputs, targets, noise))]
     else:
-        found = []
+        by_subset = []
         for _ in range(num_subsets):
             rows = torch.randperm(num_rows, generator=generator)[:most].sort().values.to(inputs.device)
             some = inputs[rows], targets[rows], None if noise is None else noise[rows]
             refitted = _refitted(model, rows, *some)
-            found.append(_measures(*latent_marginals(refitted, x, *some)))
-    divergence, reverse, shift, ratio, inside = (_measured(list(values)) for values in zip(*found, strict=True))
-    return ExactComparison(divergence, reverse, shift, ratio, inside, min(num_rows, most), num_rows, len(found), len(x))
+            by_subset.append(_measures(*latent_marginals(refitted, x, *some)))
+    measurements = [Measurement(v[0], math.nan) if is_all else Measurement.of(v) for v in zip(*by_subset, strict=True)]
+    divergence, reverse, shift, ratio, inside = measurements
+    return ExactComparison(
+        divergence, reverse, shift, ratio, inside, min(num_rows, most), num_rows, len(by_subset), len(x)
+    )
 
 
 def _measures(approximate: Any, exact: Any) -> tuple[float, float, float, float, float]:
@@ -151,22 +137,9 @@ def _measures(approximate: Any, exact: Any) -> tuple[float, float, float, float,
     shift, ratio = (approximate.mean - exact.mean) / exact_std, std / exact_std
     half = ratio * torch.special.ndtri(torch.tensor(0.975, dtype=torch.float64))
     inside = torch.special.ndtr(shift + half) - torch.special.ndtr(shift - half)
-    points = approximate.mean.numel()
-    forward, reverse = float(_divergence(exact, approximate)) / points, float(_divergence(approximate, exact)) / points
     apart, ratio_of_std = float(shift.square().mean().sqrt()), float(ratio.log().mean().exp())
-    return forward, reverse, apart, ratio_of_std, float(inside.mean())
-
-
-def _divergence(p: Normal, q: Normal) -> Tensor:
-    """KL(p, q) over all points and classes, infinite where a variance has vanished."""
-    if not bool((p.stddev > 0).all() and (q.stddev > 0).all()):
-        return torch.tensor(math.inf)
-    return kl_divergence(p, q).sum()
-
-
-def _measured(values: list[float]) -> Measured:
-    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return Measured(statistics.fmean(values), error)
+    divergences = kl_per_point(exact, approximate), kl_per_point(approximate, exact)
+    return *divergences, apart, ratio_of_std, float(inside.mean())
 
 
 def _refitted(model: Any, rows: Tensor, x: Tensor, y: Tensor, noise: Tensor | None) -> Any:

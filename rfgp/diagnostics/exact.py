@@ -9,7 +9,6 @@ import gpytorch
 import torch
 from gpytorch.kernels import Kernel, MultitaskKernel
 from gpytorch.likelihoods import Likelihood
-from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 from torch.distributions import Normal
@@ -19,8 +18,8 @@ from .._gpytorch import EVALUATED_KERNELS, class_regressions
 from ..distributions import ComplexNormal
 from ..kernels.checked import check_columns
 from ..kernels.operator_valued import OperatorValuedKernel
-from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..likelihoods.complex_gaussian import ComplexNoise
+from ..likelihoods.noise import has_fixed_noise, noise_covariance
 from ..linalg import accurate_dtype, cholesky
 
 
@@ -84,7 +83,8 @@ def exact_posterior(
         covariance = exact(data, data).to_dense()
         cross = exact(data, points).to_dense()
         prior = exact(points, diag=True)
-        if outputs > 1 or train_targets.dim() > 1 or _is_operator_valued(exact):
+        has_tasks = any(isinstance(part, OperatorValuedKernel | MultitaskKernel) for part in exact.modules())
+        if outputs > 1 or train_targets.dim() > 1 or has_tasks:
             matrices = covariance, cross, prior
             return _output_marginals(likelihood, matrices, data, train_targets, points, mean, noise)
         offset = data.new_zeros(num_rows) if mean is None else copy.deepcopy(mean).double()(data)
@@ -92,14 +92,14 @@ def exact_posterior(
         targets, noises = _targets_and_noise(likelihood, train_inputs, train_targets, noise)
         residuals = (targets - offset).expand(torch.broadcast_shapes(targets.shape, offset.shape))
         if targets.dim() == 1:
-            latent, variance = _marginals(covariance, cross, prior, residuals, noises)
-            return independent_normal(latent + at_points, variance.clamp_min(0.0))
+            latent, white = _conditional(covariance + torch.diag_embed(noises), cross, residuals)
+            return independent_normal(latent + at_points, (prior - white.square().sum(-2)).clamp_min(0.0))
         means, variances = [], []
         for c in range(len(targets)):
-            matrices = _element(covariance, c, 2), _element(cross, c, 2), _element(prior, c, 1)
-            latent, variance = _marginals(*matrices, residuals[c], noises[c])
+            total = _element(covariance, c, 2) + torch.diag_embed(noises[c])
+            latent, white = _conditional(total, _element(cross, c, 2), residuals[c])
             means.append(latent)
-            variances.append(variance)
+            variances.append(_element(prior, c, 1) - white.square().sum(-2))
         return independent_normal(torch.stack(means) + at_points, torch.stack(variances).clamp_min(0.0))
 
 
@@ -130,7 +130,7 @@ def _improper_marginals(
     points: Tensor,
     mean: gpytorch.means.Mean | None,
     noise: Tensor | None,
-) -> ComplexNormal:
+) -> Normal | ComplexNormal:
     """Marginals of a complex function of which kernel or noise are improper, by real and imaginary parts."""
     targets, variances = _targets_and_noise(likelihood, x, y.to(torch.complex128), noise)
     half = 0.5 * torch.eye(2, dtype=torch.float64, device=x.device)
@@ -144,19 +144,16 @@ def _improper_marginals(
         else:
             covariance, cross = (torch.kron(kernel(x, z).to_dense(), half) for z in (x, points))
             prior = kernel(points, diag=True)[:, None, None] * half
-    factor = cholesky(covariance + noises)
-    residual = torch.view_as_real(targets - _complex_mean(mean, x)).reshape(-1, 1)
-    white, target = (torch.linalg.solve_triangular(factor, part, upper=False) for part in (cross, residual))
-    latent = torch.view_as_complex((white.mT @ target).reshape(-1, 2))
+    residual = torch.view_as_real(targets - _complex_mean(mean, x)).flatten()
+    center, white = _conditional(covariance + noises, cross, residual)
     parts = white.unflatten(-1, (-1, 2))
     left = prior - torch.einsum("nmi,nmj->mij", parts, parts)
     real, imaginary = left.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).unbind(-1)
     pseudo = torch.complex(real - imaginary, 2.0 * left[:, 0, 1])
     variance = real + imaginary
     pseudo = pseudo * (variance / pseudo.abs().clamp_min(1e-300)).clamp_max(1.0)
-    root = latent.new_zeros(len(latent), 1)
-    center = latent + _complex_mean(mean, points)
-    return ComplexNormal(center, covariance_root=root, diagonal=variance, pseudo_diagonal=pseudo)
+    latent = torch.view_as_complex(center.reshape(-1, 2)) + _complex_mean(mean, points)
+    return independent_normal(latent, variance, pseudo)
 
 
 def _complex_mean(mean: gpytorch.means.Mean | None, x: Tensor) -> Tensor:
@@ -189,19 +186,12 @@ def _output_marginals(
     residual = (y.double() - offset).flatten()
     observed = ~torch.isnan(residual)
     total = (covariance + noise_covariance(likelihood, len(x), outputs, noise))[observed][:, observed]
-    factor = cholesky(total)
-    white = torch.linalg.solve_triangular(factor, cross[observed], upper=False)
-    target = torch.linalg.solve_triangular(factor, residual[observed].unsqueeze(-1), upper=False)
-    latent = (white.mT @ target).unflatten(0, (-1, outputs)).squeeze(-1)
+    center, white = _conditional(total, cross[observed], residual[observed])
+    latent = center.unflatten(0, (-1, outputs))
     variance = (prior - white.square().sum(-2)).clamp_min(0.0).unflatten(0, (-1, outputs))
     if outputs == 1:
         return independent_normal((latent + at_points).squeeze(-1), variance.squeeze(-1))
     return independent_normal(latent + at_points, variance)
-
-
-def _is_operator_valued(kernel: Kernel) -> bool:
-    """Whether a kernel of one output is one that models take missing targets for."""
-    return any(isinstance(part, OperatorValuedKernel | MultitaskKernel) for part in kernel.modules())
 
 
 def _output_mean(mean: gpytorch.means.Mean | None, x: Tensor, outputs: int) -> Tensor:
@@ -211,44 +201,16 @@ def _output_mean(mean: gpytorch.means.Mean | None, x: Tensor, outputs: int) -> T
     return values if values.dim() == 2 else values.unsqueeze(-1).expand(-1, outputs)
 
 
-def has_fixed_noise(likelihood: Any) -> bool:
-    """Whether a likelihood knows the noise of every row."""
-    fixed = gpytorch.likelihoods.FixedNoiseGaussianLikelihood | MultitaskFixedNoiseGaussianLikelihood
-    return isinstance(likelihood, fixed)
-
-
-def noise_covariance(likelihood: Any, num_rows: int, outputs: int, noise: Tensor | None = None) -> Tensor:
-    """The dense covariance (N T, N T) of the noise of several outputs at rows, in float64.
-
-    :param likelihood: a Gaussian likelihood of several outputs.
-    :param num_rows: N.
-    :param outputs: T.
-    :param noise: known variances (N, T), for a likelihood with fixed noise.
-    """
-    size = num_rows * outputs
-    if not hasattr(likelihood, "num_tasks"):
-        variances = likelihood.noise.detach().double() if noise is None else noise.detach().double().flatten()
-        if noise is not None and getattr(likelihood, "second_noise_covar", None) is not None:
-            variances = variances + likelihood.second_noise_covar.noise.detach().double()
-        return torch.diag(variances.expand(size))
-    zeros = gpytorch.distributions.MultitaskMultivariateNormal(
-        torch.zeros(num_rows, outputs, dtype=torch.float64), to_linear_operator(torch.zeros(size, size).double())
-    )
-    options = {} if noise is None else {"noise": noise.detach().double()}
-    return copy.deepcopy(likelihood).double()(zeros, **options).covariance_matrix.detach()
-
-
 def _element(value: Tensor, index: int, dims: int) -> Tensor:
     return value if value.dim() == dims else value[index]
 
 
-def _marginals(
-    covariance: Tensor, cross: Tensor, prior: Tensor, residual: Tensor, noise: Tensor
-) -> tuple[Tensor, Tensor]:
-    factor = cholesky(covariance + torch.diag_embed(noise))
+def _conditional(total: Tensor, cross: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    """Means (M,) given residuals (N,) of covariance ``total``, and the whitened covariances (N, M) of both."""
+    factor = cholesky(total)
     white = torch.linalg.solve_triangular(factor, cross, upper=False)
     target = torch.linalg.solve_triangular(factor.to(residual.dtype), residual.unsqueeze(-1), upper=False)
-    return (white.mT.to(residual.dtype) @ target).squeeze(-1), prior - white.square().sum(-2)
+    return (white.mT.to(residual.dtype) @ target).squeeze(-1), white
 
 
 def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:

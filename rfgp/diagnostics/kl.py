@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import gpytorch
@@ -12,8 +13,9 @@ from torch.distributions import Normal
 
 from .. import _checks
 from ..distributions import ComplexNormal, unclamped
+from ..likelihoods.noise import has_fixed_noise, output_noise
 from ..linalg import cholesky, log_determinant
-from .exact import exact_posterior, has_fixed_noise, independent_normal, noise_covariance
+from .exact import exact_posterior, independent_normal
 
 _NORMAL = (Normal, torch.distributions.MultivariateNormal, ComplexNormal)
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
@@ -78,7 +80,8 @@ def kl_divergence(
                 "compare noisy predictives"
             )
     if is_improper:
-        pseudo_p, pseudo_q = (_exact(_complex(part).pseudo_variance) for part in (p, q))
+        complex_parts: tuple[Any, Any] = p, q
+        pseudo_p, pseudo_q = (_exact(part.pseudo_variance) for part in complex_parts)
         return _improper_divergence(difference, variance_p, pseudo_p, variance_q, pseudo_q).sum(-1)
     ratio = variance_p / variance_q
     return factor * (ratio - 1.0 - ratio.log() + difference.abs().square() / variance_q).sum(-1)
@@ -92,12 +95,6 @@ def _improper_divergence(difference: Tensor, v_p: Tensor, pseudo_p: Tensor, v_q:
             raise ValueError(f"expected pseudo-variances below the variances in {name}, got others; compare noisy ones")
     spread = v_q * (v_p + difference.abs().square()) - (pseudo_q.conj() * (pseudo_p + difference.square())).real
     return spread / gap_q - 1.0 + 0.5 * (gap_q.log() - gap_p.log())
-
-
-def _complex(distribution: Any) -> ComplexNormal:
-    """A distribution that is known to be complex."""
-    known: ComplexNormal = distribution
-    return known
 
 
 def _in_double(distribution: Any) -> ComplexNormal:
@@ -118,10 +115,9 @@ def kl_to_exact(
 ) -> Tensor:
     r"""The divergence between the marginals of a model's posterior and of the exact one, summed over inputs.
 
-    "approximate_from_exact" is KL(approximate, exact), which the thesis reports; "exact_from_approximate" is
-    KL(exact, approximate). Both models have the same parameters and training data. Divided by the number of inputs, the
-    latter of the latent function tells what coverage to expect: :func:`kl_reading` says so in words. The former hardly
-    grows where an approximate variance collapses, and does not tell.
+    "approximate_from_exact" is KL(approximate, exact), which the thesis reports, and which hardly grows where an
+    approximate variance collapses; "exact_from_approximate" is KL(exact, approximate): divided by the number of inputs
+    it tells what coverage to expect, see :func:`kl_reading`.
 
     :param model: a fitted :class:`rfgp.models.WeightSpaceGP`, or an ExactGP with an approximated kernel.
     :param x: the inputs at which posteriors are compared, (M, d).
@@ -149,17 +145,15 @@ def kl_to_exact(
         approximate, exact = latent_marginals(model, x, *train)
         likelihood = model.likelihood
         has_classes = isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood)
-        if noisy and isinstance(likelihood, gpytorch.likelihoods.MultitaskGaussianLikelihood):
-            variances = noise_covariance(likelihood, 1, likelihood.num_tasks).diagonal()
-            approximate, exact = (_plus_noise(d, variances) for d in (approximate, exact))
-        elif noisy:
-            if not isinstance(likelihood, gpytorch.likelihoods.GaussianLikelihood):
+        if noisy:
+            gaussian = gpytorch.likelihoods.GaussianLikelihood | gpytorch.likelihoods.MultitaskGaussianLikelihood
+            if not isinstance(likelihood, gaussian):
                 raise ValueError(
                     f"expected a likelihood with one noise variance for noisy=True, got {type(likelihood).__name__}; "
                     "compare the latent functions"
                 )
-            noises = likelihood.noise.double(), getattr(likelihood, "pseudo_noise", None)
-            approximate, exact = (_plus_noise(d, *noises) for d in (approximate, exact))
+            noises = output_noise(likelihood), getattr(likelihood, "pseudo_noise", None)
+            approximate, exact = (plus_noise(d, *noises) for d in (approximate, exact))
         pair = (approximate, exact) if direction == "approximate_from_exact" else (exact, approximate)
         divergences = kl_divergence(*pair)
         return divergences.mean() if has_classes else divergences.sum()
@@ -171,23 +165,32 @@ def latent_marginals(
     """The marginals of the latent function given the same rows, approximate and exact, in float64."""
     mean = getattr(model, "mean_module", None)
     exact = exact_posterior(model.covar_module, model.likelihood, train_inputs, train_targets, x, mean, noise)
+    return posterior_marginals(model, x), exact
+
+
+def posterior_marginals(model: Any, x: Tensor) -> Normal | ComplexNormal:
+    """The marginals of the latent function of a model, with true variances, in float64."""
     latent = unclamped(model.posterior(x) if hasattr(model, "posterior") else model.eval()(x))
-    approximate = independent_normal(_exact(latent.mean), latent.variance.double(), _pseudo_variance(latent))
-    return approximate, exact
+    is_improper = isinstance(latent, ComplexNormal) and not latent.is_proper
+    pseudo = _exact(latent.pseudo_variance) if is_improper else None
+    return independent_normal(_exact(latent.mean), latent.variance.double(), pseudo)
 
 
-def _plus_noise(
+def kl_per_point(p: Normal, q: Normal) -> float:
+    """KL(p, q) per marginal, of all points, outputs and classes; infinite where a variance has vanished."""
+    if not bool((p.stddev > 0).all() and (q.stddev > 0).all()):
+        return math.inf
+    return float(kl_divergence(p, q).sum()) / p.mean.numel()
+
+
+def plus_noise(
     distribution: Normal | ComplexNormal, noise: Tensor, pseudo_noise: Tensor | None = None
 ) -> Normal | ComplexNormal:
+    """The marginals of noisy observations."""
     if isinstance(distribution, ComplexNormal):
         is_circular = pseudo_noise is None or not bool((pseudo_noise != 0).any())
         return distribution.plus_noise(noise, None if is_circular else pseudo_noise)
     return independent_normal(distribution.mean, distribution.variance + noise)
-
-
-def _pseudo_variance(distribution: Any) -> Tensor | None:
-    is_proper = not isinstance(distribution, ComplexNormal) or distribution.is_proper
-    return None if is_proper else _exact(distribution.pseudo_variance)
 
 
 def training_data(
@@ -218,24 +221,24 @@ def training_data(
         )
     inputs, targets, noises = zip(*parts, strict=True)
     if any(n is not None for n in noises):
-        known = model.likelihood.noise_covar.noise if has_fixed_noise(model.likelihood) else None
-        noises = tuple(known if n is None else n for n in noises)
+        fixed_noise = model.likelihood.noise_covar.noise if has_fixed_noise(model.likelihood) else None
+        noises = tuple(fixed_noise if n is None else n for n in noises)
     joined = None if noises[0] is None else torch.cat(noises)
     return torch.cat(inputs), torch.cat(targets), joined
 
 
 def _knows_noise(model: Any, y: Tensor) -> bool:
     """Whether a likelihood with fixed noise has that of the training rows, which the sums of the model tell."""
-    known = model.likelihood.noise_covar.noise
-    if known.shape != y.shape:
+    variances = model.likelihood.noise_covar.noise
+    if variances.shape != y.shape:
         return False
     statistics = getattr(model, "statistics", None)
     if statistics is None:
         return True
     extra = model.likelihood.second_noise_covar
-    total = known.double() if extra is None else known.double() + extra.noise.double()
-    own = total.log()[~torch.isnan(y)].sum().to(statistics.log_noise)
-    return bool(torch.isclose(own, statistics.log_noise.sum(), rtol=1e-6, atol=1e-6 * y.numel()))
+    total = variances.double() if extra is None else variances.double() + extra.noise.double()
+    log_noise = total.log()[~torch.isnan(y)].sum().to(statistics.log_noise)
+    return bool(torch.isclose(log_noise, statistics.log_noise.sum(), rtol=1e-6, atol=1e-6 * y.numel()))
 
 
 def _covariance(distribution: Any) -> Tensor:

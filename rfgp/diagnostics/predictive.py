@@ -24,8 +24,8 @@ def error_rate(probabilities: Tensor, labels: Tensor) -> Tensor:
     >>> error_rate(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]))
     tensor(0.5000, dtype=torch.float64)
     """
-    known = _checked_labels(probabilities, labels)
-    return (probabilities.argmax(-1) != known).double().mean()
+    codes = _checked_labels(probabilities, labels)
+    return (probabilities.argmax(-1) != codes).double().mean()
 
 
 def classification_mnll(probabilities: Tensor, labels: Tensor) -> Tensor:
@@ -39,8 +39,8 @@ def classification_mnll(probabilities: Tensor, labels: Tensor) -> Tensor:
     >>> classification_mnll(torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([0, 1]))
     tensor(0.6931, dtype=torch.float64)
     """
-    known = checked_probabilities(probabilities, labels)
-    chosen = probabilities.gather(-1, known.unsqueeze(-1)).double()
+    codes = checked_probabilities(probabilities, labels)
+    chosen = probabilities.gather(-1, codes.unsqueeze(-1)).double()
     return -chosen.clamp_min(torch.finfo(probabilities.dtype).tiny).log().mean()
 
 
@@ -79,9 +79,9 @@ def regression_mnll(predictive: Any, y: Tensor) -> Tensor:
 
 def checked_probabilities(probabilities: Tensor, labels: Tensor) -> Tensor:
     """Labels as int64, or raise where they are none, or probabilities (N, C) are out of range."""
-    known = _checked_labels(probabilities, labels)
+    codes = _checked_labels(probabilities, labels)
     check_range(probabilities)
-    return known
+    return codes
 
 
 def check_range(probabilities: Tensor) -> None:

@@ -53,8 +53,8 @@ def recalibrate_variance(predictive: Any, y: Tensor) -> VarianceScale:
     >>> recalibrate_variance(held_out, torch.tensor([2.0, -2.0])).factor
     4.0
     """
-    mean, std, known = observed(predictive, y)
-    factor = float(((known - mean) / std).detach().square().mean())
+    mean, std, targets = observed(predictive, y)
+    factor = float(((targets - mean) / std).detach().square().mean())
     if not factor > 0.0:
         raise ValueError("expected targets that differ from their predictions, got none; pass held-out rows")
     return VarianceScale(factor)
@@ -80,7 +80,6 @@ class Temperature:
         """Probabilities (..., C) at this temperature.
 
         :param probabilities: (..., C), from 0 to 1.
-        :raises ValueError: for others.
         """
         check_range(probabilities)
         tiny = torch.finfo(probabilities.dtype).tiny
@@ -100,12 +99,12 @@ def recalibrate_temperature(probabilities: Tensor, labels: Tensor) -> Temperatur
     >>> 2.0 < recalibrate_temperature(held_out, torch.tensor([0] * 8 + [1] * 2)).value < 5.0
     True
     """
-    known = checked_probabilities(probabilities, labels)
+    codes = checked_probabilities(probabilities, labels)
     exact = probabilities.double()
 
     def loss(log_value: float) -> float:
         scaled = Temperature(math.exp(log_value))(exact)
-        return -float(scaled.gather(-1, known.unsqueeze(-1)).clamp_min(torch.finfo(torch.float64).tiny).log().mean())
+        return -float(scaled.gather(-1, codes.unsqueeze(-1)).clamp_min(torch.finfo(torch.float64).tiny).log().mean())
 
     limit = math.log(_LARGEST)
     return Temperature(math.exp(scipy.optimize.minimize_scalar(loss, bounds=(-limit, limit), method="bounded").x))

@@ -36,8 +36,8 @@ def crps(predictive: Any, y: Tensor) -> Tensor:
     >>> crps(torch.distributions.Normal(torch.zeros(2), torch.ones(2)), torch.zeros(2))
     tensor(0.2337, dtype=torch.float64)
     """
-    mean, std, known = observed(predictive, y)
-    z = (known - mean) / std
+    mean, std, targets = observed(predictive, y)
+    z = (targets - mean) / std
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2.0 * math.pi)
     return (std * (z * torch.erf(z / math.sqrt(2.0)) + 2.0 * density - 1.0 / math.sqrt(math.pi))).mean()
 
@@ -59,9 +59,9 @@ def interval_score(lower: Tensor, upper: Tensor, y: Tensor, level: float = 0.95)
     >>> interval_score(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 1.1]), level=0.8)
     tensor(1.5000, dtype=torch.float64)
     """
-    low, high, known = _intervals(lower, upper, y)
-    outside = (low - known).clamp_min(0.0) + (known - high).clamp_min(0.0)
-    return (high - low + 2.0 / (1.0 - probability(level)) * outside).mean()
+    low, high, targets = _intervals(lower, upper, y)
+    outside = (low - targets).clamp_min(0.0) + (targets - high).clamp_min(0.0)
+    return (high - low + 2.0 / (1.0 - _checks.share("level", level)) * outside).mean()
 
 
 def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> Tensor:
@@ -76,8 +76,8 @@ def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> Tensor:
     >>> coverage(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 1.1]))
     tensor(0.5000, dtype=torch.float64)
     """
-    low, high, known = _intervals(lower, upper, y)
-    return ((low <= known) & (known <= high)).double().mean()
+    low, high, targets = _intervals(lower, upper, y)
+    return ((low <= targets) & (targets <= high)).double().mean()
 
 
 def sharpness(lower: Tensor, upper: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def normal_interval(predictive: Any, level: float = 0.95) -> tuple[Tensor, Tenso
     tensor([1.9600], dtype=torch.float64)
     """
     mean, std = normal_marginals(predictive)
-    half = std * torch.special.ndtri(torch.tensor((1.0 + probability(level)) / 2.0, dtype=torch.float64))
+    half = std * torch.special.ndtri(torch.tensor((1.0 + _checks.share("level", level)) / 2.0, dtype=torch.float64))
     return mean - half, mean + half
 
 
@@ -124,8 +124,8 @@ def pit(predictive: Any, y: Tensor) -> Tensor:
     >>> pit(torch.distributions.Normal(torch.zeros(2), torch.ones(2)), torch.tensor([0.0, 1.96]))
     tensor([0.5000, 0.9750], dtype=torch.float64)
     """
-    mean, std, known = observed(predictive, y)
-    return torch.special.ndtr((known - mean) / std)
+    mean, std, targets = observed(predictive, y)
+    return torch.special.ndtr((targets - mean) / std)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,9 @@ def calibration_curve(predictive: Any, y: Tensor, levels: Sequence[float] | None
     inside = (2.0 * pit(predictive, y) - 1.0).abs()
     if levels is not None and (not isinstance(levels, Sequence) or not levels):
         raise ValueError(f"expected a list of levels, got {levels!r}; such as [0.5, 0.9]")
-    nominal = [probability(level) for level in ([k / 20 for k in range(1, 20)] if levels is None else levels)]
+    nominal = [
+        _checks.share("level", level) for level in ([k / 20 for k in range(1, 20)] if levels is None else levels)
+    ]
     predicted = torch.tensor(nominal, dtype=torch.float64, device=inside.device)
     observed = (inside <= predicted.unsqueeze(-1)).double().mean(-1)
     return shares(predicted, observed, torch.full_like(predicted, len(inside)))
@@ -211,14 +213,6 @@ def shares(predicted: Tensor, observed: Tensor, count: Tensor) -> CalibrationCur
     return CalibrationCurve(predicted, observed, error, count)
 
 
-def probability(level: Any) -> float:
-    """A level between 0 and 1, or raise."""
-    value = _checks.number(level)
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"expected a level between 0 and 1, got {level!r}; 0.95 is usual")
-    return value
-
-
 def normal_marginals(predictive: Any) -> tuple[Tensor, Tensor]:
     """Means and standard deviations in float64, or raise where they are not those of a real normal distribution."""
     inner = predictive.base_dist if isinstance(predictive, Independent) else predictive
@@ -237,31 +231,31 @@ def normal_marginals(predictive: Any) -> tuple[Tensor, Tensor]:
 def observed(predictive: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Means, standard deviations and targets where there are targets, in one dimension."""
     mean, std = normal_marginals(predictive)
-    known = _targets(y, mean)
-    there = ~torch.isnan(known)
-    return mean[there], std[there], known[there]
+    targets = _targets(y, mean)
+    there = ~torch.isnan(targets)
+    return mean[there], std[there], targets[there]
 
 
 def _intervals(lower: Tensor, upper: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     low, high = (_checks.floating(ends, name).double() for ends, name in ((lower, "lower"), (upper, "upper")))
-    known = _targets(y, low)
+    targets = _targets(y, low)
     if low.shape != high.shape or not bool((low <= high).all()):
         raise ValueError(
             f"expected lower ends {tuple(low.shape)} below upper ends of the same shape, got {tuple(high.shape)}, or "
             "some above; pass them in order"
         )
-    there = ~torch.isnan(known)
-    return low[there], high[there], known[there]
+    there = ~torch.isnan(targets)
+    return low[there], high[there], targets[there]
 
 
 def _targets(y: Tensor, predicted: Tensor) -> Tensor:
-    known = _checks.tensor(y, "y")
-    if known.is_complex() or known.shape != predicted.shape:
+    targets = _checks.tensor(y, "y")
+    if targets.is_complex() or targets.shape != predicted.shape:
         raise ValueError(
-            f"expected real targets of shape {tuple(predicted.shape)}, as predictions have, got {tuple(known.shape)} "
-            f"of {known.dtype}; reshape one of the two"
+            f"expected real targets of shape {tuple(predicted.shape)}, as predictions have, got {tuple(targets.shape)} "
+            f"of {targets.dtype}; reshape one of the two"
         )
-    known = known.double()
-    if bool(torch.isinf(known).any()) or bool(torch.isnan(known).all()):
+    targets = targets.double()
+    if bool(torch.isinf(targets).any()) or bool(torch.isnan(targets).all()):
         raise ValueError("expected finite targets, got infinite ones or none at all; NaN stands for a missing one")
-    return known
+    return targets

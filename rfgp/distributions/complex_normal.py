@@ -229,8 +229,7 @@ class ComplexNormal(Distribution):
         :param level: the probability of the ellipse.
         :raises ValueError: for a level that is not between 0 and 1.
         """
-        if not 0.0 < _checks.number(level) < 1.0:
-            raise ValueError(f"expected a level between 0 and 1, got {level!r}; 0.95 is usual")
+        _checks.share("level", level)
         return self.mahalanobis(value) <= -2.0 * math.log1p(-level)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..linalg import ConjugateGradients
 from ..linalg.cholesky_factor import factor_of, log_determinant_of
 from .laplace import Batches, LaplaceSums, LatentFunctions
 
@@ -40,8 +40,6 @@ class Precision:
 
     :param gram: G for every pair of functions, (P, D, D).
     :param scale: a, (Q,).
-    :param is_full: whether the pairs are all that there are, in order.
-    :raises ValueError: where B is not positive definite.
     """
 
     def __init__(self, gram: Tensor, scale: Tensor, is_full: bool) -> None:
@@ -64,7 +62,6 @@ def precision_matrix(gram: Tensor, scale: Tensor, is_full: bool) -> Tensor:
 
     :param gram: G for every pair of functions, (P, D, D).
     :param scale: a, (Q,).
-    :param is_full: whether the pairs are all that there are, in order.
     """
     count, width = len(scale), gram.shape[-1]
     if not is_full or count == 1:
@@ -108,7 +105,6 @@ class LaplaceProblem:
         falls.
 
         :param start: where to begin, (D, Q), unless the log posterior is not finite there; default: zeros.
-        :raises ValueError: where the log posterior is not finite at the start, or where the steps do not end.
         """
         at = self.point(self.zeros() if start is None else start)
         if start is not None and not math.isfinite(at.value):
@@ -170,11 +166,19 @@ class LaplaceProblem:
             return precision.solve(values)
         scale = self.functions.scale
 
-        def product(direction: Tensor) -> Tensor:
+        def product(column: Tensor) -> Tensor:
+            direction = column.reshape(values.shape)
             passed = self.functions.hessian_product(self.batches, weights * scale, direction * scale)
-            return direction + passed * scale
+            return (direction + passed * scale).reshape(-1, 1)
 
-        return conjugate_gradients(product, precision.solve, values, residual)
+        def precondition(column: Tensor) -> Tensor:
+            return precision.solve(column.reshape(values.shape)).reshape(-1, 1)
+
+        solver = ConjugateGradients(product, precondition, values.reshape(-1, 1))
+        target = residual**2 * solver.energy
+        while bool(solver.energy > target) and len(solver.steps) < _SOLVER_ITERATIONS:
+            solver.step()
+        return solver.solution.reshape(values.shape)
 
     def log_evidence(self, weights: Tensor) -> tuple[Tensor, LaplaceSums]:
         r"""Laplace's log evidence at the mode, and the sums there; with gradients where these are enabled.
@@ -215,23 +219,3 @@ class LaplaceProblem:
         by_weights = self.functions.pull_back(self.batches, weights * scale, by_gram)
         precision.factor = precision.factor.detach()
         return self.solve(precision, weights, by_weights * scale)
-
-
-def conjugate_gradients(
-    product: Callable[[Tensor], Tensor], precondition: Callable[[Tensor], Tensor], values: Tensor, residual: float
-) -> Tensor:
-    """The solution of a positive definite system by preconditioned conjugate gradients."""
-    solution, left = torch.zeros_like(values), values
-    ahead = precondition(left)
-    direction, size = ahead, (left * ahead).sum()
-    target = residual**2 * size
-    for _ in range(_SOLVER_ITERATIONS):
-        if not bool(size > target):
-            break
-        passed = product(direction)
-        step = size / (direction * passed).sum()
-        solution, left = solution + step * direction, left - step * passed
-        ahead = precondition(left)
-        before, size = size, (left * ahead).sum()
-        direction = ahead + size / before * direction
-    return solution

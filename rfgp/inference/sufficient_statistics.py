@@ -23,11 +23,7 @@ _TARGET_SUMS = ("cross", "target_gram", "count", "log_noise")
 
 
 class SufficientStatistics(abc.ABC):
-    """Weighted sums over rows by group, which can be added, subtracted, saved and all-reduced.
-
-    All kinds hold the sums with targets alike, :class:`TargetSums`. A kind says how it holds those over features, and
-    what addition, subtraction and scaling do to these.
-    """
+    """Weighted sums over rows by group: those with targets, and those over features, which each kind holds in its way."""
 
     feature_sums: ClassVar[tuple[str, ...]]
     """The names of the sums over features."""
@@ -235,9 +231,9 @@ class SufficientStatistics(abc.ABC):
 
         :param features: (N, D), real or complex.
         :param targets: (N, K), real or complex.
-        :param weights: (N,), the precisions of the rows; default: ones.
-        :param log_noise: (N,), the log noise variances of the rows; default: zeros.
-        :param groups: (N,), integers that name the group of each row; default: group 0.
+        :param weights: the precisions of the rows, (N,); default: ones.
+        :param log_noise: the log noise variances of the rows, (N,); default: zeros.
+        :param groups: the number of the group of each row, (N,); default: 0.
         :param product_dtype: the dtype of the products inside a chunk of rows; sums are in float64.
         :raises ValueError: for rows that do not fit, or are not finite; the statistics stay as they were.
         """
@@ -325,10 +321,7 @@ class SufficientStatistics(abc.ABC):
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> SufficientStatistics:
-        """Statistics from :meth:`state_dict`, of the kind whose sums they are.
-
-        :raises ValueError: where a sum is missing, unknown, or of a shape or dtype that does not fit the others.
-        """
+        """Statistics from :meth:`state_dict`, of the kind whose sums they are; a ValueError where these do not fit."""
         kinds = {frozenset(kind._names()): kind for kind in SufficientStatistics.__subclasses__()}
         kind = kinds.get(frozenset(state)) if isinstance(state, dict) else None
         if kind is None:

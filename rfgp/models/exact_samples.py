@@ -76,9 +76,7 @@ def sample_functions(model: WeightSpaceGP | ExactGP, num_functions: int, prior: 
 class _ExactDraws(FunctionDraws):
     """The functions of draws of the weights of a model.
 
-    :param model: a copy of the model, whose ``forward`` has the features of inputs.
     :param weights: draws of the weights, (..., K, S).
-    :param is_multitask: whether the functions have several outputs.
     """
 
     def __init__(self, model: Any, weights: Tensor, is_multitask: bool) -> None:

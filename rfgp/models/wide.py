@@ -21,8 +21,8 @@ from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.observation import check_observed_mean
 from ..kernels.width_warning import warn_of_width
 from ..linalg import row_chunks
-from .conjugate_gradients import Convergence, WeightEquations, solved
 from .record import WEIGHTS, Record, Recorded, WeightsCode
+from .weight_equations import Convergence, WeightEquations, solved
 from .weight_space import WeightSpaceGP
 from .weight_space.checks import check_scalar_kernel
 

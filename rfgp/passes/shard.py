@@ -54,8 +54,8 @@ class Shard(Source):
 
     @property
     def description(self) -> str:
-        own = self.rows.description if isinstance(self.rows, Source) else f"batches of a {type(self.rows).__name__}"
-        return f"{own}, on rank {self.ranks.rank} of {self.ranks.count}"
+        source = self.rows.description if isinstance(self.rows, Source) else f"batches of a {type(self.rows).__name__}"
+        return f"{source}, on rank {self.ranks.rank} of {self.ranks.count}"
 
     @property
     def first_row(self) -> int:
@@ -81,7 +81,7 @@ class Shard(Source):
             return None if next(iter(self), None) is None else sample(self, count, seed)
 
         parts = self.ranks.every(self.ranks.attempt(own, "a pass over the rows"))
-        known = [part for part in parts if part is not None]
-        if not known:
+        samples = [part for part in parts if part is not None]
+        if not samples:
             raise ValueError(f"expected rows on at least one of {self.ranks.count} ranks, got none; check the shards")
-        return functools.reduce(lambda first, second: first.merge(second), known)
+        return functools.reduce(lambda first, second: first.merge(second), samples)

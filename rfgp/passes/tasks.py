@@ -20,14 +20,7 @@ _WORKERS = 32
 def results(
     executor: Executor, function: Callable[..., Any], tasks: Iterable[tuple[str, tuple[Any, ...]]]
 ) -> Iterator[Any]:
-    """The results of a function, in the order of the tasks; at most two tasks for each worker wait at a time.
-
-    :param executor: what calls the function.
-    :param function: a function that can be pickled by its name.
-    :param tasks: the name of every task, for errors, and its arguments.
-    :raises ValueError: where a task raises anything; the others are canceled.
-    :raises BrokenExecutor: where a worker died, and the executor has lost its tasks.
-    """
+    """The results of a function, in the order of the tasks; at most two tasks for each worker wait at a time."""
     _checks.instance("executor", executor, Executor, "an Executor", "such as concurrent.futures.ProcessPoolExecutor()")
     ahead, waiting = 2 * _num_workers(executor), deque[tuple[str, Future[Any]]]()
     try:

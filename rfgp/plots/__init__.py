@@ -1,10 +1,11 @@
-"""Figures: arrays in, matplotlib Axes out. Matplotlib is imported where a figure is drawn, and nowhere else."""
+"""Figures: arrays in, matplotlib Axes out; nothing here computes what it draws.
 
-from .base import COLORS, EXACT, LINES, MARKERS, check_installed, figure, legend
+Matplotlib is imported where a figure is drawn, and nowhere else.
+"""
+
+from .base import COLORS, EXACT, LINES, MARKERS, figure, legend
 from .calibration import calibration, pit_histogram
-from .comparison import Curve, comparison
-from .convergence import convergence
-from .estimates import estimates
+from .comparison import Curve, comparison, convergence, estimates
 from .fields import scalar_field, vector_field
 from .intervals import coverage_by_level, predictions
 from .sensitivity import main_effects, sobol_bars
@@ -16,7 +17,6 @@ __all__ = [
     "MARKERS",
     "Curve",
     "calibration",
-    "check_installed",
     "comparison",
     "convergence",
     "coverage_by_level",

@@ -26,6 +26,9 @@ LINES = ("-", (0, (5, 1.5)), (0, (1, 1)))
 EXACT = "#222222"
 """The color of the exact model, and of what is known."""
 
+REFERENCE: dict[str, Any] = {"color": EXACT, "linestyle": "--", "linewidth": 1.1, "zorder": 1}
+"""The line of the exact model, and of what is known."""
+
 
 def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> tuple[Figure, np.ndarray]:
     """An empty figure with constrained layout, and its (rows, columns) Axes.
@@ -50,10 +53,7 @@ def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> 
 
 
 def check_installed() -> None:
-    """Raise an ImportError that says what to do where matplotlib is missing.
-
-    >>> check_installed()
-    """
+    """Raise an ImportError that says what to do where matplotlib is missing."""
     _optional.require("matplotlib", "matplotlib", "figures")
 
 
@@ -89,6 +89,32 @@ def check_limits(limits: Any) -> None:
     is_pair = isinstance(limits, list | tuple) and len(limits) == 2
     if not is_pair or not -np.inf < _checks.number(limits[0]) <= _checks.number(limits[1]) < np.inf:
         raise ValueError(f"expected two numbers in order for limits, got {limits!r}; such as (0.0, 1.0)")
+
+
+def check_lengths(name: str, x: np.ndarray, y: np.ndarray, error: np.ndarray) -> None:
+    """Raise where arrays (K,) have different lengths."""
+    if not x.shape == y.shape == error.shape or x.ndim != 1:
+        raise ValueError(
+            f"expected arrays of one length for {name}, got {x.shape}, {y.shape} and {error.shape}; correct it"
+        )
+
+
+def style(place: int) -> dict[str, Any]:
+    """The color, the marker and the line of a method by its place."""
+    line = LINES[place // len(COLORS) % len(LINES)]
+    return {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)], "linestyle": line}
+
+
+def finished(ax: Axes, grid: Any = None, has_legend: bool = False, **properties: Any) -> Axes:
+    """Set properties of axes, and draw an open frame, a grid along "x", "y" or "both", and a legend."""
+    ax.set(**properties)
+    if grid is not None:
+        ax.grid(True, which="major", axis=grid, color="#DDDDDD", linewidth=0.6)
+        ax.set_axisbelow(True)
+    if has_legend:
+        ax.legend(frameon=False, fontsize="small")
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
 
 
 def axes(ax: Any) -> Axes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _checks
-from .base import COLORS, EXACT, LINES, MARKERS, array, axes, check_words
+from .base import COLORS, REFERENCE, array, axes, check_lengths, check_words, finished, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,6 @@ def calibration(
     :param xlabel: the label of the abscissa.
     :param ylabel: the label of the ordinate.
     :param ax: the axes to draw in; default: new ones.
-    :returns: the axes.
     :raises ValueError: where the arrays of a curve have different lengths.
 
     >>> import torch
@@ -41,30 +40,14 @@ def calibration(
     check_words(xlabel=xlabel, ylabel=ylabel)
     ax = axes(ax)
     _checks.instance("curves", curves, Mapping, "curves by name", "pass {name: calibration_curve(...)}")
-    ax.plot([0.0, 1.0], [0.0, 1.0], color=EXACT, linestyle="--", linewidth=1.0, label="calibrated", zorder=1)
+    ax.plot([0.0, 1.0], [0.0, 1.0], label="calibrated", **(REFERENCE | {"linewidth": 1.0}))
     for i, (name, curve) in enumerate(curves.items()):
         x, y, error = (
             array(getattr(curve, key, None), f"{key} of {name}") for key in ("predicted", "observed", "error")
         )
-        if not x.shape == y.shape == error.shape or x.ndim != 1:
-            raise ValueError(
-                f"expected arrays of one length for {name}, got {x.shape}, {y.shape} and {error.shape}; correct it"
-            )
-        ax.errorbar(
-            x,
-            y,
-            yerr=2.0 * error,
-            label=name,
-            color=COLORS[i % len(COLORS)],
-            marker=MARKERS[i % len(MARKERS)],
-            linestyle=LINES[i // len(COLORS) % len(LINES)],
-            linewidth=1.2,
-            markersize=4.0,
-            elinewidth=0.8,
-        )
-    ax.set(xlabel=xlabel, ylabel=ylabel, xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+        check_lengths(name, x, y, error)
+        ax.errorbar(x, y, yerr=2.0 * error, label=name, **style(i), linewidth=1.2, markersize=4.0, elinewidth=0.8)
+    return finished(ax, xlabel=xlabel, ylabel=ylabel, xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
 
 
 def pit_histogram(values: Any, *, num_bins: int = 20, label: str | None = None, ax: Axes | None = None) -> Axes:
@@ -74,7 +57,6 @@ def pit_histogram(values: Any, *, num_bins: int = 20, label: str | None = None, 
     :param num_bins: the number of bins.
     :param label: the name of the model.
     :param ax: the axes to draw in; default: new ones.
-    :returns: the axes.
     :raises ValueError: for values out of range.
 
     >>> import torch
@@ -91,7 +73,5 @@ def pit_histogram(values: Any, *, num_bins: int = 20, label: str | None = None, 
     ax.hist(
         places, bins=bins, range=(0.0, 1.0), density=True, histtype="step", color=COLORS[0], linewidth=1.4, label=label
     )
-    ax.axhline(1.0, color=EXACT, linestyle="--", linewidth=1.0, zorder=1)
-    ax.set(xlabel="probability integral transform of the target", ylabel="density", xlim=(0.0, 1.0))
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+    ax.axhline(1.0, **(REFERENCE | {"linewidth": 1.0}))
+    return finished(ax, xlabel="probability integral transform of the target", ylabel="density", xlim=(0.0, 1.0))

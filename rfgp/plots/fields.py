@@ -41,7 +41,6 @@ def vector_field(
     :param color: the color of streamlines or arrows.
     :param density: how close streamlines are.
     :param ax: the axes to draw in; default: new ones.
-    :returns: the axes.
     :raises ValueError: where shapes disagree, or the points are not those of a grid.
 
     >>> points = np.random.default_rng(0).random((20, 2))
@@ -101,7 +100,6 @@ def scalar_field(
     :param limits: the values of the first and of the last color; default: symmetric about zero.
     :param colors: a color map of matplotlib.
     :param ax: the axes to draw in; default: new ones.
-    :returns: the axes.
     :raises ValueError: where shapes disagree, or the points are not those of a grid.
 
     >>> points = np.random.default_rng(0).random((20, 2))

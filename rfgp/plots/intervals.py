@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _checks
-from .base import COLORS, EXACT, LINES, MARKERS, array, axes, check_words
+from .base import COLORS, REFERENCE, array, axes, check_words, finished, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,6 @@ def predictions(
     :param unit: the unit of all of them, for the labels.
     :param name: what is predicted.
     :param ax: the axes to draw in; default: new ones.
-    :returns: the axes.
     :raises ValueError: for arrays of different lengths.
 
     >>> ax = predictions([1.0, 2.0], [1.1, 2.4], [0.8, 2.1], [1.4, 2.7], unit="m")
@@ -55,12 +54,9 @@ def predictions(
             zorder=2 if inside else 3,
         )
     limits = np.nanmin(y), np.nanmax(y)
-    ax.plot(limits, limits, color=EXACT, linestyle="--", linewidth=1.1, label="as measured", zorder=4)
+    ax.plot(limits, limits, label="as measured", **(REFERENCE | {"zorder": 4}))
     suffix = f" [{unit}]" if unit else ""
-    ax.set(xlabel=f"{name} measured{suffix}", ylabel=f"{name} predicted{suffix}")
-    ax.legend(frameon=False, fontsize="small")
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+    return finished(ax, has_legend=True, xlabel=f"{name} measured{suffix}", ylabel=f"{name} predicted{suffix}")
 
 
 def coverage_by_level(
@@ -72,7 +68,6 @@ def coverage_by_level(
     :param shares: the shares of every method, (k,), by name.
     :param errors: their standard errors, (k,), by name; default: none are drawn.
     :param ax: the axes to draw in; default: new ones.
-    :returns: the axes.
     :raises ValueError: for arrays of different lengths.
 
     >>> ax = coverage_by_level([0.5, 0.9], {"landmarks": [0.52, 0.91]})
@@ -84,24 +79,13 @@ def coverage_by_level(
         if not set(shares) <= set(errors):
             raise ValueError(f"expected errors of {list(shares)}, got those of {list(errors)}; pass one array for each")
     ax = axes(ax)
-    ax.plot([0.0, 1.0], [0.0, 1.0], color=EXACT, linestyle="--", linewidth=1.1, label="asked for", zorder=1)
+    ax.plot([0.0, 1.0], [0.0, 1.0], label="asked for", **REFERENCE)
     for place, (name, values) in enumerate(shares.items()):
-        found = array(values, name)
-        error = np.zeros(found.shape) if errors is None else array(errors[name], f"errors of {name}")
-        if not found.shape == asked.shape == error.shape or asked.ndim != 1:
-            raise ValueError(f"expected a share of {name} per level, got {found.shape} for {asked.shape}; correct it")
-        ax.errorbar(
-            asked,
-            found,
-            yerr=error if errors is not None else None,
-            label=name,
-            color=COLORS[place % len(COLORS)],
-            marker=MARKERS[place % len(MARKERS)],
-            linestyle=LINES[place % len(LINES)],
-            linewidth=1.4,
-            markersize=4.5,
-        )
-    ax.set(xlabel="level asked for", ylabel="share of targets inside", xlim=(0.0, 1.0), ylim=(0.0, 1.0))
-    ax.legend(frameon=False, fontsize="small")
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+        share = array(values, name)
+        error = np.zeros(share.shape) if errors is None else array(errors[name], f"errors of {name}")
+        if not share.shape == asked.shape == error.shape or asked.ndim != 1:
+            raise ValueError(f"expected a share of {name} per level, got {share.shape} for {asked.shape}; correct it")
+        bars = None if errors is None else error
+        ax.errorbar(asked, share, yerr=bars, label=name, **style(place), linewidth=1.4, markersize=4.5)
+    words = {"xlabel": "level asked for", "ylabel": "share of targets inside"}
+    return finished(ax, has_legend=True, xlim=(0.0, 1.0), ylim=(0.0, 1.0), **words)

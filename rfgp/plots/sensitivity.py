@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import _checks
-from .base import COLORS, EXACT, LINES, MARKERS, array, axes, check_words
+from .base import COLORS, EXACT, LINES, MARKERS, array, axes, check_words, finished
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,6 @@ def sobol_bars(
     :param total_interval: those of the total indices.
     :param ylabel: the label of the ordinate.
     :param ax: the axes to draw in; default: new ones.
-    :returns: the axes.
     :raises ValueError: where shapes disagree.
 
     >>> ax = sobol_bars(["slope", "height"], [0.3, 0.6], [0.4, 0.7])
@@ -56,10 +55,7 @@ def sobol_bars(
             ax.vlines(place, low, high, color=EXACT, linewidth=1.4)
     ax.axhline(0.0, color=EXACT, linewidth=0.8)
     ax.set_xticks(np.arange(count), names)
-    ax.set(ylabel=ylabel)
-    ax.legend(frameon=False, fontsize="small")
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+    return finished(ax, has_legend=True, ylabel=ylabel)
 
 
 def main_effects(
@@ -84,7 +80,6 @@ def main_effects(
     :param xlabel: the label of the abscissa.
     :param ylabel: the label of the ordinate.
     :param ax: the axes to draw in; default: new ones.
-    :returns: the axes.
     :raises ValueError: where shapes disagree, or there are more inputs than styles of lines.
 
     >>> grid = np.linspace(0.0, 1.0, 5)[:, None] * np.ones(2)
@@ -109,12 +104,7 @@ def main_effects(
             low, high = _ends(interval, y.shape, "interval")
             ax.fill_between(x[:, k], low[:, k], high[:, k], color=style["color"], alpha=0.22, linewidth=0)
         ax.plot(x[:, k], y[:, k], linewidth=1.4, label=name, **style)
-    ax.set(xlabel=xlabel, ylabel=ylabel)
-    ax.legend(frameon=False, fontsize="small")
-    ax.grid(True, color="#DDDDDD", linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
+    return finished(ax, "both", has_legend=True, xlabel=xlabel, ylabel=ylabel)
 
 
 def _ends(interval: Any, shape: tuple[int, ...], name: str) -> list[np.ndarray]:
@@ -125,7 +115,7 @@ def _ends(interval: Any, shape: tuple[int, ...], name: str) -> list[np.ndarray]:
 
 
 def _of_shape(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
-    found = array(values, name)
-    if found.shape != shape:
-        raise ValueError(f"expected {name} of shape {shape}, got {found.shape}; pass a value for every input")
-    return found
+    checked = array(values, name)
+    if checked.shape != shape:
+        raise ValueError(f"expected {name} of shape {shape}, got {checked.shape}; pass a value for every input")
+    return checked

@@ -1,7 +1,6 @@
 """Which inputs matter: Sobol' indices, main effects, derivatives and error propagation of fitted models."""
 
-from .derivatives import DerivativeSensitivities, derivative_sensitivities
-from .effects import MainEffects, main_effects
+from .effects import DerivativeSensitivities, MainEffects, derivative_sensitivities, main_effects
 from .estimate import Estimate
 from .indices import SobolIndices, sobol_indices
 from .inputs import Empirical, InputDistribution, Normal, Uniform

@@ -49,10 +49,7 @@ class Analysis:
         return Estimate(by_output[0], by_output[1:])
 
     def of_waves(self, quantity: Callable[[WaveFunctions], Tensor]) -> Tensor:
-        """A quantity (F, ...) of all functions, one set after the other.
-
-        :raises ValueError: where there are no waves.
-        """
+        """A quantity (F, ...) of all functions, one set after the other."""
         if self.waves is None:
             raise ValueError(
                 "expected Fourier features for derivatives in closed form, got features of another kind; approximate a "
@@ -62,34 +59,27 @@ class Analysis:
 
 
 def analysis(model: WeightSpaceGP, inputs: Inputs, num_functions: int) -> Analysis:
-    """What there is to know about a model.
-
-    :param model: a fitted model.
-    :param inputs: the distributions of its inputs.
-    :param num_functions: the number S of functions drawn from the posterior.
-    :raises ValueError: for another model, one of complex targets or with blocks, another number of inputs, or
-        distributions far outside the training inputs.
-    """
-    known = checked_inputs(inputs)
+    """What there is to know about a model."""
+    by_name = checked_inputs(inputs)
     count = _checks.positive_integer("num_functions", num_functions)
     check_model(model)
-    distributions = tuple(known.values())
+    distributions = tuple(by_name.values())
     with torch.no_grad():  # which raises where there is no fit, or of other inputs
         model.posterior(torch.tensor([[d.mean for d in distributions]]).to(reference_tensor(model.covar_module)))
     levels = torch.tensor(_CENTRAL, dtype=torch.float64)
-    check_bounds(model, tuple(known), torch.stack([d.quantile(levels) for d in distributions], dim=-1))
+    check_bounds(model, tuple(by_name), torch.stack([d.quantile(levels) for d in distributions], dim=-1))
     posterior = posterior_waves(model, distributions, count)
     has_outputs = model.noise.targets.has_tasks or model.noise.is_batched
     if posterior is None:
         sampled = SampledFunctions(model, count)
         width = sampled(torch.tensor([[d.mean for d in distributions]])).shape[-1] // (1 + count)
-        return Analysis(tuple(known), distributions, None, sampled, width if has_outputs or width > 1 else None)
+        return Analysis(tuple(by_name), distributions, None, sampled, width if has_outputs or width > 1 else None)
     outputs = posterior.num_outputs if has_outputs or posterior.num_outputs > 1 else None
     is_one = len(posterior.means) == 1
     parts = (
         [side_by_side([*posterior.means, *posterior.draws])] if is_one else [mean_of(posterior.means), *posterior.draws]
     )
-    return Analysis(tuple(known), distributions, parts, None, outputs)
+    return Analysis(tuple(by_name), distributions, parts, None, outputs)
 
 
 def check_model(model: WeightSpaceGP) -> None:
@@ -109,18 +99,14 @@ def check_bounds(model: WeightSpaceGP, names: Sequence[str], central: Tensor) ->
     """Raise a ValueError for inputs far outside those of training: farther from their bounds than these are apart.
 
     Equal bounds say nothing of distances, and are left out.
-
-    :param model: a fitted model.
-    :param names: the names of the d inputs.
-    :param central: where the central part of every input begins and ends, (2, d).
     """
-    known = None if model.conditioned is None else model.conditioned.sums.input_bounds
-    if known is None or known.shape != central.shape:
+    bounds = None if model.conditioned is None else model.conditioned.sums.input_bounds
+    if bounds is None or bounds.shape != central.shape:
         return
-    width = known[1] - known[0]
-    is_far = (width > 0.0) & ((central[0] < known[0] - width) | (central[1] > known[1] + width))
+    width = bounds[1] - bounds[0]
+    is_far = (width > 0.0) & ((central[0] < bounds[0] - width) | (central[1] > bounds[1] + width))
     for column in is_far.nonzero().flatten().tolist()[:1]:
-        (low, high), (begin, end) = known[:, column].tolist(), central[:, column].tolist()
+        (low, high), (begin, end) = bounds[:, column].tolist(), central[:, column].tolist()
         raise ValueError(
             f"expected {names[column]} near the training inputs, which lie between {low:g} and {high:g}, got an input "
             f"of which nine tenths are from {begin:.4g} to {end:.4g}; describe inputs in the units that the model was "
@@ -139,5 +125,5 @@ def checked_grid(grid: int | Tensor, inputs: Sequence[InputDistribution]) -> Ten
     """The values (G, d) of the inputs, equally spaced where only their number is given."""
     if not isinstance(grid, Tensor):
         count = _checks.positive_integer("grid", grid)
-        return torch.stack([known.grid(count) for known in inputs], dim=-1)
+        return torch.stack([distribution.grid(count) for distribution in inputs], dim=-1)
     return _checks.finite(_checks.inputs(grid, len(inputs), "grid"), "grid").double().cpu()

@@ -45,10 +45,6 @@ def partial_variances(
         + \tilde c_j \tilde c_l \Big(\prod_{k \in S} \chi_k(\omega_{jk} + \omega_{lk})
         - \prod_{k \in S} \chi_k(\omega_{jk}) \chi_k(\omega_{lk})\Big), \qquad
         \tilde c_j = c_j \prod_{k \notin S} \chi_k(\omega_{jk})
-
-    :param functions: the functions.
-    :param inputs: the distributions of the d inputs.
-    :param second_order: whether pairs are wanted.
     """
     dim = len(inputs)
     chi, outside = _characteristics(functions.frequency, inputs)
@@ -98,45 +94,47 @@ def partial_variances(
 def mean_squared_slopes(functions: WaveFunctions, inputs: Sequence[InputDistribution]) -> Tensor:
     r"""The means :math:`E\, (\partial f / \partial x_k)^2` of F functions, (F, d)."""
     chi, outside = _characteristics(functions.frequency, inputs)
-    found = []
+    means = []
     waves = [1j * w.unsqueeze(-1) * functions.coefficient for w in functions.frequency.unbind(-1)]
     for derivative, slope in zip(waves, functions.slope, strict=True):
         mean = ((outside[0] * chi[0]).unsqueeze(-1) * derivative).real.sum(0)
-        found.append(slope * (slope + 2.0 * mean))
+        means.append(slope * (slope + 2.0 * mean))
     for rows, matrices in _matrices(functions.frequency, inputs):
         whole = reduce(operator.mul, matrices)
-        found = [known + whole.form(derivative, rows) for known, derivative in zip(found, waves, strict=True)]
-    return torch.stack(found, dim=-1)
+        means = [known + whole.form(derivative, rows) for known, derivative in zip(means, waves, strict=True)]
+    return torch.stack(means, dim=-1)
 
 
 def conditional_means(functions: WaveFunctions, inputs: Sequence[InputDistribution], grid: Tensor) -> Tensor:
     r"""The means :math:`E[f(X) \mid X_k = x_k]` of F functions along a grid (G, d), (G, d, F)."""
     _, outside = _characteristics(functions.frequency, inputs)
-    found = []
-    for k, known in enumerate(inputs):
-        x = grid[:, k].double().cpu() - known.mean
+    means = []
+    for k, distribution in enumerate(inputs):
+        x = grid[:, k].double().cpu() - distribution.mean
         averaged = outside[k].unsqueeze(-1) * functions.coefficient
         part = WaveFunctions(functions.frequency, averaged, functions.slope, functions.constant)
         waves = part.at_phase(x.unsqueeze(-1) * functions.frequency[:, k])
-        found.append(functions.constant + x.unsqueeze(-1) * functions.slope[k] + waves)
-    return torch.stack(found, dim=1)
+        means.append(functions.constant + x.unsqueeze(-1) * functions.slope[k] + waves)
+    return torch.stack(means, dim=1)
 
 
 def _characteristics(frequency: Tensor, inputs: Sequence[InputDistribution]) -> tuple[list[Tensor], list[Tensor]]:
     """The characteristic function of every input at its frequencies, (m,), and the products of those of all others."""
-    chi = [known.centered_characteristic(w) for known, w in zip(inputs, frequency.unbind(-1), strict=True)]
+    chi = [
+        distribution.centered_characteristic(w) for distribution, w in zip(inputs, frequency.unbind(-1), strict=True)
+    ]
     ones = torch.ones_like(chi[0])
     return chi, [_product([ones, *chi[:k], *chi[k + 1 :]]) for k in range(len(chi))]
 
 
 def _linear_parts(functions: WaveFunctions, inputs: Sequence[InputDistribution], outside: Sequence[Tensor]) -> Tensor:
     """What the linear part of an input adds to every variance that this input enters, (d, F)."""
-    found = []
-    for k, known in enumerate(inputs):
+    variances = []
+    for k, distribution in enumerate(inputs):
         slope, w = functions.slope[k], functions.frequency[:, k]
-        covariance = (outside[k] * known.centered_moment(w)).unsqueeze(-1) * functions.coefficient
-        found.append(slope * (slope * known.variance + 2.0 * covariance.real.sum(0)))
-    return torch.stack(found)
+        covariance = (outside[k] * distribution.centered_moment(w)).unsqueeze(-1) * functions.coefficient
+        variances.append(slope * (slope * distribution.variance + 2.0 * covariance.real.sum(0)))
+    return torch.stack(variances)
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,13 @@ def _matrices(frequency: Tensor, inputs: Sequence[InputDistribution]) -> Iterato
     for start in range(0, count, size):
         rows = slice(start, start + size)
         columns = zip(inputs, frequency[rows].unbind(-1), frequency.unbind(-1), strict=True)
-        yield rows, [_Pair(known.at_differences(v, w), known.at_differences(v, -w)) for known, v, w in columns]
+        yield (
+            rows,
+            [
+                _Pair(distribution.at_differences(v, w), distribution.at_differences(v, -w))
+                for distribution, v, w in columns
+            ],
+        )
 
 
 def _product(parts: Sequence[Tensor]) -> Tensor:

@@ -42,9 +42,7 @@ class Estimate:
 
         :raises ValueError: for another level.
         """
-        if not 0.0 < _checks.number(level) < 1.0:
-            raise ValueError(f"expected a level between 0 and 1, got {level!r}; such as 0.95")
-        return self.samples.quantile(float(level), dim=0)
+        return self.samples.quantile(_checks.share("level", level), dim=0)
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """The interval between quantiles that contains the quantity with some probability.
@@ -52,8 +50,7 @@ class Estimate:
         :param level: the probability.
         :raises ValueError: for one that is not between 0 and 1.
         """
-        if not 0.0 < _checks.number(level) < 1.0:
-            raise ValueError(f"expected a level between 0 and 1, got {level!r}; such as 0.95")
+        _checks.share("level", level)
         return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
 
     def __getitem__(self, index: int) -> Estimate:
@@ -63,5 +60,5 @@ class Estimate:
 
 def shares(parts: Tensor, whole: Tensor) -> Tensor:
     """The ratios of parts (..., d) to a whole (...), zero where that is zero: no input of a constant matters."""
-    known = whole.unsqueeze(-1)
-    return torch.where(known > 0.0, parts / known, 0.0)
+    total = whole.unsqueeze(-1)
+    return torch.where(total > 0.0, parts / total, 0.0)

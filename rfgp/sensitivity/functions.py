@@ -75,12 +75,7 @@ class Posterior:
 
 @torch.no_grad()
 def posterior_waves(model: WeightSpaceGP, inputs: Sequence[InputDistribution], num_functions: int) -> Posterior | None:
-    """The posterior by plane waves; None where the features are something else.
-
-    :param model: a fitted model of real targets.
-    :param inputs: the distributions of the inputs.
-    :param num_functions: the number S of functions that are drawn, spread equally over draws of the features.
-    """
+    """The posterior by plane waves; None where the features are something else."""
     models = [model, *model.further_draws.of(model)]
     shares = [num_functions // len(models) + (i < num_functions % len(models)) for i in range(len(models))]
     means, draws = [], []
@@ -88,7 +83,7 @@ def posterior_waves(model: WeightSpaceGP, inputs: Sequence[InputDistribution], n
         waves = plane_waves(part.covar_module, len(inputs))
         if waves is None or part._noise.is_complex:
             return None
-        weights, factor = part.weight_posterior(), part._regression(is_frozen=True).factor()
+        weights, factor = part.weight_posterior(), part.regression(is_frozen=True).factor()
         means.append(_functions(part, waves, factor.scalar_weights(weights.mean), inputs))
         if share:
             drawn = factor.scalar_weights(drawn_weights(weights, share, False))
@@ -100,7 +95,7 @@ def _functions(model: Any, waves: PlaneWaves, weights: Tensor, inputs: Sequence[
     """The functions of weights (..., n, T, S) of scalar features, those of one draw together."""
     if weights.dim() > 3:  # classes, each with one output
         weights = weights.squeeze(-2).movedim(0, 1)
-    center = torch.tensor([known.mean for known in inputs], dtype=torch.float64)
+    center = torch.tensor([distribution.mean for distribution in inputs], dtype=torch.float64)
     outputs, by_column = weights.shape[-2], weights.cpu().mT.flatten(-2)
     frequency, index = waves.frequency.unique(dim=0, return_inverse=True)
     terms = waves.amplitude.unsqueeze(-1) * by_column[waves.column]

@@ -101,12 +101,10 @@ def sobol_indices(
     .. math:: S_k = \frac{V_k}{V}, \qquad T_k = 1 - \frac{V_{-k}}{V}, \qquad
         S_{kl} = \frac{V_{kl} - V_k - V_l}{V}, \qquad V_S = \mathrm{Var}\, E[f(X) \mid X_S]
 
-    For Fourier features f is a sum of m plane waves, whose variances follow from the characteristic functions of the
-    inputs, without any sampling of these, at O(m^2 d) and a product with m x m matrices for each index. Functions drawn
-    from the posterior have the same matrices. Sums, products and multitask kernels of Fourier features, periodic,
-    constant and linear kernels, and constant and linear means are included. Other features are averaged over scrambled
-    Sobol' points; the result says which. What landmarks or a truncated series lack is drawn independently at every
-    point, as in the posterior of the model: it counts in total indices, and in no first-order index.
+    For Fourier features, and sums, products and multitask kernels of these, f is a sum of m plane waves, whose
+    variances follow from the characteristic functions of the inputs, at O(m^2 d) and a product with m x m matrices for
+    each index. Other features are averaged over scrambled Sobol' points; the result says which. The residual variance
+    of landmarks or of a truncated series counts in total indices, and in no first-order index.
 
     :param model: a fitted model of one or several outputs, of real targets; of class labels, the latent functions.
     :param inputs: a distribution for every column of the inputs, in the units that the model was fitted in; by name, or
@@ -114,8 +112,8 @@ def sobol_indices(
     :param second_order: whether interactions of pairs are wanted.
     :param num_functions: the number S of functions drawn from the posterior, by PyTorch's random numbers.
     :param num_points: the number of points where the features are not Fourier features, a power of two.
-    :raises ValueError: for a model that is not fitted, of complex targets or with blocks, or bad distributions:
-        among these are those whose central nine tenths reach farther from the training inputs than these are apart.
+    :raises ValueError: for a model that is not fitted, of complex targets or with blocks, or distributions far outside
+        the training inputs.
 
     Source: Sobol' (1993); Homma and Saltelli (1996), total indices; Oakley and O'Hagan (2004), Gaussian processes.
 

@@ -154,13 +154,15 @@ class Empirical(InputDistribution):
     """
 
     def __init__(self, values: Any) -> None:
-        found = _checks.real_tensor(values, "values").detach().double().cpu()
-        if found.dim() != 1 or not len(found):
-            raise ValueError(f"expected values of shape (n,), got {tuple(found.shape)}; pass those of one input")
-        self.values = _checks.finite(found, "values").sort().values
+        numbers = _checks.real_tensor(values, "values").detach().double().cpu()
+        if numbers.dim() != 1 or not len(numbers):
+            raise ValueError(f"expected values of shape (n,), got {tuple(numbers.shape)}; pass those of one input")
+        self.values = _checks.finite(numbers, "values").sort().values
         if bool(self.values[0] == self.values[-1]):
-            raise ValueError(f"expected values that differ, got {len(found)} times {found[0]:g}; leave the input out")
-        self.mean, self.variance = float(found.mean()), float(found.var(correction=0))
+            raise ValueError(
+                f"expected values that differ, got {len(numbers)} times {numbers[0]:g}; leave the input out"
+            )
+        self.mean, self.variance = float(numbers.mean()), float(numbers.var(correction=0))
 
     def _centered(self, w: Tensor) -> tuple[Tensor, Tensor]:
         deviations = self.values.to(w.device) - self.mean
@@ -189,23 +191,20 @@ Inputs = Mapping[str, InputDistribution] | Sequence[InputDistribution]
 
 
 def checked_inputs(inputs: Inputs) -> dict[str, InputDistribution]:
-    """The distributions by name, in the order of the columns.
-
-    :raises ValueError: where these are not distributions, or there are none.
-    """
+    """The distributions by name, in the order of the columns."""
     advice = 'such as {"length": Uniform(0, 1), "load": Normal(5, 0.1)}'
     kinds = Mapping, Sequence
     _checks.instance("inputs", inputs, kinds, "a mapping or sequence of distributions", advice)
     if isinstance(inputs, Mapping):
-        found = {str(name): value for name, value in inputs.items()}
+        by_name = {str(name): value for name, value in inputs.items()}
     else:
-        found = dict(zip(default_names(len(inputs)), inputs, strict=True))
-    if not found:
+        by_name = dict(zip(default_names(len(inputs)), inputs, strict=True))
+    if not by_name:
         raise ValueError(f"expected at least one input, got none; {advice}")
-    for name, value in found.items():
+    for name, value in by_name.items():
         what = "a distribution of rfgp.sensitivity"
         _checks.instance(f"the input {name}", value, InputDistribution, what, "such as Uniform(0, 1)")
-    return found
+    return by_name
 
 
 def default_names(count: int) -> list[str]:
@@ -215,7 +214,7 @@ def default_names(count: int) -> list[str]:
 
 def points(inputs: Sequence[InputDistribution], levels: Tensor) -> Tensor:
     """The quantiles (..., d) of all inputs at levels (..., d)."""
-    return torch.stack([known.quantile(levels[..., k]) for k, known in enumerate(inputs)], dim=-1)
+    return torch.stack([distribution.quantile(levels[..., k]) for k, distribution in enumerate(inputs)], dim=-1)
 
 
 def _bessel_j1(z: Tensor) -> Tensor:

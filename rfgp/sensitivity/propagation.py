@@ -59,9 +59,7 @@ class Propagation:
         :param level: between 0 and 1.
         :raises ValueError: for another level.
         """
-        if not 0.0 < _checks.number(level) < 1.0:
-            raise ValueError(f"expected a level between 0 and 1, got {level!r}; such as 0.95")
-        return _estimate(self.values.quantile(float(level), dim=1))
+        return _estimate(self.values.quantile(_checks.share("level", level), dim=1))
 
     def exceedance(self, threshold: float) -> Estimate:
         """The probability over the inputs that f(X) exceeds a threshold, and how well it is known.
@@ -69,10 +67,10 @@ class Propagation:
         :param threshold: in the units of the targets.
         :raises ValueError: where it is no number.
         """
-        known = _checks.number(threshold)
-        if math.isnan(known):
+        limit = _checks.number(threshold)
+        if math.isnan(limit):
             raise ValueError(f"expected a number for threshold, got {threshold!r}; in the units of the targets")
-        return _estimate((self.values > known).to(self.values.dtype).mean(1))
+        return _estimate((self.values > limit).to(self.values.dtype).mean(1))
 
 
 @torch.no_grad()
@@ -111,9 +109,9 @@ def propagate(
         x = _checks.finite(_checks.inputs(inputs, name="inputs"), "inputs")
         names = default_names(x.shape[-1])
     else:
-        known = checked_inputs(inputs)
-        names = list(known)
-        x = torch.stack([distribution.sample(size, seed) for distribution in known.values()], dim=-1)
+        by_name = checked_inputs(inputs)
+        names = list(by_name)
+        x = torch.stack([distribution.sample(size, seed) for distribution in by_name.values()], dim=-1)
     check_model(model)
     x = x.to(reference_tensor(model.covar_module))
     posterior = model.posterior(x)

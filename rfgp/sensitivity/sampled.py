@@ -21,9 +21,6 @@ class SampledFunctions:
     What landmarks or a truncated series lack is drawn independently at every input, as the posterior has it:
 
     .. math:: f_s(x) = \mu(x) + \phi(x) w_s + \sqrt{r(x)}\, \epsilon_s(x), \qquad r(x) = k(x, x) - |\phi(x)|^2
-
-    :param model: a fitted WeightSpaceGP.
-    :param num_functions: the number S of functions that are drawn.
     """
 
     def __init__(self, model: Any, num_functions: int) -> None:
@@ -37,10 +34,10 @@ class SampledFunctions:
         parts = [
             part.covar_module.residual_variance(x) for part in (self.model, *self.model.further_draws.of(self.model))
         ]
-        known = [part.mT if part.dim() > 1 else part.reshape(len(x), -1) for part in parts if part is not None]
-        if not known:
+        variances = [part.mT if part.dim() > 1 else part.reshape(len(x), -1) for part in parts if part is not None]
+        if not variances:
             return values
-        deviations = torch.stack(known).mean(0).sqrt().expand(len(x), values.shape[2:].numel())
+        deviations = torch.stack(variances).mean(0).sqrt().expand(len(x), values.shape[2:].numel())
         return values + deviations.reshape(values.shape[1:]) * torch.randn_like(values)
 
     @torch.no_grad()
@@ -67,14 +64,9 @@ def sampled_variances(
         V - V_{-k} \approx \frac{1}{2N} \sum_i (f(A) - f(A_B^k))_i^2
 
     and those of pairs from the products of :math:`f(B_A^k)` and :math:`f(A_B^l)`.
-
-    :param functions: the functions.
-    :param inputs: the distributions of the d inputs.
-    :param num_points: N; functions are evaluated at N (d + 2) points, or N (2 d + 2) for pairs.
-    :param second_order: whether pairs are wanted.
     """
-    dim, known = len(inputs), list(inputs)
-    a, b = (points(known, part) for part in levels(num_points, 2 * dim, seed=0).chunk(2, dim=-1))
+    dim, distributions = len(inputs), list(inputs)
+    a, b = (points(distributions, part) for part in levels(num_points, 2 * dim, seed=0).chunk(2, dim=-1))
     at_a, at_b = functions(a), functions(b)
     mean = 0.5 * (at_a.mean(0) + at_b.mean(0))
     at_a, at_b = at_a - mean, at_b - mean
@@ -101,12 +93,12 @@ def sampled_means(
 ) -> Tensor:
     """The conditional means along a grid (G, d) by averages over the same points, (G, d, F)."""
     x = points(list(inputs), levels(num_points, len(inputs), seed=0))
-    found = []
+    means = []
     for k in range(len(inputs)):
         rows = x.repeat(len(grid), 1, 1)
         rows[..., k] = grid[:, k, None]
-        found.append(torch.stack([functions(row).mean(0) for row in rows]))
-    return torch.stack(found, dim=1)
+        means.append(torch.stack([functions(row).mean(0) for row in rows]))
+    return torch.stack(means, dim=1)
 
 
 def _with_column(x: Tensor, other: Tensor, k: int) -> Tensor:

@@ -71,9 +71,6 @@ def plane_waves(kernel: Any, input_dim: int) -> PlaneWaves | None:
 
     They are for kernels with Fourier features, periodic and constant ones, linear kernels as terms of sums, and scales,
     sums, products and multitask kernels of these.
-
-    :param kernel: a kernel with features, whose maps are made.
-    :param input_dim: the number of columns d of the inputs.
     """
     return _scalar(kernel, torch.arange(input_dim), input_dim)
 
@@ -103,9 +100,9 @@ def _active(kernel: Any, columns: Tensor, dim: int) -> PlaneWaves | None:
     if isinstance(kernel, FeatureSumKernel | FeatureProductKernel):
         of_part = _scalar if kernel.has_output_factor else _all
         parts = [of_part(part, columns, dim) for part in kernel.parts]
-        known = [part for part in parts if part is not None]
-        if len(known) == len(parts):
-            return _beside(known) if isinstance(kernel, FeatureSumKernel) else _product(kernel, known)
+        waves = [part for part in parts if part is not None]
+        if len(waves) == len(parts):
+            return _beside(waves) if isinstance(kernel, FeatureSumKernel) else _product(kernel, waves)
     return None
 
 
@@ -116,28 +113,28 @@ def _leaf(kernel: FeatureKernel, columns: Tensor, dim: int) -> PlaneWaves | None
     like = reference_tensor(kernel)
     probes = torch.cat([torch.zeros(1, count), 2.0 * torch.eye(count), torch.ones(1, count)]).to(like)
     inputs = kernel.map_inputs(probes)
-    known = _of_map(feature_map, kernel.family.hyperparameters(feature_map), inputs[..., :1, :])
-    if known is None or inputs.dim() > 2:
+    waves = _of_map(feature_map, kernel.family.hyperparameters(feature_map), inputs[..., :1, :])
+    if waves is None or inputs.dim() > 2:
         return None
     inputs = inputs.double().cpu()
-    known = known.times(torch.tensor(kernel.family.scale(feature_map)))
+    waves = waves.times(torch.tensor(kernel.family.scale(feature_map)))
     offset, jacobian = inputs[0], 0.5 * (inputs[1:-1] - inputs[0])
     if not torch.allclose(inputs[-1], offset + jacobian.sum(0), rtol=1e-5):
         return None
-    frequency = known.frequency.new_zeros(len(known.frequency), dim)
-    frequency[:, columns] = known.frequency @ jacobian.mT
-    slope = known.slope.new_zeros(known.num_columns, dim)
-    slope[:, columns] = known.slope @ jacobian.mT
-    constant = known.slope @ offset
-    shifted = known.amplitude * torch.exp(1j * (known.frequency @ offset))
+    frequency = waves.frequency.new_zeros(len(waves.frequency), dim)
+    frequency[:, columns] = waves.frequency @ jacobian.mT
+    slope = waves.slope.new_zeros(waves.num_columns, dim)
+    slope[:, columns] = waves.slope @ jacobian.mT
+    constant = waves.slope @ offset
+    shifted = waves.amplitude * torch.exp(1j * (waves.frequency @ offset))
     if not bool(constant.any()):
-        return PlaneWaves(frequency, shifted, known.column, slope, known.is_complex)
+        return PlaneWaves(frequency, shifted, waves.column, slope, waves.is_complex)
     return PlaneWaves(
         torch.cat([frequency, torch.zeros_like(slope)]),
         torch.cat([shifted, constant.to(shifted.dtype)]),
-        torch.cat([known.column, torch.arange(known.num_columns)]),
+        torch.cat([waves.column, torch.arange(waves.num_columns)]),
         slope,
-        known.is_complex,
+        waves.is_complex,
     )
 
 

@@ -25,11 +25,8 @@ class Drift(NamedTuple):
 
     :param last: that of the Gram matrix at the last exchange, relative to its largest trace; 0 before.
     :param largest: the largest of all exchanges.
-    :param bound: the bound for the last exchange; NaN with blocks, whose products are of whitened rows.
+    :param bound: the bound for the last exchange; NaN with blocks.
     :param exchanges: how many exchanges there were.
-
-    >>> Drift().exchanges
-    0
     """
 
     last: float = 0.0
@@ -41,23 +38,15 @@ class Drift(NamedTuple):
 class SlidingWindow:
     r"""A model of the last rows of a stream: new rows are added to its sums, and the oldest are subtracted.
 
-    The rows of the window are kept, n (d + 1) numbers, in place of partial sums of D x D numbers for every batch.
-
-    Rounding errors of additions and subtractions are bounded without pauses: beside the sums of the window, others are
-    begun anew after every n rows, to which rows are only added. When n rows have come these are the sums over the
-    window, and take its place. A batch costs one more addition of D x D numbers for it, and no product. The difference
-    of both is the drift, relative to the trace of the Gram matrix,
+    Rounding errors are bounded: beside the sums of the window, others are begun anew after every n rows, to which rows
+    are only added. When n rows have come these take the place of the sums of the window. The difference of both is the
+    drift, relative to the trace of the Gram matrix,
 
     .. math:: \frac{\|\hat G - G\|_F}{\max \mathrm{tr}\, G} \le 4 m u + 4 (b + 2) u_p
 
     to first order, for m batches of at most b rows since the last exchange, the rounding unit u of float64, and that of
-    features and products, :math:`u_p`. Every entry of a sum is rounded relative to
-    :math:`\sum_n |\phi_{ni} \phi_{nj}|`, and the Frobenius norm of these is at most the trace; a batch is added and
-    subtracted, and added to the new sums and those before them; the products of a row are made twice, and so are its
-    features.
-
-    Where the model has ``block_size`` the blocks of the window are computed again at every exchange, at the cost of a
-    fit to n rows for every n rows, and new blocks are made.
+    features and products, :math:`u_p`. Where the model has ``block_size`` the blocks of the window are computed again
+    at every exchange.
 
     :param model: the model, whose earlier data are forgotten at the first update.
     :param size: the number n of rows of the window.
@@ -87,10 +76,7 @@ class SlidingWindow:
 
     @property
     def rows(self) -> Batch:
-        """The rows of the window, oldest first: inputs, targets, and noise variances or None.
-
-        :raises ValueError: before the first rows.
-        """
+        """The rows of the window, oldest first: inputs, targets, and noise variances or None."""
         return joined(list(self._batches))
 
     @property
@@ -104,7 +90,6 @@ class SlidingWindow:
         :param x: inputs (n, d); of more rows than the window has the last are taken.
         :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.condition`.
         :param noise: noise variances, for a fixed-noise likelihood.
-        :returns: the window.
         :raises ValueError: for bad data, or stale statistics, after which :meth:`refit` helps; the window stays as it
             was.
         """
@@ -126,17 +111,13 @@ class SlidingWindow:
         return self
 
     def refit(self) -> Self:
-        """Fit the model to the rows of the window with the parameters that it has now.
-
-        :returns: the window.
-        :raises ValueError: before the first rows.
-        """
+        """Condition the model on the rows of the window with the parameters that it has now."""
         return self._begin(self._batches)
 
     def _begin(self, rows: collections.deque[Batch]) -> Self:
         """Begin anew with some rows."""
-        known: Any = list(rows)
-        self.model.condition(known)
+        batches: Any = list(rows)
+        self.model.condition(batches)
         self._batches, self._fresh = rows, None
         self._num_rows = self._largest = sum(len(x) for x, _, _ in rows)
         self._num_new = self._num_batches = 0
@@ -166,8 +147,8 @@ class SlidingWindow:
         bound = math.nan if self._fresh is None else roundings
         self.drift = Drift(measured, max(self.drift.largest, measured), bound, self.drift.exchanges + 1)
         if self._fresh is None:
-            known: Any = list(self._batches)
-            model.condition(known)
+            batches: Any = list(self._batches)
+            model.condition(batches)
         self._fresh, self._num_new, self._num_batches = None, 0, 0
         self._largest = max(len(x) for x, _, _ in self._batches)
         self._trace = model.statistics.trace

@@ -1,39 +1,45 @@
-"""The study: random features against the exact Gaussian process, in agreement, accuracy and time."""
+"""The study: random features against the exact Gaussian process, in agreement, accuracy and time.
 
-from .candidate import Candidate
-from .comparison import NUM_FEATURES, environment, run
-from .differences import Comparison, compare
-from .directory import FILES
-from .estimate import Estimate
-from .measurements import MEASURES, Run, Summary
-from .names import CANDIDATES, FIELD_KERNELS, FOURIER_METHODS, METHODS, default_methods, exact_kernel
-from .result import StudyResult, load
-from .scaling import scale_inputs
-from .verdict import Facts, Model, Verdict, verdict
+Here is what compares, tabulates and reports; what is measured comes from :mod:`rfgp.diagnostics`.
+"""
+
+from typing import TYPE_CHECKING
+
+from .. import _lazy
+
+if TYPE_CHECKING:
+    from .comparison import run
+    from .differences import Comparison, compare
+    from .names import CANDIDATES, FIELD_KERNELS, FOURIER_METHODS, METHODS, default_methods, exact_kernel
+    from .result import StudyResult, load
+    from .runs import KernelScore, Run, Summary
+    from .verdict import Verdict
 
 __all__ = [
     "CANDIDATES",
     "FIELD_KERNELS",
-    "FILES",
     "FOURIER_METHODS",
-    "MEASURES",
     "METHODS",
-    "NUM_FEATURES",
-    "Candidate",
     "Comparison",
-    "Estimate",
-    "Facts",
-    "Model",
+    "KernelScore",
     "Run",
     "StudyResult",
     "Summary",
     "Verdict",
     "compare",
     "default_methods",
-    "environment",
     "exact_kernel",
     "load",
     "run",
-    "scale_inputs",
-    "verdict",
 ]
+
+_HOMES = {
+    "comparison": ("run",),
+    "differences": ("Comparison", "compare"),
+    "names": ("CANDIDATES", "FIELD_KERNELS", "FOURIER_METHODS", "METHODS", "default_methods", "exact_kernel"),
+    "result": ("StudyResult", "load"),
+    "runs": ("KernelScore", "Run", "Summary"),
+    "verdict": ("Verdict",),
+}
+
+__getattr__ = _lazy.attach(__name__, {name: home for home, names in _HOMES.items() for name in names})

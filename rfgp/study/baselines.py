@@ -30,18 +30,15 @@ def baselines(
     :param x: training inputs (N, d).
     :param y: standardized training targets (N,) or (N, T), or labels.
     :param x_test: test inputs (M, d).
-    :param y_test: standardized test targets, or labels.
-    :param num_classes: the number of classes; None for regression.
-    :raises ImportError: without scikit-learn.
     """
     for module in ("linear_model", "exceptions"):
         _optional.require(f"sklearn.{module}", "scikit-learn", "the linear model")  # not part of its time
-    found = {}
+    results = {}
     for name, predict in (("linear", _linear), ("trivial", _trivial)):
         began = time.perf_counter()
         losses = predict(x, y, x_test, y_test, num_classes)
-        found[name] = losses, time.perf_counter() - began
-    return found
+        results[name] = losses, time.perf_counter() - began
+    return results
 
 
 def _trivial(x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, num_classes: int | None) -> Losses:

@@ -19,12 +19,14 @@ from .. import _checks, diagnostics
 from ..approximation import approximate
 from ..datasets import Dataset
 from ..datasets.base import Scaling
+from ..diagnostics.kl import kl_per_point, plus_noise, posterior_marginals
 from ..likelihoods import DirichletClassificationLikelihood
+from ..likelihoods.noise import output_noise
 from ..models import WeightSpaceGP
 from ..training import FitSummary, fit
 from .baselines import baselines
 from .losses import Losses, classification_losses, mean_and_error, regression_losses
-from .measurements import Run
+from .runs import Run
 from .scaling import divisor, scale_field, scale_inputs
 
 _KL_ROWS = 1000
@@ -42,25 +44,13 @@ class _Exact(gpytorch.models.ExactGP):
 
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
         mean = self.mean_module(x)
-        is_multitask = isinstance(self.mean_module, gpytorch.means.MultitaskMean)
-        normal = (
-            gpytorch.distributions.MultitaskMultivariateNormal
-            if is_multitask
-            else (gpytorch.distributions.MultivariateNormal)
-        )
-        return normal(mean, self.covar_module(x))
+        if isinstance(self.mean_module, gpytorch.means.MultitaskMean):
+            return gpytorch.distributions.MultitaskMultivariateNormal(mean, self.covar_module(x))
+        return gpytorch.distributions.MultivariateNormal(mean, self.covar_module(x))
 
 
 class Bench:
-    """One scaled data set and one exact model, against which approximations are measured.
-
-    :param dataset: the data.
-    :param kernel: the exact kernel, of as many outputs as the data have.
-    :param exact_limit: the largest number of rows of the exact model, times the number of outputs.
-    :param alpha_epsilon: the concentration of the Dirichlet likelihood outside the class.
-    :param scaling: the scaling of the inputs.
-    :param is_field: whether the outputs are the components of a vector field, which have one unit, as inputs have.
-    """
+    """One scaled data set and one exact model, against which approximations are measured."""
 
     def __init__(
         self,
@@ -164,11 +154,11 @@ class Bench:
 
     def measure_baselines(self) -> tuple[Run, ...]:
         """A linear model, and one that looks at no input, fitted to all training rows."""
-        found = baselines(self.x, self.y, self.x_test, self.y_test, self.classes)
-        self.others |= {name: losses for name, (losses, _) in found.items()}
+        results = baselines(self.x, self.y, self.x_test, self.y_test, self.classes)
+        self.others |= {name: losses for name, (losses, _) in results.items()}
         runs = [
             Run(name, None, None, nan, nan, None, *self._scores(losses), nan, seconds, 0.0, **self._details(losses))
-            for name, (losses, seconds) in found.items()
+            for name, (losses, seconds) in results.items()
         ]
         return tuple(runs)
 
@@ -203,17 +193,17 @@ class Bench:
     def measure(self, job: tuple[str, int, int]) -> Run:
         """Everything about one method, number of features and seed."""
         model, fit_seconds = _timed(lambda: self.fitted(job, slice(None)))
-        latent, predict_seconds = _timed(lambda: _marginals(model.posterior(self.x_test)))
+        latent, predict_seconds = _timed(lambda: posterior_marginals(model, self.x_test))
         losses = self._losses(latent)
         if len(self.some) == len(self.x):
-            near = self._at_points(latent)
+            near: Any = self._at_points(latent)
         else:
-            near = _marginals(self.fitted(job, self.some).posterior(self.x_test[self.points]))
+            near = posterior_marginals(self.fitted(job, self.some), self.x_test[self.points])
         return Run(
             *job,
             self._divergence(near, self.reference),
             self._divergence(self.reference, near),
-            None if self.classes else self._divergence(self._noisy(near), self._noisy(self.reference)),
+            None if self.classes else self._divergence(*map(self._noisy, (near, self.reference))),
             *self._scores(losses),
             float(diagnostics.relative_frobenius_error(model.covar_module, self.x_test[self.points])),
             fit_seconds,
@@ -221,23 +211,16 @@ class Bench:
             **self._details(losses),
         )
 
-    def _at_points(self, latent: Normal) -> Normal:
+    def _at_points(self, latent: Any) -> Normal:
         rows = (self.points,) if self.num_outputs > 1 else (..., self.points)
         return Normal(latent.mean[rows], latent.stddev[rows], validate_args=False)
 
     def _divergence(self, p: Normal, q: Normal) -> float:
         """KL(p, q), summed over points and outputs, and averaged over classes."""
-        return _divergence(p, q) * (len(p.mean) if self.num_outputs > 1 else 1)
+        return kl_per_point(p, q) * len(self.points) * self.num_outputs
 
-    def _noisy(self, latent: Normal) -> Normal:
-        return Normal(latent.mean, (latent.variance + self.noise).sqrt(), validate_args=False)
-
-    @property
-    def noise(self) -> Tensor:
-        """The variance of the noise, of each of several outputs."""
-        return (
-            self.likelihood.task_noises if getattr(self.likelihood, "has_task_noise", False) else self.likelihood.noise
-        )
+    def _noisy(self, latent: Normal) -> Any:
+        return plus_noise(latent, output_noise(self.likelihood))
 
     def probabilities(self, latent: Normal) -> Tensor:
         """Class probabilities (M, C) of latent functions (C, M)."""
@@ -255,11 +238,9 @@ class Bench:
         error, mnll = float(losses.error.mean()), float(losses.log_loss.mean())
         if self.classes is not None:
             return error, mnll
-        return (
-            (error**0.5, mnll)
-            if self.num_outputs > 1
-            else (error**0.5 * float(self.unit), mnll + float(self.unit.log()))
-        )
+        if self.num_outputs > 1:
+            return error**0.5, mnll
+        return error**0.5 * float(self.unit), mnll + float(self.unit.log())
 
     def _details(self, losses: Losses) -> dict[str, Any]:
         """The rest of what a run has to say: trust, standard errors over rows, other models, single outputs."""
@@ -281,7 +262,7 @@ class Bench:
         return {
             name: trust,
             "row_errors": {"error": error_spread, "mnll": mnll_spread, name: trust_spread},
-            "against": {other: losses.minus(known) for other, known in self.others.items()},
+            "against": {other: losses.minus(losses_of_other) for other, losses_of_other in self.others.items()},
             "outputs": outputs,
         }
 
@@ -305,17 +286,6 @@ def _gaussian(num_outputs: int, is_field: bool) -> Any:
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
     start = time.perf_counter()
     return call(), time.perf_counter() - start
-
-
-def _marginals(distribution: Any) -> Normal:
-    return Normal(distribution.mean, distribution.variance.clamp_min(0.0).sqrt(), validate_args=False)
-
-
-def _divergence(p: Normal, q: Normal) -> float:
-    """KL(p, q), averaged over classes; infinite where a variance has vanished."""
-    if not bool((p.stddev > 0).all() and (q.stddev > 0).all()):
-        return math.inf
-    return float(diagnostics.kl_divergence(p, q).mean())
 
 
 def _some_rows(total: int, limit: int) -> Tensor:

@@ -13,20 +13,14 @@ from typing import Any
 from .. import _archives, _files
 from ..datasets import Dataset
 from . import report
-from .measurements import Run
+from .runs import Run
 
 FOLDER = "checkpoint"
 _HEADER, _EXACT, _RUNS = "settings.json", "exact.pt", "runs.jsonl"
 
 
 class Checkpoint:
-    """The folder ``checkpoint`` of a study that is not finished: its settings, learned parameters, and a line per run.
-
-    :param directory: the directory of the study.
-    :param header: the settings and the data, as JSON has them.
-    :param resume: whether to go on where a study of these settings has stopped.
-    :raises ValueError: where it was a study of other settings.
-    """
+    """The folder of an unfinished study: its settings, learned parameters, and a line per run."""
 
     def __init__(self, directory: str | Path, header: dict[str, Any], resume: bool) -> None:
         self.folder = Path(directory) / FOLDER
@@ -50,18 +44,12 @@ class Checkpoint:
         return state
 
     def keep_exact(self, state: dict[str, Any]) -> None:
-        """Keep the exact model.
-
-        :param state: tensors, numbers and strings.
-        """
+        """Keep the exact model."""
         with _files.whole_file(self.folder / _EXACT) as path, path.open("wb") as file:
             _archives.write(state, file)
 
     def keep(self, run: Run) -> None:
-        """Keep a run, on the disk before this returns.
-
-        :param run: what was measured.
-        """
+        """Keep a run, on the disk before this returns."""
         line = json.dumps(report.plain(dataclasses.asdict(run)), allow_nan=False)
         with (self.folder / _RUNS).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -85,27 +73,18 @@ class Checkpoint:
         return [Run.from_dict(json.loads(line)) for line in lines]
 
 
-def check_same(known: dict[str, Any], wanted: dict[str, Any], directory: str | Path) -> None:
-    """Raise where settings differ, with the first that does.
-
-    :param known: the settings of a study that has stopped.
-    :param wanted: those of the study that is to go on.
-    :param directory: where the first one is.
-    :raises ValueError: where they differ.
-    """
+def check_same(kept: dict[str, Any], wanted: dict[str, Any], directory: str | Path) -> None:
+    """Raise where settings differ, with the first that does."""
     for name, value in wanted.items():
-        if known.get(name) != value:
+        if kept.get(name) != value:
             raise ValueError(
-                f"expected the settings of the study in {str(directory)!r}, which has {name} = {known.get(name)!r}, "
+                f"expected the settings of the study in {str(directory)!r}, which has {name} = {kept.get(name)!r}, "
                 f"got {value!r}; choose that, or begin again by --force (force=True)"
             )
 
 
 def fingerprint(dataset: Dataset) -> str:
-    """A hash of all rows, by which data are known again.
-
-    :param dataset: the data.
-    """
+    """A hash of all rows, by which data are known again."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test):
         digest.update(part.contiguous().numpy().tobytes())

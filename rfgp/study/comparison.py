@@ -25,10 +25,10 @@ from ..tables.formats import Missing
 from ..training import FitSummary
 from .bench import DRAWS, Bench
 from .checkpoint import Checkpoint, check_same, fingerprint
-from .directory import FILES, open_directory
-from .kernel_choice import Candidate, rank_kernels
+from .kernel_choice import rank_kernels
 from .names import CANDIDATES, FIELD_KERNELS, default_methods, exact_kernel
-from .result import StudyResult, load, training_summary
+from .result import FILES, StudyResult, load, open_directory, training_summary
+from .runs import KernelScore
 
 NUM_FEATURES = (128, 256, 512, 1024)
 """The numbers of features that a study tries by default."""
@@ -71,9 +71,8 @@ def run(
     :param task: "regression" or "classification", of a data frame or file; default: as the targets tell.
     :param missing: what becomes of missing cells of a data frame or file: "raise", "drop" or "impute".
     :param drop: columns of a data frame or file that are not looked at.
-    :param kernel: "polynomial:p", "linear", "rbf", "matern:nu" or "rq", or of a vector field "curl_free",
-        "divergence_free" or "helmholtz", see :func:`exact_kernel`; or "auto", the one of :data:`CANDIDATES` whose exact
-        model predicts left-out rows best.
+    :param kernel: a name that :func:`exact_kernel` knows; or "auto", the one of :data:`CANDIDATES` whose exact model
+        predicts left-out rows best.
     :param methods: names of methods, see :data:`rfgp.kernels.METHODS`, or "auto"; default: those
         of :func:`default_methods`.
     :param num_features: the numbers of features; landmarks take those that are at most the number of training rows.
@@ -89,7 +88,6 @@ def run(
     :param progress: whether to show progress bars; default: on terminals only.
     :returns: the measurements.
     :raises ValueError: for settings or data that do not fit together, before anything long has begun.
-    :raises KeyboardInterrupt: where the user interrupts; the message says what is kept.
 
     >>> import rfgp
     >>> data = rfgp.datasets.load("diabetes")
@@ -134,9 +132,9 @@ def run(
     folder = open_directory(out, resume, force)
     request |= {"data": dataset.name, "rows": fingerprint(dataset), "versions": environment()["versions"]}
     if resume and (folder / FILES[0]).is_file():
-        known = load(folder)
-        check_same(known.request, request, folder)
-        return known
+        finished = load(folder)
+        check_same(finished.request, request, folder)
+        return finished
     checkpoint = Checkpoint(folder, request, resume)
     try:
         result = study.measure(request, seeds, checkpoint, notes)
@@ -175,10 +173,10 @@ class _Study:
     def pairs(self, methods: Iterable[str], widths: list[int]) -> list[tuple[str, int]]:
         """Methods and numbers of features, without more landmarks than rows."""
         most = len(self.dataset.x_train)
-        found = [(method, width) for width in widths for method in methods if method != "landmarks" or width <= most]
-        if not found:
+        pairs = [(method, width) for width in widths for method in methods if method != "landmarks" or width <= most]
+        if not pairs:
             raise ValueError(f"expected at most {most} landmarks, one per row, got {min(widths)}; lower num_features")
-        return found
+        return pairs
 
     def measure(
         self, request: dict[str, Any], seeds: range, checkpoint: Checkpoint | None, notes: dict[str, Any]
@@ -189,17 +187,19 @@ class _Study:
         pairs = self.pairs(names, request["num_features"])
         baselines = bench.measure_baselines()
         exact = bench.measure_exact()
-        known = {} if checkpoint is None else {(run.method, run.num_features, run.seed): run for run in checkpoint.runs}
+        runs_by_job = (
+            {} if checkpoint is None else {(run.method, run.num_features, run.seed): run for run in checkpoint.runs}
+        )
         jobs = [(method, width, seed) for seed in seeds for method, width in pairs]
         with warnings.catch_warnings(), torch.no_grad():
             warnings.filterwarnings("ignore", message=".*features(=\\d+)? exceed.*")
             bench.fitted(jobs[0], bench.some)  # not measured: the first call of everything is slower
-            left = [job for job in jobs if job not in known]
+            left = [job for job in jobs if job not in runs_by_job]
             silent = None if self.progress is None else not self.progress
-            for job in tqdm(left, desc="study", unit="run", disable=silent, initial=len(known), total=len(jobs)):
-                known[job] = bench.measure(job)
+            for job in tqdm(left, desc="study", unit="run", disable=silent, initial=len(runs_by_job), total=len(jobs)):
+                runs_by_job[job] = bench.measure(job)
                 if checkpoint is not None:
-                    checkpoint.keep(known[job])
+                    checkpoint.keep(runs_by_job[job])
         is_classes = self.dataset.num_classes is not None
         settings = {
             "kernel": kernel,
@@ -218,20 +218,20 @@ class _Study:
             widths = request["num_features"]
             settings["auto"] = {width: _methods(bench.approximation("auto", width, seed=0)) for width in widths}
         description = {**bench.description(), **notes}
-        runs = tuple(known[job] for job in jobs)
+        runs = tuple(runs_by_job[job] for job in jobs)
         return StudyResult(
             settings, description, training, environment(), exact, runs, baselines, tuple(candidates), request
         )
 
     def _learned(
         self, request: dict[str, Any], checkpoint: Checkpoint | None
-    ) -> tuple[Bench, str, FitSummary, list[Candidate]]:
+    ) -> tuple[Bench, str, FitSummary, list[KernelScore]]:
         """A bench with parameters, learned now or before, its kernel, and the kernels that were tried for it."""
         kept = None if checkpoint is None else checkpoint.exact()
         if kept is not None:
             bench = self.ready or self.bench(kept["kernel"], self.exact_limit)
             bench.load_state(kept["state"])
-            candidates = [Candidate(**record) for record in kept["candidates"]]
+            candidates = [KernelScore(**record) for record in kept["candidates"]]
             return bench, kept["kernel"], training_summary(kept["training"]), candidates
         kernel, candidates = request["kernel"], []
         if kernel == "auto":
@@ -248,11 +248,7 @@ class _Study:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine and number of threads.
-
-    >>> sorted(environment())
-    ['cpu_count', 'platform', 'processor', 'threads', 'versions']
-    """
+    """Versions, machine and number of threads."""
     packages = ("rfgp", "torch", "gpytorch", "linear_operator", "numpy", "scipy")
     return {
         "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},

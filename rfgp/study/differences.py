@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _checks
+from ..diagnostics.measurement import Measurement
 from . import report
-from .estimate import Estimate
-from .measured import Measured
+from .record import StudyRecord
 from .verdict import Model
 
 
@@ -33,7 +33,7 @@ class Comparison:
     """
 
     settings: dict[str, tuple[Any, Any]]
-    rows: tuple[tuple[str, dict[str, tuple[Estimate, Estimate]]], ...]
+    rows: tuple[tuple[str, dict[str, tuple[Measurement, Measurement]]], ...]
     words: tuple[str, ...]
     names: tuple[str, str]
 
@@ -60,7 +60,7 @@ class Comparison:
         return f"{report.table(header, blocks)}\n* more than two standard errors"
 
 
-def compare(first: Measured, second: Measured, names: tuple[str, str] = ("A", "B")) -> Comparison:
+def compare(first: StudyRecord, second: StudyRecord, names: tuple[str, str] = ("A", "B")) -> Comparison:
     """What differs between two studies, in settings and in measurements.
 
     Standard errors are those over seeds and test rows, as if the rows of the studies had nothing to do with each other:
@@ -78,13 +78,15 @@ def compare(first: Measured, second: Measured, names: tuple[str, str] = ("A", "B
     'A and B have the same settings, data and versions.'
     """
     for study in (first, second):
-        _checks.instance("each of both", study, Measured, "a study", "take rfgp.study.load or rfgp.study.run")
+        _checks.instance("each of both", study, StudyRecord, "a study", "take rfgp.study.load or rfgp.study.run")
     label, other = _checks.names("names", names, 2)
     names = label, other
     settings = dict(_different(first, second))
     is_same_data = all(a == b for a, b in zip(_data(first), _data(second), strict=True) if None not in (a, b))
     rows = tuple(_rows(first, second)) if first.data["task"] == second.data["task"] else ()
-    words = [_settings_in_words(settings, names)]
+    words = [f"{label} and {other} differ in {', '.join(settings)}."]
+    if not settings:
+        words = [f"{label} and {other} have the same settings, data and versions."]
     if not is_same_data:
         words.append("The data are not the same, so that differences of scores say nothing about methods.")
     words += _verdicts(first, second, names)
@@ -92,12 +94,12 @@ def compare(first: Measured, second: Measured, names: tuple[str, str] = ("A", "B
     return Comparison(settings, rows, tuple(words), names)
 
 
-def _data(study: Measured) -> tuple[Any, ...]:
-    known = study.request.get("rows")
-    return known, *(study.data.get(key) for key in ("name", "task", "num_train", "num_test", "input_dim"))
+def _data(study: StudyRecord) -> tuple[Any, ...]:
+    rows = study.request.get("rows")
+    return rows, *(study.data.get(key) for key in ("name", "task", "num_train", "num_test", "input_dim"))
 
 
-def _different(first: Measured, second: Measured) -> Iterator[tuple[str, tuple[Any, Any]]]:
+def _different(first: StudyRecord, second: StudyRecord) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Settings, data and versions that are not the same."""
     parts = [(study.settings, study.data, study.environment.get("versions", {})) for study in (first, second)]
     for a, b in zip(*parts, strict=True):
@@ -106,23 +108,23 @@ def _different(first: Measured, second: Measured) -> Iterator[tuple[str, tuple[A
                 yield name, (a.get(name), b.get(name))
 
 
-def _rows(first: Measured, second: Measured) -> Iterator[tuple[str, dict[str, tuple[Estimate, Estimate]]]]:
+def _rows(first: StudyRecord, second: StudyRecord) -> Iterator[tuple[str, dict[str, tuple[Measurement, Measurement]]]]:
     """Models that both studies have, with the measures that both have of them."""
-    known = [{_key(model): model for model in _models(study)} for study in (first, second)]
-    for key in known[0]:
-        if key in known[1]:
-            a, b = known[0][key], known[1][key]
+    models = [{_key(model): model for model in _models(study)} for study in (first, second)]
+    for key in models[0]:
+        if key in models[1]:
+            a, b = models[0][key], models[1][key]
             pairs = {"KL per point": (a.divergence, b.divergence), first.error_name: (a.error, b.error)}
             pairs |= {"MNLL": (a.mnll, b.mnll)}
             if a.trust is not None and b.trust is not None:
                 pairs[first.trust] = (a.trust, b.trust)
-            pairs["seconds"] = Estimate(a.seconds), Estimate(b.seconds)
-            found = {n: p for n, p in pairs.items() if all(math.isfinite(e.mean) for e in p) and p[0] != p[1]}
-            if set(found) - {"seconds"}:
-                yield str(a), found
+            pairs["seconds"] = Measurement(a.seconds), Measurement(b.seconds)
+            measures = {n: p for n, p in pairs.items() if all(math.isfinite(e.mean) for e in p) and p[0] != p[1]}
+            if set(measures) - {"seconds"}:
+                yield str(a), measures
 
 
-def _models(study: Measured) -> list[Model]:
+def _models(study: StudyRecord) -> list[Model]:
     facts = study.facts()
     return [*facts.approximations, facts.exact, *facts.baselines.values()]
 
@@ -131,25 +133,19 @@ def _key(model: Model) -> tuple[str, int | None]:
     return model.name.partition(" ")[0], model.num_features
 
 
-def _gap(first: Estimate, second: Estimate) -> Estimate:
-    return Estimate(second.mean - first.mean, math.hypot(first.error, second.error))
+def _gap(first: Measurement, second: Measurement) -> Measurement:
+    return Measurement(second.mean - first.mean, math.hypot(first.error, second.error))
 
 
-def _settings_in_words(settings: dict[str, Any], names: tuple[str, str]) -> str:
-    if not settings:
-        return f"{names[0]} and {names[1]} have the same settings, data and versions."
-    return f"{names[0]} and {names[1]} differ in {', '.join(settings)}."
-
-
-def _verdicts(first: Measured, second: Measured, names: tuple[str, str]) -> list[str]:
-    found = first.verdict(), second.verdict()
-    if found[0].headline == found[1].headline:
-        return [f"Both say: {found[0].headline}"]
-    return [f"{name} says: {verdict.headline}" for name, verdict in zip(names, found, strict=True)]
+def _verdicts(first: StudyRecord, second: StudyRecord, names: tuple[str, str]) -> list[str]:
+    verdicts = first.verdict(), second.verdict()
+    if verdicts[0].headline == verdicts[1].headline:
+        return [f"Both say: {verdicts[0].headline}"]
+    return [f"{name} says: {verdict.headline}" for name, verdict in zip(names, verdicts, strict=True)]
 
 
 def _differences_in_words(
-    rows: tuple[tuple[str, dict[str, tuple[Estimate, Estimate]]], ...], names: tuple[str, str], error_name: str
+    rows: tuple[tuple[str, dict[str, tuple[Measurement, Measurement]]], ...], names: tuple[str, str], error_name: str
 ) -> str:
     """Which scores are better in which study."""
     if not rows:

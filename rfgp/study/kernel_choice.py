@@ -14,19 +14,15 @@ from tqdm.auto import tqdm
 from .. import _checks
 from ..linalg import cholesky
 from .bench import Bench
-from .candidate import Candidate
 from .losses import Losses, classification_losses, mean_and_error, regression_losses
+from .runs import KernelScore
 
 
-def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: bool | None) -> list[Candidate]:
+def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: bool | None) -> list[KernelScore]:
     """Kernels by the mean negative log density of rows that are left out one at a time, the best first.
 
     Parameters are learned from all rows once for each kernel. A kernel whose exact model has no Cholesky factor comes
     last.
-
-    :param make: makes a bench of few rows for a kernel by its name.
-    :param names: the names.
-    :param progress: whether to show a progress bar; default: on terminals only.
     """
     losses: dict[str, Tensor] = {}
     for name in tqdm(names, desc="kernels", unit="kernel", disable=_checks.no_bar(progress)):
@@ -40,7 +36,7 @@ def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: b
     order = sorted(names, key=means.__getitem__)
     best = losses[order[0]]
     return [
-        Candidate(
+        KernelScore(
             name,
             means[name],
             *(mean_and_error(losses[name] - best) if math.isfinite(means[name]) else (math.inf, 0.0)),
@@ -57,8 +53,6 @@ def leave_one_out(bench: Bench) -> Losses:
 
     K is the covariance of the noisy targets, and i a row with all of its outputs.
 
-    :param bench: a bench with learned parameters.
-
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, Eq. 5.12, for one output.
     """
     prior = bench.exact_model()(bench.x[bench.some])
@@ -70,9 +64,9 @@ def leave_one_out(bench: Bench) -> Losses:
     weights = (inverse @ residual).squeeze(-1)
     count = bench.num_outputs
     blocks = inverse.unflatten(-1, (-1, count)).unflatten(-3, (-1, count))
-    own = torch.linalg.inv(blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3))
-    errors = (own @ weights.unflatten(-1, (-1, count)).unsqueeze(-1)).squeeze(-1)
-    variances = own.diagonal(dim1=-2, dim2=-1)
+    covariances = torch.linalg.inv(blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3))
+    errors = (covariances @ weights.unflatten(-1, (-1, count)).unsqueeze(-1)).squeeze(-1)
+    variances = covariances.diagonal(dim1=-2, dim2=-1)
     shape: Any = targets.shape
     mean, variance = targets - errors.reshape(shape), variances.reshape(shape)
     if bench.classes is None:

@@ -28,10 +28,7 @@ class Losses:
     trust: Tensor
 
     def minus(self, other: Losses) -> dict[str, tuple[float, float]]:
-        """Mean differences of error and log loss, and their standard errors over rows.
-
-        :param other: the losses of another model on the same rows.
-        """
+        """Mean differences of error and log loss, and their standard errors over rows."""
         return {
             "error": mean_and_error(self.error - other.error),
             "mnll": mean_and_error(self.log_loss - other.log_loss),
@@ -42,7 +39,6 @@ def regression_losses(predictive: Normal, y: Tensor) -> Losses:
     """The losses of predictions of standardized targets.
 
     :param predictive: normal distributions of the noisy targets, (M,) or (M, T).
-    :param y: standardized targets, of the same shape.
     """
     residual = y - predictive.mean
     quantile = Normal(0.0, 1.0).icdf(torch.tensor(0.5 + 0.5 * LEVEL, dtype=torch.float64))
@@ -64,11 +60,7 @@ def classification_losses(probabilities: Tensor, labels: Tensor) -> Losses:
 
 
 def mean_and_error(values: Tensor) -> tuple[float, float]:
-    """The mean of values (M,) or (M, T), and its standard error over rows.
-
-    >>> mean_and_error(torch.tensor([1.0, 3.0]))
-    (2.0, 1.0)
-    """
+    """The mean of values (M,) or (M, T), and its standard error over rows."""
     rows = values.double().reshape(len(values), -1).mean(-1)
     error = float(rows.std()) / math.sqrt(len(rows)) if len(rows) > 1 else math.nan
     return float(rows.mean()), error

@@ -60,18 +60,14 @@ def exact_kernel(name: str, num_outputs: int = 1) -> Kernel:
     if name in FIELD_KERNELS:
         if num_outputs == 1:
             raise ValueError(f"expected several outputs for the field {name}, got one; name a target per component")
-        return _field(name).double()
+        fields = {"curl_free": CurlFreeKernel, "divergence_free": DivergenceFreeKernel}
+        field = ScaleKernel(fields[name](RBFKernel())) if name in fields else HelmholtzKernel(RBFKernel())
+        return field.double()
     base = _base(name)
     if num_outputs > 1:
         with drawing_from(torch.Generator().manual_seed(0)):
             return MultitaskKernel(base, num_tasks=num_outputs, rank=min(num_outputs, _LARGEST_RANK)).double()
     return (base if name == "linear" else ScaleKernel(base)).double()
-
-
-def _field(name: str) -> Kernel:
-    if name == "helmholtz":
-        return HelmholtzKernel(RBFKernel())
-    return ScaleKernel(CurlFreeKernel(RBFKernel()) if name == "curl_free" else DivergenceFreeKernel(RBFKernel()))
 
 
 def _base(name: str) -> Kernel:

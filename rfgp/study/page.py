@@ -11,8 +11,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from .. import plots
-from . import report
-from .measured import Measured
+from ..diagnostics.measurement import Measurement
+from .record import StudyRecord
 from .verdict import Verdict
 
 if TYPE_CHECKING:
@@ -70,12 +70,8 @@ _MEANINGS = {
 }
 
 
-def html(result: Measured) -> str:
-    """The report of a study: verdict, figures, tables, and what is needed to repeat it.
-
-    :param result: what was measured.
-    :raises ImportError: without matplotlib.
-    """
+def html(result: StudyRecord) -> str:
+    """The report of a study: verdict, figures, tables, and what is needed to repeat it."""
     data, count = result.data, len(result.settings["seeds"])
     kind = f"{data['task']}, {data['num_train']:,} training rows, {data['num_test']:,} test rows"
     kind += f", {data['input_dim']} inputs"
@@ -83,6 +79,7 @@ def html(result: Measured) -> str:
         kind += f", {data['num_classes']} classes"
     if data.get("outputs"):
         kind += f", {len(data['outputs'])} targets"
+    shown = {"KL to exact", result.error_name, "MNLL", result.trust, "kernel error", "fit, predict, train"}
     parts = [
         f"<h1>{escape(data['name'])}: random features against the exact Gaussian process</h1>",
         f'<p class="note">{escape(kind)}; {escape(result.settings["kernel"])} kernel; '
@@ -95,7 +92,7 @@ def html(result: Measured) -> str:
         *_outputs(result),
         *_kernels(result),
         "<h2>What the numbers mean</h2>",
-        _pairs(_meanings(result)),
+        _pairs({name: meaning for name, meaning in _MEANINGS.items() if name in shown}),
         "<h2>The data</h2>",
         _pairs(
             {
@@ -115,11 +112,8 @@ def html(result: Measured) -> str:
     return _DOCUMENT.substitute(title=escape(f"{data['name']}: study"), body="\n".join(filter(None, parts)))
 
 
-def command(result: Measured) -> str:
-    """A command that measures the same again.
-
-    :param result: what was measured.
-    """
+def command(result: StudyRecord) -> str:
+    """A command that measures the same again."""
     settings, data = result.settings, result.data
     origin = data.get("origin") or shlex.quote(data["name"])
     options = {
@@ -135,12 +129,12 @@ def command(result: Measured) -> str:
     return f"rfgp study {origin} {shlex.join(words)}"
 
 
-def _verdict(found: Verdict) -> str:
-    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in found.reasons)
-    return f'<div class="verdict"><p>{escape(found.headline)}</p><ul>{reasons}</ul></div>'
+def _verdict(verdict: Verdict) -> str:
+    reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
+    return f'<div class="verdict"><p>{escape(verdict.headline)}</p><ul>{reasons}</ul></div>'
 
 
-def _figures(result: Measured) -> str:
+def _figures(result: StudyRecord) -> str:
     measures = {"error": f"test {result.error_name}", "mnll": "test MNLL"}
     drawn = [_models(result, *item) for item in measures.items()]
     drawn += [_panel(result, panel, by_time=False) for panel in result.panels()]
@@ -148,10 +142,10 @@ def _figures(result: Measured) -> str:
     return f'<div class="figures">{"".join(drawn)}</div>'
 
 
-def _models(result: Measured, measure: str, label: str) -> str:
+def _models(result: StudyRecord, measure: str, label: str) -> str:
     """The best approximation of the verdict beside the exact model and the baselines."""
-    facts, found = result.facts(), result.verdict()
-    (best,) = [m for m in facts.approximations if (m.name, m.num_features) == (found.method, found.num_features)]
+    facts, verdict = result.facts(), result.verdict()
+    (best,) = [m for m in facts.approximations if (m.name, m.num_features) == (verdict.method, verdict.num_features)]
     models = {f"{best.name},\n{best.num_features} features": best, result.exact_name: facts.exact, **facts.baselines}
     estimates = {name: getattr(model, measure) for name, model in models.items()}
     means = {name: estimate.mean for name, estimate in estimates.items()}
@@ -161,7 +155,7 @@ def _models(result: Measured, measure: str, label: str) -> str:
     return _image(figure, f"{label} of the best approximation, the exact model and the baselines")
 
 
-def _panel(result: Measured, panel: tuple[str, str, float | None], by_time: bool) -> str:
+def _panel(result: StudyRecord, panel: tuple[str, str, float | None], by_time: bool) -> str:
     """A measure of all methods, with a legend of its own."""
     figure, axes = plots.figure(1, 1, 4.6, 4.2)
     result.draw(*panel, by_time, axes[0, 0])
@@ -176,7 +170,7 @@ def _image(figure: Figure, name: str) -> str:
     return f'<figure><img alt="{escape(name, quote=True)}" src="data:image/png;base64,{text}"></figure>'
 
 
-def _methods(result: Measured) -> str:
+def _methods(result: StudyRecord) -> str:
     measures = {
         "kl": "KL to exact",
         "error": result.error_name,
@@ -190,40 +184,35 @@ def _methods(result: Measured) -> str:
     return f'{_table(header, result.rows(measures))}<p class="note">{escape(result.notes)}.</p>'
 
 
-def _outputs(result: Measured) -> list[str]:
+def _outputs(result: StudyRecord) -> list[str]:
     """A table of single outputs where there are several: of the best approximation, and of the other models."""
     if not result.data.get("outputs"):
         return []
-    found = result.verdict()
-    runs = [run for run in result.runs if (run.method, run.num_features) == _method(result, found)][:1]
+    verdict = result.verdict()
+    runs = [run for run in result.runs if (run.method, run.num_features) == _method(result, verdict)][:1]
     blocks = [
         [[output, *(f"{by[measure]:.4g}" for run in models for by in [run.outputs[output]] for measure in by)]]
         for output in result.data["outputs"]
         for models in [[*runs, result.exact, *result.baselines]]
     ]
-    names = [found.method, "exact", *(run.method for run in result.baselines)]
+    names = [verdict.method, "exact", *(run.method for run in result.baselines)]
     header = ["target", *(f"{m}, {name}" for name in names for m in ("RMSE", "MNLL", "coverage"))]
     note = '<p class="note">In units of the targets; of the approximation the first seed.</p>'
     return ["<h2>Each target</h2>", _table(header, blocks), note]
 
 
-def _method(result: Measured, found: Verdict) -> tuple[str, int | None]:
+def _method(result: StudyRecord, verdict: Verdict) -> tuple[str, int | None]:
     """The method of a verdict as settings have it."""
-    labels = {result.label(method, found.num_features): method for method in result.settings["methods"]}
-    return labels[found.method], found.num_features
+    labels = {result.label(method, verdict.num_features): method for method in result.settings["methods"]}
+    return labels[verdict.method], verdict.num_features
 
 
-def _kernels(result: Measured) -> list[str]:
+def _kernels(result: StudyRecord) -> list[str]:
     if not result.kernels:
         return []
-    rows = [[c.kernel, f"{c.nlpd:.4g}", report.plus_minus(c.behind, c.behind_error)] for c in result.kernels]
+    rows = [[c.kernel, f"{c.nlpd:.4g}", str(Measurement(c.behind, c.behind_error))] for c in result.kernels]
     header = ["kernel", "NLPD of left-out rows", "behind the best"]
     return ["<h2>Kernels</h2>", _table(header, [rows])]
-
-
-def _meanings(result: Measured) -> dict[str, str]:
-    shown = {"KL to exact", result.error_name, "MNLL", result.trust, "kernel error", "fit, predict, train"}
-    return {name: meaning for name, meaning in _MEANINGS.items() if name in shown}
 
 
 def _table(header: Sequence[str], blocks: Iterable[Iterable[Sequence[str]]]) -> str:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from .. import _checks, _files
 from ..training import FitStage, FitSummary
-from .candidate import Candidate
+from .checkpoint import FOLDER
 from .differences import compare
-from .directory import FILES
-from .measured import Measured
-from .measurements import Run
 from .page import html
+from .record import StudyRecord
+from .runs import KernelScore, Run
+
+FILES = ("results.json", "study.png", "report.html")
+"""The files that a study writes."""
 
 
-class StudyResult(Measured):
+class StudyResult(StudyRecord):
     """All that a study measured, and under which circumstances; the fields are those of its base.
 
     >>> import rfgp
@@ -68,7 +72,7 @@ def load(path: str | Path) -> StudyResult:
         settings = record["settings"]
         if "auto" in settings:
             settings["auto"] = {int(width): name for width, name in settings["auto"].items()}
-        found = StudyResult(
+        result = StudyResult(
             settings,
             record["data"],
             training_summary(record["training"]),
@@ -76,24 +80,53 @@ def load(path: str | Path) -> StudyResult:
             Run.from_dict(record["exact"]),
             tuple(Run.from_dict(run) for run in record["runs"]),
             tuple(Run.from_dict(run) for run in record.get("baselines", [])),
-            tuple(Candidate.from_dict(candidate) for candidate in record.get("kernels", [])),
+            tuple(KernelScore.from_dict(candidate) for candidate in record.get("kernels", [])),
             record.get("request", {}),
         )
-        _ = found.table(), str(compare(found, found))  # which need all that a study has
+        _ = result.table(), str(compare(result, result))  # which need all that a study has
     except Exception as error:  # a file may say anything
         raise ValueError(
             f"expected the results of a study in {str(file)!r}, got another file ({type(error).__name__}: {error}); "
             "name the directory that a study wrote"
         ) from None
-    return found
+    return result
 
 
 def training_summary(record: dict[str, Any]) -> FitSummary:
-    """How parameters were learned, from what JSON made of it.
-
-    :param record: the fields of a FitSummary by name.
-    """
+    """How parameters were learned, from what JSON made of it."""
     before = record["initial_log_marginal_likelihood"]
     stages = tuple(FitStage(**stage) for stage in record.get("stages", ()))
-    known = {"initial_log_marginal_likelihood": math.nan if before is None else before, "stages": stages}
-    return FitSummary(**{**record, **known, "trace": tuple(record.get("trace", ()))})
+    changed = {"initial_log_marginal_likelihood": math.nan if before is None else before, "stages": stages}
+    return FitSummary(**{**record, **changed, "trace": tuple(record.get("trace", ()))})
+
+
+def open_directory(name: str | Path, resume: bool = False, force: bool = False) -> Path:
+    """The directory of the results, made where it does not exist, once a file has been written to it."""
+    out = Path(name)
+    if not str(name) or (out.exists() and not out.is_dir()):
+        got = f"the file {str(name)!r}" if str(name) else "an empty name"
+        raise ValueError(f"expected a directory for --out, got {got}; choose another")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as probe:
+            probe.write(b"probe")
+        content = sorted(path.name for path in out.iterdir())
+    except OSError as error:
+        raise ValueError(
+            f"expected a directory that can be written to for --out, got {str(name)!r} ({error.strerror}); "
+            "choose another"
+        ) from None
+    for result in FILES:
+        if (out / result).is_dir():
+            raise ValueError(f"expected to write {result} to --out, got a directory {str(out / result)!r}; move it")
+    if force:
+        shutil.rmtree(out / FOLDER, ignore_errors=True)
+        for result in FILES:
+            (out / result).unlink(missing_ok=True)
+    elif content and not resume:
+        raise ValueError(
+            f"expected an empty directory for --out, got {str(name)!r} with {', '.join(content[:3])}"
+            f"{', ...' if len(content) > 3 else ''}; go on with its study by --resume (resume=True), replace its "
+            "results by --force (force=True), or choose another"
+        )
+    return out

@@ -16,14 +16,6 @@ def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor,
 
     :param train: training inputs (N, d).
     :param test: test inputs (M, d).
-    :param scaling: "standardize": columns of zero mean and variance 1/d, so that rows have a mean squared norm of one;
-        "unit": rows of unit norm; "none".
-    :raises ValueError: for another scaling.
-
-    >>> x = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
-    >>> scale_inputs(x, x, "unit")[0]
-    tensor([[0.6000, 0.8000],
-            [0.0000, 1.0000]])
     """
     _checks.choice("scaling", scaling, get_args(Scaling))
     _checks.finite(_checks.inputs(train, name="train"), "train")
@@ -45,8 +37,6 @@ def scale_field(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor, 
 
     :param train: training inputs (N, d).
     :param test: test inputs (M, d).
-    :param scaling: "standardize": columns of zero mean, and rows with a mean squared norm of one; "none".
-    :raises ValueError: for another scaling.
     """
     if scaling != "standardize":
         _checks.choice("scaling of a field", scaling, ("standardize", "none"))

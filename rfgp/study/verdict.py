@@ -10,12 +10,11 @@ from typing import Literal
 
 from .. import _checks
 from ..diagnostics import kl_reading
-from .candidate import Candidate
-from .estimate import SIGNIFICANT, Estimate
+from ..diagnostics.measurement import SIGNIFICANT, Measurement
+from ..selection.readings import CLOSE
 from .losses import LEVEL
+from .runs import KernelScore
 
-CLOSE = 0.1
-"""The divergence KL(exact, approximate) per point up to which a posterior counts as close to the exact one."""
 AFFORDABLE = 5000
 """Up to so many rows, times outputs, an exact model takes seconds."""
 _FASTER = 2.0
@@ -37,20 +36,16 @@ class Model:
     :param mnll: the mean negative log likelihood of the test targets.
     :param trust: the coverage of its intervals, or confidence less accuracy; None where it is not known.
     :param against: how much higher its error and mnll are than those of another model, by the name of that.
-
-    >>> numbers = {"divergence": Estimate(0.005), "error": Estimate(2.0), "mnll": Estimate(1.0), "trust": None}
-    >>> print(Model("landmarks", 64, 0.1, **numbers, against={}))
-    landmarks with 64 features
     """
 
     name: str
     num_features: int | None
     seconds: float
-    divergence: Estimate
-    error: Estimate
-    mnll: Estimate
-    trust: Estimate | None
-    against: Mapping[str, Mapping[str, Estimate]]
+    divergence: Measurement
+    error: Measurement
+    mnll: Measurement
+    trust: Measurement | None
+    against: Mapping[str, Mapping[str, Measurement]]
 
     def __str__(self) -> str:
         return self.name if self.num_features is None else f"{self.name} with {self.num_features:,} features"
@@ -79,11 +74,6 @@ class Facts:
     :param approximations: the approximations.
     :param baselines: "linear" and "trivial", where they were measured.
     :param kernels: the kernels that were tried, the best first.
-
-    >>> numbers = {"divergence": Estimate(0.0), "error": Estimate(2.0), "mnll": Estimate(1.0), "trust": None}
-    >>> exact = Model("exact", None, 1.0, **numbers, against={})
-    >>> Facts(True, "RMSE", "rbf", 900, 100, 500, 1, exact, (), {}).is_full
-    False
     """
 
     is_regression: bool
@@ -96,7 +86,7 @@ class Facts:
     exact: Model
     approximations: tuple[Model, ...]
     baselines: Mapping[str, Model]
-    kernels: tuple[Candidate, ...] = ()
+    kernels: tuple[KernelScore, ...] = ()
 
     @property
     def is_full(self) -> bool:
@@ -143,15 +133,6 @@ def verdict(facts: Facts) -> Verdict:
     is taken where it has all rows and no approximation is close to it (KL(exact, approximate) of at most 0.1 per point)
     in half of the time; a linear model where the Gaussian process predicts neither better means nor better
     probabilities.
-
-    :param facts: what was measured.
-
-    >>> numbers = {"error": Estimate(2.0), "mnll": Estimate(1.0), "trust": None, "against": {}}
-    >>> exact = Model("exact", None, 1.0, Estimate(0.0), **numbers)
-    >>> landmarks = Model("landmarks", 64, 0.1, Estimate(0.005), **numbers)
-    >>> facts = Facts(True, "RMSE", "rbf", 900, 100, 900, 1, exact, (landmarks,), {})
-    >>> verdict(facts).headline
-    'Approximate: landmarks with 64 features is close to exact, and 10 times as fast.'
     """
     _checks.instance("facts", facts, Facts, "the facts of a study", "take its facts()")
     best = best_approximation(facts)
@@ -170,8 +151,6 @@ def best_approximation(facts: Facts) -> Model:
 
     Where the exact model has all rows: the fastest one of those close to it, or else the closest one. Where it has not:
     the fastest one of those whose MNLL is within 0.01, or two standard errors over seeds, of the lowest.
-
-    :param facts: what was measured.
     """
     models = facts.approximations
     if facts.is_full:
@@ -186,10 +165,7 @@ def best_approximation(facts: Facts) -> Model:
 
 
 def is_close(model: Model) -> bool:
-    """Whether a posterior is close to the exact one, at the upper end of its standard error.
-
-    :param model: an approximation.
-    """
+    """Whether a posterior is close to the exact one, at the upper end of its standard error."""
     return model.divergence.mean + SIGNIFICANT * model.divergence.error <= CLOSE
 
 
@@ -210,7 +186,7 @@ def _exact_or_approximate(facts: Facts, best: Model) -> tuple[Choice, str]:
             f"Use the exact model: {size}, and approximations that are close to it save no time.",
         )
     some = f"the exact model of {facts.exact_rows:,} rows"
-    loss = best.against.get("exact", {}).get("mnll", Estimate(0.0))
+    loss = best.against.get("exact", {}).get("mnll", Measurement(0.0))
     if loss.is_above and loss.mean > _NEGLIGIBLE:
         if facts.is_small:
             return "exact", (
@@ -260,7 +236,7 @@ def _scores(facts: Facts, best: Model) -> str:
     difference = best.against.get("exact", {}).get("mnll")
     if difference is not None:
         kind = "better" if difference.is_below else "worse" if difference.is_above else "no difference that counts"
-        words.append(f"({_signed(difference)}: {kind})")
+        words.append(f"({'+' if difference.mean > 0 else ''}{difference}: {kind})")
     rows = "" if facts.is_full else f" with {facts.exact_rows:,} rows"
     times = f"{best.seconds:.2g} s to fit and predict in place of {facts.exact.seconds:.2g} s{rows}"
     return f"{' '.join(words)}; {facts.error_name} {best.error} against {facts.exact.error}; {times}."
@@ -287,9 +263,9 @@ def _who(model: Model, is_start: bool = True) -> str:
     return str(model)
 
 
-def _sure(gap: Estimate) -> str:
+def _sure(gap: Measurement) -> str:
     """Confidence less accuracy in words."""
-    points = Estimate(abs(gap.mean), gap.error).times(100)
+    points = Measurement(abs(gap.mean), gap.error).times(100)
     if gap.is_above:
         return (
             f"overconfident: the probability of its classes is on average {points} points above the part that is right."
@@ -345,7 +321,7 @@ def _advice(facts: Facts, best: Model, choice: Choice) -> list[str]:
 def _kernels(facts: Facts) -> str:
     """The kernels that were tried."""
     first, *others = facts.kernels
-    close = [c.kernel for c in others if not Estimate(c.behind, c.behind_error).is_above]
+    close = [c.kernel for c in others if not Measurement(c.behind, c.behind_error).is_above]
     tie = (
         f"; {', '.join(close)} {'is' if len(close) == 1 else 'are'} not worse by more than the standard error explains"
     )
@@ -361,7 +337,3 @@ def _duration(seconds: float) -> str:
         if seconds >= 2.0 * size:
             return f"{seconds / size:.2g} {unit}"
     return f"{seconds:.2g} s"
-
-
-def _signed(difference: Estimate) -> str:
-    return f"{'+' if difference.mean > 0 else ''}{difference}"

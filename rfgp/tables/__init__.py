@@ -1,24 +1,24 @@
-"""Tables in files and data frames: what their columns are, and how they become inputs and targets."""
+"""Tables in files and data frames, and models of them: how columns become inputs and targets.
+
+What reads rows that do not fit in memory is in :mod:`rfgp.data`.
+"""
 
 from typing import TYPE_CHECKING
 
 from .. import _lazy
 
 if TYPE_CHECKING:
-    from .encoding import Encoding, InputColumn
     from .model import TableModel
     from .report import Column
     from .scores import Scores
     from .table import Table, read
 
-__all__ = ["Column", "Encoding", "InputColumn", "Scores", "Table", "TableModel", "read"]
+__all__ = ["Column", "Scores", "Table", "TableModel", "read"]
 
 __getattr__ = _lazy.attach(
     __name__,
     {
         "Column": "report",
-        "Encoding": "encoding",
-        "InputColumn": "encoding",
         "Scores": "scores",
         "Table": "table",
         "TableModel": "model",

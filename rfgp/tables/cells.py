@@ -63,23 +63,16 @@ class Cells:
         return Cells(self.kind, self.values[rows], self.states[rows], self.shown.iloc[rows], self.date_format)
 
 
-def decimal_of(frame: pandas.DataFrame, name: str, known: str | None = None) -> str | None:
-    """The decimal point or comma of the text in a table, by the numbers that can be read in one way only.
-
-    :param frame: the columns.
-    :param name: the name of the table.
-    :param known: that of another table, which holds where no number tells; None where none is known.
-    :returns: the mark; None where there is none and none is known.
-    :raises ValueError: where all numbers with a comma may have it between thousands, and no mark is known.
-    """
+def decimal_of(frame: pandas.DataFrame, name: str, learned: str | None = None) -> str | None:
+    """The decimal point or comma of the text in a table, by the numbers that can be read in one way only."""
     texts = [cells.str.strip() for _, column in frame.items() if (cells := _strings(column)) is not None]
     with_commas = [cells[cells.str.contains(",", regex=False)] for cells in texts]
-    if known != "," and not any(len(cells) for cells in with_commas):
-        return "." if any(cells.str.contains(".", regex=False).any() for cells in texts) else known
+    if learned != "," and not any(len(cells) for cells in with_commas):
+        return "." if any(cells.str.contains(".", regex=False).any() for cells in texts) else learned
     points = sum(_count_of_clear(cells, ".", ",") for cells in texts)
     commas = sum(_count_of_clear(cells, ",", ".") for cells in with_commas)
-    if known is not None and points == commas:
-        return known
+    if learned is not None and points == commas:
+        return learned
     unclear = [cell for cells in with_commas for cell in cells[cells.str.fullmatch(_thousands(","))][:1]]
     if unclear and not points and not commas:
         raise ValueError(
@@ -108,12 +101,7 @@ def _thousands(group: str) -> str:
 
 
 def recognized(column: pandas.Series, decimal: str) -> Cells:
-    """The cells of a column, as what most of them are.
-
-    :param column: the column.
-    :param decimal: the decimal point or comma of numbers in text.
-    :raises ValueError: for cells that are no single values, or dates that can be read in several ways.
-    """
+    """The cells of a column, as what most of them are."""
     cells = _strings(column)
     if cells is None:
         return _typed(column)
@@ -135,20 +123,14 @@ def recognized(column: pandas.Series, decimal: str) -> Cells:
 
 
 def read_as(column: pandas.Series, kind: Kind, decimal: str, date_format: str) -> Cells:
-    """The cells of a column, as what they were in another table.
-
-    :param column: the column.
-    :param kind: what they were.
-    :param decimal: the decimal point or comma of numbers in text.
-    :param date_format: how dates were written.
-    """
+    """The cells of a column, as what they were in another table."""
     cells = _strings(column)
     if cells is None:
-        found = _typed(column)
-        is_alike = found.kind == kind or {found.kind, kind} <= {"integer", "number", "boolean"}
-        if is_alike or found.kind == "empty":
-            return Cells(kind, found.values, found.states, column, date_format)
-        cells = column.astype(str).where(found.is_there, "")
+        typed = _typed(column)
+        is_alike = typed.kind == kind or {typed.kind, kind} <= {"integer", "number", "boolean"}
+        if is_alike or typed.kind == "empty":
+            return Cells(kind, typed.values, typed.states, column, date_format)
+        cells = column.astype(str).where(typed.is_there, "")
     cells, missing = _present(cells)
     if kind == "text":
         return _text(column, cells, missing)
@@ -169,7 +151,7 @@ def _strings(column: pandas.Series) -> pandas.Series | None:
         if bad:
             raise ValueError(
                 f"expected single values in column {str(column.name)!r}, got {len(bad)} cells such as "
-                f"{_cut(repr(bad[0]))}; drop the column (--drop)"
+                f"{cut(repr(bad[0]))}; drop the column (--drop)"
             )
         there = column.notna()
         return column.where(there, "").map(str).astype("str")
@@ -291,6 +273,6 @@ def _typed(column: pandas.Series) -> Cells:
     return Cells(kind, np.where(states == PRESENT, values, np.nan), states, column, form)
 
 
-def _cut(shown: str) -> str:
-    """A cell for a message, cut where it is long."""
-    return shown if len(shown) <= 40 else shown[:40] + "..."
+def cut(text: str, most: int = 43) -> str:
+    """A text in at most so many characters."""
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,13 @@ from torch import Tensor
 
 from .. import _checks
 from .cells import Cells, Kind, decimal_of, read_as
-from .files import AS_RECOGNIZED, Learned, Reading, open_table
+from .files import AS_RECOGNIZED, ROW_NAMES, Learned, Reading, open_table
 from .formats import MISSING, Missing
-from .problems import bad_cells, shown
+from .report import bad_cells, shown
 
 if TYPE_CHECKING:
     import pandas
+
 
 MOST_CATEGORIES = 50
 """The largest number of different values of a column of text."""
@@ -36,9 +38,6 @@ class InputColumn:
     :param categories: the values of text, sorted; two become one input, which is 1 for the second, and more become one
         input each.
     :param date_format: how dates are written in text.
-
-    >>> InputColumn("color", "text", "red", ("blue", "green", "red")).names
-    ('color=blue', 'color=green', 'color=red')
     """
 
     name: str
@@ -49,11 +48,7 @@ class InputColumn:
 
     @classmethod
     def learned(cls, name: str, cells: Cells) -> InputColumn:
-        """The rule for a column.
-
-        :param name: its name.
-        :param cells: its cells, some of which are there.
-        """
+        """The rule for a column."""
         values = cells.values[cells.is_there]
         if cells.kind == "text":
             categories, counts = np.unique(values.astype(str), return_counts=True)
@@ -70,20 +65,15 @@ class InputColumn:
         return tuple(f"{self.name}={category}" for category in shown_ones)
 
     def encoded(self, cells: Cells, *, impute: bool) -> NDArray[np.float64]:
-        """The numbers of cells, (N, number of inputs), with NaN for what is missing.
-
-        :param cells: the cells.
-        :param impute: whether what is missing is filled in.
-        :raises ValueError: for text that is none of the categories.
-        """
+        """The numbers of cells, (N, number of inputs), with NaN for what is missing."""
         if self.kind != "text":
             values = np.where(cells.is_there, cells.values, self.fill) if impute else cells.values
             return values[:, None].astype(np.float64)
         values = np.where(cells.is_there, cells.values, self.fill)
         codes = np.searchsorted(self.categories, values.astype(str))
-        known = np.asarray(self.categories)[np.minimum(codes, len(self.categories) - 1)] == values
-        if not known.all():
-            others, counts = np.unique(values[~known].astype(str), return_counts=True)
+        is_category = np.asarray(self.categories)[np.minimum(codes, len(self.categories) - 1)] == values
+        if not is_category.all():
+            others, counts = np.unique(values[~is_category].astype(str), return_counts=True)
             named = ", ".join(f"{shown(other)} ({count:,} rows)" for other, count in zip(others, counts, strict=True))
             raise ValueError(
                 f"expected one of {', '.join(map(shown, self.categories[:_MOST_NAMED]))}"
@@ -106,12 +96,6 @@ class Encoding:
     :param missing: what is done about missing cells: "raise", "drop" or "impute".
     :param index: the name of the column that tells rows apart; empty for none.
     :param reading: how the file of the table was read.
-
-    >>> import pandas, rfgp
-    >>> frame = pandas.DataFrame({"size": [1.0, 2.5, 4.0], "color": ["red", "blue", "red"]})
-    >>> table = rfgp.tables.read(frame)
-    >>> table.encoding.encode(frame[["color", "size"]][:2]).tolist()
-    [[1.0, 1.0], [2.5, 0.0]]
     """
 
     columns: tuple[InputColumn, ...]
@@ -132,13 +116,7 @@ class Encoding:
     def encode(self, frame: pandas.DataFrame, *, decimal: str | None = None, missing: Missing | None = None) -> Tensor:
         """The inputs of a table with the same columns, in any order; others are not looked at.
 
-        :param frame: the table.
-        :param decimal: the decimal point or comma of numbers in text; default: as it is recognized, or was in
-            the table that was learned from where a number can be read in two ways.
-        :param missing: "raise" where a cell has no value, "impute" what was learned for its column, or leave NaN for
-            "drop"; default: as in the table that was learned from.
         :returns: inputs (N, d), float64.
-        :raises ValueError: where columns are not there, and for cells that are not as they were.
         """
         how = self.missing if missing is None else _checks.choice("missing", missing, MISSING)
         frame = open_table(frame, AS_RECOGNIZED).frame
@@ -169,13 +147,10 @@ class Encoding:
         return {"columns": columns, "missing": self.missing, "index": self.index, "reading": asdict(self.reading)}
 
     @classmethod
-    def from_json(cls, known: Mapping[str, Any]) -> Encoding:
-        """The rules that :meth:`to_json` gave.
-
-        :param known: these.
-        """
-        columns = (InputColumn(**{**column, "categories": tuple(column["categories"])}) for column in known["columns"])
-        return cls(tuple(columns), known["missing"], known["index"], Reading(**known.get("reading", {})))
+    def from_json(cls, record: Mapping[str, Any]) -> Encoding:
+        """The rules that :meth:`to_json` gave."""
+        columns = (InputColumn(**{**column, "categories": tuple(column["categories"])}) for column in record["columns"])
+        return cls(tuple(columns), record["missing"], record["index"], Reading(**record.get("reading", {})))
 
 
 def _plain(column: InputColumn) -> dict[str, Any]:
@@ -183,14 +158,11 @@ def _plain(column: InputColumn) -> dict[str, Any]:
 
 
 def too_many_categories(cells: Mapping[str, Cells]) -> ValueError | None:
-    """What to raise for columns of text with too many different values; None where there are none.
-
-    :param cells: the cells of the inputs by name.
-    """
+    """What to raise for columns of text with too many different values; None where there are none."""
     long = {}
-    for name, found in cells.items():
-        if found.kind == "text":
-            count = len(np.unique(found.values[found.is_there].astype(str)))
+    for name, column in cells.items():
+        if column.kind == "text":
+            count = len(np.unique(column.values[column.is_there].astype(str)))
             if count > MOST_CATEGORIES:
                 long[name] = count
     if not long:
@@ -210,3 +182,41 @@ def _example(cells: Cells) -> str:
     if bool(unit.notna().all()) and unit.nunique() == 1:
         return f"{shown(there.iloc[0])}, where numbers have the unit {unit.iloc[0]!r} behind them"
     return shown(there.iloc[0])
+
+
+_INDEX = re.compile(
+    rf"(?i:{ROW_NAMES}|unnamed:? ?[0-9]*|row_?(?:id|number|name|nr)?s?|(?:.*[ _.-])?(?:id|idx|index))|.*[a-z]I[dD]"
+)
+"""Names of columns that tell rows apart."""
+
+
+def roles_of(cells: Mapping[str, Cells], targets: list[str], kept: list[str], known: str) -> dict[str, str]:
+    """What is done with the columns that are no inputs."""
+    roles = {name: "target" for name in targets}
+    for name, column in cells.items():
+        if name not in roles and (column.kind == "empty" or is_constant(column)):
+            roles[name] = "empty" if column.kind == "empty" else "constant"
+    others = [name for name in cells if name not in roles]
+    index = _index(cells, [name for name in others if name not in kept], known)
+    return roles | {index: "index"} if index and len(others) > 1 else roles
+
+
+def is_constant(cells: Cells) -> bool:
+    """Whether all values that are there are the same."""
+    values = cells.values[cells.is_there]
+    return len(values) > 0 and bool((values == values[0]).all())
+
+
+def _index(cells: Mapping[str, Cells], names: list[str], index: str) -> str:
+    """The first column that tells rows apart; empty for none."""
+    for name in names:
+        column = cells[name]
+        if not column.is_there.all() or column.kind not in ("integer", "text"):
+            continue
+        if column.kind == "integer":
+            steps = column.values - np.arange(len(column.values))
+            if steps[0] in (0.0, 1.0) and bool((steps == steps[0]).all()) and len(steps) > 2:
+                return name
+        if (name == index or _INDEX.fullmatch(name)) and len(set(column.values.tolist())) == len(column.values):
+            return name
+    return ""

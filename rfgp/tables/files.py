@@ -34,7 +34,6 @@ class Reading:
     :param header: whether the first row has the names of the columns.
     :param sheet: the name or the index of the sheet of a workbook; default: the first one.
     :param encoding: the encoding of text, where it is told by a file that was read before.
-    :raises ValueError: for others.
     """
 
     separator: str | None = None
@@ -44,12 +43,11 @@ class Reading:
     encoding: str | None = None
 
     def __post_init__(self) -> None:
-        known = SEPARATORS
         if self.separator is not None:
             is_one = isinstance(self.separator, str) and len(self.separator) == 1 and self.separator not in '"\r\n#'
-            if not is_one and not (isinstance(self.separator, str) and self.separator in known):
+            if not is_one and not (isinstance(self.separator, str) and self.separator in SEPARATORS):
                 raise ValueError(
-                    f"expected one character or one of {', '.join(known)} for separator, got {self.separator!r}; "
+                    f"expected one character or one of {', '.join(SEPARATORS)} for separator, got {self.separator!r}; "
                     "choose one of these"
                 )
         if self.decimal is not None:
@@ -103,14 +101,7 @@ NOTHING_LEARNED = Learned()
 
 
 def open_table(source: Any, reading: Reading, learned: Learned = NOTHING_LEARNED) -> Raw:
-    """The columns of a file or a data frame.
-
-    :param source: a path, or a pandas DataFrame, whose index becomes a column where it is not 0, 1, 2, ...
-    :param reading: how a file is to be read.
-    :param learned: what is known of it by another file.
-    :raises ValueError: where it cannot be read.
-    :raises ImportError: without pandas, or what it needs for the format.
-    """
+    """The columns of a file or a data frame."""
     pandas = _optional.require("pandas", "pandas", "tables")
     if isinstance(source, pandas.DataFrame):
         return _indexed("the table", source, "a data frame")
@@ -141,22 +132,26 @@ def _text(name: str, content: bytes, reading: Reading, learned: Learned) -> Raw:
     separator = _separator(text.without_comments(rest), reading, learned)
     comment, rows = _rows_and_comment(above, rest, separator)
     cells = text.parsed(rows, separator, name)
-    shown = next((known for known, character in SEPARATORS.items() if character == separator), separator)
+    shown = next((kind for kind, character in SEPARATORS.items() if character == separator), separator)
     described = f"text in {encoding}, separator {shown}"
     header = learned.reading.header if reading.header is None else reading.header
     if header is None and learned.is_header(cells.iloc[0]):
         header = True
     is_names = len(comment) == cells.shape[1] and header is None and _is_data(cells.iloc[0])
-    found = _named(name, _under_names(cells, comment if is_names else None, header, name), described)
-    return replace(found, reading=Reading(separator, header=reading.header, encoding=encoding))
+    raw = _named(name, _under_names(cells, comment if is_names else None, header, name), described)
+    return replace(raw, reading=Reading(separator, header=reading.header, encoding=encoding))
 
 
 def _separator(rows: str, reading: Reading, learned: Learned) -> str:
     """What is between two cells: what is given, or was in the other file where this gives its names, or else fits."""
     given = SEPARATORS.get(reading.separator or "", reading.separator)
-    known = learned.reading.separator
-    if given is None and known is not None and learned.is_header((text.sample_of(rows, known) or [[]])[0]):
-        return known
+    learned_separator = learned.reading.separator
+    if (
+        given is None
+        and learned_separator is not None
+        and learned.is_header((text.sample_of(rows, learned_separator) or [[]])[0])
+    ):
+        return learned_separator
     return given or text.recognized_separator(rows)
 
 
@@ -241,8 +236,8 @@ def _indexed(name: str, frame: pandas.DataFrame, described: str) -> Raw:
     if index.name is None and index.dtype.kind in "iu" and index.tolist() == list(range(len(index))):
         return _named(name, plain, described)
     plain.insert(0, ROW_NAMES if index.name is None else index.name, index, allow_duplicates=True)
-    found = _named(name, plain, described)
-    return replace(found, index=str(found.frame.columns[0]))
+    raw = _named(name, plain, described)
+    return replace(raw, index=str(raw.frame.columns[0]))
 
 
 def _under_names(
@@ -253,13 +248,13 @@ def _under_names(
     while header is None and names is None and first < len(cells) - 1 and _is_title(cells.iloc[first]):
         first += 1
     has_header = (_has_names(cells.iloc[first : first + 2]) if header is None else header) and names is None
-    found = [_tidy(cell) for cell in cells.iloc[first]] if has_header else names
+    header_names = [_tidy(cell) for cell in cells.iloc[first]] if has_header else names
     cells = cells.iloc[first + has_header :].reset_index(drop=True)
-    if found is None:
-        found = [str(place) for place in range(cells.shape[1])]
+    if header_names is None:
+        header_names = [str(place) for place in range(cells.shape[1])]
     if not len(cells):
         raise ValueError(f"expected rows of data, got none in {name}; check the file")
-    cells = cells.set_axis(_row_names_first(cells, list(found), name), axis=1)
+    cells = cells.set_axis(_row_names_first(cells, list(header_names), name), axis=1)
     empty = [place for place, column in enumerate(cells) if not column and bool((cells.iloc[:, place] == "").all())]
     return cells.iloc[:, [place for place in range(cells.shape[1]) if place not in empty]].infer_objects()
 
@@ -313,12 +308,12 @@ def _named(name: str, frame: pandas.DataFrame, described: str) -> Raw:
         raise ValueError(f"expected rows of data, got none in {name}; check the file")
     used: set[str] = set()
     names, repeated = [], set()
-    for place, found in enumerate(map(_tidy, frame.columns)):
-        unique, count = found or f"unnamed {place}", 1
+    for place, column in enumerate(map(_tidy, frame.columns)):
+        unique, count = column or f"unnamed {place}", 1
         while unique in used:
-            repeated.add(found)
+            repeated.add(column)
             count += 1
-            unique = f"{found} ({count})"
+            unique = f"{column} ({count})"
         used.add(unique)
         names.append(unique)
     again = f"names that several columns have: {', '.join(sorted(repeated))}; the others of them got a number"

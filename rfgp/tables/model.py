@@ -169,17 +169,16 @@ class TableModel(torch.nn.Module):
         :raises ValueError: for columns that are not there, and cells that are not as they were.
         """
         pandas = _optional.require("pandas", "pandas", "tables")
-        if not 0.0 < _checks.number(level) < 1.0:
-            raise ValueError(f"expected a level between 0 and 1, got {level!r}; such as 0.95")
+        _checks.share("level", level)
         raw = open_table(source, Reading(separator, decimal, header, sheet), self.encoding.learned)
         x = self.encoding.encode(raw.frame, decimal=decimal, missing=missing)
         is_whole = ~x.isnan().any(-1)
         columns = self._columns(x[is_whole], level) if bool(is_whole.any()) else {}
         places = is_whole.nonzero().squeeze(-1).numpy()
-        found = pandas.DataFrame(columns, index=places).reindex(range(len(x)))
+        predictions = pandas.DataFrame(columns, index=places).reindex(range(len(x)))
         if self.encoding.index in raw.frame.columns:
-            found.insert(0, self.encoding.index, raw.frame[self.encoding.index], allow_duplicates=True)
-        return found.set_index(source.index) if isinstance(source, pandas.DataFrame) else found
+            predictions.insert(0, self.encoding.index, raw.frame[self.encoding.index], allow_duplicates=True)
+        return predictions.set_index(source.index) if isinstance(source, pandas.DataFrame) else predictions
 
     def _columns(self, x: Tensor, level: float) -> dict[str, Any]:
         """The columns of predictions by name."""
@@ -210,12 +209,12 @@ class TableModel(torch.nn.Module):
         :param path: the file.
         :raises ValueError: for other files.
         """
-        found = load(path)
-        if not isinstance(found, TableModel):
+        model = load(path)
+        if not isinstance(model, TableModel):
             raise ValueError(
-                f"expected a model of a table in {os.fspath(path)!r}, got a {type(found).__name__}; use rfgp.load"
+                f"expected a model of a table in {os.fspath(path)!r}, got a {type(model).__name__}; use rfgp.load"
             )
-        return found
+        return model
 
 
 def _estimator(data: Dataset, kernel: Any, num_features: Any, time_limit: float | None, seed: int) -> Any:

@@ -24,12 +24,7 @@ _SHARE_FILLED = 0.01
 
 
 def content(path: Path, is_packed: bool) -> tuple[bytes, int]:
-    """The bytes of a file, where its cells fit in memory, and how many it has on the disk.
-
-    :param path: the file.
-    :param is_packed: whether it is packed by gzip.
-    :raises ValueError: for a file that is not there, damaged or too large.
-    """
+    """The bytes of a file, where its cells fit in memory, and how many it has on the disk."""
     if not path.is_file():
         raise ValueError(f"expected an existing file, got {str(path)!r}; check the path")
     num_bytes = path.stat().st_size
@@ -51,13 +46,7 @@ def content(path: Path, is_packed: bool) -> tuple[bytes, int]:
 
 
 def parquet_frame(name: str, packed: bytes, num_bytes: int) -> pandas.DataFrame:
-    """The columns of a Parquet file.
-
-    :param name: its name.
-    :param packed: its bytes.
-    :param num_bytes: how many it has on the disk.
-    :raises ValueError: for a table that is too large.
-    """
+    """The columns of a Parquet file."""
     import pyarrow
     import pyarrow.parquet
 
@@ -71,25 +60,14 @@ def parquet_frame(name: str, packed: bytes, num_bytes: int) -> pandas.DataFrame:
 
 
 def check_workbook(name: str, packed: bytes, num_bytes: int) -> None:
-    """Raise where the parts of a workbook are too large.
-
-    :param name: the name of the file.
-    :param packed: its bytes.
-    :param num_bytes: how many it has on the disk.
-    :raises ValueError: for such a workbook.
-    """
+    """Raise where the parts of a workbook are too large."""
     if zipfile.is_zipfile(io.BytesIO(packed)):
         with zipfile.ZipFile(io.BytesIO(packed)) as archive:
             _check_size(name, sum(member.file_size for member in archive.infolist()), num_bytes)
 
 
 def check_filled(name: str, sheet: Any) -> None:
-    """Raise where next to all cells of a large sheet are empty, each of which takes its place in memory.
-
-    :param name: the name of the file.
-    :param sheet: the sheet of openpyxl, as it is read row by row.
-    :raises ValueError: for such a sheet.
-    """
+    """Raise where next to all cells of a large sheet are empty, each of which takes its place in memory."""
     sheet.reset_dimensions()
     width = filled = 0
     for count, row in enumerate(sheet.iter_rows(values_only=True), 1):

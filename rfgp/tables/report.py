@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import Cells
-from .problems import counts, several
+from .cells import INFINITE, MISSING, WRONG, Cells, cut
 
 if TYPE_CHECKING:
     import pandas
@@ -47,12 +46,7 @@ class Column:
 
 
 def column_of(name: str, cells: Cells, role: str) -> Column:
-    """What there is to say about a column.
-
-    :param name: its name.
-    :param cells: its cells.
-    :param role: what is done with it.
-    """
+    """What there is to say about a column."""
     there = cells.values[cells.is_there]
     if cells.kind == "text":
         different = np.unique(there.astype(str))
@@ -73,26 +67,20 @@ def _value(value: float, cells: Cells) -> str:
 
 
 def same_columns(cells: Mapping[str, Cells]) -> dict[str, str]:
-    """The columns with the values of an earlier one, by name, with the name of that one.
-
-    :param cells: the cells by the name of the column.
-    """
+    """The columns with the values of an earlier one, by name, with the name of that one."""
     first: dict[Any, str] = {}
-    found = {}
+    repeated = {}
     for name, column in cells.items():
         is_text = column.kind == "text"
         content = "\0".join(column.values) if is_text else column.values.astype(np.float64).tobytes()
-        known = first.setdefault((is_text, content), name)
-        if known != name:
-            found[name] = known
-    return found
+        earlier = first.setdefault((is_text, content), name)
+        if earlier != name:
+            repeated[name] = earlier
+    return repeated
 
 
 def same_rows(frame: pandas.DataFrame) -> str:
-    """How many rows come again, in words; empty where none do.
-
-    :param frame: the columns that tell.
-    """
+    """How many rows come again, in words; empty where none do."""
     again = frame.duplicated().to_numpy()
     count = int(again.sum())
     first = f", the first of them row {int(again.argmax()) + 1:,}" if count else ""
@@ -100,17 +88,13 @@ def same_rows(frame: pandas.DataFrame) -> str:
 
 
 def printed(title: str, columns: Sequence[Column], notes: Sequence[str]) -> str:
-    """The report in plain text.
-
-    :param title: what the table is.
-    :param columns: its columns.
-    :param notes: what else there is to say.
-    """
+    """The report in plain text."""
     lines = [("column", "type", "missing", "distinct", "values", "use")]
     for column in columns:
         use = column.role + (f", same as {column.duplicate_of}" if column.duplicate_of else "")
         missing, distinct = f"{column.num_missing:,}", f"{column.num_distinct:,}"
-        lines.append((_cut(column.name), column.kind, missing, distinct, _cut(column.values), use))
+        name, values = (cut(" ".join(text.split()), _MOST_CHARACTERS) for text in (column.name, column.values))
+        lines.append((name, column.kind, missing, distinct, values, use))
     widths = [max(len(line[place]) for line in lines) for place in range(5)]
     table = [
         "  ".join(
@@ -122,6 +106,43 @@ def printed(title: str, columns: Sequence[Column], notes: Sequence[str]) -> str:
     return "\n".join([title, "", *table, *([""] if notes else []), *(f"note: {note}" for note in notes)])
 
 
-def _cut(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
+_MOST_COLUMNS = 8
+_MOST_PLACES = 3
+_WORDS = {MISSING: "missing", INFINITE: "infinite", WRONG: "wrong"}
+
+
+def shown(cell: object) -> str:
+    """A cell for a message, cut where it is long."""
+    return repr(cut(str(cell)))
+
+
+def several(count: int, word: str) -> str:
+    """A number of things in words."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def counts(cells: Cells) -> str:
+    """How many cells of a column are missing, infinite or wrong, in words; empty where none are."""
+    numbers = ((int((cells.states == state).sum()), word) for state, word in _WORDS.items())
+    return ", ".join(f"{count:,} {word}" for count, word in numbers if count)
+
+
+def bad_cells(cells: Mapping[str, Cells], name: str) -> ValueError:
+    """What to raise for cells without a value, with those of every column counted."""
+    bad = {column: held for column, held in cells.items() if not held.is_there.all()}
+    total = sum(int((~held.is_there).sum()) for held in bad.values())
+    named = [f"{column!r}: {counts(held)} ({_places(held)})" for column, held in list(bad.items())[:_MOST_COLUMNS]]
+    more = f"; and {len(bad) - _MOST_COLUMNS} columns more" if len(bad) > _MOST_COLUMNS else ""
+    without = f"{several(total, 'cell')} without one in {several(len(bad), 'column')}"
+    return ValueError(
+        f"expected a value in every cell of {name}, got {without}: {'; '.join(named)}{more}; correct them, or pass "
+        'missing="drop" or missing="impute" (--missing)'
+    )
+
+
+def _places(cells: Cells) -> str:
+    """The first bad cells of a column, with the rows that they are in."""
+    rows = np.flatnonzero(~cells.is_there)
+    texts = {row: str(cells.shown.iloc[row]).strip() for row in rows[:_MOST_PLACES].tolist()}
+    places = [f"{shown(text) if text else 'empty'} in row {row + 1}" for row, text in texts.items()]
+    return ", ".join(places) + (", ..." if len(rows) > _MOST_PLACES else "")

@@ -54,9 +54,9 @@ class Scores:
         """
         if isinstance(predicted, Tensor):
             return cls._of_classes(data, predicted)
-        known, y = data.y_train.reshape(len(data.y_train), -1), data.y_test.reshape(len(data.y_test), -1)
+        y_train, y = data.y_train.reshape(len(data.y_train), -1), data.y_test.reshape(len(data.y_test), -1)
         mean, std = predicted.mean.reshape(y.shape), predicted.stddev.reshape(y.shape)
-        trivial_mean, trivial_std = known.mean(0).expand_as(y), known.std(0, correction=0).expand_as(y)
+        trivial_mean, trivial_std = y_train.mean(0).expand_as(y), y_train.std(0, correction=0).expand_as(y)
         half = std * torch.special.ndtri(torch.tensor(0.5 + 0.5 * LEVEL, dtype=std.dtype))
         return cls(
             len(y),
@@ -71,12 +71,12 @@ class Scores:
     def _of_classes(cls, data: Dataset, probabilities: Tensor) -> Self:
         counts = torch.bincount(data.y_train, minlength=probabilities.shape[-1]).double() + 1.0
         trivial = (counts / counts.sum()).expand_as(probabilities)
-        found = [
+        scores = [
             float(score(chances, data.y_test))
             for chances in (probabilities, trivial)
             for score in (diagnostics.error_rate, diagnostics.classification_mnll)
         ]
-        return cls(len(data.y_test), (found[0],), (found[1],), (), (found[2],), (found[3],))
+        return cls(len(data.y_test), (scores[0],), (scores[1],), (), (scores[2],), (scores[3],))
 
     def table(self, names: tuple[str, ...]) -> str:
         """The scores in plain text.

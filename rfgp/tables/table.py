@@ -15,15 +15,12 @@ from torch import Tensor
 
 from .. import _checks
 from ..datasets import Dataset
-from ..datasets.base import Scaling, Task, split
-from ..datasets.targets import typed_targets
+from ..datasets.base import Scaling, Task, split, typed_targets
 from .cells import WRONG, Cells, decimal_of, read_as, recognized
-from .encoding import Encoding, InputColumn, too_many_categories
+from .encoding import Encoding, InputColumn, is_constant, roles_of, too_many_categories
 from .files import Raw, Reading, open_table
 from .formats import MISSING, Missing
-from .problems import bad_cells, several, shown
-from .report import Column, column_of, printed, same_columns, same_rows
-from .roles import is_constant, roles_of
+from .report import Column, bad_cells, column_of, printed, same_columns, same_rows, several, shown
 
 if TYPE_CHECKING:
     import pandas
@@ -88,8 +85,7 @@ class Table:
         """
         if self.y is None or self.task is None:
             raise ValueError("expected a table with a target, got none; read it with target=")
-        if not 0.0 < _checks.number(test_share) < 1.0:
-            raise ValueError(f"expected a test_share between 0 and 1, got {test_share!r}; such as 0.2")
+        _checks.share("test_share", test_share)
         parts = split(self.name, self.x.numpy(), self.y.numpy(), test_share, _checks.seed(seed))
         x_train, y_train, x_test, y_test = map(torch.from_numpy, parts)
         return Dataset(
@@ -122,19 +118,16 @@ def read(
 ) -> Table:
     """Read a table, and make numbers of it.
 
-    *Files.* Text (.csv, .tsv, .txt, .dat), JSON lines (.jsonl, .ndjson), Parquet and workbooks (.xlsx), each of them
-    also with .gz behind it, or a data frame. Of text, the encoding (UTF-8, UTF-16, Windows-1252), the separator, the
-    decimal comma, a header, and comments are recognized: lines that begin with # and have not as many cells as the
-    rows.
+    *Files.* Text (.csv, .tsv, .txt, .dat), JSON lines (.jsonl, .ndjson), Parquet and workbooks (.xlsx), each also with
+    .gz behind it. Of text, the encoding, the separator, the decimal comma, a header, and comments are recognized.
 
     *Inputs.* Numbers and booleans are inputs as they are, and dates are days since 1970. Text of two values is one
     input, 0 or 1, and text of up to 50 values one input for each. Left out are columns with a single value, and one
-    that tells rows apart: 0, 1, 2, ... or 1, 2, 3, ..., or different values under a name such as "id".
+    that tells rows apart, such as 0, 1, 2, ..., or different values under a name such as "id".
 
-    *Missing.* Cells that are empty, or NA, NaN, null, none, ? or -, have no value, nor have infinite numbers. A column
-    is of numbers, or of dates, where at least half of the cells are that, and the others have no value either: "raise"
-    counts them all, "drop" leaves their rows out, "impute" puts in the median of the column, or its most frequent text.
-    Rows without a target are left out by "drop" and "impute".
+    *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers have no value:
+    "raise" counts them, "drop" leaves their rows out, "impute" puts in the median of the column, or its most frequent
+    text. Rows without a target are left out by "drop" and "impute".
 
     :param source: a path, or a pandas DataFrame.
     :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: no
@@ -157,15 +150,6 @@ def read(
     >>> table = rfgp.tables.read(frame, target="price", missing="impute")
     >>> table.x.tolist(), table.input_names
     ([[2.0, 1.0], [3.0, 0.0], [2.5, 1.0]], ('rooms', 'heated=yes'))
-    >>> print(table.report())
-    the table (a data frame): 3 rows, 2 inputs; regression of price
-    <BLANKLINE>
-    column  type    missing  distinct  values      use
-    rooms   number        1         2  2 to 3      input
-    heated  text          0         2  no, yes     input
-    price   number        0         3  1.5 to 2.5  target
-    <BLANKLINE>
-    note: cells that are filled in by the median or the most frequent value: 1 in rooms
     """
     _checks.choice("missing", missing, MISSING)
     if task is not None:
@@ -229,10 +213,10 @@ def _columns(raw: Raw, wanted: Any, what: str) -> list[str]:
         wanted = [wanted]
     if not isinstance(wanted, Sequence) or isinstance(wanted, bytes):
         raise ValueError(f"expected the name of a column as {what}, got {type(wanted).__name__}; pass a string")
-    found = [_column(raw, names, one, what) for one in wanted]
-    if len(set(found)) < len(found):
-        raise ValueError(f"expected different columns as {what}, got {', '.join(map(shown, found))}; name each once")
-    return found
+    chosen = [_column(raw, names, one, what) for one in wanted]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"expected different columns as {what}, got {', '.join(map(shown, chosen))}; name each once")
+    return chosen
 
 
 def _column(raw: Raw, names: list[str], wanted: Any, what: str) -> str:
@@ -261,7 +245,7 @@ def _rows(
 ) -> tuple[NDArray[np.int64], list[str]]:
     """The rows that are taken, and what there is to say about the others."""
     wanted = {column: cells[column] for column in (*inputs, *targets)}
-    bad = {column: found for column, found in wanted.items() if not found.is_there.all()}
+    bad = {column: column_cells for column, column_cells in wanted.items() if not column_cells.is_there.all()}
     if missing == "raise" and bad:
         raise bad_cells(bad, name)
     count = len(next(iter(cells.values())).values) if cells else 0
@@ -294,19 +278,19 @@ def _targets(
 ) -> tuple[Tensor | None, Task | None, tuple[str, ...]]:
     """Targets as a tensor, the task, and the names of classes."""
     named = {f"target {shown(key)} of {name}": column for key, column in cells.items()}
-    found = [typed_targets(_typed(column, what), task, what) for what, column in named.items()]
-    if not found:
+    typed = [typed_targets(_typed(column, what), task, what) for what, column in named.items()]
+    if not typed:
         return None, None, ()
-    (values, first, classes), *others = found
-    if others and any(kind != "regression" for _, kind, _ in found):
+    (values, first, classes), *others = typed
+    if others and any(kind != "regression" for _, kind, _ in typed):
         raise ValueError(
             f"expected one target for classification, or several for regression, got {', '.join(map(repr, cells))}; "
             'take one of them, or pass task="regression" (--task regression)'
         )
     if first == "classification":
         return torch.from_numpy(np.asarray(values, dtype=np.int64)), first, classes
-    columns = np.stack([np.asarray(value, dtype=np.float64) for value, _, _ in found], axis=-1)
-    return torch.from_numpy(columns[:, 0].copy() if len(found) == 1 else columns), first, ()
+    columns = np.stack([np.asarray(value, dtype=np.float64) for value, _, _ in typed], axis=-1)
+    return torch.from_numpy(columns[:, 0].copy() if len(typed) == 1 else columns), first, ()
 
 
 def _typed(cells: Cells, what: str) -> NDArray[Any]:

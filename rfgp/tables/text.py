@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _optional
 from .formats import SEPARATORS, WHITESPACE
-from .problems import several
+from .report import several
 
 if TYPE_CHECKING:
     import pandas
@@ -31,15 +31,9 @@ _CONSISTENT = 0.95
 _MOST_SHOWN = 3
 
 
-def decode(content: bytes, name: str, known: str | None = None) -> tuple[str, str]:
-    """The text of a file, and its encoding: by its byte order mark, else UTF-8, UTF-16 and Windows-1252 in turn.
-
-    :param content: the bytes.
-    :param name: the name of the file.
-    :param known: the encoding of a file that is alike, which is tried before others of one byte for each character.
-    :raises ValueError: for bytes that are no text.
-    """
-    for encoding in _candidates(content, known):
+def decode(content: bytes, name: str, learned: str | None = None) -> tuple[str, str]:
+    """The text of a file, and its encoding: by its byte order mark, else UTF-8, UTF-16 and Windows-1252 in turn."""
+    for encoding in _candidates(content, learned):
         try:
             text = content.decode(encoding)
         except UnicodeDecodeError:
@@ -49,21 +43,18 @@ def decode(content: bytes, name: str, known: str | None = None) -> tuple[str, st
     raise ValueError(f"expected text in {name}, got other bytes; save it as text in UTF-8")
 
 
-def _candidates(content: bytes, known: str | None) -> list[str]:
+def _candidates(content: bytes, learned: str | None) -> list[str]:
     marked = [encoding for mark, encoding in _MARKS if content.startswith(mark)]
     if marked:
         return marked
     if b"\0" in content[:1000]:
         is_little = content[1:1000:2].count(0) > content[0:1000:2].count(0)
         return ["utf-16-le" if is_little else "utf-16-be"]
-    return ["utf-8", "latin-1", "cp1252"] if known == "latin-1" else ["utf-8", "cp1252", "latin-1"]
+    return ["utf-8", "latin-1", "cp1252"] if learned == "latin-1" else ["utf-8", "cp1252", "latin-1"]
 
 
 def parted(text: str) -> tuple[list[str], str]:
-    """The lines that begin with # above the first other line, and what follows them.
-
-    :param text: the whole text.
-    """
+    """The lines that begin with # above the first other line, and what follows them."""
     above: list[str] = []
     while True:
         text = text.lstrip("\r\n")
@@ -75,36 +66,25 @@ def parted(text: str) -> tuple[list[str], str]:
 
 
 def without_comments(text: str, keep: Callable[[str], bool] = lambda line: False) -> str:
-    """A text without lines that begin with #, where it has no quotation marks: a cell in these may have several lines.
-
-    :param text: the text.
-    :param keep: whether such a line stays.
-    """
+    """A text without lines that begin with #, but for texts with quotation marks, in which cells span lines."""
     if '"' in text or "#" not in text:
         return text
     return _COMMENT.sub(lambda found: found[0] if keep(found[0]) else "", text)
 
 
 def rows_of(text: str, separator: str) -> list[list[str]]:
-    """The cells of all rows that are not blank.
-
-    :param text: the text.
-    :param separator: one of the values of SEPARATORS, or another character.
-    """
+    """The cells of all rows that are not blank."""
     if separator == WHITESPACE:
         return [line.split() for line in text.splitlines() if line.strip()]
     try:
-        found = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True))
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True))
     except csv.Error:
         return []
-    return [row for row in found if row]
+    return [row for row in rows if row]
 
 
 def recognized_separator(text: str) -> str:
-    """What is between two cells: what gives the most rows as many cells as most have, more than one.
-
-    :param text: the text, of which the first rows tell.
-    """
+    """What is between two cells: what gives the most rows as many cells as most have, more than one."""
     sample = _sample(text)
     best, best_share = "comma", 0.0
     for name, separator in SEPARATORS.items():
@@ -124,11 +104,7 @@ def common_width(rows: list[list[str]]) -> int:
 
 
 def sample_of(text: str, separator: str) -> list[list[str]]:
-    """The cells of the first rows.
-
-    :param text: the text.
-    :param separator: what is between two cells.
-    """
+    """The cells of the first rows."""
     return rows_of(_sample(text), separator)
 
 
@@ -139,13 +115,7 @@ def _sample(text: str) -> str:
 
 
 def parsed(text: str, separator: str, name: str) -> pandas.DataFrame:
-    """All rows of a text as strings, short ones filled up by empty cells.
-
-    :param text: the text.
-    :param separator: what is between two cells.
-    :param name: the name of the file.
-    :raises ValueError: where there are no rows, or some have more cells than the others.
-    """
+    """All rows of a text as strings, short ones filled up by empty cells."""
     reader = _optional.require("pandas", "pandas", "tables")
     sample = sample_of(text, separator)
     if not sample:

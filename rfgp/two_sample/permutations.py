@@ -83,11 +83,11 @@ def _feature_forms(kernel: RandomFeatureKernel, rows: Tensor, deals: Tensor) -> 
     norms, squares = torch.zeros_like(sums[:, 0]), torch.zeros_like(whole[0])
     for part, phi in features(kernel, rows):
         dealt, exact = deals[:, part].double(), phi.double()
-        own = exact.square().sum(-1)
+        norms_of_rows = exact.square().sum(-1)
         sums += dealt @ exact
         whole += exact.sum(0)
-        norms += dealt @ own
-        squares += own.sum()
+        norms += dealt @ norms_of_rows
+        squares += norms_of_rows.sum()
     return sums.square().sum(-1) - norms, sums @ whole - norms, whole @ whole - squares
 
 

@@ -186,7 +186,7 @@ def test_fourier_forms_are_inverse():
             assert bound.failure_probability(count, epsilon) <= delta * (1 + 1e-9)
             assert count == 2 or bound.failure_probability(count - 2, epsilon) > delta
     assert int(bounds.fourier_bound().num_features(0.1, 0.05)) == 2 * math.ceil(200 * math.log(40))
-    assert int(bounds.fourier_num_features(0.1, 0.05)) == 2 * math.ceil(200 * math.log(40))
+    assert int(bounds.fourier_bound().num_features(0.1, 0.05)) == 2 * math.ceil(200 * math.log(40))
 
 
 # Random Fourier features, all kernel values on a compact set
@@ -325,7 +325,7 @@ def expected_error(p, q, diameter, m, delta):
 @every_index
 @pytest.mark.parametrize("m, delta", [(10, 0.5), (100_000, 0.01)])
 def test_derivative_error_is_the_theorem(p, q, m, delta):
-    found = bounds.derivative_error_bound(p, q, 3.0, 2 * m, delta, lengthscale=LENGTHSCALE)
+    found = bounds.derivative_bound(p, q, 3.0, lengthscale=LENGTHSCALE).error(2 * m, delta)
     assert found == pytest.approx(expected_error(p, q, 3.0, m, delta), rel=1e-9)
 
 
@@ -351,14 +351,14 @@ def test_moments_grow_slowly_enough_up_to_order_two_only(orders):
 def test_derivative_forms_are_inverse(p, q):
     options = {"lengthscale": LENGTHSCALE}
     for m, delta in ((50, 0.3), (1000, 1e-3), (10**7, 1e-12)):
-        epsilon = bounds.derivative_error_bound(p, q, 2.0, 2 * m, delta, **options)
-        found = bounds.derivative_failure_probability(p, q, 2.0, 2 * m, epsilon, **options)
+        epsilon = bounds.derivative_bound(p, q, 2.0, **options).error(2 * m, delta)
+        found = bounds.derivative_bound(p, q, 2.0, **options).failure_probability(2 * m, epsilon)
         assert found == pytest.approx(delta, rel=1e-6)
-        assert bounds.derivative_num_features(p, q, 2.0, epsilon * (1 + 1e-12), delta, **options) == 2 * m
-        assert bounds.derivative_num_features(p, q, 2.0, epsilon * (1 - 1e-12), delta, **options) == 2 * m + 2
-    epsilon = bounds.derivative_error_bound(p, q, 2.0, 2000, 0.1, **options)
+        assert bounds.derivative_bound(p, q, 2.0, **options).num_features(epsilon * (1 + 1e-12), delta) == 2 * m
+        assert bounds.derivative_bound(p, q, 2.0, **options).num_features(epsilon * (1 - 1e-12), delta) == 2 * m + 2
+    epsilon = bounds.derivative_bound(p, q, 2.0, **options).error(2000, 0.1)
     columns = (100, 1500, 2000, 3000, 10_000)
-    falling = [bounds.derivative_failure_probability(p, q, 2.0, n, epsilon, **options) for n in columns]
+    falling = [bounds.derivative_bound(p, q, 2.0, **options).failure_probability(n, epsilon) for n in columns]
     assert falling == sorted(falling, reverse=True) and falling[0] == 1.0 and falling[-1] < 1e-6
 
 
@@ -371,24 +371,24 @@ def test_derivative_rates_stay_below_the_bound(order):
     terms = (torch.cos(w * tau), -w * torch.sin(w * tau), -(w**2) * torch.cos(w * tau))[order]
     exact = (1.0, -tau, tau**2 - 1.0)[order] * gaussian(tau)
     errors = (terms.mean(1) - exact).abs().amax(-1)
-    bound = bounds.derivative_error_bound([order], [0], 3.0, 2 * m, 0.1, lengthscale=1.0)
+    bound = bounds.derivative_bound([order], [0], 3.0, lengthscale=1.0).error(2 * m, 0.1)
     assert 150 * scale / math.sqrt(m) < bound < 300 * scale / math.sqrt(m)
     assert float((errors >= bound).double().mean()) <= 0.1
     assert 20 < bound / float(errors.mean()) < 1000
 
 
 def test_derivative_bound_is_never_small():
-    smallest = bounds.derivative_error_bound([0], [0], 1e-9, 2 * 10**12, 1 - 1e-9, second_moment=1e-9)
+    smallest = bounds.derivative_bound([0], [0], 1e-9, second_moment=1e-9).error(2 * 10**12, 1 - 1e-9)
     assert smallest * 1e6 == pytest.approx(160.7, abs=0.1)
 
 
 def test_derivative_bound_takes_any_kernel_for_values():
-    gaussian_bound = bounds.derivative_error_bound([0] * 3, [0] * 3, 2.0, 1000, 0.1, lengthscale=[1.0, 2.0, 0.5])
-    other = bounds.derivative_error_bound([0] * 3, [0] * 3, 2.0, 1000, 0.1, second_moment=1 + 0.25 + 4)
+    gaussian_bound = bounds.derivative_bound([0] * 3, [0] * 3, 2.0, lengthscale=[1.0, 2.0, 0.5]).error(1000, 0.1)
+    other = bounds.derivative_bound([0] * 3, [0] * 3, 2.0, second_moment=1 + 0.25 + 4).error(1000, 0.1)
     assert gaussian_bound == pytest.approx(other)
-    equal = bounds.derivative_error_bound([1, 0], [0, 0], 2.0, 1000, 0.1, lengthscale=tensor((0.3, 0.3)))
-    assert equal == bounds.derivative_error_bound([1, 0], [0, 0], 2.0, 1000, 0.1, lengthscale=0.3)
-    assert equal == bounds.derivative_error_bound(torch.tensor([1, 0]), (0, 0), 2.0, 1000, 0.1, lengthscale=0.3)
+    equal = bounds.derivative_bound([1, 0], [0, 0], 2.0, lengthscale=tensor((0.3, 0.3))).error(1000, 0.1)
+    assert equal == bounds.derivative_bound([1, 0], [0, 0], 2.0, lengthscale=0.3).error(1000, 0.1)
+    assert equal == bounds.derivative_bound(torch.tensor([1, 0]), (0, 0), 2.0, lengthscale=0.3).error(1000, 0.1)
 
 
 # Wrong input
@@ -401,17 +401,20 @@ EVERY_BOUND = [
     (bounds.rahimi_recht_bound, dict(input_dim=2, diameter=1.0, second_moment=1.0)),
     (bounds.sutherland_schneider_bound, dict(input_dim=2, diameter=1.0, second_moment=1.0, variance=0.5)),
 ]
+DERIVATIVE = dict(p=[1], q=[1], diameter=1.0, lengthscale=1.0)
+
+
+def derivative_error(num_features, delta, **options):
+    return bounds.derivative_bound(**options).error(num_features, delta)
+
+
 EVERY_FORM = [
     *((failure_probability(bound), dict(num_features=10, epsilon=0.1) | options) for bound, options in EVERY_BOUND),
     *((num_features(bound), dict(epsilon=0.1, delta=0.1) | options) for bound, options in EVERY_BOUND),
     (bounds.fourier_variance, dict(kernel=X, kernel_at_double=X)),
-    (bounds.fourier_num_features, dict(epsilon=0.1, delta=0.1, variance=0.5)),
-    (bounds.derivative_error_bound, dict(p=[1], q=[1], diameter=1.0, num_features=10, delta=0.1, lengthscale=1.0)),
-    (
-        bounds.derivative_failure_probability,
-        dict(p=[1], q=[1], diameter=1.0, num_features=10, epsilon=0.1, lengthscale=1.0),
-    ),
-    (bounds.derivative_num_features, dict(p=[1], q=[1], diameter=1.0, epsilon=0.1, delta=0.1, lengthscale=1.0)),
+    (derivative_error, dict(num_features=10, delta=0.1) | DERIVATIVE),
+    (failure_probability(bounds.derivative_bound), dict(num_features=10, epsilon=0.1) | DERIVATIVE),
+    (num_features(bounds.derivative_bound), dict(epsilon=0.1, delta=0.1) | DERIVATIVE),
 ]
 NOT_POSITIVE = [0.0, -1.0, math.nan, math.inf, "1", None, True]
 NOT_COUNTS = [0, -2, 1.5, "2", None, True]
@@ -452,11 +455,11 @@ def test_wrong_input_is_explained():
     with pytest.raises(ValueError, match=r"expected an even num_features, .* got 7; add one"):
         bounds.fourier_bound().failure_probability(7, 0.1)
     with pytest.raises(ValueError, match=r"total order 2 at most, got p \+ q = \[2, 1\]; the moments of"):
-        bounds.derivative_error_bound([1, 1], [1, 0], 1.0, 10, 0.1, **GAUSSIAN)
+        bounds.derivative_bound([1, 1], [1, 0], 1.0, **GAUSSIAN).error(10, 0.1)
     with pytest.raises(ValueError, match=r"expected p = q = 0 with a second_moment, got p \+ q = \[1\]; .*Matérn"):
-        bounds.derivative_error_bound([1], [0], 1.0, 10, 0.1, second_moment=1.0)
+        bounds.derivative_bound([1], [0], 1.0, second_moment=1.0).error(10, 0.1)
     for options, got in (({}, "neither"), (dict(second_moment=1.0, **GAUSSIAN), "both")):
         with pytest.raises(ValueError, match=f"got {got}; pass lengthscale"):
-            bounds.derivative_error_bound([0], [0], 1.0, 10, 0.1, **options)
+            bounds.derivative_bound([0], [0], 1.0, **options).error(10, 0.1)
     with pytest.raises(ValueError, match=r"that 2\^53 features can reach"):
         bounds.sutherland_schneider_bound(2, 1.0, 1.0).num_features(1e-9, 0.1)

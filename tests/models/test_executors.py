@@ -310,7 +310,7 @@ def test_training_is_the_same_bits_whatever_the_workers(executors):
     def trained(*data, **options):
         kernel = rfgp.approximate(ScaleKernel(RBFKernel()), WIDTH, input_dim=2, seed=0)
         model = WeightSpaceGP(kernel, GaussianLikelihood(), gpytorch.means.ConstantMean())
-        return model, rfgp.fit(model, *data, max_evaluations=10, **options)
+        return model, rfgp.fit(model, *data, max_evaluations=10, strategy=rfgp.training.Evidence(**options))
 
     first, summary = trained(parts, executor=executors["one thread"])
     for name in ("two threads", "two processes"):

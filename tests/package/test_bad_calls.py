@@ -58,6 +58,8 @@ from rfgp.kernels.families.scale import FeatureScaleKernel
 from rfgp.kernels.families.sum import FeatureSumKernel
 from rfgp.kernels.map_holder import MapRecipe
 from rfgp.models import simplex
+from rfgp.study.scaling import scale_inputs
+from rfgp.study.verdict import verdict
 
 ROOT = os.path.dirname(rfgp.__file__)
 MESSAGE = re.compile(r"expected .+[,;] got .+[;:] \S+ \S.*", re.DOTALL)
@@ -992,16 +994,16 @@ BOUNDS_CALLS = [
     ("decomposable_constants, coregionalization is meta", lambda: bounds.decomposable_constants(META, 1.0)),
     ("decomposable_constants, mean_norm is True", lambda: bounds.decomposable_constants(EYE, True)),
     ("decomposable_constants, variance is a string", lambda: bounds.decomposable_constants(EYE, 1.0, variance="a")),
-    ("derivative_n: empty", lambda: bounds.derivative_num_features((), (0, 0), diameter=1.0, epsilon=0.1, delta=0.05)),
-    ("derivative_n: None", lambda: bounds.derivative_num_features((1, 0), None, diameter=1.0, epsilon=0.1, delta=0.05)),
+    ("derivative_n: empty", lambda: bounds.derivative_bound((), (0, 0), diameter=1.0)),
+    ("derivative_n: None", lambda: bounds.derivative_bound((1, 0), None, diameter=1.0)),
     ("fourier_variance, kernel is sparse", lambda: bounds.fourier_variance(EYE.to_sparse(), torch.tensor([0.5]))),
     ("fourier_variance, kernel_at_double is None", lambda: bounds.fourier_variance(torch.tensor([0.5]), None)),
     ("fourier_bound, num_features is True", lambda: bounds.fourier_bound().failure_probability(True, 0.1)),
     ("fourier_bound, epsilon is a string", lambda: bounds.fourier_bound().failure_probability(100, "a")),
     ("fourier_bound, variance is complex", lambda: bounds.fourier_bound(variance=1j)),
-    ("fourier_num_features, epsilon is infinite", lambda: bounds.fourier_num_features(epsilon=math.inf, delta=0.05)),
-    ("fourier_num_features, delta is True", lambda: bounds.fourier_num_features(epsilon=0.1, delta=True)),
-    ("fourier_num_: sparse", lambda: bounds.fourier_num_features(epsilon=0.1, delta=0.05, variance=EYE.to_sparse())),
+    ("fourier_bound, epsilon is infinite", lambda: bounds.fourier_bound().num_features(math.inf, 0.05)),
+    ("fourier_bound, delta is True", lambda: bounds.fourier_bound().num_features(0.1, True)),
+    ("fourier_bound, variance is sparse", lambda: bounds.fourier_bound(EYE.to_sparse())),
     ("operator_fourier_variance: obj", lambda: bounds.operator_fourier_variance(RBF, torch.tensor([0.5]), EYE)),
     ("operator_fourier_variance: a", lambda: bounds.operator_fourier_variance(torch.tensor([0.5]), "a", EYE)),
     ("operator_fou: meta", lambda: bounds.operator_fourier_variance(torch.tensor([0.5]), torch.tensor([0.5]), META)),
@@ -1168,9 +1170,9 @@ DATASETS_CALLS = [
 STUDY_CALLS = [
     ("exact_kernel, name is a number", lambda: study.exact_kernel(0)),
     ("default_methods, kernel is foo", lambda: study.default_methods("foo")),
-    ("scale_inputs, train is booleans", lambda: study.scale_inputs(BOOLEAN, X, "unit")),
-    ("scale_inputs, test: wrong d", lambda: study.scale_inputs(X, WIDE, "unit")),
-    ("scale_inputs, scaling is a list", lambda: study.scale_inputs(X, X, [])),
+    ("scale_inputs, train is booleans", lambda: scale_inputs(BOOLEAN, X, "unit")),
+    ("scale_inputs, test: wrong d", lambda: scale_inputs(X, WIDE, "unit")),
+    ("scale_inputs, scaling is a list", lambda: scale_inputs(X, X, [])),
     ("run, dataset is None", lambda: study.run(None)),
     ("run, kernel is a tensor", lambda: study.run(DATA, kernel=X)),
     ("run, methods is a number", lambda: study.run(DATA, methods=0)),
@@ -1286,15 +1288,15 @@ COMPLEX_LIKELIHOOD_CALLS = [
 
 FIT_CALLS = [
     ("fit, m is None", lambda: rfgp.fit(None, X, Y, progress=False)),
-    ("fit, m is a string", lambda: rfgp.fit("a", X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, m is a number", lambda: rfgp.fit(0, X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, m is a tensor", lambda: rfgp.fit(X, X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, m is a class", lambda: rfgp.fit(RBFKernel, X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, initialize is a string", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize="no", progress=False)),
-    ("fit, initialize is None", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=None, progress=False)),
-    ("fit, initialize is two", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=2, progress=False)),
-    ("fit, progress is a string", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=False, progress="no")),
-    ("fit, progress is two", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=False, progress=2)),
+    ("fit, m is a string", lambda: rfgp.fit("a", X, Y, max_evaluations=2, progress=False)),
+    ("fit, m is a number", lambda: rfgp.fit(0, X, Y, max_evaluations=2, progress=False)),
+    ("fit, m is a tensor", lambda: rfgp.fit(X, X, Y, max_evaluations=2, progress=False)),
+    ("fit, m is a class", lambda: rfgp.fit(RBFKernel, X, Y, max_evaluations=2, progress=False)),
+    ("Auto, initialize is a string", lambda: rfgp.training.Auto(initialize="no")),
+    ("Blocks, initialize is None", lambda: rfgp.training.Blocks(initialize=None)),
+    ("LeaveOut, initialize is two", lambda: rfgp.training.LeaveOut(initialize=2)),
+    ("fit, progress is a string", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, progress="no")),
+    ("fit, progress is two", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, progress=2)),
 ]
 
 PRODUCT_DTYPE_CALLS = [
@@ -1385,7 +1387,7 @@ ORDINARY_CALLS = [
     ("tables.read, separator is a list", lambda: tables.read("a.csv", separator=[])),
     ("CsvSource, separator is not ASCII", lambda: data.CsvSource(__file__, "a", delimiter="\u00a7")),
     ("NEAR.posterior, x is too far away", lambda: NEAR.posterior(FAR)),
-    ("verdict, facts is a number", lambda: study.verdict(0)),
+    ("verdict, facts is a number", lambda: verdict(0)),
     ("merge, other is a number", lambda: data.ColumnMoments.of(X).merge(HUGE)),
     ("over_compact_set, pointwise", lambda: bounds.over_compact_set(0, input_dim=2, diameter=1.0, slope=1.0)),
     ("PosteriorPoints, variance is a tensor", lambda: models.PosteriorPoints(LAPLACE)(X, X)),
@@ -1441,8 +1443,8 @@ ORDINARY_CALLS = [
     ("approximate, more features than memory", lambda: rfgp.approximate(RBF, 10**12, input_dim=3)),
     ("approximate, more signs than memory", lambda: rfgp.approximate(POLY, 10**12, input_dim=3, method="rademacher")),
     ("GP.sample_functions, more than memory", lambda: GP.sample_functions(10**12)),
-    ("fit, epochs of a WeightSpaceGP", lambda: rfgp.fit(GP, X, Y, epochs=3)),
-    ("fit, num_data of an ExactGP", lambda: rfgp.fit(EXACT, num_data=12)),
+    ("fit, epochs of a WeightSpaceGP", lambda: rfgp.fit(GP, X, Y, strategy=rfgp.training.Minibatches(epochs=3))),
+    ("fit, num_data of an ExactGP", lambda: rfgp.fit(EXACT, strategy=rfgp.training.Minibatches(num_data=12))),
     ("GP.downdate, more rows than there are", lambda: GP.downdate(torch.cat([X, X]), torch.cat([Y, Y]))),
     ("sets, probabilities of other classes", lambda: conformal.ClassConditionalSets(EYE, LABELS[:3]).sets(EYE[:, :2])),
 ]

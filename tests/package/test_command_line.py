@@ -15,8 +15,8 @@ import pytest
 from linear_operator.utils.errors import NotPSDError
 
 import rfgp
-from rfgp import study
 from rfgp.__main__ import main
+from rfgp.study.result import FILES
 
 ROWS = 30
 SMALL = ["--num-features", "8", "--seeds", "1", "--methods", "rademacher:real"]
@@ -259,7 +259,7 @@ def test_a_closed_pipe_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(ClosedPipe, "flush", lambda self: self.write(""))
     out = tmp_path / "out"
     assert main(["study", str(tmp_path / "table.csv"), "--target", "y", *SMALL, "--out", str(out)]) == 0
-    assert sorted(path.name for path in out.iterdir()) == sorted(study.FILES)
+    assert sorted(path.name for path in out.iterdir()) == sorted(FILES)
 
 
 def test_a_pipe_that_is_closed_at_once(tmp_path):

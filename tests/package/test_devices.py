@@ -46,7 +46,7 @@ BY_DESIGN = {
     "features/random_weights.py:RandomWeights.resample": "new weights",
     "kernels/map_family.py:MapFamily.make": "the weights of a map",
     "kernels/landmarks.py:_random_rows": "an order of rows",
-    "models/conjugate_gradients.py:SignSketch.draw": "signs and places",
+    "models/weight_equations.py:SignSketch.draw": "signs and places",
     "selection/posterior.py:PosteriorTest.__init__": "an order of rows",
     "training/minibatches.py:RowBatches.__iter__": "an order of rows",
     "training/starts.py:_start_mean": "a number, by GPyTorch",
@@ -69,8 +69,6 @@ BY_DESIGN = {
     "kernels/landmarks.py:_far_apart": "k-means++",
     "kernels/landmarks.py:choose_landmarks": "the numbers of the landmarks that k-means++ chose",
     "models/input_bounds.py:input_bounds": "two powers of two of every input",
-    "models/conjugate_gradients.py:solved": "conjugate gradients",
-    "models/conjugate_gradients.py:solved.operator.product": "conjugate gradients",
     "models/normal_equations.py:by_lbfgs": "L-BFGS",
     "models/normal_equations.py:by_lbfgs.objective": "L-BFGS",
     "training/coordinates.py:Coordinates.assign": "L-BFGS",
@@ -80,7 +78,7 @@ BY_DESIGN = {
     "training/minibatches.py:MinibatchTraining._step": "the point of Adam, with bounds of L-BFGS",
     "training/near_rows.py:near_blocks": "blocks of near rows",
     "training/noise_check.py:noise_factor": "nearest rows by a k-d tree",
-    "training/narrow.py:NarrowObjective.__init__": "the numbers of the rows of blocks",
+    "training/exact_regression.py:BlockObjective.__init__": "the numbers of the rows of blocks",
     # choices, made on a sample of rows
     "allocation/pairs.py:sample_pairs": "the variance of every degree",
     "allocation/terms.py:series_coefficients": "the coefficients of a kernel",
@@ -279,7 +277,7 @@ def test_statistics(is_complex, device, tmp_path):
         yield from both.sums().values()
         yield from both.subtract(second).sums().values()
         yield from both.pooled().of_group(0).shifted(targets[1]).sums().values()
-        yield from (both.gram, both.cross, both.target_gram, both.target_variances)
+        yield from (both.gram, both.cross, both.target_gram, both.targets.variances)
         yield from GramStatistics.concatenate([first, second]).sums().values()
         both.save(tmp_path / "sums")
         yield from GramStatistics.from_state_dict(both.state_dict()).sums().values()
@@ -541,7 +539,7 @@ def test_variational(name, device):
         x, y = regression(device)
         model = models.WeightSpaceVariationalGP(approximated(device), likelihood.double().to(device)).to(device)
         if name == "softmax":
-            rfgp.fit(model, [(x, targets(y))], epochs=1, progress=False)
+            rfgp.fit(model, [(x, targets(y))], strategy=rfgp.training.Minibatches(epochs=1), progress=False)
         posterior = model.posterior(x[:4])
         yield from (posterior.mean, posterior.variance)
         bound = model.elbo(x, targets(y))

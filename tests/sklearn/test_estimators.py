@@ -366,8 +366,7 @@ def test_leaving_out_in_the_formats_of_scikit_learn():
     for number, (train, test) in enumerate(folds.split(x)):
         left = copy.deepcopy(model)
         with torch.no_grad():
-            scaled = torch.from_numpy(model.x_scaler_.transform(x))
-            left.model_.condition(scaled[train], model._scaled_targets(y[:, None])[train])
+            left.model_.condition(*model._model_rows(x[train], y[train]))
         wanted, deviation = left.predict(x[test], return_std=True)
         np.testing.assert_allclose(mean[test], wanted, rtol=1e-8)
         np.testing.assert_allclose(std[test], deviation, rtol=1e-8)

@@ -11,8 +11,8 @@ from problems import model_for, rows_for
 
 import rfgp
 from rfgp.models import WeightSpaceGP
+from rfgp.models.spectral_evidence import learn_from_statistics
 from rfgp.streams import Forgetting, LengthscaleBank, SlidingWindow
-from rfgp.training.rescale import learn_from_statistics
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),

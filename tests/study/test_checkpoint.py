@@ -12,6 +12,7 @@ from rfgp.__main__ import main
 from rfgp.datasets.base import Dataset
 from rfgp.study.bench import Bench
 from rfgp.study.checkpoint import FOLDER
+from rfgp.study.result import FILES
 
 SETTINGS = {"methods": ["rademacher:real", "landmarks"], "num_features": [4, 8], "num_seeds": 2, "progress": False}
 JOBS = 8
@@ -71,7 +72,7 @@ def test_a_study_goes_on_where_it_has_stopped(dataset, stops, tmp_path):
     result = study.run(dataset, out=tmp_path, resume=True, **SETTINGS)
     assert len(measured) == JOBS and len(set(measured)) == JOBS
     assert numbers(result) == numbers(whole)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(study.FILES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
 
 
 def test_a_finished_study_is_read_again(dataset, stops, tmp_path):

@@ -11,8 +11,12 @@ import torch
 
 from rfgp import _files, datasets, selection, study, tables
 from rfgp.__main__ import main
+from rfgp.diagnostics import Measurement
+from rfgp.diagnostics.kl import kl_per_point
 from rfgp.selection import best_method
 from rfgp.study import bench, report
+from rfgp.study.runs import MEASURES
+from rfgp.study.scaling import scale_inputs
 
 METHODS = ["tensor_srht:ctr", "rademacher:real"]
 
@@ -101,7 +105,7 @@ def test_command(kind, exact_limit, tmp_path, capsys):
 def test_summaries_are_means_and_standard_errors(regression_result):
     runs = [r for r in regression_result.runs if (r.method, r.num_features) == (METHODS[0], 16)]
     (row,) = [s for s in regression_result.summaries() if (s.method, s.num_features) == (METHODS[0], 16)]
-    for measure in (name for name in study.MEASURES if name != "overconfidence"):
+    for measure in (name for name in MEASURES if name != "overconfidence"):
         values = torch.tensor([getattr(r, measure) for r in runs], dtype=torch.float64)
         assert row.mean[measure] == pytest.approx(float(values.mean()))
         assert row.standard_error[measure] == pytest.approx(float(values.std() / 2**0.5))
@@ -202,14 +206,14 @@ def test_error_and_mnll_are_in_units_of_the_target(regression):
 def test_scaling():
     train, test = torch.rand(50, 4, dtype=torch.float64) + 5.0, torch.rand(9, 4, dtype=torch.float64)
     train[:, 1] = 3.0
-    scaled, other, text = study.scale_inputs(train, test, "standardize")
+    scaled, other, text = scale_inputs(train, test, "standardize")
     assert torch.allclose(scaled.mean(0), torch.zeros(4, dtype=torch.float64), atol=1e-12)
     assert torch.allclose(scaled.square().sum(0) / 50, torch.tensor([0.25, 0.0, 0.25, 0.25], dtype=torch.float64))
     assert torch.allclose(other[:, 1], (test[:, 1] - 3.0) / 2.0) and "standardized" in text
     train[0] = 0.0
-    norms = study.scale_inputs(train, test, "unit")[0].norm(dim=-1)
+    norms = scale_inputs(train, test, "unit")[0].norm(dim=-1)
     assert norms[0] == 0 and torch.allclose(norms[1:], torch.ones(49, dtype=torch.float64))
-    assert study.scale_inputs(train, test, "none")[0] is train
+    assert scale_inputs(train, test, "none")[0] is train
 
 
 def test_figure_has_a_panel_for_each_measure(regression_result):
@@ -250,13 +254,13 @@ def test_files_appear_whole_or_not_at_all(tmp_path):
     ],
 )
 def test_means_with_standard_errors(mean, error, text):
-    assert report.plus_minus(mean, error) == text
+    assert str(Measurement(mean, error)) == text
 
 
 def test_a_vanished_variance_is_infinitely_far():
     p = torch.distributions.Normal(torch.zeros(2), torch.tensor([1.0, 0.0]), validate_args=False)
     q = torch.distributions.Normal(torch.zeros(2), torch.ones(2))
-    assert bench._divergence(p, q) == bench._divergence(q, p) == math.inf and bench._divergence(q, q) == 0.0
+    assert kl_per_point(p, q) == kl_per_point(q, p) == math.inf and kl_per_point(q, q) == 0.0
     assert report.plain({"kl": math.inf, "x": (1, math.nan)}) == {"kl": None, "x": [1, None]}
 
 

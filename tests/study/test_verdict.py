@@ -6,22 +6,22 @@ import math
 
 import pytest
 
-from rfgp import study
-from rfgp.study import Estimate, Facts, Model
-from rfgp.study.verdict import best_approximation
+from rfgp.diagnostics import Measurement
+from rfgp.study.runs import KernelScore
+from rfgp.study.verdict import Facts, Model, best_approximation, verdict
 
-SAME = {"error": Estimate(0.0, 0.1), "mnll": Estimate(0.0, 0.1)}
-BETTER = {"error": Estimate(-1.0, 0.1), "mnll": Estimate(-0.5, 0.1)}
-WORSE = {"error": Estimate(1.0, 0.1), "mnll": Estimate(0.5, 0.1)}
-SURER = {"error": Estimate(0.0, 0.1), "mnll": Estimate(-0.5, 0.1)}
-NEARLY = {"error": Estimate(-0.19, 0.1), "mnll": Estimate(-0.19, 0.1)}
-GOOD, BAD = Estimate(0.95, 0.01), Estimate(0.85, 0.01)
+SAME = {"error": Measurement(0.0, 0.1), "mnll": Measurement(0.0, 0.1)}
+BETTER = {"error": Measurement(-1.0, 0.1), "mnll": Measurement(-0.5, 0.1)}
+WORSE = {"error": Measurement(1.0, 0.1), "mnll": Measurement(0.5, 0.1)}
+SURER = {"error": Measurement(0.0, 0.1), "mnll": Measurement(-0.5, 0.1)}
+NEARLY = {"error": Measurement(-0.19, 0.1), "mnll": Measurement(-0.19, 0.1)}
+GOOD, BAD = Measurement(0.95, 0.01), Measurement(0.85, 0.01)
 
 
 def model(name="landmarks", features=64, kl=0.005, seconds=0.1, mnll=1.0, trust=GOOD, **against):
     against = {"exact": SAME, "linear": BETTER, "trivial": BETTER, **against}
-    divergence = kl if isinstance(kl, Estimate) else Estimate(kl, 0.0)
-    return Model(name, features, seconds, divergence, Estimate(2.0, 0.1), Estimate(mnll, 0.1), trust, against)
+    divergence = kl if isinstance(kl, Measurement) else Measurement(kl, 0.0)
+    return Model(name, features, seconds, divergence, Measurement(2.0, 0.1), Measurement(mnll, 0.1), trust, against)
 
 
 def exact(seconds=1.0, **against):
@@ -36,7 +36,7 @@ def facts(*approximations, rows=800, exact_rows=800, outputs=1, own=None, **othe
 
 
 def said(made):
-    return study.verdict(made)
+    return verdict(made)
 
 
 CASES = [
@@ -52,7 +52,7 @@ CASES = [
         "exact",
         "Use the exact model: N is small (800 rows), and every approximation that was tried",
     ),
-    (facts(model(kl=Estimate(0.08, 0.02))), "exact", "Use the exact model: N is small (800 rows), and every"),
+    (facts(model(kl=Measurement(0.08, 0.02))), "exact", "Use the exact model: N is small (800 rows), and every"),
     (
         facts(model(kl=0.2), rows=9000, exact_rows=9000),
         "exact",
@@ -74,7 +74,7 @@ CASES = [
     (facts(model(exact=WORSE), rows=2000), "exact", "Use the exact model, with all 2,000 rows: N is small"),
     (facts(model(exact=WORSE), rows=2000, outputs=5), "exact", "Of what was tried, take the exact model of 800 rows"),
     (
-        facts(model(exact={**SAME, "mnll": Estimate(0.005, 0.001)}), rows=50_000),
+        facts(model(exact={**SAME, "mnll": Measurement(0.005, 0.001)}), rows=50_000),
         "approximate",
         "predicts as well as the exact model",
     ),
@@ -120,7 +120,10 @@ def test_the_approximation_that_is_taken(made, chosen):
 
 REASONS = [
     (facts(), "KL 0.005 per point: as good as exact; 95% intervals of the function cover at least 93% of it."),
-    (facts(model(kl=Estimate(0.4, 0.03))), "The closest approximation: landmarks with 64 features. KL 0.4 ± 0.03 per"),
+    (
+        facts(model(kl=Measurement(0.4, 0.03))),
+        "The closest approximation: landmarks with 64 features. KL 0.4 ± 0.03 per",
+    ),
     (facts(model(kl=math.inf)), "of which a variance has vanished, so that its distance from exact is infinite."),
     (facts(rows=50_000), "where both have the same 800 rows."),
     (facts(model(exact=WORSE)), "MNLL 1.00 ± 0.10 against 1.00 ± 0.10 of the exact model (+0.50 ± 0.10: worse)"),
@@ -128,7 +131,7 @@ REASONS = [
     (facts(), "(0: no difference that counts)"),
     (facts(), "those of landmarks with 64 features 95.0 ± 1.0 %, as they should be; those of the exact model 95.0"),
     (facts(model(trust=BAD)), "those of landmarks with 64 features 85.0 ± 1.0 %, overconfident; those of the exact"),
-    (facts(model(trust=Estimate(0.99, 0.01))), "landmarks with 64 features 99.0 ± 1.0 %, too cautious;"),
+    (facts(model(trust=Measurement(0.99, 0.01))), "landmarks with 64 features 99.0 ± 1.0 %, too cautious;"),
     (
         facts(),
         "Against a linear model: RMSE 2.00 ± 0.10 and 2.00 ± 0.10, MNLL 1.00 ± 0.10 and 1.00 ± 0.10; better in RMSE",
@@ -158,7 +161,7 @@ def test_what_it_rests_on(made, reason):
     ],
 )
 def test_how_sure_a_classification_is(gap, words):
-    made = facts(model(trust=Estimate(gap, 0.01)), own=exact(trust=Estimate(0.0, 0.01)), is_regression=False)
+    made = facts(model(trust=Measurement(gap, 0.01)), own=exact(trust=Measurement(0.0, 0.01)), is_regression=False)
     assert words in " ".join(said(made).reasons)
     assert "The exact model is as sure as it should be" in " ".join(said(made).reasons)
 
@@ -170,7 +173,7 @@ def test_kernels_that_were_tried():
         ("linear", 0.9, 0.4, 0.1),
         ("matern:0.5", math.inf, math.inf, 0.0),
     ]
-    made = facts(kernels=tuple(study.Candidate(*record) for record in tried))
+    made = facts(kernels=tuple(KernelScore(*record) for record in tried))
     (words,) = [reason for reason in said(made).reasons if "was chosen" in reason]
     assert words == (
         "The kernel rbf was chosen of 4, by an NLPD of 0.5 of left-out rows; rq is not worse by more than the standard "
@@ -194,5 +197,5 @@ def test_advice_that_does_not_belong():
     ],
 )
 def test_standard_errors_over_seeds_and_rows(values, rows, mean, error):
-    found = Estimate.of(values, rows)
+    found = Measurement.of(values, rows)
     assert found.mean == mean and found.error == pytest.approx(error)

@@ -10,7 +10,8 @@ import pandas
 import pytest
 import torch
 
-from rfgp.tables import Encoding, read
+from rfgp.tables import read
+from rfgp.tables.encoding import Encoding
 
 FRAME = pandas.DataFrame(
     {

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...inference.local import LocalRows
 from ...inference.sufficient_statistics import SufficientStatistics
 from ...kernels.input_units import input_units
-from ..row_search import row_numbers
+from ...linalg.row_search import row_numbers
 from .row_sums import FeatureSums, RowSums, check_left, checked_finite
 
 _RELATIVE_WEIGHT = 1e-9

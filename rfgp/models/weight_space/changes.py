@@ -13,7 +13,7 @@ from ... import _checks
 from ...data.batches import Batch, batches, joined
 from ...kernels.width_warning import quiet
 from ...linalg import sample_rows
-from ..row_search import row_numbers
+from ...linalg.row_search import row_numbers
 from .block_sums import check_found
 from .checks import check_alike
 from .conditioned import sums_with_rows
