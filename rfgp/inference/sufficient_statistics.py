@@ -23,7 +23,7 @@ _TARGET_SUMS = ("cross", "target_gram", "count", "log_noise")
 
 
 class SufficientStatistics(abc.ABC):
-    """Weighted sums over rows by group: those with targets, and those over features, which each kind holds in its way."""
+    """Weighted sums over rows by group: those with targets, and those over features, which each kind holds."""
 
     feature_sums: ClassVar[tuple[str, ...]]
     """The names of the sums over features."""
@@ -326,8 +326,7 @@ class SufficientStatistics(abc.ABC):
         kind = kinds.get(frozenset(state)) if isinstance(state, dict) else None
         if kind is None:
             got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
-            names = ", ".join(cls._names())
-            raise ValueError(f"expected the sums {names}, got {got}; pass what state_dict() gives")
+            raise ValueError(f"expected the sums {', '.join(cls._names())}, got {got}; pass what state_dict() gives")
         check_tensors(state)
         kind._check_state(state)
         copies = {name: value.clone() for name, value in state.items()}
