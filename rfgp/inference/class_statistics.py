@@ -15,7 +15,7 @@ from .held_rows import HeldRows
 from .row_gradients import ClassRowGradients, HeldPositions, RowGradients
 from .rows import Part, Rows, has_gradients
 from .statistics import GramStatistics, chunks_of_groups, of_grams
-from .statistics_state import check_held_rows
+from .statistics_checks import check_held_rows
 from .subtraction import check_squares, without_groups
 from .sufficient_statistics import SufficientStatistics
 from .target_sums import TargetSums

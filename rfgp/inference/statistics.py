@@ -14,7 +14,7 @@ from .._ranks import Ranks
 from ..linalg import row_chunks
 from .row_gradients import GramRowGradients, RowGradients
 from .rows import Part, Rows, has_gradients
-from .statistics_state import check_grams
+from .statistics_checks import check_grams
 from .subtraction import ROUNDING, check_squares, without_groups
 from .sufficient_statistics import SufficientStatistics
 from .target_sums import TargetSums

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from .. import _checks, _tensor_file
 from .._ranks import Ranks
-from .row_checks import check_groups, check_part, check_weights
 from .row_gradients import RowGradients
 from .rows import Part, Rows
-from .statistics_state import check_alike, check_tensors
+from .statistics_checks import check_alike, check_groups, check_part, check_tensors, check_weights
 from .subtraction import left_of
 from .target_sums import TargetSums
 
