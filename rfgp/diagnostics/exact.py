@@ -233,10 +233,12 @@ def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | No
 
 def _variances(likelihood: Any, size: int, noise: Tensor | None) -> Tensor:
     """The variances (N,) of noise that a likelihood adds to a function, in float64."""
+    if noise is not None:
+        learned = likelihood.second_noise_covar
+        return noise.detach().double() if learned is None else (noise.double() + learned.noise.double()).detach()
     zeros = likelihood.noise.detach().new_zeros(size)
-    options = {} if noise is None else {"noise": noise.detach()}
     if isinstance(likelihood, ComplexNoise):
-        noisy: Any = likelihood(zeros.to(zeros.dtype.to_complex()), **options)
+        noisy: Any = likelihood(zeros.to(zeros.dtype.to_complex()))
         return noisy.variance.detach().double()
     function = gpytorch.distributions.MultivariateNormal(zeros, DiagLinearOperator(zeros))
-    return likelihood(function, **options).lazy_covariance_matrix.diagonal().detach().double()
+    return likelihood(function).lazy_covariance_matrix.diagonal().detach().double()

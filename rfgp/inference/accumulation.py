@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from .noise import NoiseModel
-from .row_gradients import Pairs, has_gradients
-from .rows import Rows
+from .row_gradients import Pairs
+from .rows import Rows, has_gradients
 from .statistics import GramStatistics
 from .sufficient_statistics import SufficientStatistics
 from .summation import Make, Piece, StatisticsOfRows, summed
@@ -45,31 +45,31 @@ def accumulate(
     x: Tensor,
     rows: Rows,
     product_dtype: torch.dtype,
-    known: SufficientStatistics | None = None,
+    before: SufficientStatistics | None = None,
     residual: TrainingResidual | None = None,
 ) -> SufficientStatistics:
-    """Sum the statistics of rows in chunks, and add them to known ones.
+    """Sum the statistics of rows in chunks, and add them to before ones.
 
     Gradients run through all of it, at the memory of one chunk: see :func:`summed`.
 
     :param x: inputs, (N, d).
-    :param known: statistics to add to, in place where there are no gradients; default: none.
+    :param before: statistics to add to, in place where there are no gradients; default: none.
     :param residual: what the rows gain by the variance that their features lack; default: nothing.
     :raises ValueError: where statistics and factors would not fit in memory.
     """
-    width = _width(kernel, x) if known is None else known.num_features
-    parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters())]
+    width = _width(kernel, x) if before is None else before.num_features
+    parameters = list(kernel.feature_parameters() if residual is None else kernel.parameters())
     tracks = has_gradients((x, *rows[:3], *parameters))
-    is_open = known is not None and not tracks and len(known.count) == rows.num_groups
-    total = known if is_open and known is not None else _empty(kernel, noise, width, rows, known)
+    is_open = before is not None and not tracks and len(before.count) == rows.num_groups
+    total = before if is_open and before is not None else _empty(kernel, noise, width, rows, before)
     if rows.groups is not None:
         total.expect(rows.groups)
     make, parts = _maker(kernel, residual), total.chunks(rows, _itemsize(total, x))
     total = summed(make, x, rows, parts, parameters, total, product_dtype)
-    return total if is_open else noise.merged(known, total)
+    return total if is_open else noise.merged(before, total)
 
 
-class SumsAgain:
+class SumGradients:
     """The gradients of sums over the rows of batches that are given once more, and are forgotten again.
 
     :param residual: what the rows gain by the variance that their features lack; default: nothing.
@@ -111,10 +111,12 @@ class SumsAgain:
         if num_groups >= len(gradients[-1]):
             return gradients
         with torch.enable_grad():
-            own = [g.new_zeros(num_groups, *g.shape[1:]).requires_grad_() for g in gradients]
-            of_batch, of_all = (GramStatistics.of_differentiable(sums, self.total.shift) for sums in (own, gradients))
+            of_groups = [g.new_zeros(num_groups, *g.shape[1:]).requires_grad_() for g in gradients]
+            of_batch, of_all = (
+                GramStatistics.of_differentiable(sums, self.total.shift) for sums in (of_groups, gradients)
+            )
             aligned, _ = self.noise.aligned(of_batch, of_all)
-            return torch.autograd.grad(aligned.differentiable(), own, gradients)
+            return torch.autograd.grad(aligned.differentiable(), of_groups, gradients)
 
 
 def _maker(kernel: ScalarFeatures, residual: TrainingResidual | None) -> Make:
@@ -141,11 +143,11 @@ def _itemsize(total: SufficientStatistics, x: Tensor) -> int:
 
 
 def _empty(
-    kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, known: SufficientStatistics | None
+    kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, before: SufficientStatistics | None
 ) -> SufficientStatistics:
-    """Statistics without rows, with the shift of those known, if there are any."""
-    kind = noise.statistics_kind if known is None else type(known)
+    """Statistics without rows, with the shift of those before, if there are any."""
+    kind = noise.statistics_kind if before is None else type(before)
     is_complex = kernel.is_complex
     kind.check_memory(width, rows.num_groups, len(rows.targets), 16 if is_complex else 8)
-    shift = rows.center if known is None else known.shift
+    shift = rows.center if before is None else before.shift
     return kind.empty(width, rows.num_groups, is_complex, shift.detach())

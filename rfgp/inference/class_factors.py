@@ -29,25 +29,25 @@ class ClassFactors:
     :param rows: the rows of all :math:`U_c`, (M, D), class by class.
     :param groups: the class of every row, (M,), not decreasing.
     :param of_all: k, (C,), float64, positive.
-    :param of_own: d, (C,), float64, positive.
+    :param of_class: d, (C,), float64, positive.
 
     Source: errata, identity 1, with the matrix inversion lemma.
     """
 
     @torch.no_grad()
-    def __init__(self, pooled: Tensor, rows: Tensor, groups: Tensor, of_all: Tensor, of_own: Tensor) -> None:
+    def __init__(self, pooled: Tensor, rows: Tensor, groups: Tensor, of_all: Tensor, of_class: Tensor) -> None:
         self.values, self.basis = spectrum(pooled)
-        self.of_all, self.of_own, self.groups = of_all.detach(), of_own.detach(), groups
+        self.of_all, self.of_class, self.groups = of_all.detach(), of_class.detach(), groups
         self.reduced = rows.to(pooled.dtype) @ self.basis
         self.inner: dict[int, Tensor] = {}
         for group, part in self.parts():
-            own = self.reduced[part]
-            scaled = own * self.shrink(group)
-            matrix = self.of_own[group] * (scaled @ own.mH)
+            rows_of_class = self.reduced[part]
+            scaled = rows_of_class * self.shrink(group)
+            matrix = self.of_class[group] * (scaled @ rows_of_class.mH)
             matrix.diagonal().add_(1.0)
             self.inner[group] = factor_of(matrix)
-            scaled *= self.of_own[group].sqrt()
-            own.copy_(torch.linalg.solve_triangular(self.inner[group], scaled, upper=False))
+            scaled *= self.of_class[group].sqrt()
+            rows_of_class.copy_(torch.linalg.solve_triangular(self.inner[group], scaled, upper=False))
 
     def parts(self) -> Iterator[tuple[int, slice]]:
         """The classes that have rows, and which rows these are."""
@@ -78,8 +78,8 @@ class ClassFactors:
         rotated = _product(self.basis.mH, rhs.to(self.basis.dtype))
         result = rotated * self.shrink(slice(None)).unsqueeze(-1)
         for group, part in self.parts():
-            own = self.reduced[part]
-            result[group] -= own.mH @ (own @ rotated[group])
+            rows_of_class = self.reduced[part]
+            result[group] -= rows_of_class.mH @ (rows_of_class @ rotated[group])
         return _product(self.basis, result)
 
     def variance(self, features: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class _LogDeterminants(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, pooled: Tensor, rows: Tensor, groups: Tensor, of_all: Tensor, of_own: Tensor, factors: ClassFactors
+        ctx: Any, pooled: Tensor, rows: Tensor, groups: Tensor, of_all: Tensor, of_class: Tensor, factors: ClassFactors
     ) -> Tensor:
         ctx.factors, ctx.dtype = factors, rows.dtype
         return factors.log_determinant.clone()
@@ -128,31 +128,31 @@ class _LogDeterminants(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        known, shrink = ctx.factors, ctx.factors.shrink(slice(None))
-        weights = grad * known.of_all
+        factors, shrink = ctx.factors, ctx.factors.shrink(slice(None))
+        weights = grad * factors.of_all
         diagonal = weights @ shrink
         squares = torch.zeros_like(shrink)
-        by_rows = torch.empty_like(known.reduced)
+        by_rows = torch.empty_like(factors.reduced)
         inner = torch.diag(diagonal).to(by_rows.dtype)
-        for group, part in known.parts():
-            own, factor = known.reduced[part], known.inner[group]
-            squares[group] = squared_modulus(own).sum(0)
-            back = torch.linalg.solve_triangular(factor.mH, own, upper=True)
-            by_rows[part] = 2.0 * known.of_own[group].sqrt() * grad[group] * back
+        for group, part in factors.parts():
+            rows_of_class, factor = factors.reduced[part], factors.inner[group]
+            squares[group] = squared_modulus(rows_of_class).sum(0)
+            back = torch.linalg.solve_triangular(factor.mH, rows_of_class, upper=True)
+            by_rows[part] = 2.0 * factors.of_class[group].sqrt() * grad[group] * back
         for part in row_chunks(len(by_rows), by_rows.shape[-1]):
-            own = known.reduced[part]
-            inner -= (own * weights[known.groups[part]].unsqueeze(-1)).mH @ own
-        by_all = grad * ((shrink - squares) @ known.values)
-        by_own = grad * (squares / shrink).sum(-1) / known.of_own
-        by_pooled = known.basis @ inner @ known.basis.mH
-        return by_pooled, (by_rows @ known.basis.mH).to(ctx.dtype), None, by_all, by_own, None
+            rows_of_class = factors.reduced[part]
+            inner -= (rows_of_class * weights[factors.groups[part]].unsqueeze(-1)).mH @ rows_of_class
+        by_all = grad * ((shrink - squares) @ factors.values)
+        by_class = grad * (squares / shrink).sum(-1) / factors.of_class
+        by_pooled = factors.basis @ inner @ factors.basis.mH
+        return by_pooled, (by_rows @ factors.basis.mH).to(ctx.dtype), None, by_all, by_class, None
 
 
 def log_determinants(
-    pooled: Tensor, rows: Tensor, groups: Tensor, of_all: Tensor, of_own: Tensor, factors: ClassFactors
+    pooled: Tensor, rows: Tensor, groups: Tensor, of_all: Tensor, of_class: Tensor, factors: ClassFactors
 ) -> Tensor:
     """log|B_c| of all classes, (C,), differentiable once; the arguments are those of ClassFactors."""
-    return _LogDeterminants.apply(pooled, rows, groups, of_all, of_own, factors)
+    return _LogDeterminants.apply(pooled, rows, groups, of_all, of_class, factors)
 
 
 def _product(matrix: Tensor, columns: Tensor) -> Tensor:

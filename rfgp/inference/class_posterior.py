@@ -18,7 +18,7 @@ class ClassPosterior(GaussianPosterior):
     Classes of few rows share one spectrum, the others have a Cholesky factor each. Without gradients.
 
     :param shared: the matrices of all classes, of which those of ``dense`` are not looked at.
-    :param own: the posteriors of the classes in ``dense``; None where there are none.
+    :param of_dense: the posteriors of the classes in ``dense``; None where there are none.
     :param dense: the numbers of classes, (P,).
     :param cross: :math:`\Phi^H S_c^{-1} y_c`, (C, D).
 
@@ -34,54 +34,60 @@ class ClassPosterior(GaussianPosterior):
     """
 
     @torch.no_grad()
-    def __init__(self, shared: ClassFactors, own: WeightPosterior | None, dense: Tensor, cross: Tensor) -> None:
-        self.shared, self.own, self.dense = shared, own, dense
+    def __init__(self, shared: ClassFactors, of_dense: WeightPosterior | None, dense: Tensor, cross: Tensor) -> None:
+        self.shared, self.of_dense, self.dense = shared, of_dense, dense
         self.mean = self.solve(cross.detach().unsqueeze(-1))
 
     @property
     def batch_shape(self) -> torch.Size:
         return self.mean.shape[:1]
 
-    def _with_own(self, values: Tensor, own: Tensor) -> Tensor:
+    def _with_dense(self, values: Tensor, of_dense: Tensor) -> Tensor:
         """Values of all classes, with those of the dense ones in their places."""
-        values[self.dense] = own.to(values.dtype)
+        values[self.dense] = of_dense.to(values.dtype)
         return values
 
     @functools.cached_property
     def log_determinant(self) -> Tensor:
-        known = self.shared.log_determinant.clone()
-        return known if self.own is None else self._with_own(known, self.own.log_determinant)
+        values = self.shared.log_determinant.clone()
+        return values if self.of_dense is None else self._with_dense(values, self.of_dense.log_determinant)
 
     def solve(self, rhs: Tensor) -> Tensor:
-        known = self.shared.solve(rhs)
-        return known if self.own is None else self._with_own(known, self.own.solve(rhs[self.dense].to(known.dtype)))
+        values = self.shared.solve(rhs)
+        return (
+            values
+            if self.of_dense is None
+            else self._with_dense(values, self.of_dense.solve(rhs[self.dense].to(values.dtype)))
+        )
 
     @property
     def is_ill_conditioned(self) -> bool:
-        return self.shared.is_ill_conditioned or (self.own is not None and self.own.is_ill_conditioned)
+        return self.shared.is_ill_conditioned or (self.of_dense is not None and self.of_dense.is_ill_conditioned)
 
     def covariance_root(self, features: Tensor) -> Tensor:
         """Roots (C, N, D) of the posterior covariances of the functions with features (N, D)."""
-        known = self.shared.root(features)
-        if self.own is None:
-            return known
-        return self._with_own(known, self.own.covariance_root(features.expand(len(self.dense), *features.shape)))
+        values = self.shared.root(features)
+        if self.of_dense is None:
+            return values
+        return self._with_dense(
+            values, self.of_dense.covariance_root(features.expand(len(self.dense), *features.shape))
+        )
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
         return _scale(outputs) * self.covariance_root(scalar)
 
     def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        known = self.shared.variance(scalar)
-        if self.own is not None:
-            one = OutputFactor.kronecker(known.new_ones(1, 1), scalar.shape[-1])
-            known = self._with_own(known, self.own.function_variance(scalar, one))
-        return _scale(outputs).squeeze(-1).square() * known
+        values = self.shared.variance(scalar)
+        if self.of_dense is not None:
+            one = OutputFactor.kronecker(values.new_ones(1, 1), scalar.shape[-1])
+            values = self._with_dense(values, self.of_dense.function_variance(scalar, one))
+        return _scale(outputs).squeeze(-1).square() * values
 
     def deviations(self, num_samples: int) -> Tensor:
         shape = (*self.mean.shape[:-1], num_samples)
         noise = torch.randn(shape, dtype=self.shared.basis.dtype, device=self.mean.device)
-        known = self.shared.deviations(noise)
-        return known if self.own is None else self._with_own(known, self.own.deviations(num_samples))
+        values = self.shared.deviations(noise)
+        return values if self.of_dense is None else self._with_dense(values, self.of_dense.deviations(num_samples))
 
 
 def _scale(outputs: OutputFactor) -> Tensor:

@@ -12,10 +12,10 @@ from torch import Tensor
 from .. import _checks, linalg
 from .._ranks import Ranks
 from .held_rows import HeldRows
-from .row_gradients import ClassRowGradients, HeldPositions, RowGradients, has_gradients
-from .rows import Part, Rows
+from .row_gradients import ClassRowGradients, HeldPositions, RowGradients
+from .rows import Part, Rows, has_gradients
 from .statistics import GramStatistics, chunks_of_groups, of_grams
-from .statistics_state import check_held_rows
+from .statistics_checks import check_held_rows
 from .subtraction import check_squares, without_groups
 from .sufficient_statistics import SufficientStatistics
 from .target_sums import TargetSums
@@ -72,8 +72,8 @@ class ClassStatistics(SufficientStatistics):
         return {"gram": gram, "dense": groups, "rows": rows, "row_groups": names}
 
     def _features_scaled(self, factor: float) -> dict[str, Tensor]:
-        known = self._features()
-        return known | {"gram": factor * known["gram"], "rows": factor**0.5 * known["rows"]}
+        sums = self._features()
+        return sums | {"gram": factor * sums["gram"], "rows": factor**0.5 * sums["rows"]}
 
     def _features_of(self, ranks: Ranks) -> dict[str, Tensor]:
         counts, is_dense = self.held_counts, self.is_dense().to(self.count)

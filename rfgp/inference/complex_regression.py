@@ -52,8 +52,8 @@ class PlaneFeatures:
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         """The parameters that the features depend on."""
-        found: Iterator[torch.nn.Parameter] = self.kernel.feature_parameters()
-        return found
+        parameters: Iterator[torch.nn.Parameter] = self.kernel.feature_parameters()
+        return parameters
 
     def output_factor(self, operator: Operator | None = None) -> OutputFactor:
         """The factor of two outputs."""

@@ -162,8 +162,8 @@ class WeightSpaceCovariance(FunctionCovariance):
         return self
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
-        known: Any = self._known() if batch_indices else super()
-        result: LinearOperator = known._getitem(row_index, col_index, *batch_indices)
+        source: Any = self._known() if batch_indices else super()
+        result: LinearOperator = source._getitem(row_index, col_index, *batch_indices)
         return result
 
     def _expand_batch(self, batch_shape: torch.Size) -> LinearOperator:

@@ -68,10 +68,10 @@ class MixtureDraws(FunctionDraws):
 
     def take(self, index: Tensor) -> MixtureDraws:
         parts, places = [], []
-        for part, known in zip(self.parts, self.places, strict=True):
-            own, place = (known.unsqueeze(-1) == index).nonzero(as_tuple=True)
-            if len(own):
-                parts.append(part.take(own))
+        for part, place_of_part in zip(self.parts, self.places, strict=True):
+            numbers, place = (place_of_part.unsqueeze(-1) == index).nonzero(as_tuple=True)
+            if len(numbers):
+                parts.append(part.take(numbers))
                 places.append(place)
         return MixtureDraws(parts, places)
 

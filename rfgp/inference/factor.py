@@ -171,8 +171,7 @@ class OutputFactor:
         :param scalar: scalar features of some rows, (..., N, n).
         """
         if self.covariance_root is not None:
-            rows, outputs = (largest_square(part) for part in (scalar, self.covariance_root))
-            return rows * outputs
+            return largest_square(scalar) * largest_square(self.covariance_root)
         return largest_square(self.features(scalar.detach()))
 
     def prior_variances(self, scalar: Tensor) -> Tensor:

@@ -44,12 +44,12 @@ class LaplaceSums(NamedTuple):
 
     def merge(self, other: LaplaceSums) -> LaplaceSums:
         """The sums over both sets of rows."""
-        known = [part for part in (self.concave, other.concave) if part is not None]
+        concave = [part for part in (self.concave, other.concave) if part is not None]
         return LaplaceSums(
             self.log_density + other.log_density,
             self.slope + other.slope,
             self.gram + other.gram,
-            functools.reduce(torch.add, known) if known else None,
+            functools.reduce(torch.add, concave) if concave else None,
         )
 
     def detach(self) -> LaplaceSums:
@@ -140,8 +140,8 @@ class LatentFunctions:
             parameters = summand.parameters()
             parts = row_chunks(len(x), self.num_features)
             log_density, slope, gram = sum_over_rows(summand, empty, parts, (x, y), (weights,), parameters)
-            found = LaplaceSums(log_density, slope, gram, empty.concave)
-            total = found if total is None else total.merge(found)
+            of_batch = LaplaceSums(log_density, slope, gram, empty.concave)
+            total = of_batch if total is None else total.merge(of_batch)
         if total is None:
             raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
         return total
@@ -172,8 +172,8 @@ class LatentFunctions:
             with torch.enable_grad():
                 pairs = [(value, gradient) for value, gradient in pull(x, y, leaf) if value is not None]
             outputs, gradients = zip(*(pair for pair in pairs if pair[0].requires_grad), strict=True)
-            (found,) = torch.autograd.grad(outputs, leaf, gradients, allow_unused=True, materialize_grads=True)
-            total += found
+            (gradient,) = torch.autograd.grad(outputs, leaf, gradients, allow_unused=True, materialize_grads=True)
+            total += gradient
         return total
 
 
@@ -206,8 +206,8 @@ class _Rows:
         """The leaves that the sums depend on beside rows and weights."""
         functions = self.functions
         modules = [functions.mean.parameters(), functions.likelihood.likelihood.parameters()]
-        found = [*functions.kernel.feature_parameters(), *(p for part in modules for p in part)]
-        return list({id(tensor): tensor for tensor in found}.values())
+        tensors = [*functions.kernel.feature_parameters(), *(p for part in modules for p in part)]
+        return list({id(tensor): tensor for tensor in tensors}.values())
 
     def _terms(self, x: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, Terms]:
         features, values = self.functions.at(x, weights)
@@ -247,21 +247,26 @@ class _Rows:
 
         def pull(x: Tensor, y: Tensor, weights: Tensor) -> Pairs:
             features, terms = self._terms(x, y, weights)
-            columns, known = none.new_zeros(len(x), 0), features.detach()
+            columns, constant = none.new_zeros(len(x), 0), features.detach()
             wanted = features.requires_grad, False, terms.curvature.requires_grad
-            found = [
-                part.of_rows(known, columns, curvature.detach(), wanted)
+            gradients_of_pairs = [
+                part.of_rows(constant, columns, curvature.detach(), wanted)
                 for part, curvature in zip(by_pair, terms.curvature.unbind(-1), strict=True)
             ]
             pairs: Pairs = [
                 (terms.log_density, log_density.expand(len(x))),
-                (terms.slope, known.double() @ slope),
+                (terms.slope, constant.double() @ slope),
             ]
             if wanted[0]:
                 total = (terms.slope.detach() @ slope.mT).to(features.dtype)
-                pairs.append((features, sum((part[0] for part in found if part[0] is not None), total)))
+                pairs.append((features, sum((part[0] for part in gradients_of_pairs if part[0] is not None), total)))
             if wanted[2]:
-                pairs.append((terms.curvature, torch.stack([part[2] for part in found if part[2] is not None], dim=-1)))
+                pairs.append(
+                    (
+                        terms.curvature,
+                        torch.stack([part[2] for part in gradients_of_pairs if part[2] is not None], dim=-1),
+                    )
+                )
             return pairs
 
         return pull

@@ -91,8 +91,8 @@ class OneFunction(LatentLikelihood):
             log_density = self._log_density(at.squeeze(-1), y)
             slope = _slope(log_density, at)
             curvature = -_slope(slope, at)
-        found = Terms(log_density, slope, curvature)
-        return found if torch.is_grad_enabled() else Terms(*(part.detach() for part in found))
+        terms = Terms(log_density, slope, curvature)
+        return terms if torch.is_grad_enabled() else Terms(*(part.detach() for part in terms))
 
     def _log_density(self, f: Tensor, y: Tensor) -> Tensor:
         if isinstance(self.likelihood, BernoulliLikelihood) and _is_own(self.likelihood, BernoulliLikelihood):
@@ -106,8 +106,8 @@ class OneFunction(LatentLikelihood):
             raise ValueError(f"expected real targets for {_name(self.likelihood)}, got {y.dtype}; take a part of them")
         if values.device != x.device:
             raise ValueError(f"expected y on {x.device}, where x is, got {y.device}; move it")
-        known = values.clone() if values.is_inference() else values.detach()
-        return possible_targets(self.likelihood, _checks.finite(known.double(), "y"))
+        constant = values.clone() if values.is_inference() else values.detach()
+        return possible_targets(self.likelihood, _checks.finite(constant.double(), "y"))
 
 
 class ClassFunctions(LatentLikelihood):
@@ -153,8 +153,8 @@ class ClassFunctions(LatentLikelihood):
 
     def _mixing(self, f: Tensor) -> Tensor:
         """M, (C, Q), in float64."""
-        known = self.likelihood.mixing_weights
-        return torch.eye(self.num_functions, dtype=f.dtype, device=f.device) if known is None else known.to(f)
+        weights = self.likelihood.mixing_weights
+        return torch.eye(self.num_functions, dtype=f.dtype, device=f.device) if weights is None else weights.to(f)
 
     def targets(self, y: Any, x: Tensor) -> Tensor:
         return _checks.labels(y, x, self.likelihood.num_classes)

@@ -172,8 +172,8 @@ def leave_group_out(
         bundles += [(part, size) for part in chosen.split(max(1, rows_at_once // size) * size)]
     parts = [order[starts[group] : starts[group] + counts[group]] for group in large.tolist()]
     work = _LeaveOut(x, rows, noise, draws, residual)
-    found = work.result(bundles, parts)
-    return LeaveGroupOut(*found, labels, work.joint[order[starts + counts - 1]])
+    predictions = work.result(bundles, parts)
+    return LeaveGroupOut(*predictions, labels, work.joint[order[starts + counts - 1]])
 
 
 class _LeaveOut:
@@ -203,12 +203,12 @@ class _LeaveOut:
         is_separable = len(self.draws) == 1 and self.residual is None and self.draws[0].is_separable
         for chosen, size in bundles:
             if is_separable:
-                found, flags = self.draws[0].separable(chosen, size)
+                observed, flags = self.draws[0].separable(chosen, size)
             else:
                 pairs = [draw.prediction(chosen, size) for draw in self.draws]
-                found = self._observations(chosen, [prediction for prediction, _ in pairs], size)
-                flags = torch.stack([own for _, own in pairs]).any(0)
-            self._write(chosen, found, size)
+                observed = self._observations(chosen, [prediction for prediction, _ in pairs], size)
+                flags = torch.stack([flags_of_draw for _, flags_of_draw in pairs]).any(0)
+            self._write(chosen, observed, size)
             if bool(flags.any()):
                 lossy.setdefault(size, []).append(self._numbers(chosen).unflatten(0, (-1, size))[flags])
         for size, parts in lossy.items():
@@ -242,14 +242,16 @@ class _LeaveOut:
             roots = torch.cat([*(model.root(chosen) for model in models), *shifts], dim=-1) / math.sqrt(len(models))
             precision = self.noise.row_precisions(self.rows.take(chosen))
             low_rank.add(error, roots.unflatten(-2, error.shape[-2:]), *self._whole_noise(chosen, precision))
-        found = models[0].log_prob(part, torch.cat(errors, dim=-2)) if low_rank is None else low_rank.value()
-        self.joint[part[-1]] = found.sum() if self.noise.is_batched else found
+        joint = models[0].log_prob(part, torch.cat(errors, dim=-2)) if low_rank is None else low_rank.value()
+        self.joint[part[-1]] = joint.sum() if self.noise.is_batched else joint
 
     def _whole_noise(self, chosen: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
         """Noise covariances (..., n, T, T) with what features lack, and where targets are missing."""
         missing = precision.diagonal(dim1=-2, dim2=-1) == 0
-        known = noise_covariance(precision, missing)
-        return known if self.residual is None else known + torch.diag_embed(self.residual[..., chosen, :]), missing
+        covariance = noise_covariance(precision, missing)
+        return covariance if self.residual is None else covariance + torch.diag_embed(
+            self.residual[..., chosen, :]
+        ), missing
 
     def _observations(
         self, chosen: Part, predictions: Sequence[FunctionPrediction], size: int
@@ -273,13 +275,13 @@ class _LeaveOut:
             real_part(part.diagonal(dim1=-2, dim2=-1)).unflatten(-1, (size, -1)).flatten(-3, -2)
             for part in (total, covariance)
         )
-        found = (value.masked_fill(missing, math.nan) for value in (targets - by_row, variance, latent))
-        mean, variance, latent = found
+        observed = (value.masked_fill(missing, math.nan) for value in (targets - by_row, variance, latent))
+        mean, variance, latent = observed
         return ObservationPrediction(mean, variance, log_prob, latent, joint)
 
-    def _write(self, chosen: Part, found: ObservationPrediction, size: int) -> None:
+    def _write(self, chosen: Part, observed: ObservationPrediction, size: int) -> None:
         """Write predictions of rows to their places, as users get them."""
-        mean, variance, log_prob, latent, joint = found
+        mean, variance, log_prob, latent, joint = observed
         if self.noise.is_of_parts:
             mean, variance, latent = torch.view_as_complex(mean.contiguous()), variance.sum(-1), latent.sum(-1)
         elif mean.shape[-1] == 1 and not self.noise.targets.has_tasks:

@@ -83,13 +83,13 @@ def sums_of_others(
     """
     if len(parts) > _HELD:
         half = len(parts) // 2
-        for own, others in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
-            yield from sums_of_others(own, sums, merged, merged(outside, sums(torch.cat(list(others)))))
+        for chosen, others in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
+            yield from sums_of_others(chosen, sums, merged, merged(outside, sums(torch.cat(list(others)))))
         return
-    known = [sums(part) for part in parts]
-    for left_out in range(len(known)):
+    sums_of_parts = [sums(part) for part in parts]
+    for left_out in range(len(sums_of_parts)):
         total = outside
-        for number, part_sums in enumerate(known):
+        for number, part_sums in enumerate(sums_of_parts):
             if number != left_out:
                 total = merged(total, part_sums)
         if total is not None:

@@ -147,8 +147,8 @@ class LeftOutRows:
         turned = _product(inner, (white @ directions).mT.unsqueeze(-1)).squeeze(-1).mT
         left_out = error + turned @ directions.mT
         log_noise = -torch.linalg.slogdet(precision).logabsdet
-        own = shrink[..., 0, 0].log() if size == 1 else torch.linalg.slogdet(shrink).logabsdet
-        log_det = size * log_noise - own.sum(-1)
+        logs = shrink[..., 0, 0].log() if size == 1 else torch.linalg.slogdet(shrink).logabsdet
+        log_det = size * log_noise - logs.sum(-1)
         constant = error.shape[-1] * math.log(2.0 * math.pi)
         joint = -0.5 * ((left_out * white).sum((-2, -1)) + log_det + size * constant)
         by_row, left = inner.diagonal(dim1=-2, dim2=-1).mT.flatten(0, 1), left_out.flatten(0, 1)
@@ -167,9 +167,9 @@ class LeftOutRows:
     @torch.no_grad()
     def without_large(self, parts: Sequence[Tensor]) -> Iterator[RefittedGroup]:
         """The functions without each of some groups, whose posteriors come from the sums over all other rows."""
-        known = self.rows
+        rows = self.rows
         if self.training_residual is not None:
-            known = self.training_residual.prepared(known, self.noise.variances(known))
+            rows = self.training_residual.prepared(rows, self.noise.variances(rows))
 
         def sums(chosen: Tensor) -> SufficientStatistics:
             kernel, noise = self.regression.kernel, self.noise
@@ -177,7 +177,7 @@ class LeftOutRows:
                 kernel,
                 noise,
                 self.x[chosen],
-                known.take(chosen),
+                rows.take(chosen),
                 self.product_dtype,
                 residual=self.training_residual,
             )
@@ -224,8 +224,8 @@ class LeftOutRows:
         """The precisions (..., n, T, T) of some rows."""
         rows = self.rows.take(chosen)
         if self.residual is not None:
-            known = self.residual.prepared(rows, self.noise.variances(rows))
-            rows = self.residual.added(self.regression.kernel, self.x[chosen], known)
+            prepared = self.residual.prepared(rows, self.noise.variances(rows))
+            rows = self.residual.added(self.regression.kernel, self.x[chosen], prepared)
         return self.regression.noise.row_precisions(rows)
 
     def whitened(self, chosen: Part, error: Tensor) -> Tensor:
@@ -255,8 +255,8 @@ class LeftOutRows:
         """I - H of groups of rows, (..., g, m T, m T), as a sum of positive terms over all rows."""
         width, size = len(chosen) * self.num_outputs, rows_of_group * self.num_outputs
         units = torch.eye(width, dtype=torch.float64, device=self.x.device).unflatten(0, (-1, self.num_outputs))
-        own = self.precisions(chosen)
-        unit_columns = torch.einsum("...atu,auk->...atk", own, units)
+        precisions = self.precisions(chosen)
+        unit_columns = torch.einsum("...atu,auk->...atk", precisions, units)
         scalar = self.regression.kernel.scalar_features(self.x[chosen])
         weights = posterior.solve(self._cross(scalar, unit_columns))
 
@@ -275,8 +275,8 @@ class LeftOutRows:
         for _, error, white in errors(weights):
             pair = (part.unflatten(-1, (-1, size)) for part in (error.conj(), white))
             total = total + torch.einsum("...nsat,...nsau->...atu", *pair)
-        missing = own.diagonal(dim1=-2, dim2=-1) == 0
-        covariance = block_diagonal(noise_covariance(own, missing), rows_of_group).to(total.dtype)
+        missing = precisions.diagonal(dim1=-2, dim2=-1) == 0
+        covariance = block_diagonal(noise_covariance(precisions, missing), rows_of_group).to(total.dtype)
         absent = missing.to(total.dtype).flatten(-2).unflatten(-1, (-1, size))
         return covariance @ (total + torch.diag_embed(absent))
 

@@ -71,8 +71,8 @@ def num_columns(mean: Mean) -> int:
 
 def _kinds(mean: MultitaskMean) -> list[Mean]:
     """One mean of each kind that has coefficients, constants before linear ones."""
-    found = [[part for part in mean.base_means if isinstance(part, kind)][:1] for kind in (ConstantMean, LinearMean)]
-    return [part for parts in found for part in parts]
+    by_kind = [[part for part in mean.base_means if isinstance(part, kind)][:1] for kind in (ConstantMean, LinearMean)]
+    return [part for parts in by_kind for part in parts]
 
 
 def coefficients(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
@@ -81,8 +81,8 @@ def coefficients(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
     :param device: where the result lives.
     """
     if not isinstance(mean, MultitaskMean):
-        known = _of_one(mean, device).unsqueeze(-1)
-        return known.expand(*known.shape[:-1], num_outputs)
+        of_one = _of_one(mean, device).unsqueeze(-1)
+        return of_one.expand(*of_one.shape[:-1], num_outputs)
     kinds, columns = _kinds(mean), []
     for part in mean.base_means:
         values = [_of_one(part if type(part) is type(kind) else kind, device) for kind in kinds]

@@ -31,9 +31,9 @@ def mixture(
     first, shares = parts[0], [1.0 / len(parts)] * len(parts) if weights is None else list(weights)
     means = torch.stack([part.mean for part in parts], dim=-1)
     equal = means.new_full((len(parts),), shares[0])
-    own = equal if weights is None else torch.tensor(shares, dtype=means.dtype, device=means.device)
-    mean = means.mean(-1) if weights is None else (means * own).sum(-1)
-    spread = (means - mean.unsqueeze(-1)) * own.sqrt()
+    weight_of_part = equal if weights is None else torch.tensor(shares, dtype=means.dtype, device=means.device)
+    mean = means.mean(-1) if weights is None else (means * weight_of_part).sum(-1)
+    spread = (means - mean.unsqueeze(-1)) * weight_of_part.sqrt()
     if isinstance(first, ComplexNormal):
         pairs = list(zip(known, shares, strict=True))
         roots = [part.covariance_root * share**0.5 for part, share in pairs]
@@ -48,7 +48,7 @@ def mixture(
         spread = spread.flatten(-3, -2)
     covariances = [
         WeightedCovariance(part.lazy_covariance_matrix, weight)
-        for part, weight in zip(known, own.to(mean.dtype), strict=True)
+        for part, weight in zip(known, weight_of_part.to(mean.dtype), strict=True)
     ]
     return type(first)(mean, MixtureCovariance(*covariances, RootLinearOperator(spread)))
 

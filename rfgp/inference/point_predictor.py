@@ -113,10 +113,10 @@ class PointPredictor:
         :param x: some hundred points at most.
         """
         points = _checks.finite(_checks.inputs(x)).to(self.dtype)
-        known, residual = self._factor.prior_variances(self._kernel.scalar_features(points)), self._residual(points)
-        known = known.squeeze(-1).mT if known.dim() > 2 else known
-        known = known.to(self.dtype).expand(-1, self.num_outputs)
-        return known if residual is None else known + residual
+        variance, residual = self._factor.prior_variances(self._kernel.scalar_features(points)), self._residual(points)
+        variance = variance.squeeze(-1).mT if variance.dim() > 2 else variance
+        variance = variance.to(self.dtype).expand(-1, self.num_outputs)
+        return variance if residual is None else variance + residual
 
 
 def has_point_predictor(regression: Regression, posterior: GaussianPosterior) -> bool:

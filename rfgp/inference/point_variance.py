@@ -44,13 +44,13 @@ class PointVariance:
 
 def _blocks(root: Tensor) -> list[tuple[int, Tensor]]:
     """Blocks of columns, each with the first of its rows that are not zero, from there to the last."""
-    found = []
+    blocks = []
     for block in root.split(_COLUMNS, dim=-1):
         used = block.any(dim=-1).nonzero().squeeze(-1)
         if len(used):
             first, last = int(used[0]), int(used[-1])
-            found.append((first, block[first : last + 1].contiguous()))
-    return found
+            blocks.append((first, block[first : last + 1].contiguous()))
+    return blocks
 
 
 def _sum_of_squares(features: Tensor, blocks: Sequence[tuple[int, Tensor]]) -> Tensor:

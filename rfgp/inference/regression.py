@@ -56,8 +56,8 @@ class Regression:
 
     def _coefficients(self, device: torch.device) -> Tensor:
         """The coefficients of the mean function in the columns behind the targets."""
-        known = coefficients(self.mean, self.noise.num_outputs, device)
-        return torch.nn.functional.pad(known, (0, 0, 0, 1)) if self.has_trace else known
+        values = coefficients(self.mean, self.noise.num_outputs, device)
+        return torch.nn.functional.pad(values, (0, 0, 0, 1)) if self.has_trace else values
 
     def posterior(self, statistics: SufficientStatistics, tracks: bool = False) -> GaussianPosterior:
         """The posterior of the weights; a batch of them for class labels.

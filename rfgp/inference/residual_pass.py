@@ -84,17 +84,17 @@ class ResidualPass:
 
     def _replaced(self, statistics: SufficientStatistics, name: str, weights: Tensor) -> SufficientStatistics:
         """The statistics with one of the sums over targets replaced by that over residuals, without other columns."""
-        known, shift = statistics.sums(), torch.zeros_like(statistics.shift)
+        sums, shift = statistics.sums(), torch.zeros_like(statistics.shift)
         parts: list[Part] = [*row_chunks(len(self.x), len(weights), self.x.element_size())]
         (total,) = sum_over_rows(
             _Products(self, name == "target_gram", len(shift) + 1),
-            torch.zeros_like(known[name]),
+            torch.zeros_like(sums[name]),
             parts,
             by_row=(self.x, self.y, self.rows.weights, self.rows.groups),
             shared=(weights, self.coefficients),
             parameters=[*self.kernel.feature_parameters()],
         )
-        return GramStatistics.from_sums({**known, name: total}, shift)
+        return GramStatistics.from_sums({**sums, name: total}, shift)
 
 
 class _Products:
@@ -111,8 +111,8 @@ class _Products:
         predicted = self.basis(x).double() @ coefficients + feature_product(features, mean)
         residual = y.to(predicted.dtype) - predicted
         targets = torch.nn.functional.pad(residual, (0, self.num_columns - residual.shape[-1]))
-        known = Rows(y, weights, groups=groups, num_groups=self.num_groups)
-        weighted = known.all_weights().unsqueeze(-1) * targets.unsqueeze(-2)
+        rows = Rows(y, weights, groups=groups, num_groups=self.num_groups)
+        weighted = rows.all_weights().unsqueeze(-1) * targets.unsqueeze(-2)
         product = transposed_product(targets if self.is_square else features, weighted.flatten(-2))
         return product.unflatten(-1, weighted.shape[-2:]).movedim(-2, 0)
 

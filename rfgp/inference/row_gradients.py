@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -113,15 +113,6 @@ class HeldPositions:
         positions[order] = start[groups[order]] + torch.arange(len(groups), device=groups.device)
         self._next = self._next + counts
         return positions
-
-
-def has_gradients(tensors: Iterable[Tensor | None]) -> bool:
-    """Whether gradients are enabled, and some tensor requires them."""
-    if torch.is_grad_enabled():
-        for tensor in tensors:
-            if tensor is not None and tensor.requires_grad:
-                return True
-    return False
 
 
 def _added_at(members: Part, added: Tensor | None, total: Tensor | None, features: Tensor) -> Tensor | None:

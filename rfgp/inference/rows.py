@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -83,11 +83,11 @@ class Rows(NamedTuple):
             for group, weights in enumerate(self.weights.unbind(-1)):
                 is_in = weights.detach() != 0
                 log_noise = None if self.log_noise is None else self.log_noise[:, group]
-                own = Rows(self.targets, weights, log_noise, has_ones=self.has_ones)
+                part = Rows(self.targets, weights, log_noise, has_ones=self.has_ones)
                 if bool(is_in.all()):
-                    yield group, slice(None), own
+                    yield group, slice(None), part
                 elif bool(is_in.any()):
-                    yield group, is_in, own.take(is_in)
+                    yield group, is_in, part.take(is_in)
             return
         if self.groups is None:
             yield 0, slice(None), self
@@ -104,3 +104,12 @@ class Rows(NamedTuple):
         ones = torch.ones(len(self.targets), dtype=torch.float64, device=self.targets.device)
         weights = (ones if self.weights is None else self.weights.double()).unsqueeze(-1)
         return weights if self.groups is None else weights * torch.nn.functional.one_hot(self.groups, self.num_groups)
+
+
+def has_gradients(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether gradients are enabled, and some tensor requires them."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False

@@ -135,8 +135,8 @@ class SquareRootPosterior(GaussianPosterior):
         inverse = torch.linalg.solve_triangular(lower + identity, identity.expand_as(lower), upper=False)
         core = torch.linalg.solve_triangular(lower.mT, inverse, upper=True)
         gain = columns @ torch.cholesky_solve(surprise, lower)
-        for known, known_core in self.updates[::-1]:
-            gain = gain - known @ (known_core @ (known.mT @ gain))
+        for update, core_of_update in self.updates[::-1]:
+            gain = gain - update @ (core_of_update @ (update.mT @ gain))
         mean = self.mean_weights + torch.einsum("mtnk,...mk->...mtn", self.root, gain.squeeze(-1))
         if columns.dim() > 3:
             return SquareRootPosterior(mean, self.root, [*self.updates, (columns, core)])

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from .. import _checks, linalg
 from .._ranks import Ranks
-from .row_gradients import GramRowGradients, RowGradients, has_gradients
-from .rows import Part, Rows
-from .statistics_state import check_grams
+from ..linalg import row_chunks
+from .row_gradients import GramRowGradients, RowGradients
+from .rows import Part, Rows, has_gradients
+from .statistics_checks import check_grams
 from .subtraction import ROUNDING, check_squares, without_groups
 from .sufficient_statistics import SufficientStatistics
 from .target_sums import TargetSums
@@ -181,7 +182,7 @@ class GramStatistics(SufficientStatistics):
 
     def chunks(self, rows: Rows, itemsize: int) -> list[Part]:
         if rows.groups is None:
-            return [*linalg.row_chunks(len(rows.targets), self.num_features, itemsize)]
+            return [*row_chunks(len(rows.targets), self.num_features, itemsize)]
         return chunks_of_groups(rows.groups, range(rows.num_groups), self.num_features, itemsize)
 
     def row_gradients(self, product_dtype: torch.dtype) -> Callable[[Sequence[Tensor]], RowGradients]:
@@ -217,7 +218,7 @@ def of_grams(gram: Tensor, targets: TargetSums) -> GramStatistics:
 def chunks_of_groups(groups: Tensor, names: Sequence[int], width: int, itemsize: int) -> list[Part]:
     """Chunks of rows, each of one of some groups."""
     blocks = [(groups == group).nonzero().squeeze(-1) for group in names]
-    return [members[part] for members in blocks for part in linalg.row_chunks(len(members), width, itemsize)]
+    return [members[part] for members in blocks for part in row_chunks(len(members), width, itemsize)]
 
 
 def _products(statistics: SufficientStatistics) -> Tensor:

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from .. import _checks, _tensor_file
 from .._ranks import Ranks
-from .row_checks import check_groups, check_part, check_weights
 from .row_gradients import RowGradients
 from .rows import Part, Rows
-from .statistics_state import check_alike, check_tensors
+from .statistics_checks import check_alike, check_groups, check_part, check_tensors, check_weights
 from .subtraction import left_of
 from .target_sums import TargetSums
 
@@ -23,11 +22,7 @@ _TARGET_SUMS = ("cross", "target_gram", "count", "log_noise")
 
 
 class SufficientStatistics(abc.ABC):
-    """Weighted sums over rows by group, which can be added, subtracted, saved and all-reduced.
-
-    All kinds hold the sums with targets alike, :class:`TargetSums`. A kind says how it holds those over features, and
-    what addition, subtraction and scaling do to these.
-    """
+    """Weighted sums over rows by group: those with targets, and those over features, which each kind holds."""
 
     feature_sums: ClassVar[tuple[str, ...]]
     """The names of the sums over features."""
@@ -187,7 +182,7 @@ class SufficientStatistics(abc.ABC):
     @property
     def num_rows(self) -> float:
         """The number of rows in all groups."""
-        return float(self.count.sum())
+        return float(self.targets.num_rows.sum())
 
     @property
     def num_rows_held(self) -> int:
@@ -203,10 +198,6 @@ class SufficientStatistics(abc.ABC):
     def target_gram(self) -> Tensor:
         """The Gram matrices of the targets, (G, K, K)."""
         return self.targets.of_targets()[1]
-
-    def of_combination(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
-        """The cross products (G, D, C) and Gram matrices (G, C, C) of combinations (K, C) or (G, K, C) of targets."""
-        return self.targets.of_combination(coefficients)
 
     def shifted(self, shift: Tensor) -> Self:
         """The same statistics with another shift, (K,), a new object."""
@@ -239,9 +230,9 @@ class SufficientStatistics(abc.ABC):
 
         :param features: (N, D), real or complex.
         :param targets: (N, K), real or complex.
-        :param weights: (N,), the precisions of the rows; default: ones.
-        :param log_noise: (N,), the log noise variances of the rows; default: zeros.
-        :param groups: (N,), integers that name the group of each row; default: group 0.
+        :param weights: the precisions of the rows, (N,); default: ones.
+        :param log_noise: the log noise variances of the rows, (N,); default: zeros.
+        :param groups: the number of the group of each row, (N,); default: 0.
         :param product_dtype: the dtype of the products inside a chunk of rows; sums are in float64.
         :raises ValueError: for rows that do not fit, or are not finite; the statistics stay as they were.
         """
@@ -310,14 +301,14 @@ class SufficientStatistics(abc.ABC):
     def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> Self:
         """Statistics that hold the tensors which :meth:`sums` gives, and the shift (K,)."""
         result = object.__new__(cls)
-        result.targets = TargetSums._make([*(sums[name] for name in _TARGET_SUMS), shift])
+        result.targets = TargetSums._make([*[sums[name] for name in _TARGET_SUMS], shift])
         result._hold_features(sums)
         return result
 
     def differentiable(self) -> tuple[Tensor, ...]:
         """The sums that depend on parameters."""
         sums = self.sums()
-        return tuple(sums[name] for name in self.differentiable_sums)
+        return tuple([sums[name] for name in self.differentiable_sums])
 
     def with_differentiable(self, sums: Sequence[Tensor]) -> Self:
         """The same statistics with others for the sums that :meth:`differentiable` gives."""
@@ -329,16 +320,12 @@ class SufficientStatistics(abc.ABC):
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> SufficientStatistics:
-        """Statistics from :meth:`state_dict`, of the kind whose sums they are.
-
-        :raises ValueError: where a sum is missing, unknown, or of a shape or dtype that does not fit the others.
-        """
+        """Statistics from :meth:`state_dict`, of the kind whose sums they are; a ValueError where these do not fit."""
         kinds = {frozenset(kind._names()): kind for kind in SufficientStatistics.__subclasses__()}
         kind = kinds.get(frozenset(state)) if isinstance(state, dict) else None
         if kind is None:
             got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
-            names = ", ".join(cls._names())
-            raise ValueError(f"expected the sums {names}, got {got}; pass what state_dict() gives")
+            raise ValueError(f"expected the sums {', '.join(cls._names())}, got {got}; pass what state_dict() gives")
         check_tensors(state)
         kind._check_state(state)
         copies = {name: value.clone() for name, value in state.items()}

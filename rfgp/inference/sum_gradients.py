@@ -22,7 +22,7 @@ class _Sum(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(*tensors)
         ctx.gradients, ctx.count = backward, count
-        return tuple(value.view_as(value) for value in sums)
+        return tuple([value.view_as(value) for value in sums])
 
     @staticmethod
     @once_differentiable
@@ -31,8 +31,8 @@ class _Sum(torch.autograd.Function):
         arguments = [leaf(t, is_wanted) for t, is_wanted in zip(tensors[: ctx.count], wanted, strict=False)]
         every = [*arguments, *tensors[ctx.count :]]
         inputs = [tensor for tensor, is_wanted in zip(every, wanted, strict=True) if is_wanted]
-        found = iter(ctx.gradients(of_sums, arguments, inputs))
-        return None, None, None, *(next(found) if is_wanted else None for is_wanted in wanted)
+        gradients = iter(ctx.gradients(of_sums, arguments, inputs))
+        return None, None, None, *(next(gradients) if is_wanted else None for is_wanted in wanted)
 
 
 def with_gradients(

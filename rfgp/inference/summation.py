@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .row_gradients import Pairs, has_gradients
-from .rows import Part, Rows
+from .row_gradients import Pairs
+from .rows import Part, Rows, has_gradients
 from .sufficient_statistics import SufficientStatistics
 from .sum_gradients import Backward, leaf, with_gradients
 
@@ -52,20 +52,22 @@ class Piece(NamedTuple):
     def gradients(self, inputs: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradients of some tensors, at the memory of one chunk."""
         arguments, count = [*self.by_row, *self.shared], len(self.by_row)
-        own = {k: torch.zeros_like(t) for k, t in enumerate(arguments) if t is not None and t.requires_grad}
+        by_argument = {k: torch.zeros_like(t) for k, t in enumerate(arguments) if t is not None and t.requires_grad}
         total: list[Tensor | None] = [None] * len(inputs)
         for part in self.parts:
-            leaves = [leaf(t, k in own) for k, t in enumerate([*_taken(self.by_row, part), *self.shared])]
+            leaves = [leaf(t, k in by_argument) for k, t in enumerate([*_taken(self.by_row, part), *self.shared])]
             with torch.enable_grad():
                 pairs = self.pull(*leaves)
-            added = _pulled_back(pairs, [*(leaves[k] for k in own), *inputs])
-            for k, gradient in zip(own, added, strict=False):
+            added = _pulled_back(pairs, [*(leaves[k] for k in by_argument), *inputs])
+            for k, gradient in zip(by_argument, added, strict=False):
                 if gradient is not None and k < count:
-                    own[k][part] = gradient
+                    by_argument[k][part] = gradient
                 elif gradient is not None:
-                    own[k] += gradient
-            total = [*map(_sum, total, added[len(own) :])]
-        return [*map(_sum, total, _pulled_back([(arguments[k], gradient) for k, gradient in own.items()], inputs))]
+                    by_argument[k] += gradient
+            total = [*map(_sum, total, added[len(by_argument) :])]
+        return [
+            *map(_sum, total, _pulled_back([(arguments[k], gradient) for k, gradient in by_argument.items()], inputs))
+        ]
 
 
 Pieces = Callable[[Sequence[Tensor], Sequence[Tensor | None]], Iterable[Piece]]
@@ -97,10 +99,10 @@ def _sum(total: Tensor | None, added: Tensor | None) -> Tensor | None:
 
 def _pulled_back(pairs: Pairs, inputs: Sequence[Any]) -> Sequence[Tensor | None]:
     """The gradients of inputs, from those of tensors that were made of them."""
-    known = [pair for pair in pairs if pair[0] is not None and pair[0].requires_grad]
-    if not known or not inputs:
+    tracked = [pair for pair in pairs if pair[0] is not None and pair[0].requires_grad]
+    if not tracked or not inputs:
         return [None] * len(inputs)
-    outputs, gradients = zip(*known, strict=True)
+    outputs, gradients = zip(*tracked, strict=True)
     return torch.autograd.grad(outputs, inputs, gradients, allow_unused=True)
 
 

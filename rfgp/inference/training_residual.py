@@ -57,8 +57,8 @@ class NoiseResidual(TrainingResidual):
         return rows._replace(weights=1.0 / variances)
 
     def added(self, kernel: Any, x: Tensor, rows: Rows) -> Rows:
-        known = rows.all_weights().squeeze(-1)
-        variances = 1.0 / known + kernel.residual_variance(x).double()
+        weights = rows.all_weights().squeeze(-1)
+        variances = 1.0 / weights + kernel.residual_variance(x).double()
         return rows._replace(weights=1.0 / variances, log_noise=variances.log())
 
 

@@ -98,8 +98,8 @@ class GaussianWeights:
         if self.is_diagonal:
             return mean, (exact.square() @ self.precision.reciprocal().unsqueeze(-1)).squeeze(-1)
         parts = [
-            torch.linalg.solve_triangular(factor, own.mT, upper=False).square().sum(-2)
-            for factor, own in _pairs(self.factor, exact)
+            torch.linalg.solve_triangular(factor, rows.mT, upper=False).square().sum(-2)
+            for factor, rows in _pairs(self.factor, exact)
         ]
         return mean, torch.stack(parts).reshape(mean.shape)
 
@@ -114,8 +114,8 @@ class GaussianWeights:
         sets = zip(_flat(self.mean, 1), _flat(d_mean.double(), 1), _flat(d_variance.double(), 1), strict=True)
         pairs = _pairs(self.factor, features.detach().double(), dims=1 if self.is_diagonal else 2)
         parts = (
-            in_mean.unsqueeze(-1) * mean + 2.0 * in_variance.unsqueeze(-1) * self._times_covariance(factor, own)
-            for (mean, in_mean, in_variance), (factor, own) in zip(sets, pairs, strict=True)
+            in_mean.unsqueeze(-1) * mean + 2.0 * in_variance.unsqueeze(-1) * self._times_covariance(factor, rows)
+            for (mean, in_mean, in_variance), (factor, rows) in zip(sets, pairs, strict=True)
         )
         is_shared = features.dim() == 2
         total = functools.reduce(torch.add, parts) if is_shared else torch.stack(list(parts)).reshape(features.shape)
@@ -139,16 +139,16 @@ class GaussianWeights:
         """
         exact, weight = features.detach().double(), -2.0 * d_variance.double()
         if self.is_diagonal:
-            own = (weight.unsqueeze(-2) @ exact.square()).squeeze(-2)
-            linear = (d_mean.double().unsqueeze(-2) @ exact).squeeze(-2) + own * self.mean
-            return linear, 1.0 + own
+            added = (weight.unsqueeze(-2) @ exact.square()).squeeze(-2)
+            linear = (d_mean.double().unsqueeze(-2) @ exact).squeeze(-2) + added * self.mean
+            return linear, 1.0 + added
         if fitted is None:
             fitted = (exact @ self.mean.unsqueeze(-1)).squeeze(-1)
         linear = ((d_mean.double() + weight * fitted).unsqueeze(-2) @ exact).squeeze(-2)
         precision = torch.empty_like(self.precision)
         flat = precision.view(-1, *precision.shape[-2:])
-        for index, (row_weights, own) in enumerate(_pairs(weight, exact, dims=1)):
-            torch.mm((own * row_weights.unsqueeze(-1)).mT, own, out=flat[index])
+        for index, (row_weights, rows) in enumerate(_pairs(weight, exact, dims=1)):
+            torch.mm((rows * row_weights.unsqueeze(-1)).mT, rows, out=flat[index])
         precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
         return linear, precision
 
@@ -163,8 +163,7 @@ class GaussianWeights:
         while True:
             try:
                 linear, precision = (
-                    torch.lerp(known, new, size)
-                    for known, new in zip((self.linear, self.precision), target, strict=True)
+                    torch.lerp(old, new, size) for old, new in zip((self.linear, self.precision), target, strict=True)
                 )
                 return type(self)(linear, precision)
             except ValueError:
@@ -218,6 +217,6 @@ def _flat(values: Tensor, dims: int) -> Tensor:
 
 def _pairs(values: Tensor, features: Tensor, dims: int = 2) -> list[tuple[Tensor, Tensor]]:
     """What every set of weights has, with its features, shared ones every time."""
-    own = _flat(values, dims)
-    known = _flat(features, 2)
-    return list(zip(own, known.expand(len(own), *known.shape[-2:]), strict=True))
+    sets = _flat(values, dims)
+    shared = _flat(features, 2)
+    return list(zip(sets, shared.expand(len(sets), *shared.shape[-2:]), strict=True))

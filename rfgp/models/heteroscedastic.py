@@ -68,18 +68,18 @@ class HeteroscedasticGP(torch.nn.Module):
         self, kernel: Kernel, noise_kernel: Kernel, mean: Mean | None = None, noise_mean: Mean | None = None
     ) -> None:
         super().__init__()
-        known = with_features(kernel)
-        if known.is_complex:
+        features = with_features(kernel)
+        if features.is_complex:
             raise ValueError(
                 "expected real features of the function, got complex ones, whose real part has no evidence; use the "
                 ":ctr form of the method"
             )
-        outputs = _num_outputs(known)
-        self.function = WeightSpaceGP(known, _known_noise(known, outputs), mean)
-        count = outputs if known.has_output_factor else None
+        outputs = _num_outputs(features)
+        self.function = WeightSpaceGP(features, _known_noise(features, outputs), mean)
+        count = outputs if features.has_output_factor else None
         if noise_mean is None:
             noise_mean = ConstantMean(batch_shape=torch.Size([] if count is None else [count]))
-            noise_mean = noise_mean.to(next(known.parameters()))
+            noise_mean = noise_mean.to(next(features.parameters()))
         self.log_noise = WeightSpaceVariationalGP(noise_kernel, LogVarianceLikelihood(count), noise_mean)
         self.bound: float | None = None
 
@@ -133,8 +133,8 @@ class HeteroscedasticGP(torch.nn.Module):
         :returns: a MultivariateNormal, or a MultitaskMultivariateNormal for several outputs.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
-        found: Any = self.function.posterior(x)
-        return found
+        posterior: Any = self.function.posterior(x)
+        return posterior
 
     def noise_variance(self, x: Tensor) -> Tensor:
         r"""The expected noise variance :math:`E e^{g(x)} = \exp(E g + \tfrac12 \mathrm{Var}\, g)`.
@@ -217,16 +217,16 @@ class HeteroscedasticGP(torch.nn.Module):
         """
         return best_fit(at, self.log_noise.likelihood, start)
 
-    def set(self, at: TrainingParts, found: NoiseFit) -> None:
+    def set(self, at: TrainingParts, fit: NoiseFit) -> None:
         """Take over a distribution of log noise, and leave the function fitted with it.
 
         :param at: the training data.
-        :param found: what :meth:`best` gives.
+        :param fit: what :meth:`best` gives.
         """
-        self.function.condition(at.x, at.y, noise=found.noise)
-        self.log_noise.set_weights(found.weights)
+        self.function.condition(at.x, at.y, noise=fit.noise)
+        self.log_noise.set_weights(fit.weights)
         self.log_noise.eval()
-        self.bound = found.bound
+        self.bound = fit.bound
 
     def collapsed(self, at: TrainingParts, noise: Tensor) -> Tensor:
         """The log evidence of the targets with known noise variances, differentiable in the parameters of f.
@@ -249,9 +249,9 @@ class HeteroscedasticGP(torch.nn.Module):
         return dict(self.function.__dict__), values, self.bound, self.log_noise.training
 
     def _restore(self, state: tuple[Any, ...]) -> None:
-        known, values, self.bound, training = state
+        attributes, values, self.bound, training = state
         self.function.__dict__.clear()
-        self.function.__dict__.update(known)
+        self.function.__dict__.update(attributes)
         with torch.no_grad():
             for parameter, value in zip(self.log_noise.variational_strategy.parameters(), values, strict=True):
                 parameter.copy_(value)

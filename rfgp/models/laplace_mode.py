@@ -29,8 +29,8 @@ class LaplaceMode(NamedTuple):
 
     def state_dict(self) -> dict[str, Tensor]:
         """Tensors by name."""
-        own = {"weights": self.weights, **dict(zip(LaplaceSums._fields, self.sums[:3], strict=False))}
-        state = {_MODE + name: value.clone() for name, value in own.items() if isinstance(value, Tensor)}
+        tensors = {"weights": self.weights, **dict(zip(LaplaceSums._fields, self.sums[:3], strict=False))}
+        state = {_MODE + name: value.clone() for name, value in tensors.items() if isinstance(value, Tensor)}
         return state | {_RECORD + name: value.clone() for name, value in self.record.tensors.items()}
 
     @classmethod
@@ -41,13 +41,15 @@ class LaplaceMode(NamedTuple):
         """
         _state.check_mapping(state)
         kinds = tuple(prefix + kind for kind in (_MODE, _RECORD))
-        own = {name: value for name, value in state.items() if name.startswith(kinds)}
-        rest = {name: value for name, value in state.items() if name not in own}
-        if not own:
+        tensors = {name: value for name, value in state.items() if name.startswith(kinds)}
+        rest = {name: value for name, value in state.items() if name not in tensors}
+        if not tensors:
             return rest, None
         names = [kinds[0] + name for name in ("weights", *LaplaceSums._fields[:3])]
-        if any(name not in own for name in names) or not all(isinstance(value, Tensor) for value in own.values()):
+        if any(name not in tensors for name in names) or not all(
+            isinstance(value, Tensor) for value in tensors.values()
+        ):
             raise ValueError(f"expected tensors for {', '.join(names)}, got a state without some; save it again")
-        weights, *sums = (own.pop(name).clone() for name in names)
-        record = Record({name.removeprefix(kinds[1]): value for name, value in own.items()})
+        weights, *sums = (tensors.pop(name).clone() for name in names)
+        record = Record({name.removeprefix(kinds[1]): value for name, value in tensors.items()})
         return rest, cls(weights, LaplaceSums(*sums), record)

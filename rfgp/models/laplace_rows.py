@@ -28,8 +28,8 @@ class LaplaceRows:
         if isinstance(x, Shard):
             raise ValueError("expected the rows of all ranks for a LaplaceGP, got the Shard of one; pass all rows")
         self.model, self.x, self.y = model, x, y
-        known = batches(x, y, None)
-        self._checked = [self._check(*batch) for batch in known] if isinstance(x, Tensor) else None
+        checked = batches(x, y, None)
+        self._checked = [self._check(*batch) for batch in checked] if isinstance(x, Tensor) else None
         if self._checked is None and iter(x) is x:
             raise ValueError(
                 f"expected batches that can be gone through again, got {type(x).__name__}, which is used up after one "
@@ -69,10 +69,10 @@ def check_parts(kernel: Any, mean: Any, num_functions: int) -> None:
         inner = inner.base_kernel
     batch = mean.weights.shape[:-2] if isinstance(mean, LinearMean) else getattr(mean, "batch_shape", torch.Size())
     if inner.batch_shape or scale not in allowed or batch not in allowed:
-        found = next(shape for shape in (inner.batch_shape, scale, batch) if shape)
+        wrong = next(shape for shape in (inner.batch_shape, scale, batch) if shape)
         raise ValueError(
             f"expected batch shapes () or (Q,) of output scale and mean for Q = {num_functions} latent functions, and "
-            f"() inside the features, got {tuple(found)}; batch only the ScaleKernel and the mean, over classes"
+            f"() inside the features, got {tuple(wrong)}; batch only the ScaleKernel and the mean, over classes"
         )
 
 

@@ -108,10 +108,10 @@ def _step_or_none(
 ) -> NoiseFit | None:
     """The same as :meth:`_step` after a step, or None where it leads to weights or noise without a regression."""
     try:
-        found = _step(at, likelihood, weights.stepped(target, size))
+        fit = _step(at, likelihood, weights.stepped(target, size))
     except ValueError:
         return None
-    return found if math.isfinite(found.bound) else None
+    return fit if math.isfinite(fit.bound) else None
 
 
 @torch.no_grad()
@@ -121,9 +121,9 @@ def _step(at: TrainingParts, likelihood: Any, weights: GaussianWeights) -> Noise
     observed = at.by_row(at.observed)
     noise = at.by_row((mean - 0.5 * variance).exp())
     evidence, errors = at.regression(noise)
-    found = expected_log_likelihood(likelihood, at.by_row(errors)[observed], mean[observed], variance[observed])
+    expected = expected_log_likelihood(likelihood, at.by_row(errors)[observed], mean[observed], variance[observed])
     d_mean, d_variance = torch.zeros_like(mean), torch.zeros_like(mean)
-    d_mean[observed], d_variance[observed] = found.d_mean, found.d_variance
+    d_mean[observed], d_variance[observed] = expected.d_mean, expected.d_variance
     bound = evidence - 0.25 * float(variance[observed].sum()) - float(weights.kl_divergence.sum())
     return NoiseFit(weights, noise.to(at.x), bound, d_mean, d_variance)
 
@@ -134,5 +134,5 @@ def least_noise(y: Tensor, mean: Mean, x: Tensor, prior: FeatureLinearOperator) 
     The matrix of a regression, :math:`I + \Phi^\top S^{-1} \Phi`, has rounding errors of its trace, which are to stay
     below the identity.
     """
-    known = target_moments(y if y.dim() > 1 else y.unsqueeze(-1), mean, x).least_noise
-    return known.maximum(_ROUNDING * prior.diagonal().double().sum())
+    least = target_moments(y if y.dim() > 1 else y.unsqueeze(-1), mean, x).least_noise
+    return least.maximum(_ROUNDING * prior.diagonal().double().sum())

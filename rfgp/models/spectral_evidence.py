@@ -41,7 +41,7 @@ class SpectralEvidence:
     def value(self) -> Tensor:
         """The log evidence at the present parameters, differentiable in those that are free."""
         mean = coefficients(self.model.mean_module, 1, self.eigenvalues.device)
-        crosses, squares = self.statistics.of_combination(residual_columns(mean))
+        crosses, squares = self.statistics.targets.of_combination(residual_columns(mean))
         projected = self.vectors.mT @ crosses[0].reshape(-1)
         noise = self.model.likelihood.noise.double().reshape(())
         scale = self.model.covar_module.output_factor().double().square().reshape(())

@@ -277,7 +277,7 @@ def test_statistics(is_complex, device, tmp_path):
         yield from both.sums().values()
         yield from both.subtract(second).sums().values()
         yield from both.pooled().of_group(0).shifted(targets[1]).sums().values()
-        yield from (both.gram, both.cross, both.target_gram, both.target_variances)
+        yield from (both.gram, both.cross, both.target_gram, both.targets.variances)
         yield from GramStatistics.concatenate([first, second]).sums().values()
         both.save(tmp_path / "sums")
         yield from GramStatistics.from_state_dict(both.state_dict()).sums().values()

@@ -34,8 +34,8 @@ class ResidualCovariance(LinearOperator):
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         result = torch.zeros_like(rhs)
-        for points, _, found in self.conditioning.conditionals(self.x):
-            result[points] = found.covariance.to(rhs.dtype) @ rhs[points]
+        for points, _, conditional in self.conditioning.conditionals(self.x):
+            result[points] = conditional.covariance.to(rhs.dtype) @ rhs[points]
         return result
 
     def _size(self) -> torch.Size:
@@ -53,8 +53,8 @@ class ResidualCovariance(LinearOperator):
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """Draws (S, N), one block of points after the other."""
         draws = self.x.new_empty(len(self.x), num_samples)
-        for points, _, found in self.conditioning.conditionals(self.x):
-            draws[points] = draws_of(found.covariance, num_samples).to(self.dtype)
+        for points, _, conditional in self.conditioning.conditionals(self.x):
+            draws[points] = draws_of(conditional.covariance, num_samples).to(self.dtype)
         return draws.mT
 
 

@@ -47,16 +47,18 @@ class LocalDraws(FunctionDraws):
         regression, first = self._regression, len(self._regression.local.x)
         values = self._values.new_empty(len(x), self._values.shape[-1])
         conditioning = LocalConditioning(regression.kernel, self._rows, None)
-        for points, given, found in conditioning.conditionals(x):
-            columns = found.weights @ self._rows.columns[given]
-            near = LocalFeatures(found.features / conditioning.residual.root, columns, found.covariance.diagonal())
+        for points, given, conditional in conditioning.conditionals(x):
+            columns = conditional.weights @ self._rows.columns[given]
+            near = LocalFeatures(
+                conditional.features / conditioning.residual.root, columns, conditional.covariance.diagonal()
+            )
             mean = regression.mean_given(x[points], near, self._weights)
             is_drawn = given >= first
-            mean = mean + found.weights[:, is_drawn] @ self._values[given[is_drawn] - first]
-            values[points] = mean + draws_of(found.covariance, values.shape[-1])
-        known = torch.nn.functional.pad(basis(regression.mean, x).double(), (1, 0))
+            mean = mean + conditional.weights[:, is_drawn] @ self._values[given[is_drawn] - first]
+            values[points] = mean + draws_of(conditional.covariance, values.shape[-1])
+        columns = torch.nn.functional.pad(basis(regression.mean, x).double(), (1, 0))
         rounding = torch.finfo(x.dtype).eps ** _ROUNDING * regression.kernel.exact_kernel(x, diag=True).double()
-        self._rows, _ = self._rows.extended(x, known, rounding, splits=False)
+        self._rows, _ = self._rows.extended(x, columns, rounding, splits=False)
         self._values = torch.cat([self._values, values])
         return values
 

@@ -120,10 +120,10 @@ class LeftOutBlocks:
         numbers = self.numbers[chosen].unflatten(0, (-1, size))
         if size > self.factor.num_columns:
             parts = [self._refit(group) for group in numbers]
-            found = FunctionPrediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
-            return found, torch.zeros(len(numbers), dtype=torch.bool, device=numbers.device)
-        inner, own = self._inner(numbers), self.features[numbers]
-        root = self._root(self.posterior, own)
+            prediction = FunctionPrediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
+            return prediction, torch.zeros(len(numbers), dtype=torch.bool, device=numbers.device)
+        inner, features = self._inner(numbers), self.features[numbers]
+        root = self._root(self.posterior, features)
         inverse = torch.linalg.inv_ex(inner - root @ root.mT).inverse
         is_lossy = ~(torch.linalg.matrix_norm(inverse @ inner) < _LARGEST_INVERSE)
         given = self._given(numbers)
@@ -176,11 +176,11 @@ class LeftOutBlocks:
             values = variance.unflatten(0, numbers.shape)
             return _Given(features.unflatten(0, numbers.shape), target, torch.diag_embed(values))
         covariance = torch.linalg.inv(self._inner(numbers))
-        own = self.features[numbers]
-        left = self.left[numbers] + self._fitted(own, self.posterior.mean)
+        features = self.features[numbers]
+        left = self.left[numbers] + self._fitted(features, self.posterior.mean)
         target = (covariance @ left.unsqueeze(-1)).squeeze(-1)
         residual = covariance - torch.diag_embed(self.local.variances[numbers])
-        return _Given(covariance @ own, target, residual)
+        return _Given(covariance @ features, target, residual)
 
 
 class _ConditioningWithout(LocalConditioning):
@@ -200,7 +200,7 @@ class _ConditioningWithout(LocalConditioning):
         self.groups = self.group_of[numbers.flatten().cpu()]
 
     def _nearest(self, near: Tensor, points: Tensor) -> Tensor:
-        found = super()._nearest(near, points)
-        is_own = self.group_of[found] == self.groups[points].unsqueeze(-1)
-        kept = is_own.to(torch.uint8).argsort(dim=-1, stable=True)[:, : self.given]
-        return found.gather(-1, kept)
+        nearest = super()._nearest(near, points)
+        is_same = self.group_of[nearest] == self.groups[points].unsqueeze(-1)
+        kept = is_same.to(torch.uint8).argsort(dim=-1, stable=True)[:, : self.given]
+        return nearest.gather(-1, kept)

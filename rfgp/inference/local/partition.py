@@ -54,17 +54,17 @@ class Partition:
 
     def place(self, points: Tensor) -> Tensor:
         """The number of the block that each of some points (n, d) lies in, (n,)."""
-        found = torch.empty(len(points), dtype=torch.long)
+        blocks = torch.empty(len(points), dtype=torch.long)
         waiting = [(self._root, torch.arange(len(points)))]
         while waiting:
             node, rows = waiting.pop()
             if node < 0:
-                found[rows] = -1 - node
+                blocks[rows] = -1 - node
                 continue
             split = self._splits[node]
             is_left = points[rows, split.column] <= split.threshold
             waiting += [(split.left, rows[is_left]), (split.right, rows[~is_left])]
-        return found
+        return blocks
 
     def extended(self, points: Tensor, num_new: int, splits: bool = True) -> tuple[Self, list[int]]:
         """The partition with more rows, and the numbers of the blocks that changed.
@@ -76,11 +76,11 @@ class Partition:
         result = object.__new__(type(self))
         result.size, result._root = self.size, self._root
         result._splits, result.blocks = list(self._splits), list(self.blocks)
-        known = len(points) - num_new
-        places = self.place(points[known:])
+        num_before = len(points) - num_new
+        places = self.place(points[num_before:])
         touched = places.unique().tolist()
         for block in touched:
-            rows = torch.cat([self.blocks[block], known + (places == block).nonzero().squeeze(-1)])
+            rows = torch.cat([self.blocks[block], num_before + (places == block).nonzero().squeeze(-1)])
             if not splits:
                 result.blocks[block] = rows
                 continue
@@ -102,16 +102,16 @@ class Partition:
         blocks = [numbers[rows[~is_removed[rows]]] for rows in self.blocks]
         gone = {(column, value) for row in points[is_removed].tolist() for column, value in enumerate(row)}
         result = object.__new__(type(self))
-        result.size, result._splits, result.blocks, known = self.size, [], [], []
+        result.size, result._splits, result.blocks, before = self.size, [], [], []
 
         def kept(node: int) -> int | None:
             """The new number of a node; None where it has no rows."""
             if node < 0:
                 if not len(blocks[-1 - node]):
                     return None
-                known.append(-1 - node)
+                before.append(-1 - node)
                 result.blocks.append(blocks[-1 - node])
-                return -len(known)
+                return -len(before)
             split = self._splits[node]
             below, above = kept(split.left), kept(split.right)
             if below is None or above is None:
@@ -125,7 +125,7 @@ class Partition:
 
         root = kept(self._root)
         result._root = -1 if root is None else root
-        return result, known
+        return result, before
 
     def _replace(self, old: int, new: int) -> None:
         """Let the split above a node, other than those below the new one, have the new node in its place."""

@@ -42,10 +42,10 @@ class LocalConditioning:
     def at(self, x: Tensor) -> LocalFeatures:
         """What predictions need at points (N, d)."""
         parts, order = [], []
-        for points, given, found in self.conditionals(x):
-            columns = found.weights @ self.rows.columns[given]
-            variance = found.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
-            parts.append([part.flatten(0, -2) for part in (found.features, columns, variance.unsqueeze(-1))])
+        for points, given, conditional in self.conditionals(x):
+            columns = conditional.weights @ self.rows.columns[given]
+            variance = conditional.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
+            parts.append([part.flatten(0, -2) for part in (conditional.features, columns, variance.unsqueeze(-1))])
             order.append(points)
         inverse = torch.cat(order).argsort()
         features, columns, variance = (torch.cat(every)[inverse] for every in zip(*parts, strict=True))
@@ -57,24 +57,24 @@ class LocalConditioning:
         Points of the same block are taken jointly where they are given its rows, and else each alone.
         """
         for points, given in self._near_rows(x):
-            own = self.residual.features(x[points])
+            features = self.residual.features(x[points])
             unique, inverse = given.unique(return_inverse=True)
-            known = self.residual.features(self.rows.x[unique])
+            near = self.residual.features(self.rows.x[unique])
             if self.num_neighbors is None:
-                yield points, given, self._conditional(x[points], own, given, _rows_of(known, inverse))
+                yield points, given, self._conditional(x[points], features, given, _rows_of(near, inverse))
                 continue
             for part in torch.arange(len(points), device=x.device).split(_CHUNK):
                 chunk = (
                     x[points[part]].unsqueeze(-2),
-                    own[part].unsqueeze(-2),
+                    features[part].unsqueeze(-2),
                     given[part],
-                    _rows_of(known, inverse[part]),
+                    _rows_of(near, inverse[part]),
                 )
                 yield points[part], given[part], self._conditional(*chunk)
 
-    def _conditional(self, x: Tensor, own: Tensor, given: Tensor, known: Tensor) -> Conditional:
+    def _conditional(self, x: Tensor, features: Tensor, given: Tensor, near: Tensor) -> Conditional:
         """What follows of rows at points x (..., t, d)."""
-        return self.residual.conditional(x, own, self.rows.x[given], known, self.rows.variances[given])
+        return self.residual.conditional(x, features, self.rows.x[given], near, self.rows.variances[given])
 
     def _near_rows(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The numbers of some points and of the rows near them, until all points had their turn.
@@ -97,10 +97,10 @@ class LocalConditioning:
 
         :param points: the numbers of those that are looked at, (n,).
         """
-        distances, found = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
+        distances, numbers = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
         if not bool(torch.from_numpy(distances).isfinite().all()):
             raise _checks.overflow(near[points])
-        return torch.from_numpy(found).reshape(len(points), -1)
+        return torch.from_numpy(numbers).reshape(len(points), -1)
 
 
 def _rows_of(values: Tensor, index: Tensor) -> Tensor:

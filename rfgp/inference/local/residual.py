@@ -51,16 +51,18 @@ class ResidualProcess:
         """The covariance (..., N, M) between points x and y with known features."""
         return to_dense(self.exact(x, y)).double() - features @ other.mT
 
-    def conditional(self, x: Tensor, own: Tensor, rows: Tensor, features: Tensor, variances: Tensor) -> Conditional:
+    def conditional(
+        self, x: Tensor, at_points: Tensor, rows: Tensor, features: Tensor, variances: Tensor
+    ) -> Conditional:
         """The values at points given noisy ones at rows.
 
         :param x: points, (..., t, d).
-        :param own: their features, (..., t, D).
+        :param at_points: their features, (..., t, D).
         :param rows: the inputs of the rows, (..., m, d).
         :param features: the features of the rows, (..., m, D).
         :param variances: their noise variances, (..., m).
         """
         factor = factor_of(self.covariance(rows, features) + torch.diag_embed(variances))
-        cross = self.cross_covariance(x, own, rows, features)
+        cross = self.cross_covariance(x, at_points, rows, features)
         weights = torch.cholesky_solve(cross.mT, factor).mT
-        return Conditional(own - weights @ features, weights, self.covariance(x, own) - weights @ cross.mT)
+        return Conditional(at_points - weights @ features, weights, self.covariance(x, at_points) - weights @ cross.mT)

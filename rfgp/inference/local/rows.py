@@ -44,15 +44,15 @@ class LocalRows:
 
     @classmethod
     def of(
-        cls, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, size: int, known: LocalRows | None = None
+        cls, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, size: int, before: LocalRows | None = None
     ) -> Self:
         """Rows in blocks of at most ``size``; the other arguments are those of the class.
 
-        :param known: where it has the same inputs, and gradients run, its blocks stay: an evidence that is maximized
+        :param before: where it has the same inputs, and gradients run, its blocks stay: an evidence that is maximized
             has no jumps where rows change their blocks.
         """
-        if known is not None and torch.is_grad_enabled() and torch.equal(known.x, x):
-            return cls(x, columns, variances, known.units, known.partition)
+        if before is not None and torch.is_grad_enabled() and torch.equal(before.x, x):
+            return cls(x, columns, variances, before.units, before.partition)
         return cls(x, columns, variances, units, Partition(_points(x, units), size))
 
     def points(self, x: Tensor) -> Tensor:
@@ -87,9 +87,9 @@ class LocalRows:
         """These rows and more, and the numbers of the blocks that changed; see :meth:`Partition.extended`."""
         _checks.inputs(x, len(self.units))
         parts = zip(self.tensors, (x, columns, variances), strict=True)
-        inputs, known, noise = (torch.cat([old, new.to(old)]) for old, new in parts)
+        inputs, targets, noise = (torch.cat([old, new.to(old)]) for old, new in parts)
         partition, touched = self.partition.extended(self.points(inputs), len(x), splits)
-        return type(self)(inputs, known, noise, self.units, partition), touched
+        return type(self)(inputs, targets, noise, self.units, partition), touched
 
     def updated(
         self,
@@ -99,12 +99,12 @@ class LocalRows:
         added: tuple[Tensor, Tensor, Tensor],
     ) -> tuple[SufficientStatistics, Self]:
         """The sums with more rows, and all rows; only the blocks that the new ones fall into are computed again."""
-        known, shift = len(self.partition.blocks), statistics.shift
+        num_blocks, shift = len(self.partition.blocks), statistics.shift
         extended, touched = self.extended(*added)
-        if 2 * len(touched) > known:
+        if 2 * len(touched) > num_blocks:
             return extended.statistics(kernel, product_dtype, shift), extended
         before = self.statistics(kernel, product_dtype, shift, touched)
-        changed = [*touched, *range(known, len(extended.partition.blocks))]
+        changed = [*touched, *range(num_blocks, len(extended.partition.blocks))]
         after = extended.statistics(kernel, product_dtype, shift, changed)
         return statistics.subtract(before).merge(after), extended
 
@@ -115,10 +115,10 @@ class LocalRows:
         """
         is_removed = torch.zeros(len(self.x), dtype=torch.bool)
         is_removed[numbers] = True
-        partition, known = self.partition.without(self.points(self.x), is_removed)
+        partition, numbers_before = self.partition.without(self.points(self.x), is_removed)
         is_kept = ~is_removed.to(self.x.device)
         x, columns, variances = (tensor[is_kept] for tensor in self.tensors)
-        return type(self)(x, columns, variances, self.units, partition), known
+        return type(self)(x, columns, variances, self.units, partition), numbers_before
 
     def reduced(
         self, kernel: Any, statistics: SufficientStatistics, product_dtype: torch.dtype, numbers: Tensor
@@ -127,12 +127,12 @@ class LocalRows:
 
         :param numbers: the numbers of the rows that go, (n,).
         """
-        left, known = self.without(numbers)
+        left, numbers_before = self.without(numbers)
         touched = {block for block, rows in enumerate(self.partition.blocks) if bool(torch.isin(rows, numbers).any())}
         if 2 * len(touched) > len(self.partition.blocks):
             return left.statistics(kernel, product_dtype, statistics.shift), left
         before = self.statistics(kernel, product_dtype, statistics.shift, sorted(touched))
-        changed = [new for new, old in enumerate(known) if old in touched]
+        changed = [new for new, old in enumerate(numbers_before) if old in touched]
         after = left.statistics(kernel, product_dtype, statistics.shift, changed)
         return statistics.subtract(before).merge(after), left
 
@@ -155,8 +155,8 @@ class LocalRows:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Tensors by name, from which :meth:`from_state_dict` makes the rows again."""
-        own = {name: getattr(self, name).detach().clone() for name in _TENSORS}
-        return own | {f"partition.{name}": value for name, value in self.partition.state_dict().items()}
+        state = {name: getattr(self, name).detach().clone() for name in _TENSORS}
+        return state | {f"partition.{name}": value for name, value in self.partition.state_dict().items()}
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Tensor]) -> Self:

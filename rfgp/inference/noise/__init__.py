@@ -35,9 +35,9 @@ def noise_model(likelihood: Likelihood, num_outputs: int | None = None) -> Noise
     if targets.has_columns:
         _check_outputs(likelihood, targets.num_outputs)
     for kind in registered_kinds(likelihood):
-        found = kind.of_likelihood(likelihood, targets)
-        if found is not None:
-            return found
+        noise = kind.of_likelihood(likelihood, targets)
+        if noise is not None:
+            return noise
     wanted = (
         "a MultitaskGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood or GaussianLikelihood for a kernel of "
         "several outputs"

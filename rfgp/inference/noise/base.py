@@ -99,10 +99,10 @@ class NoiseModel(abc.ABC):
     def row_precisions(self, rows: Rows) -> Tensor:
         """The precisions of the outputs of every row, (..., N, T, T), in float64; zero where they are missing."""
         zero = torch.zeros(self.num_outputs, self.num_outputs, dtype=torch.float64, device=rows.targets.device)
-        known = torch.stack([zero if p is None else p for p in self.precisions(rows.num_groups)])
+        precisions = torch.stack([zero if p is None else p for p in self.precisions(rows.num_groups)])
         if rows.weights is None and rows.groups is not None:
-            return known[rows.groups]
-        return torch.einsum("ng,gtu->ntu", rows.all_weights(), known)
+            return precisions[rows.groups]
+        return torch.einsum("ng,gtu->ntu", rows.all_weights(), precisions)
 
     def variances(self, rows: Rows) -> Tensor:
         """The noise variances of rows of one output, (N,), in float64."""
@@ -126,8 +126,8 @@ class NoiseModel(abc.ABC):
 
     def weighted(self, statistics: SufficientStatistics, residual: Tensor) -> WeightedSums:
         """The weighted sums of residuals, combinations (K, T) of the columns of the targets."""
-        crosses, squares = statistics.of_combination(residual)
-        count = statistics.count
+        crosses, squares = statistics.targets.of_combination(residual)
+        count = statistics.targets.num_rows
         precisions = self.precisions(len(count))
         observed = [(index, precision) for index, precision in enumerate(precisions) if precision is not None]
         if len(precisions) > 1:
@@ -167,18 +167,18 @@ class NoiseModel(abc.ABC):
         """The same statistics with the same groups, so that they can be merged."""
         return first, second
 
-    def merged(self, known: SufficientStatistics | None, added: SufficientStatistics) -> SufficientStatistics:
+    def merged(self, total: SufficientStatistics | None, added: SufficientStatistics) -> SufficientStatistics:
         """The statistics of old rows, if there are any, and new ones together."""
-        if known is None:
+        if total is None:
             return added
-        first, second = self.aligned(known, added)
+        first, second = self.aligned(total, added)
         return first.merge(second)
 
     def without(
-        self, known: SufficientStatistics, removed: SufficientStatistics, is_centered: bool = True
+        self, total: SufficientStatistics, removed: SufficientStatistics, is_centered: bool = True
     ) -> SufficientStatistics:
         """The statistics of old rows without some of them, perhaps centered at the targets that are left."""
-        first, second = self.aligned(known, removed)
+        first, second = self.aligned(total, removed)
         observed = self.observed(len(first.count), first.count.device)
         left = first.of_observed(observed).subtract(
             second if observed is None else second.shifted(first.shift).of_observed(observed)

@@ -78,16 +78,16 @@ class ClassLabels(NoiseModel):
         for c, (noise_inside, noise_outside) in enumerate(self._variances(coefficients.device)):
             mean = coefficients if coefficients.dim() == 2 else coefficients[c]
             inside, outside = (residual_columns(mean, target) for target in (values.inside, values.outside))
-            own = statistics.of_group(c)
-            every, others = pooled.of_combination(outside), own.of_combination(outside)
-            members = own.of_combination(inside)
+            of_class = statistics.of_group(c)
+            every, others = pooled.targets.of_combination(outside), of_class.targets.of_combination(outside)
+            members = of_class.targets.of_combination(inside)
             cross, quadratic = (
                 (a[0] - b[0]) / noise_outside + m[0] / noise_inside
                 for a, b, m in zip(every, others, members, strict=True)
             )
             groups = [
                 Group((1.0 / noise_outside).reshape(1, 1), pooled.gram[0]),
-                Group((1.0 / noise_inside - 1.0 / noise_outside).reshape(1, 1), own.gram[0]),
+                Group((1.0 / noise_inside - 1.0 / noise_outside).reshape(1, 1), of_class.gram[0]),
             ]
             rows_inside = statistics.count[c]
             log_noise = rows_inside * noise_inside.log() + (statistics.num_rows - rows_inside) * noise_outside.log()
@@ -102,13 +102,13 @@ class ClassLabels(NoiseModel):
         pairs = zip(*self._variances(coefficients.device), strict=True)
         inside, outside = (torch.stack(variances) for variances in pairs)
         columns, others = (residual_columns(coefficients, target) for target in (values.inside, values.outside))
-        every, left_out, own = (
-            [part.squeeze(-1) for part in sums.of_combination(residual)]
+        every, left_out, of_class = (
+            [part.squeeze(-1) for part in sums.targets.of_combination(residual)]
             for sums, residual in ((pooled, others), (statistics, others), (statistics, columns))
         )
         cross, quadratic = (
             (a - b) / outside.unsqueeze(-1) + c / inside.unsqueeze(-1)
-            for a, b, c in zip(every, left_out, own, strict=True)
+            for a, b, c in zip(every, left_out, of_class, strict=True)
         )
         log_noise = statistics.count * inside.log() + (statistics.num_rows - statistics.count) * outside.log()
         return ClassSums(1.0 / outside, 1.0 / inside, cross, quadratic.squeeze(-1), log_noise)
@@ -132,8 +132,8 @@ class ClassLabels(NoiseModel):
         values = dirichlet_targets(self.likelihood.alpha_epsilon)
         extra = self.likelihood.second_noise_covar
         added = torch.zeros((), dtype=torch.float64, device=device) if extra is None else extra.noise.double()
-        for own in added.expand(self.num_systems, 1).unbind(0):
-            yield values.inside_noise + own[0], values.outside_noise + own[0]
+        for learned in added.expand(self.num_systems, 1).unbind(0):
+            yield values.inside_noise + learned[0], values.outside_noise + learned[0]
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         raise ValueError("expected a regression per class, got one for all of them; iterate over the systems")

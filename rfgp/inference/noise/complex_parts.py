@@ -44,10 +44,10 @@ class ComplexParts(NoiseModel):
                 "expected a scalar kernel for complex targets, or one of two outputs, the real and the imaginary part, "
                 f"got one of {targets.num_outputs}; use a MultitaskKernel of two tasks"
             )
-        known: Any = likelihood
-        if not isinstance(likelihood, FixedNoiseComplexGaussianLikelihood) and known.noise.numel() != 1:
+        with_noise: Any = likelihood
+        if not isinstance(likelihood, FixedNoiseComplexGaussianLikelihood) and with_noise.noise.numel() != 1:
             raise ValueError(
-                f"expected a likelihood with one noise variance, got a batch of shape {tuple(known.noise.shape)}; "
+                f"expected a likelihood with one noise variance, got a batch of shape {tuple(with_noise.noise.shape)}; "
                 "fit one model per element"
             )
         return cls(likelihood)
@@ -55,8 +55,8 @@ class ComplexParts(NoiseModel):
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
         if not _checks.tensor(y, "y").is_complex():
             raise ValueError(f"expected complex targets, got {y.dtype}; use torch.complex(real, imaginary)")
-        known, observed = complete(y)
-        parts = torch.view_as_real(_checks.targets(known, x).resolve_conj())
+        values, observed = complete(y)
+        parts = torch.view_as_real(_checks.targets(values, x).resolve_conj())
         columns = torch.cat([parts, basis.to(parts.dtype)], dim=-1)
         variances = self._variances(x, y, noise, observed, is_all)
         if variances is None:
@@ -77,12 +77,12 @@ class ComplexParts(NoiseModel):
                     "FixedNoiseComplexGaussianLikelihood"
                 )
             return None
-        known: Tensor = self.likelihood.noise_covar.noise.to(x) if noise is None else noise
-        if noise is None and (not is_all or known.shape != y.shape):
+        fixed: Tensor = self.likelihood.noise_covar.noise.to(x) if noise is None else noise
+        if noise is None and (not is_all or fixed.shape != y.shape):
             raise ValueError(
-                f"expected the noise of {len(y)} rows, got a likelihood that knows {known.shape[-1]}; pass noise="
+                f"expected the noise of {len(y)} rows, got a likelihood that knows {fixed.shape[-1]}; pass noise="
             )
-        variances = _checks.noise(noise_of_observed(known, observed), x).double()
+        variances = _checks.noise(noise_of_observed(fixed, observed), x).double()
         extra = self.likelihood.second_noise_covar
         return variances if extra is None else variances + extra.noise.double()
 

@@ -46,11 +46,11 @@ class CorrelatedNoise(NoiseModel):
     def weigh(self, columns: Tensor, observed: Tensor | None) -> Rows:
         """Rows of columns (N, K) whose outputs are observed where it is said, (N, T)."""
         if observed is None:
-            found = torch.ones(1, self.num_outputs, dtype=torch.bool, device=columns.device)
+            patterns = torch.ones(1, self.num_outputs, dtype=torch.bool, device=columns.device)
             numbers = torch.zeros(len(columns), dtype=torch.long, device=columns.device)
         else:
-            found, numbers = observed.unique(dim=0, return_inverse=True)
-        rows = [tuple(pattern) for pattern in found.tolist()]
+            patterns, numbers = observed.unique(dim=0, return_inverse=True)
+        rows = [tuple(pattern) for pattern in patterns.tolist()]
         self.patterns = (*self.patterns, *[pattern for pattern in rows if pattern not in self.patterns])
         names = torch.tensor([self.patterns.index(pattern) for pattern in rows], device=numbers.device)
         return Rows(columns, groups=names[numbers], num_groups=len(self.patterns))

@@ -52,21 +52,21 @@ class KnownNoise(NoiseModel):
 
     def _noise(self, y: Tensor, noise: Tensor | None, is_all: bool) -> Tensor:
         """The noise that the likelihood knows of the training rows."""
-        known: Tensor = self.likelihood.noise_covar.noise
+        fixed: Tensor = self.likelihood.noise_covar.noise
         if self.targets.has_columns:
             if not is_all:
                 raise ValueError(f"expected the noise of {len(y)} rows beside each batch, got none; pass noise=")
-        elif not is_all or known.shape != y.shape:
+        elif not is_all or fixed.shape != y.shape:
             raise ValueError(
-                f"expected the noise of {len(y)} rows, got a likelihood that knows {known.shape[-1]}; pass noise="
+                f"expected the noise of {len(y)} rows, got a likelihood that knows {fixed.shape[-1]}; pass noise="
             )
-        return known
+        return fixed
 
     def _checked(self, noise: Tensor, x: Tensor, observed: Tensor | None) -> Tensor:
         """The noise variances of every output, (N, T), in float64; ones where it is missing."""
         if not self.targets.has_columns:
-            known = noise_of_observed(noise, None if observed is None else observed.squeeze(-1))
-            return _checks.noise(known, x).double().unsqueeze(-1)
+            present = noise_of_observed(noise, None if observed is None else observed.squeeze(-1))
+            return _checks.noise(present, x).double().unsqueeze(-1)
         if not isinstance(noise, Tensor) or not noise.is_floating_point():
             got = noise.dtype if isinstance(noise, Tensor) else type(noise).__name__
             raise ValueError(f"expected a floating-point tensor for noise, got {got}; pass a variance per observation")
@@ -74,14 +74,14 @@ class KnownNoise(NoiseModel):
         values, shape = self.targets.by_output(noise), (len(x), self.num_outputs)
         if values.shape != shape:
             raise ValueError(f"expected noise of shape {shape}, got {tuple(noise.shape)}; pass noise=")
-        known = values if observed is None else torch.where(observed, values, torch.ones_like(values))
-        is_good = (known > 0) & torch.isfinite(known)
+        present = values if observed is None else torch.where(observed, values, torch.ones_like(values))
+        is_good = (present > 0) & torch.isfinite(present)
         if not bool(is_good.all()):
             raise ValueError(
-                f"expected positive, finite noise variances of what is observed, got {float(known[~is_good][0]):g}; "
-                "correct them"
+                "expected positive, finite noise variances of what is observed, got "
+                f"{float(present[~is_good][0]):g}; correct them"
             )
-        return known.double()
+        return present.double()
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         return [*unit_matrices(self.num_outputs, torch.as_tensor(self.likelihood.noise_covar.noise).device)]

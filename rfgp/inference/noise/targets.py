@@ -34,8 +34,8 @@ class Targets(NamedTuple):
         if self.has_columns:
             return self._several(x, y, basis)
         if self.is_complex and isinstance(y, Tensor) and y.is_complex():
-            known, observed = complete(y)
-            columns = torch.cat([_checks.targets(known, x).unsqueeze(-1), basis.to(y.dtype)], dim=-1)
+            values, observed = complete(y)
+            columns = torch.cat([_checks.targets(values, x).unsqueeze(-1), basis.to(y.dtype)], dim=-1)
             return columns, None if observed is None else observed.unsqueeze(-1)
         _checks.targets(y, x)
         if y.is_complex() != self.is_complex:
@@ -66,8 +66,8 @@ class Targets(NamedTuple):
             return torch.cat([values, basis], dim=-1), None
         if not bool(observed.any()):
             raise ValueError("expected at least one observed target, got NaN only; leave these rows out")
-        known = torch.where(observed, values, values.nanmean(0).nan_to_num(0.0))
-        return torch.cat([known, basis], dim=-1), observed
+        filled = torch.where(observed, values, values.nanmean(0).nan_to_num(0.0))
+        return torch.cat([filled, basis], dim=-1), observed
 
 
 def complete(y: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..._ranks import Ranks
 from ...data.batches import Batch
 from ...inference import GramStatistics
-from ...inference.accumulation import SumsAgain
+from ...inference.accumulation import SumGradients
 from ...inference.sufficient_statistics import SufficientStatistics
 from ...inference.sum_gradients import with_gradients
 from ...inference.summation import Piece, SumTensors, backward_of
@@ -194,7 +194,7 @@ class _SecondPass:
         self.models = [model.unconditioned(model.covar_module), *model.further_draws.begin(model)]
         residual = RESIDUALS[model.residual]
         self.draws = [
-            SumsAgain(one.features, one.noise, total, residual)
+            SumGradients(one.features, one.noise, total, residual)
             for one, total in zip(self.models, sums.draws, strict=True)
         ]
 
