@@ -39,7 +39,7 @@ from tqdm import tqdm
 
 from rfgp import plots
 from rfgp.features import polynomial_sketch
-from rfgp.features.by_name import SKETCHES
+from rfgp.features.sketch_registry import SKETCHES
 
 DEGREE = 6
 NUM_COLUMNS = 1024

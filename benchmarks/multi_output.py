@@ -223,7 +223,7 @@ def exact_missing(rank, x, y, evaluations):
     model = ExactModel(rows, y[known], likelihood, data * tasks)
     likelihood.noise = torch.full_like(likelihood.noise, 0.1)
     start = time.perf_counter()
-    rfgp.fit(model, max_evaluations=evaluations, initialize=False, progress=False)
+    rfgp.fit(model, max_evaluations=evaluations, strategy=rfgp.training.Evidence(initialize=False), progress=False)
     seconds = time.perf_counter() - start
 
     def predict(points):

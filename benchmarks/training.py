@@ -99,7 +99,7 @@ def trained(x, y, seed):
         lengths.lengthscale = lengths.lengthscale.detach() * spread.exp()
         level = float(torch.exp(6.0 * torch.rand(1, generator=generator) - 5.0))
         model.likelihood.noise = (model.likelihood.noise.detach() * level).clamp_min(1.1e-4)
-    summary = rfgp.fit(model, x, y, initialize=not seed, max_evaluations=300)
+    summary = rfgp.fit(model, x, y, strategy=rfgp.training.Auto(initialize=not seed), max_evaluations=300)
     columns = y if y.dim() > 1 else y.unsqueeze(-1)
     return {
         "evidence": summary.log_marginal_likelihood + len(y) * float(columns.std(0, correction=0).log().sum()),

@@ -33,6 +33,7 @@ from torch import Tensor
 import rfgp
 from rfgp.kernels import LandmarkKernel
 from rfgp.models import WeightSpaceVariationalGP
+from rfgp.training import Minibatches
 from rfgp.training.minibatches import RowBatches
 
 BATCH, BINS, DRAWS, WARM_UP = 500, 15, 200, 5
@@ -105,11 +106,11 @@ def ours(problem: Problem, width: int, epochs: int, method: str) -> dict[str, An
     model = weight_space(problem, width, method)
     loader, rows = RowBatches(problem.x, problem.y, BATCH), len(problem.x)
     began = time.process_time()
-    rfgp.fit(model, loader, epochs=epochs, num_data=rows, progress=False)
+    rfgp.fit(model, loader, strategy=Minibatches(epochs=epochs, num_data=rows), progress=False)
     seconds = time.process_time() - began
     found = scores(problem, model, model.likelihood) | {"seconds": seconds}
     began = time.process_time()
-    rfgp.fit(model, loader, epochs=2, num_data=rows, initialize=False, progress=False)
+    rfgp.fit(model, loader, strategy=Minibatches(epochs=2, num_data=rows, initialize=False), progress=False)
     return found | {"seconds_per_epoch": (time.process_time() - began) / 2}
 
 

@@ -12,21 +12,11 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from ._torch import is_transformed
+from ._torch import has_values
 
 _LARGEST_SEED = 2**63 - 1
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 """Integers that PyTorch can hold, and neither compare nor sort."""
-
-
-def has_values() -> bool:
-    """Whether tensors have values that can be looked at, and kept.
-
-    Where PyTorch compiles or traces a function, or transforms it by ``torch.func``, they stand for others: such
-    functions are not checked by value, write to no tensor that is there, and fill no cache.
-    """
-    is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return not is_recorded and not is_transformed()
 
 
 def is_own(error: Exception) -> bool:
@@ -190,7 +180,8 @@ def weight_dtype(value: Any) -> torch.dtype:
 
 def inputs(x: Any, input_dim: int | None = None, name: str = "x") -> Tensor:
     """Return floating-point inputs of shape (..., N, d) with N > 0, or raise; values are not looked at."""
-    floating(x, name)
+    if type(x) is not Tensor or not x.is_floating_point() or x.layout is not torch.strided or x.is_meta:
+        floating(x, name)
     if x.dim() < 2:
         row, column = f"{name}.unsqueeze(0) for a single row", f"{name}.unsqueeze(-1) for a single column"
         advice = row if input_dim not in (None, 1) else f"{row}, or {column}"
@@ -241,7 +232,7 @@ def same_kind(x: Tensor, reference: Tensor, name: str, reference_name: str) -> T
             f"expected {name} on {reference.device}, where {reference_name} is, got {x.device}; "
             f"move it with .to({str(reference.device)!r})"
         )
-    if has_values() and x.dtype.to_real() != reference.dtype.to_real():
+    if x.dtype.to_real() != reference.dtype.to_real() and has_values():
         raise ValueError(
             f"expected {name} of dtype {reference.dtype} as {reference_name} has, got {x.dtype}; "
             "convert one of the two with .to(dtype)"

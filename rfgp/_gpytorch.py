@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import gpytorch
 import torch
@@ -215,9 +215,24 @@ def forget_load_hooks(module: gpytorch.Module) -> None:
     module._load_state_dict_pre_hooks.clear()
 
 
-def own_tensors(module: torch.nn.Module) -> list[Tensor]:
-    """The parameters and buffers of a module itself, shared ones every time."""
-    return [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
+class TensorMark(NamedTuple):
+    """What tells whether a tensor was replaced, or changed in place other than by ``.data``."""
+
+    tensor: Tensor
+    version: int
+    requires_grad: bool
+
+
+def tensor_marks(modules: Iterable[torch.nn.Module]) -> list[TensorMark]:
+    """The marks of all parameters and buffers of modules, shared ones every time."""
+    marks = []
+    for module in modules:
+        for part in module.modules():
+            for tensor in (*part._parameters.values(), *part._buffers.values()):
+                if tensor is not None:
+                    version = 0 if tensor.is_inference() else tensor._version
+                    marks.append(TensorMark(tensor, version, tensor.requires_grad))
+    return marks
 
 
 def own_names(module: torch.nn.Module) -> set[str]:
@@ -229,11 +244,6 @@ def persistent_buffers(module: torch.nn.Module) -> dict[str, Tensor]:
     """The buffers of a module itself that its state holds."""
     buffers = module.named_buffers(recurse=False)
     return {name: buffer for name, buffer in buffers if name not in module._non_persistent_buffers_set}
-
-
-def version_of(tensor: Tensor) -> int:
-    """How many times a tensor was changed in place; 0 for those of inference mode."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 def with_priors(objective: ExactMarginalLogLikelihood, value: Tensor, parameters: tuple[Any, ...]) -> Tensor:

@@ -6,9 +6,14 @@ import torch
 from torch import Tensor
 
 
-def is_transformed() -> bool:
-    """Whether a transform of ``torch.func`` is under way."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+def has_values() -> bool:
+    """Whether tensors have values that can be looked at, and kept.
+
+    Where PyTorch compiles or traces a function, or transforms it by ``torch.func``, they stand for others: such
+    functions are not checked by value, write to no tensor that is there, and fill no cache.
+    """
+    is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    return not is_recorded and torch._C._functorch.peek_interpreter_stack() is None
 
 
 def are_equal(a: Tensor, b: Tensor) -> bool:

@@ -34,7 +34,7 @@ def approximate(
     :param input_dim: the number of columns of the inputs; default: that of ``train_inputs``, ``active_dims`` or ARD,
         else of the first inputs the kernel sees.
     :param method: "auto", the name of a method, or a ready FeatureMap of ``num_features`` columns; see
-        :class:`rfgp.kernels.Method`. "auto" takes the method whose posterior loses least with ``train_inputs``,
+        ``Method``. "auto" takes the method whose posterior loses least with ``train_inputs``,
         see :func:`rfgp.selection.best_method`; without them, exact features for linear kernels, orthogonal Fourier
         features for shift-invariant ones and complex-to-real TensorSRHT for polynomials. "landmarks",
         "landmarks_greedy" and "landmarks_kmeans" take the values at rows of ``train_inputs`` for features, of any

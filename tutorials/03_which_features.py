@@ -139,7 +139,7 @@ locally_periodic.base_kernel.kernels[1].period_length = 1.0
 exact = ScaleKernel(LinearKernel()) + locally_periodic + ScaleKernel(RBFKernel())
 approximate = rfgp.approximate(exact, num_features=257, train_inputs=time_of, seed=0)
 model = WeightSpaceGP(approximate, gpytorch.likelihoods.GaussianLikelihood())
-print(rfgp.fit(model, time_of, y, max_evaluations=5 if SHORT else 40, initialize=False))
+print(rfgp.fit(model, time_of, y, strategy=rfgp.training.Auto(initialize=False), max_evaluations=5 if SHORT else 40))
 
 # %%
 later = torch.linspace(0.0, 14.0, 500)[:, None]

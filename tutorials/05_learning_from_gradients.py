@@ -119,7 +119,7 @@ def learned(kind, num_rows, dim, num_features, seed=0):
     y = observed(exact + 0.05 * torch.randn(exact.shape, generator=torch.Generator().manual_seed(100 + seed)), kind)
     model = gradient_model(num_features, dim, noise=0.05, seed=seed)
     model.likelihood.requires_grad_(False)  # the noise is known
-    rfgp.fit(model, x, y, initialize=False, max_evaluations=8 if SHORT else 25)
+    rfgp.fit(model, x, y, strategy=rfgp.training.Auto(initialize=False), max_evaluations=8 if SHORT else 25)
     model.requires_grad_(False)
     return model.condition(x, y)
 
@@ -253,7 +253,9 @@ def poisson(num_inside, num_features):
     noise = torch.tensor([1e-3, 1e-2]).square().expand(len(x), 2)  # equations hold to that accuracy
     approximate = rfgp.approximate(kernel, num_features, input_dim=2, seed=0)
     model = WeightSpaceGP(approximate, MultitaskFixedNoiseGaussianLikelihood(noise))
-    rfgp.fit(model, x, y, noise=noise, initialize=False, max_evaluations=8 if SHORT else 40)
+    rfgp.fit(
+        model, x, y, noise=noise, strategy=rfgp.training.Auto(initialize=False), max_evaluations=8 if SHORT else 40
+    )
     return model.requires_grad_(False).condition(x, y, noise), boundary, inside
 
 

@@ -244,7 +244,15 @@ fig.savefig("more_rows.png")
 small = rfgp.approximate(kernel.exact_kernel, 64, method="landmarks", train_inputs=x, seed=1)
 other = rfgp.WeightSpaceGP(small, copy.deepcopy(model.likelihood), copy.deepcopy(model.mean_module))
 few = rows if SHORT else rows.partitions(4)[0]  # a quarter of the rows, for this page
-print(rfgp.fit(other, few, initialize=False, max_evaluations=3 if SHORT else 10, progress=False))
+print(
+    rfgp.fit(
+        other,
+        few,
+        strategy=rfgp.training.Evidence(initialize=False),
+        max_evaluations=3 if SHORT else 10,
+        progress=False,
+    )
+)
 
 # %% [markdown]
 # With 64 features in place of 256 the best parameters are others, since the features have to make do with them:

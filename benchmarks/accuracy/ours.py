@@ -51,7 +51,7 @@ def images(method: str, width: int) -> Method:
         rest = torch.ones(len(x), dtype=torch.bool)
         rest[held] = False
         with torch.no_grad():
-            model.fit(x[rest], labels[rest])
+            model.condition(x[rest], labels[rest])
             model.likelihood.select_alpha_epsilon(model, x[held], labels[held], num_samples=64)
             model.update(x[held], labels[held])
 

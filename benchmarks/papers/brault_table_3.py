@@ -96,7 +96,9 @@ def errors(result, method, x, y, count, seed, width, evaluations):
     model = model_of(method, data[-1], width, x.shape[-1], seed=0)
     trained = result["parameters"].setdefault(method, {})
     if str(count) not in trained:
-        rfgp.fit(model, *data[:2], max_evaluations=evaluations, initialize=False, progress=False)
+        rfgp.fit(
+            model, *data[:2], strategy=rfgp.training.Auto(initialize=False), max_evaluations=evaluations, progress=False
+        )
         trained[str(count)] = parameters(model)
     with torch.no_grad():
         for name, value in model.named_parameters():

@@ -53,7 +53,7 @@ def trained(x, y, rows=1500, fixed=None):
         model.covar_module.base_kernel.lengthscale, likelihood.noise = fixed
         model.covar_module.base_kernel.requires_grad_(False)
         likelihood.requires_grad_(False)
-    rfgp.fit(model, progress=False, initialize=fixed is None)
+    rfgp.fit(model, strategy=rfgp.training.Evidence(initialize=fixed is None), progress=False)
     return model.covar_module.requires_grad_(False), likelihood.requires_grad_(False)
 
 

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from .. import _checks
 from ..features import Maclaurin
-from ..features.by_name import FORMS
+from ..features.sketch_registry import FORMS
 from ..linalg import next_power_of_two
 from .gains import candidates_for, sorted_gains
 from .pairs import PairTerms, sample_pairs, standard_error
@@ -22,18 +22,14 @@ CONVEX_SKETCHES = ("rademacher", "gaussian", "tensor_srht_stacked")
 
 @dataclass(frozen=True)
 class Allocation:
-    r"""Numbers of columns per degree, and the mean squared error they predict over pairs of different inputs.
+    """Numbers of columns per degree, and the mean squared error they predict over pairs of different inputs.
 
-    :param num_columns: the number of columns by degree, the constant (degree 0) included.
-    :param variance: the mean variance of the estimate, by the closed forms.
-    :param squared_bias: the mean square of the terms that are left out.
-    :param standard_error: the standard error of ``error`` as an estimate for the distribution of the inputs.
-    :param num_pairs: the number of pairs that the means are taken over.
+    ``num_columns`` has the constant (degree 0) too, ``squared_bias`` is the mean square of the terms that are left out,
+    and ``standard_error`` that of ``error`` as an estimate for the distribution of the inputs.
 
     >>> x = torch.randn(100, 4)
-    >>> found = allocate(x, 64, torch.tensor([1.0, 1.0, 0.5]))
-    >>> sum(found.num_columns.values()) <= 64, found.degree
-    (True, 2)
+    >>> allocate(x, 64, torch.tensor([1.0, 1.0, 0.5])).degree
+    2
     """
 
     num_columns: dict[int, int]

@@ -125,5 +125,5 @@ def standard_error(values: Tensor, weights: Tensor, rows: Tensor | None) -> floa
     deviations = (values - values.mean()).flatten() / len(values)
     by_row = torch.zeros(int(rows.max()) + 1, dtype=values.dtype)
     by_row.index_add_(0, rows[0], deviations).index_add_(0, rows[1], deviations)
-    own = float(deviations.square().sum())
-    return math.sqrt(max(float(by_row.square().sum()) - own, own))
+    variance = float(deviations.square().sum())
+    return math.sqrt(max(float(by_row.square().sum()) - variance, variance))

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from .. import _checks
 from ..features import Maclaurin
-from ..features.by_name import FORMS
+from ..features.sketch_registry import FORMS
 from .terms import series_coefficients, sketches
 
 

@@ -29,12 +29,6 @@ def sketches(
 ) -> dict[int, FeatureMap]:
     """A polynomial sketch for every degree, with so many columns.
 
-    :param columns: the numbers of columns by degree.
-    :param input_dim: the number of columns of the inputs.
-    :param sketch: the name of a polynomial sketch.
-    :param form: "real", "complex" or "ctr".
-    :param generator: a CPU generator.
-    :param dtype: the dtype of the weights; default: the default dtype.
     :param real_linear: whether the linear term is real in the form "ctr", and exact where it has as many columns as the
         inputs.
     """

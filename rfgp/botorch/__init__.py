@@ -8,7 +8,8 @@ if importlib.util.find_spec("botorch") is None:
         "pip install '.[botorch]'"
     )
 
-from .model import ModelSamples, WeightSpaceModel
+from .model import WeightSpaceModel
 from .pathwise import PathwiseFeatureMap
+from .samples import ModelSamples
 
 __all__ = ["ModelSamples", "PathwiseFeatureMap", "WeightSpaceModel"]

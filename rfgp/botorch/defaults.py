@@ -24,11 +24,7 @@ from ..sampling import drawing_from
 
 
 def default_kernel(num_inputs: int, num_outputs: int) -> Kernel:
-    """BoTorch's Gaussian kernel with a lengthscale per input; one for all outputs, which are independent.
-
-    :param num_inputs: the number of inputs d.
-    :param num_outputs: the number of outputs m.
-    """
+    """BoTorch's Gaussian kernel with a lengthscale per input; one for all outputs, which are independent."""
     kernel: Kernel = get_covar_module_with_dim_scaled_prior(ard_num_dims=num_inputs)
     if num_outputs == 1:
         return kernel
@@ -38,11 +34,7 @@ def default_kernel(num_inputs: int, num_outputs: int) -> Kernel:
 
 
 def independent_outputs(kernel: Kernel, num_outputs: int) -> Kernel:
-    """Independent outputs with one kernel, each with an output scale of its own, which starts from 1.
-
-    :param kernel: an exact kernel of one output.
-    :param num_outputs: the number of outputs m.
-    """
+    """Independent outputs with one kernel, each with an output scale of its own, which starts from 1."""
     with drawing_from(torch.Generator()):  # GPyTorch draws the scales that are set here
         several = MultitaskKernel(kernel, num_tasks=num_outputs, rank=0)
     several.task_covar_module.initialize(var=torch.ones(num_outputs))
@@ -52,7 +44,6 @@ def independent_outputs(kernel: Kernel, num_outputs: int) -> Kernel:
 def default_likelihood(num_outputs: int, noise: Tensor | None) -> Likelihood:
     """BoTorch's prior of the noise, for every output, or the noise that is known.
 
-    :param num_outputs: the number of outputs m.
     :param noise: the variances (N, m) of known noise.
     """
     if noise is not None:
@@ -85,12 +76,7 @@ def default_mean(num_outputs: int) -> Mean:
 def approximated(kernel: Kernel, num_features: int, x: Tensor, num_outputs: int, seed: int | None) -> Any:
     """A kernel with features of all outputs; one that has them already as it is.
 
-    :param kernel: an exact kernel of one or of all outputs, or a kernel with features.
-    :param num_features: the number of features.
     :param x: transformed training inputs, (N, d).
-    :param num_outputs: the number of outputs m.
-    :param seed: the seed of the features.
-    :raises ValueError: for features of one output where there are several.
     """
     has_features = any(isinstance(part, RandomFeatureKernel) for part in kernel.modules())
     is_of_all = num_outputs == 1 or bool(getattr(kernel, "num_tasks", 0)) or getattr(kernel, "has_output_factor", False)

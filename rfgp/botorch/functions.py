@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import Mean, MultitaskMean
 from linear_operator.operators import (
     BlockDiagLinearOperator,
@@ -20,11 +19,14 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from .._gpytorch import forget_priors
-from ..inference import OutputFactor, Regression, SquareRootPosterior, WeightPosterior, WeightSystem, noise_model
+from ..inference import OutputFactor, WeightPosterior, noise_model
 from ..inference.noise.independent import IndependentNoise
 from ..inference.noise.known import KnownNoise
-from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
+from ..inference.normal_equations import NormalEquations
+from ..inference.regression import Regression
+from ..inference.square_root import SquareRootPosterior
 from ..models import WeightSpaceGP
+from .observed import has_given_noise
 
 _DENSE_ROWS = 2048
 """Up to so many rows a covariance is a dense matrix, and beyond them a root with a column per weight."""
@@ -33,10 +35,7 @@ _DENSE_ROWS = 2048
 class Functions(NamedTuple):
     r"""The posterior of m functions :math:`f(x) = \psi(x) W + m(x)`, which later changes of a model do not reach.
 
-    :param kernel: a kernel with features.
-    :param mean: the mean function.
     :param outputs: the numbers of the functions among the outputs of kernel and mean.
-    :param weights: the posterior of the weights.
     :param noise: the learned noise covariance of one observation, (m, m).
     """
 
@@ -49,10 +48,7 @@ class Functions(NamedTuple):
     @classmethod
     @torch.no_grad()
     def of(cls, gp: WeightSpaceGP) -> Functions:
-        """The functions of a fitted model as they are now.
-
-        :param gp: a model of real outputs with one draw of the weights and without blocks.
-        """
+        """The functions of a conditioned model of real outputs as they are now."""
         kernel, mean = copy.deepcopy((gp.covar_module, gp.mean_module))
         for module in (kernel, mean):
             module.requires_grad_(False)
@@ -64,10 +60,7 @@ class Functions(NamedTuple):
         return self.weights.num_outputs > 1
 
     def select(self, outputs: Sequence[int]) -> Functions:
-        """Some of the functions.
-
-        :param outputs: their numbers among these.
-        """
+        """Some of the functions."""
         chosen, index = tuple(self.outputs[index] for index in outputs), list(outputs)
         return self._replace(outputs=chosen, weights=self.weights.select(index), noise=self.noise[index][:, index])
 
@@ -114,12 +107,20 @@ class Functions(NamedTuple):
             return MultivariateNormal(mean[..., 0, :, 0], covariance.squeeze(-3))
         return MultitaskMultivariateNormal(mean.squeeze(-1).mT, BlockDiagLinearOperator(covariance), interleaved=False)
 
-    def sample(self, num_functions: int) -> Tensor:
-        """Draws of the weights, (S, ..., M, T, n), for :meth:`values`.
+    def noise_of_rows(self, num_rows: int, given: Tensor | None, is_added: bool) -> Tensor:
+        """The noise covariance of rows, (..., q, m, m), in float64.
 
-        :param num_functions: S.
+        :param given: variances (..., q or 1, m); default: the learned noise alone.
         """
-        return self.weights.mean + self.weights.deviations(num_functions)
+        learned = self.noise.expand(num_rows, *self.noise.shape)
+        if given is None:
+            return learned
+        variances = given.double().expand(*given.shape[:-2], num_rows, len(self.outputs))
+        return torch.diag_embed(variances) + learned if is_added else torch.diag_embed(variances)
+
+    def sample(self, num_functions: int) -> Tensor:
+        """Draws of the weights, (S, ..., M, T, n), for :meth:`values`."""
+        return self.weights.draws(num_functions)
 
     def values(self, weights: Tensor, x: Tensor) -> Tensor:
         """The functions of S draws of the weights, (S, ..., q, m).
@@ -177,7 +178,7 @@ def _noise(gp: WeightSpaceGP) -> Tensor:
     """The noise covariance of one observation that a likelihood has learned, (m, m), in float64."""
     likelihood, count = gp.likelihood, gp.num_outputs
     zero = torch.zeros(count, dtype=torch.float64, device=next(gp.parameters()).device)
-    if has_known_noise(likelihood):
+    if has_given_noise(likelihood):
         learned = likelihood.second_noise_covar
         return (zero if learned is None else learned.noise.double().expand(count)).diag()
     nothing = DiagLinearOperator(zero)
@@ -188,16 +189,11 @@ def _noise(gp: WeightSpaceGP) -> Tensor:
     return noise.covariance_matrix
 
 
-def has_known_noise(likelihood: Likelihood) -> bool:
-    """Whether the noise of every observation is known beside it."""
-    return isinstance(likelihood, FixedNoiseGaussianLikelihood | MultitaskFixedNoiseGaussianLikelihood)
-
-
 def _weights(gp: WeightSpaceGP) -> SquareRootPosterior:
     """The posterior of the weights of a model, with a system for every output where these are independent."""
     noise = noise_model(gp.likelihood, gp.num_outputs) if gp.covar_module.has_output_factor else None
     if isinstance(noise, IndependentNoise | KnownNoise) and gp.num_outputs > 1:
-        system = next(Regression(gp.covar_module, gp.mean_module, noise).systems(gp.statistics))
+        system: Any = Regression(gp.covar_module, gp.mean_module, noise).equations(gp.statistics)
         root = system.factor.covariance_root
         if root is not None and root.shape[-1] == gp.num_outputs and torch.equal(root, root.diagonal().diag()):
             return SquareRootPosterior.stacked([_of_output(system, root, t) for t in range(gp.num_outputs)])
@@ -208,7 +204,7 @@ def _weights(gp: WeightSpaceGP) -> SquareRootPosterior:
     return SquareRootPosterior.of(posterior, factor.double())
 
 
-def _of_output(system: WeightSystem, root: Tensor, output: int) -> SquareRootPosterior:
+def _of_output(system: NormalEquations, root: Tensor, output: int) -> SquareRootPosterior:
     """The posterior of one of several independent outputs."""
     scale = root[output, output]
     groups = [(group.precision[output, output] * scale.square(), group.gram) for group in system.sums.groups]

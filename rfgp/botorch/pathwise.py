@@ -10,7 +10,8 @@ from botorch.sampling.pathwise.features.generators import GenKernelFeatures
 from torch import Tensor
 
 from .. import _checks
-from ..kernels import FeatureScaleKernel, RandomFeatureKernel
+from ..kernels import RandomFeatureKernel
+from ..kernels.families.scale import FeatureScaleKernel
 
 
 class PathwiseFeatureMap(FeatureMap):

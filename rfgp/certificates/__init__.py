@@ -2,13 +2,13 @@
 
 from .comparison import Certificate, certify
 from .posterior import Bounds, CertifiedPosterior, certified_posterior
-from .stochastic import Estimate, log_determinant, stochastic_kl
+from .stochastic import StochasticEstimate, log_determinant, stochastic_kl
 
 __all__ = [
     "Bounds",
     "Certificate",
     "CertifiedPosterior",
-    "Estimate",
+    "StochasticEstimate",
     "certified_posterior",
     "certify",
     "log_determinant",

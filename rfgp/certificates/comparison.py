@@ -19,12 +19,6 @@ class Certificate(NamedTuple):
     :param exact_mean: the certified mean of the exact model, (M,).
     :param error_bound: how far ``exact_mean`` may be from exact, (M,).
     :param posterior: the certified posterior, for other points, variances, or a tighter tolerance.
-
-    >>> import gpytorch, rfgp
-    >>> x, likelihood = torch.rand(100, 2), gpytorch.likelihoods.GaussianLikelihood()
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2, seed=0)
-    >>> certify(rfgp.WeightSpaceGP(kernel, likelihood).condition(x, x.sum(-1)), x, x.sum(-1), x[:3]).error_bound.shape
-    torch.Size([3])
     """
 
     model_mean: Tensor
@@ -60,9 +54,8 @@ def certify(
     :param x: the training inputs (N, d) that it was fitted to.
     :param y: their targets (N,).
     :param new_x: the points, (M, d).
-    :param noise: the noise variances of the rows, for a fixed-noise likelihood that does not know them.
+    :param noise: the noise variances of the rows, for a fixed-noise likelihood without them.
     :param settings: those of :func:`certified_posterior`, such as ``tolerance``.
-    :returns: both means, their distance, and how far it may be off.
     :raises ValueError: for another model, bad data, or what :func:`certified_posterior` refuses.
 
     Source: errata, identity 8 of the last section.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..kernels.values import accurate_values
-from .forms import form_of
+from .kernel_values import values_of
 
 EPS = torch.finfo(torch.float64).eps
 _BLOCK = 512
@@ -24,14 +24,7 @@ class KernelMatrix:
     are evaluated in place, all others by their ``forward`` with accurate distances. Points are selected inputs:
     :meth:`select` applies ``active_dims``.
 
-    :param kernel: an exact kernel of one output.
     :param x: its inputs (N, d).
-    :raises ValueError: for a kernel of several outputs or a batch of kernels.
-
-    >>> import gpytorch
-    >>> matrix = KernelMatrix(gpytorch.kernels.RBFKernel(), torch.zeros(3, 2))
-    >>> matrix.times(torch.ones(3, 1, dtype=torch.float64)).squeeze(-1)
-    tensor([3., 3., 3.], dtype=torch.float64)
     """
 
     def __init__(self, kernel: Kernel, x: Tensor) -> None:
@@ -42,11 +35,11 @@ class KernelMatrix:
             )
         self._dims = kernel.active_dims
         selected = self.select(x)
-        self._form = form_of(self._kernel, selected)
-        self._rows = self._form.prepared(selected)
+        self._values = values_of(self._kernel, selected)
+        self._rows = self._values.prepared(selected)
         self.deviations = self.deviations_at(selected)
         """The roots of k(x, x), (N,)."""
-        self._roundings = self._form.roundings(self._rows)
+        self._roundings = self._values.roundings(self._rows)
 
     def __len__(self) -> int:
         """The number N of rows."""
@@ -67,28 +60,32 @@ class KernelMatrix:
         total = torch.zeros_like(columns)
         for left in _blocks(len(self)):
             for right in _blocks(len(self), left.start):
-                values = self._form.values(self._rows[left], self._rows[right])
+                values = self._values.between(self._rows[left], self._rows[right])
                 total[left] += values @ columns[right]
                 if right.start > left.start:
                     total[right] += values.mT @ columns[left]
         return total
 
+    def plus_diagonal(self, diagonal: Tensor) -> Callable[[Tensor], Tensor]:
+        """What multiplies columns with K plus a diagonal (N,)."""
+        return lambda columns: self.times(columns).addcmul_(diagonal.unsqueeze(-1), columns)
+
     def cross_times(self, points: Tensor, columns: Tensor) -> Tensor:
         """The values between points (M, d) and the rows times columns (N, R): (M, R)."""
-        prepared = self._form.prepared(points)
+        prepared = self._values.prepared(points)
         total = columns.new_zeros(len(prepared), columns.shape[-1])
         for left in _blocks(len(prepared)):
             for right in _blocks(len(self)):
-                total[left] += self._form.values(prepared[left], self._rows[right]) @ columns[right]
+                total[left] += self._values.between(prepared[left], self._rows[right]) @ columns[right]
         return total
 
     def columns(self, points: Tensor) -> Tensor:
         """The values (N, M) between the rows and points (M, d)."""
-        return self._dense(self._rows, self._form.prepared(points))
+        return self._dense(self._rows, self._values.prepared(points))
 
     def block(self, left: Tensor, right: Tensor) -> Tensor:
         """The values (L, M) between points (L, d) and (M, d)."""
-        return self._dense(self._form.prepared(left), self._form.prepared(right))
+        return self._dense(self._values.prepared(left), self._values.prepared(right))
 
     def rounding(self, columns: Tensor, points: Tensor | None = None) -> Tensor:
         r"""A bound on the errors of the products of K, or of values between points and the rows, with columns (N, R).
@@ -99,8 +96,8 @@ class KernelMatrix:
         with m sums one after the other, and :math:`u_i` the roundings of the kernel at an input, which grow with its
         norm in lengthscales, since distances are differences of these.
         """
-        known = self.deviations, self._roundings
-        return self._rounding(known if points is None else self._sizes(points), known, columns)
+        of_rows = self.deviations, self._roundings
+        return self._rounding(of_rows if points is None else self._sizes(points), of_rows, columns)
 
     def rounding_of(self, points: Tensor, columns: Tensor) -> Tensor:
         """A bound on the errors (N, R) of values between the rows and points times columns (M, R)."""
@@ -124,12 +121,12 @@ class KernelMatrix:
         return EPS * left[0][:, None] * right[0] * (left[1][:, None] + right[1])
 
     def _sizes(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        return self.deviations_at(points), self._form.roundings(self._form.prepared(points))
+        return self.deviations_at(points), self._values.roundings(self._values.prepared(points))
 
     def _dense(self, left: Tensor, right: Tensor) -> Tensor:
         dense = left.new_empty(len(left), len(right))
         for rows in _blocks(len(left)):
-            dense[rows] = self._form.values(left[rows], right)
+            dense[rows] = self._values.between(left[rows], right)
         return dense
 
 

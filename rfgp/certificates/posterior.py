@@ -16,10 +16,10 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..kernels.observation import check_observed_mean
-from .conjugate_gradients import ConjugateGradients
+from ..linalg import ConjugateGradients
 from .kernel_matrix import EPS, KernelMatrix
 from .preconditioner import LandmarkPreconditioner
-from .problem import exact_matrix, of_landmarks, targets_and_noise
+from .problem import exact_matrix, landmark_preconditioner, targets_and_noise
 
 _SHARE = 0.9
 """Of the tolerance, for what the iterations believe, so that the residual that is computed anew is below it."""
@@ -28,17 +28,43 @@ _POINTS = 256
 
 
 class Bounds(NamedTuple):
-    """Bounds on variances, (M,).
-
-    :param lower: none is smaller.
-    :param upper: none is larger.
-
-    >>> Bounds(torch.zeros(3), torch.ones(3)).upper
-    tensor([1., 1., 1.])
-    """
+    """Bounds on variances, (M,): none is smaller than ``lower``, and none larger than ``upper``."""
 
     lower: Tensor
     upper: Tensor
+
+
+class _CertifiedSolver(ConjugateGradients):
+    r"""Solutions of :math:`(K + S) \alpha = b`, with bounds on rounding and on what a residual can do.
+
+    :param noise: the diagonal of S, (N,).
+    :param right: b, (N, R).
+    :param right_error: a bound on the errors of b, (N, R); default: none.
+    """
+
+    def __init__(
+        self,
+        matrix: KernelMatrix,
+        noise: Tensor,
+        preconditioner: LandmarkPreconditioner,
+        right: Tensor,
+        right_error: Tensor | float = 0.0,
+    ) -> None:
+        super().__init__(matrix.plus_diagonal(noise), preconditioner.solve, right)
+        self._matrix, self._noise, self._preconditioner, self._right_error = matrix, noise, preconditioner, right_error
+
+    def rounding(self) -> Tensor:
+        """A bound on what rounding may have done to residuals that were computed anew, (N, R)."""
+        sizes = self.right.abs() + self._noise.unsqueeze(-1) * self.solution.abs()
+        return self._matrix.rounding(self.solution) + 4.0 * EPS * sizes + self._right_error
+
+    def white_rounding(self) -> Tensor:
+        r"""The same as :math:`\|S^{-1/2} r\|`, (R,)."""
+        return self._preconditioner.white_norm(self.rounding())
+
+    def residual_norm(self) -> Tensor:
+        r"""A bound on :math:`\sqrt{r^\top (K + S)^{-1} r}` (R,) of residuals that were computed anew."""
+        return self._preconditioner.norm_bound(self.residual) + self.white_rounding()
 
 
 class CertifiedPosterior:
@@ -54,12 +80,6 @@ class CertifiedPosterior:
     :param targets: y, in float64.
     :param residuals: y less the mean function, (N,), in float64.
     :param num_columns: d.
-
-    >>> import gpytorch
-    >>> x, likelihood = torch.rand(100, 2), gpytorch.likelihoods.GaussianLikelihood()
-    >>> found = certified_posterior(gpytorch.kernels.RBFKernel(), likelihood, x, x.sum(-1), num_landmarks=20)
-    >>> isinstance(found, CertifiedPosterior), found.mean(x[:3]).shape
-    (True, torch.Size([3]))
     """
 
     def __init__(
@@ -73,12 +93,12 @@ class CertifiedPosterior:
         num_columns: int,
     ) -> None:
         self._matrix, self._noise, self._preconditioner, self._mean = matrix, noise, preconditioner, mean
-        self._solver = ConjugateGradients(matrix, noise, preconditioner, residuals.unsqueeze(-1))
+        self._solver = _CertifiedSolver(matrix, noise, preconditioner, residuals.unsqueeze(-1))
         spread = float(targets.std(correction=0))
         self._unit = float(matrix.deviations.max()) / (spread if spread > 0.0 else 1.0)
         self._num_columns = num_columns
         self._seconds, self._history = 0.0, [self._unit * float(self._solver.energy.sqrt())]
-        self._residual_norm = self._certified()
+        self._residual_norm = float(self._solver.residual_norm())
 
     @property
     def iterations(self) -> int:
@@ -110,24 +130,14 @@ class CertifiedPosterior:
 
     @torch.no_grad()
     def mean(self, x: Tensor) -> Tensor:
-        """The posterior mean of the function at inputs.
-
-        :param x: inputs (M, d).
-        :returns: (M,), in float64.
-        :raises ValueError: for bad inputs.
-        """
+        """The posterior mean of the function at inputs (M, d): (M,), in float64."""
         points = self._points(x)
         values = self._matrix.cross_times(self._matrix.select(points), self._solver.solution).squeeze(-1)
         return values if self._mean is None else values + self._mean(points)
 
     @torch.no_grad()
     def error_bound(self, x: Tensor) -> Tensor:
-        """A bound on the distance of :meth:`mean` from the mean of the exact posterior.
-
-        :param x: inputs (M, d).
-        :returns: (M,), in float64.
-        :raises ValueError: for bad inputs.
-        """
+        """A bound on the distance of :meth:`mean` at inputs (M, d) from the exact mean: (M,), in float64."""
         points = self._points(x)
         selected = self._matrix.select(points)
         rounding = self._matrix.rounding(self._solver.solution, selected).squeeze(-1)
@@ -152,7 +162,6 @@ class CertifiedPosterior:
         :param max_iterations: the largest number of further iterations.
         :param max_seconds: how long it may take, at least one iteration; default: without limit.
         :param progress: whether a bar counts the iterations; default: on a terminal.
-        :returns: the posterior, which it changes.
         :raises ValueError: for a tolerance or limits that are not positive.
         """
         _checks.positive("tolerance", tolerance, "0.001 is a thousandth of the standard deviation of the targets")
@@ -168,7 +177,7 @@ class CertifiedPosterior:
 
         with tqdm(desc="certificate", unit="pass", disable=disable, leave=False) as bar:
             while self.relative_bound > tolerance and not is_over(passes=2):
-                known, done = (self._solver.solution.clone(), self._residual_norm), self.iterations
+                before_round, done = (self._solver.solution.clone(), self._residual_norm), self.iterations
                 while self._history[-1] > self._aim(tolerance) and not is_over(passes=2):
                     self._solver.step()
                     self._history.append(self._believed())
@@ -177,10 +186,10 @@ class CertifiedPosterior:
                 if self.iterations == done:
                     break
                 self._solver.replace_residual()
-                self._residual_norm = self._certified()
+                self._residual_norm = float(self._solver.residual_norm())
                 self._history[-1] = self._believed()
-                if not self._residual_norm < known[1]:
-                    self._solver.solution, self._residual_norm = known
+                if not self._residual_norm < before_round[1]:
+                    self._solver.solution, self._residual_norm = before_round
                     break
         self._seconds += time.monotonic() - start
         if self.relative_bound > tolerance:
@@ -201,13 +210,11 @@ class CertifiedPosterior:
         .. math:: \mathrm{Var} f(x) = k(x, x) - k_x^\top \beta - \beta^\top \rho - \rho^\top (K + S)^{-1} \rho,
             \qquad \rho = k_x - (K + S) \beta
 
-        The last term is the distance of the bounds, and quadratic in the residual. Memory is some six times N x 256.
-
         :param x: inputs (M, d).
         :param tolerance: the distance of the bounds in prior variances.
         :param max_iterations: the largest number of iterations for 256 of the inputs.
         :param progress: whether a bar counts the iterations; default: on a terminal.
-        :returns: ``(lower, upper)``, (M,) each, in float64; their distance says how far it came.
+        :returns: ``(lower, upper)``, (M,) each, in float64.
         :raises ValueError: for bad inputs, or a tolerance or limit that is not positive.
         """
         _checks.positive("tolerance", tolerance, "0.01 is a hundredth of the prior variance")
@@ -219,21 +226,21 @@ class CertifiedPosterior:
         return Bounds(*(torch.cat(values) for values in zip(*parts, strict=True)))
 
     def _variance_bounds(self, x: Tensor, tolerance: float, max_iterations: int, bar: Any) -> Bounds:
-        points, preconditioner = self._matrix.select(x), self._preconditioner
+        points = self._matrix.select(x)
         columns, errors = self._matrix.columns(points), self._matrix.column_rounding(points)
         prior = self._matrix.deviations_at(points).square()
-        solver = ConjugateGradients(self._matrix, self._noise, preconditioner, columns, errors)
+        solver = _CertifiedSolver(self._matrix, self._noise, self._preconditioner, columns, errors)
         for _ in range(max_iterations):
             if bool((solver.energy <= _SHARE * tolerance * prior).all()):
                 break
             solver.step()
             bar.update()
         solver.replace_residual()
-        gap = _certified(solver, preconditioner).square()
+        gap = solver.residual_norm().square()
         sums = len(columns) * EPS * (columns.abs() + solver.residual.abs())
         allowance = (solver.solution.abs() * (errors + solver.rounding() + sums)).sum(0) + 8.0 * EPS * prior
-        known = (solver.solution * (columns + solver.residual)).sum(0)
-        upper = prior - known + allowance
+        explained = (solver.solution * (columns + solver.residual)).sum(0)
+        upper = prior - explained + allowance
         return Bounds((upper - gap - 2.0 * allowance).clamp_min(0.0), upper)
 
     def _points(self, x: Tensor) -> Tensor:
@@ -241,12 +248,9 @@ class CertifiedPosterior:
             raise ValueError(f"expected points of shape (M, d), got {tuple(x.shape)}; flatten their batches")
         return _checks.finite(x).detach().double()
 
-    def _certified(self) -> float:
-        return float(_certified(self._solver, self._preconditioner))
-
     def _aim(self, tolerance: float) -> float:
         """What the iterations have to believe, so that there is room for rounding, and not far below rounding."""
-        floor = self._unit * float(self._preconditioner.white_norm(self._solver.rounding()))
+        floor = self._unit * float(self._solver.white_rounding())
         return max(_SHARE * (tolerance - floor), _SHARE_OF_ROUNDING * floor)
 
     def _believed(self) -> float:
@@ -273,28 +277,27 @@ def certified_posterior(
 
     .. math:: (K + S) \alpha \approx y - \mu, \qquad E f(x) \approx \mu(x) + k_x^\top \alpha
 
-    by conjugate gradients in float64. An iteration evaluates the kernel matrix once more, block by block. Landmarks
-    precondition it, and make the bound small too: where their features leave over a positive semidefinite
-    :math:`K - \Phi \Phi^\top`,
+    by conjugate gradients in float64. Landmarks precondition, and make the bound small too: where their features leave
+    over a positive semidefinite :math:`K - \Phi \Phi^\top`,
 
     .. math:: r^\top (K + S)^{-1} r \le r^\top (\Phi \Phi^\top + S)^{-1} r \le r^\top S^{-1} r
 
     Memory is N x D numbers for D landmarks, and costs are N^2 d for an iteration and N D^2 before.
 
-    :param kernel: an exact kernel of one output, or an approximated one, whose exact kernel is taken. Its landmarks
-        precondition; one with other features, which do not bound the residual, gets landmarks as an exact one does.
+    :param kernel: an exact kernel of one output, or an approximated one, whose exact kernel is taken, and whose
+        landmarks if it has any.
     :param likelihood: a Gaussian or fixed-noise likelihood.
     :param x: training inputs (N, d).
     :param y: targets (N,).
     :param mean: any mean function; default: zero.
-    :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
+    :param noise: noise variances (N,), for a fixed-noise likelihood without them.
     :param tolerance: the largest error at the training inputs, in standard deviations of the targets (or absolute,
         where these are constant).
     :param num_landmarks: the number D of landmarks where the kernel has none, random rows of x.
     :param max_iterations: the largest number of iterations.
     :param max_seconds: how long the iterations may take, at least one; default: without limit.
     :param progress: whether a bar counts the iterations; default: on a terminal.
-    :returns: the posterior, with the certificate that was reached; a warning says where it is above the tolerance.
+    :returns: the posterior; a warning says where its certificate is above the tolerance.
     :raises ValueError: for bad data, kernels of several outputs, other likelihoods, or bad settings.
 
     Source: errata, identity 8 of the last section; K. Wang et al., Exact Gaussian processes on a million data points,
@@ -313,14 +316,9 @@ def certified_posterior(
     _checks.positive("tolerance", tolerance, "0.001 is a thousandth of the standard deviation of the targets")
     matrix = exact_matrix(kernel, x)
     targets, variances = targets_and_noise(likelihood, x, y, noise)
-    preconditioner = of_landmarks(matrix, kernel, x, variances, num_landmarks)
+    preconditioner = landmark_preconditioner(matrix, kernel, x, variances, num_landmarks)
     offset = None if mean is None else copy.deepcopy(mean).double()
     residuals = targets if offset is None else targets - offset(x.double())
     posterior = CertifiedPosterior(matrix, variances, preconditioner, offset, targets, residuals, x.shape[-1])
     limits: dict[str, Any] = {"max_iterations": max_iterations, "max_seconds": max_seconds, "progress": progress}
     return posterior.tighten(tolerance, **limits)
-
-
-def _certified(solver: ConjugateGradients, preconditioner: LandmarkPreconditioner) -> Tensor:
-    r"""A bound on :math:`\sqrt{r^\top (K + S)^{-1} r}` (R,) of residuals that were computed anew, without rounding."""
-    return preconditioner.norm_bound(solver.residual) + preconditioner.white_norm(solver.rounding())

@@ -55,10 +55,8 @@ class LandmarkPreconditioner(FeaturePreconditioner):
 
     The jitter is 1e-8 of the mean variance, or as much as rounding could move the eigenvalues of K_ZZ.
 
-    :param matrix: K.
     :param landmarks: Z, selected inputs (D, d), in float64.
     :param noise: the diagonal of S, (N,).
-    :raises ValueError: where N x D features do not fit in memory, or the kernel is not positive definite.
     """
 
     def __init__(self, matrix: KernelMatrix, landmarks: Tensor, noise: Tensor) -> None:

@@ -28,7 +28,7 @@ def exact_matrix(kernel: Kernel, x: Tensor) -> KernelMatrix:
     return KernelMatrix(exact, x)
 
 
-def of_landmarks(
+def landmark_preconditioner(
     matrix: KernelMatrix, kernel: Any, x: Tensor, noise: Tensor, num_landmarks: int
 ) -> LandmarkPreconditioner:
     """The preconditioner of the landmarks that a kernel has, or else of random rows."""
@@ -41,29 +41,29 @@ def of_landmarks(
 
 
 @torch.no_grad()
-def of_features(kernel: Any, x: Tensor, noise: Tensor) -> FeaturePreconditioner:
+def feature_preconditioner(kernel: Any, x: Tensor, noise: Tensor) -> FeaturePreconditioner:
     """The preconditioner of the features of a kernel of one output."""
-    known = copy.deepcopy(kernel).double()
+    exact = copy.deepcopy(kernel).double()
     rows = x.double()
-    known.scalar_features(rows[:1])
-    width = known.num_scalar_features * (2 if known.is_complex else 1)
+    exact.scalar_features(rows[:1])
+    width = exact.num_scalar_features * (2 if exact.is_complex else 1)
     what = f"a preconditioner of {len(x)} x {width} features"
     _checks.fits_in_memory(8.0 * width * (len(x) + 3.0 * width), what, "choose fewer features")
     features = rows.new_empty(len(rows), width)
     for part in row_chunks(len(rows), width):
-        found = known.output_factor().reshape(()) * known.scalar_features(rows[part])
-        features[part] = torch.cat([found.real, found.imag], dim=-1) if found.is_complex() else found
+        values = exact.output_factor().reshape(()) * exact.scalar_features(rows[part])
+        features[part] = torch.cat([values.real, values.imag], dim=-1) if values.is_complex() else values
     return FeaturePreconditioner(features, noise)
 
 
 def targets_and_noise(likelihood: Likelihood, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
     """Checked targets and noise variances (N,), in float64."""
     _checks.instance("likelihood", likelihood, Likelihood, "a GPyTorch likelihood", "such as GaussianLikelihood()")
-    known = noise_model(likelihood)
-    if known.num_systems * known.num_outputs > 1 or known.is_batched or known.is_complex:
+    model = noise_model(likelihood)
+    if model.num_systems * model.num_outputs > 1 or model.is_batched or model.is_complex:
         raise ValueError(
             f"expected a Gaussian or fixed-noise likelihood of one output, got {type(likelihood).__name__}; certify "
             "outputs one by one"
         )
-    rows = known.rows(x, y, noise, x.new_zeros(len(x), 0), is_all=True)
-    return rows.targets[:, 0].detach().double(), known.variances(rows).detach()
+    rows = model.rows(x, y, noise, x.new_zeros(len(x), 0), is_all=True)
+    return rows.targets[:, 0].detach().double(), model.variances(rows).detach()

@@ -10,16 +10,14 @@ from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 
-class Stationary:
+class StationaryValues:
     r"""A scaled Gaussian or Matern kernel as a function of distances of scaled inputs.
 
     .. math:: k(x, y) = a\, \kappa(\|z(x) - z(y)\|), \qquad z(x) = \sqrt{2 \nu}\, (x - c) / \ell
 
     without the root for the Gaussian kernel, and c the mean of the training inputs.
 
-    :param smoothness: nu, or infinity for the Gaussian kernel.
     :param lengthscale: (1, d) or (1, 1).
-    :param outputscale: a.
     :param center: c, (d,).
     """
 
@@ -31,11 +29,7 @@ class Stationary:
 
     @classmethod
     def of(cls, kernel: Kernel, x: Tensor) -> Self | None:
-        """The form of a kernel in float64, or None where it has none.
-
-        :param kernel: the kernel.
-        :param x: the selected training inputs.
-        """
+        """The values of a kernel in float64, or None for other kernels."""
         outputscale = 1.0
         while type(kernel) is ScaleKernel:
             outputscale, kernel = outputscale * float(kernel.outputscale.detach()), kernel.base_kernel
@@ -59,7 +53,7 @@ class Stationary:
         """The scaled inputs z, (N, d)."""
         return (x - self._center) * self._scale
 
-    def values(self, left: Tensor, right: Tensor) -> Tensor:
+    def between(self, left: Tensor, right: Tensor) -> Tensor:
         """The kernel between scaled inputs (N, d) and (M, d), in memory that the next call overwrites."""
         if self._smoothness == 0.5:
             distances = torch.cdist(left, right, compute_mode="donot_use_mm_for_euclid_dist")

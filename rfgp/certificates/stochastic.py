@@ -15,10 +15,10 @@ from tqdm.auto import tqdm
 
 from .. import _checks
 from ..kernels import with_features
-from .conjugate_gradients import ConjugateGradients
+from ..linalg import ConjugateGradients
 from .kernel_matrix import KernelMatrix
 from .preconditioner import FeaturePreconditioner
-from .problem import exact_matrix, of_features, of_landmarks, targets_and_noise
+from .problem import exact_matrix, feature_preconditioner, landmark_preconditioner, targets_and_noise
 
 Direction = Literal["approximate_from_exact", "exact_from_approximate"]
 _SHARE = 0.1
@@ -32,19 +32,15 @@ _DIVERGENCES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Estimate(NamedTuple):
+class StochasticEstimate(NamedTuple):
     """A number that was estimated from random vectors.
 
-    :param value: the estimate, without bias but for errors of the quadrature. Where it has converged, these are far
-        below the standard error.
-    :param standard_error: its standard error, over the random vectors. It does not know errors of the quadrature.
+    :param value: the estimate, without bias but for errors of the quadrature.
+    :param standard_error: its standard error, over the random vectors; errors of the quadrature are not in it.
     :param num_probes: the number of random vectors.
     :param iterations: the products with the kernel matrix.
     :param is_converged: whether the last third of the iterations, at least five of them, changed the quadrature by less
         than a tenth of the standard error.
-
-    >>> Estimate(value=-12.0, standard_error=0.5, num_probes=16, iterations=9, is_converged=True).standard_error
-    0.5
     """
 
     value: float
@@ -66,24 +62,23 @@ def log_determinant(
     max_iterations: int = 100,
     seed: int = 0,
     progress: bool | None = None,
-) -> Estimate:
+) -> StochasticEstimate:
     r"""The log determinant of the exact covariance K + S of N observations, without an N x N matrix.
 
     .. math:: \log|K + S| = \log|M| + N E\, v^\top \log(M^{-1/2} (K + S) M^{-1/2}) v, \qquad
         M = \Phi \Phi^\top + S
 
-    for v uniform on the unit sphere. The better the landmarks, the smaller is the second term, and its standard error.
+    for v uniform on the unit sphere. The better the landmarks, the smaller the standard error.
 
     :param kernel: an exact kernel of one output, or an approximated one, as for :func:`certified_posterior`.
     :param likelihood: a Gaussian or fixed-noise likelihood.
     :param x: inputs (N, d).
-    :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
+    :param noise: noise variances (N,), for a fixed-noise likelihood without them.
     :param num_landmarks: the number of landmarks where the kernel has none.
-    :param num_probes: the number of random vectors, at least 2; all of them share the kernel values of an iteration.
+    :param num_probes: the number of random vectors, at least 2.
     :param max_iterations: the largest number of iterations; a warning says where the quadrature has not converged.
     :param seed: the seed of the random vectors.
     :param progress: whether a bar counts the iterations; default: on a terminal.
-    :returns: the estimate with its standard error.
     :raises ValueError: for bad inputs or settings.
 
     Source: S. Ubaru, J. Chen and Y. Saad, Fast estimation of tr(f(A)) via stochastic Lanczos quadrature, 2017; J.
@@ -95,9 +90,9 @@ def log_determinant(
     16
     """
     variances, matrix = _noise(likelihood, x, noise), exact_matrix(kernel, x)
-    preconditioner = of_landmarks(matrix, kernel, x, variances, num_landmarks)
-    found = _trace(matrix, variances, preconditioner, torch.log, num_probes, max_iterations, seed, progress)
-    return found._replace(value=found.value + float(preconditioner.log_determinant))
+    preconditioner = landmark_preconditioner(matrix, kernel, x, variances, num_landmarks)
+    trace = _trace(matrix, variances, preconditioner, torch.log, num_probes, max_iterations, seed, progress)
+    return trace._replace(value=trace.value + float(preconditioner.log_determinant))
 
 
 @torch.no_grad()
@@ -112,29 +107,21 @@ def stochastic_kl(
     max_iterations: int = 100,
     seed: int = 0,
     progress: bool | None = None,
-) -> Estimate:
-    r"""The divergence between what features and the exact kernel say of N observations together, before they are seen.
+) -> StochasticEstimate:
+    r"""The divergence between the prior predictive distributions of N observations by features and by the exact kernel.
 
     .. math:: KL(N(\mu, K + S), N(\mu, M)) = \tfrac12 \mathrm{tr}\, (A - I - \log A), \qquad
         A = M^{-1/2} (K + S) M^{-1/2}, \quad M = \Phi \Phi^\top + S
 
-    for "exact_from_approximate", and with the inverse of A for "approximate_from_exact". Both are those of the prior
-    predictive distributions of the training observations, whose densities at y are the two evidences;
-    :func:`rfgp.kl_to_exact` compares posteriors at points.
+    for "exact_from_approximate", and with the inverse of A for "approximate_from_exact". :func:`rfgp.kl_to_exact`
+    compares posteriors at points.
 
     :param kernel: an approximated kernel of one output.
-    :param likelihood: a Gaussian or fixed-noise likelihood.
-    :param x: inputs (N, d).
-    :param noise: noise variances (N,), for a fixed-noise likelihood that does not know these rows.
     :param direction: which of the two divergences.
-    :param num_probes: the number of random vectors, at least 2; all of them share the kernel values of an iteration.
-    :param max_iterations: the largest number of iterations; a warning says where the quadrature has not converged.
-    :param seed: the seed of the random vectors.
-    :param progress: whether a bar counts the iterations; default: on a terminal.
-    :returns: the estimate with its standard error.
-    :raises ValueError: for a kernel without features, bad inputs or settings.
 
-    Source: S. Ubaru, J. Chen and Y. Saad, Fast estimation of tr(f(A)) via stochastic Lanczos quadrature, 2017.
+    All other parameters are those of :func:`log_determinant`.
+
+    :raises ValueError: for a kernel without features, bad inputs or settings.
 
     >>> import gpytorch, rfgp
     >>> x, likelihood = torch.rand(100, 2), gpytorch.likelihoods.GaussianLikelihood()
@@ -143,11 +130,11 @@ def stochastic_kl(
     True
     """
     _checks.choice("direction", direction, tuple(_DIVERGENCES))
-    known = with_features(kernel)
-    variances, matrix = _noise(likelihood, x, noise), exact_matrix(known, x)
-    preconditioner, function = of_features(known, x, variances), _DIVERGENCES[direction]
-    found = _trace(matrix, variances, preconditioner, function, num_probes, max_iterations, seed, progress)
-    return found._replace(value=0.5 * found.value, standard_error=0.5 * found.standard_error)
+    approximate = with_features(kernel)
+    variances, matrix = _noise(likelihood, x, noise), exact_matrix(approximate, x)
+    preconditioner, function = feature_preconditioner(approximate, x, variances), _DIVERGENCES[direction]
+    trace = _trace(matrix, variances, preconditioner, function, num_probes, max_iterations, seed, progress)
+    return trace._replace(value=0.5 * trace.value, standard_error=0.5 * trace.standard_error)
 
 
 def _noise(likelihood: Likelihood, x: Tensor, noise: Tensor | None) -> Tensor:
@@ -164,7 +151,7 @@ def _trace(
     max_iterations: int,
     seed: int,
     progress: bool | None,
-) -> Estimate:
+) -> StochasticEstimate:
     r"""The trace of a function of :math:`M^{-1/2} (K + S) M^{-1/2}`.
 
     Conjugate gradients for draws z of N(0, M) are Lanczos iterations that start from :math:`M^{-1/2} z`, whose
@@ -174,7 +161,8 @@ def _trace(
         raise ValueError("expected at least 2 for num_probes, got 1, which has no standard error; choose more")
     max_iterations = _checks.positive_integer("max_iterations", max_iterations)
     generator = torch.Generator().manual_seed(_checks.seed(seed))
-    solver = ConjugateGradients(matrix, noise, preconditioner, preconditioner.draw(num_probes, generator))
+    draws = preconditioner.draw(num_probes, generator)
+    solver = ConjugateGradients(matrix.plus_diagonal(noise), preconditioner.solve, draws)
     start = solver.energy
     history: list[Tensor] = []
     is_converged = False
@@ -194,7 +182,7 @@ def _trace(
             "features or landmarks",
             stacklevel=4,
         )
-    return Estimate(float(values.mean()), error, num_probes, len(history), is_converged)
+    return StochasticEstimate(float(values.mean()), error, num_probes, len(history), is_converged)
 
 
 def _last_changes(history: list[Tensor]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,13 +11,12 @@ import torch
 from torch import Tensor
 
 from .. import _checks, _optional
-from ..inference import TreeSum
 from ..models import WeightSpaceGP
-from ..models.partitions import Partition, make_maps, merged, not_empty, sums_of_partition
-from ..models.row_sums import RowSums
-from ..models.sent import pickled
-from ..models.tasks import errors_of
-from ..models.untracked import untracked
+from ..models.weight_space.row_sums import FeatureSums
+from ..models.weight_space.summation import FeatureSummation
+from ..passes import Partition, Reducer, Summation, TreeSum
+from ..passes.executor import merged, not_empty, prepare, sums_of_partition
+from ..passes.tasks import errors_of, pickled
 from .parts import Names, Part, batch_of, full_name, parts_of_arrays, parts_of_frame
 
 
@@ -61,16 +61,9 @@ def condition(
             "model.condition(partitions, executor=client.get_executor())"
         )
     delayed = _optional.require("dask", "dask", "its data frames and arrays", "dask").delayed
-    parts = _parts(data, y, noise, inputs, target)
-    with model._nothing_lost_on_error():
-        make_maps(model, Partition("the partitions", _first_rows(delayed, parts, dtype)))
-        unfitted, noise_model = delayed(pickled(model._unfitted(), "the model")), delayed(model._noise, traverse=False)
-        sums, add = delayed(_sums, pure=False), delayed(merged, pure=False)
-        total = TreeSum[Any](functools.partial(add, noise_model))
-        for part in parts:
-            total.add(sums(unfitted, *part, dtype))
-        found = not_empty(total.value().compute())
-        model._take(found._replace(draws=untracked(model, found.draws)), [])
+    reducer = DaskReducer(delayed, _parts(data, y, noise, inputs, target), dtype)
+    with model.nothing_lost_on_error():
+        model.take(reducer.reduce(FeatureSummation(model)), [])
     return model
 
 
@@ -88,13 +81,37 @@ def _parts(data: Any, y: Any, noise: Any, inputs: Any, target: Any) -> list[Part
     return parts_of_frame(data, inputs, target, noise)
 
 
-def _first_rows(delayed: Any, parts: list[Part], dtype: torch.dtype | None) -> Iterator[tuple[Tensor, ...]]:
-    """A row of every partition that has some, computed once it is asked for."""
-    first = delayed(_first_row, pure=False)
-    for part in parts:
-        rows = first(*part, dtype).compute()
-        if rows is not None:
-            yield rows
+class DaskReducer(Reducer[FeatureSums]):
+    """Sums over the partitions of Dask, which its workers have, and a tree of sums that they add up too.
+
+    :param delayed: ``dask.delayed``.
+    :param parts: the partitions.
+    :param dtype: that of the tensors that are made; default: that of the data.
+    """
+
+    def __init__(self, delayed: Any, parts: list[Part], dtype: torch.dtype | None) -> None:
+        self.delayed, self.parts, self.dtype = delayed, parts, dtype
+
+    def sums(self, summation: Summation[FeatureSums]) -> FeatureSums:
+        prepare(summation, Partition("the partitions", self._first_rows()))
+        worker = self.delayed(pickled(summation.without_rows(), "the model"))
+        sums, add = self.delayed(_sums, pure=False), self.delayed(_merged, pure=False)
+        total = TreeSum[Any](functools.partial(add, worker))
+        for part in self.parts:
+            total.add(sums(worker, *part, self.dtype))
+        return not_empty(total.value().compute())
+
+    def _first_rows(self) -> Iterator[tuple[Tensor, ...]]:
+        """A row of every partition that has some, computed once it is asked for."""
+        first = self.delayed(_first_row, pure=False)
+        for part in self.parts:
+            rows = first(*part, self.dtype).compute()
+            if rows is not None:
+                yield rows
+
+
+def _merged(worker: bytes, first: FeatureSums | None, second: FeatureSums | None) -> FeatureSums | None:
+    return merged(pickle.loads(worker), first, second)
 
 
 def _first_row(name: str, values: list[Any], columns: list[Any], dtype: Any) -> tuple[Tensor, ...] | None:
@@ -104,9 +121,9 @@ def _first_row(name: str, values: list[Any], columns: list[Any], dtype: Any) -> 
 
 
 def _sums(
-    unfitted: bytes, name: str, values: list[Any], columns: list[Any], dtype: torch.dtype | None
-) -> RowSums | None:
+    worker: bytes, name: str, values: list[Any], columns: list[Any], dtype: torch.dtype | None
+) -> FeatureSums | None:
     part = Part(name, values, columns)
     with errors_of(full_name(part)):
         rows = batch_of(part, dtype)
-        return None if rows is None else sums_of_partition(unfitted, [rows])
+        return None if rows is None else sums_of_partition(pickle.loads(worker), [rows])

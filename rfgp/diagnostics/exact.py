@@ -9,6 +9,7 @@ import gpytorch
 import torch
 from gpytorch.kernels import Kernel, MultitaskKernel
 from gpytorch.likelihoods import Likelihood
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 from torch.distributions import Normal
 
@@ -224,12 +225,18 @@ def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | No
     if targets.is_complex() and not isinstance(likelihood, ComplexNoise):
         raise ValueError(f"expected real train_targets, got {targets.dtype}; use ComplexGaussianLikelihood")
     targets = targets.to(accurate_dtype(targets.dtype))
-    if isinstance(likelihood, gpytorch.likelihoods.FixedNoiseGaussianLikelihood):
-        variances = likelihood.noise_covar.noise if noise is None else noise
-        if variances.shape != targets.shape:
-            raise ValueError(f"expected the noise of {len(targets)} rows, got {tuple(variances.shape)}; pass noise=")
-        variances = variances.detach().double()
-        if likelihood.second_noise_covar is not None:
-            variances = variances + likelihood.second_noise_covar.noise.detach().double()
-        return targets, variances
-    return targets, likelihood.noise.detach().double().expand(len(targets))
+    fixed = likelihood.noise_covar.noise if has_fixed_noise(likelihood) and noise is None else noise
+    if fixed is not None and fixed.shape != targets.shape:
+        raise ValueError(f"expected the noise of {len(targets)} rows, got {tuple(fixed.shape)}; pass noise=")
+    return targets, _variances(likelihood, len(targets), noise)
+
+
+def _variances(likelihood: Any, size: int, noise: Tensor | None) -> Tensor:
+    """The variances (N,) of noise that a likelihood adds to a function, in float64."""
+    zeros = likelihood.noise.detach().new_zeros(size)
+    options = {} if noise is None else {"noise": noise.detach()}
+    if isinstance(likelihood, ComplexNoise):
+        noisy: Any = likelihood(zeros.to(zeros.dtype.to_complex()), **options)
+        return noisy.variance.detach().double()
+    function = gpytorch.distributions.MultivariateNormal(zeros, DiagLinearOperator(zeros))
+    return likelihood(function, **options).lazy_covariance_matrix.diagonal().detach().double()

@@ -12,6 +12,7 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.kl import register_kl
 
 from .. import _checks
+from .._torch import has_values
 from ..linalg import cholesky, log_determinant
 
 _ROUNDING = 1e-6
@@ -302,7 +303,7 @@ def _check_variances(diagonal: Any, size: int) -> None:
 def _check_hermitian(value: Any, size: int) -> None:
     """Raise where ``value`` is not a matrix (..., N, N) that is its own adjoint, up to rounding."""
     _check_numbers("covariance_matrix", value, (size, size), 2)
-    if not _checks.has_values() or not value.numel():
+    if not has_values() or not value.numel():
         return
     known = value.detach()
     gap, largest = float((known - known.mH).abs().max()), float(known.abs().max())

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import gpytorch
 from torch import Tensor
 
-from .. import _checks
 from .._gpytorch import TRUE_VARIANCES, is_interleaved
+from .._torch import has_values
 
 _Any = TypeVar("_Any")
 
@@ -29,7 +29,7 @@ class MultivariateNormal(gpytorch.distributions.MultivariateNormal):
     @property
     def variance(self) -> Tensor:
         """The diagonal of the covariance, of the shape of the mean."""
-        if self.islazy and not _checks.has_values():
+        if self.islazy and not has_values():
             return _diagonal(self)
         with TRUE_VARIANCES:
             return super().variance
@@ -46,7 +46,7 @@ class MultitaskMultivariateNormal(gpytorch.distributions.MultitaskMultivariateNo
     @property
     def mean(self) -> Tensor:
         """The means of all outputs, (..., N, T)."""
-        if is_interleaved(self) and not _checks.has_values():
+        if is_interleaved(self) and not has_values():
             return self.loc.reshape(*self.loc.shape[:-1], *self.event_shape)
         mean: Tensor = super().mean
         return mean
@@ -54,7 +54,7 @@ class MultitaskMultivariateNormal(gpytorch.distributions.MultitaskMultivariateNo
     @property
     def variance(self) -> Tensor:
         """The diagonal of the covariance, of the shape of the mean."""
-        if self.islazy and is_interleaved(self) and not _checks.has_values():
+        if self.islazy and is_interleaved(self) and not has_values():
             return _diagonal(self)
         return super().variance
 

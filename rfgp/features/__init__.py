@@ -1,7 +1,6 @@
 """Random feature maps: one class per file, all with the contract of :class:`FeatureMap`."""
 
-from .base import FeatureMap, Moments
-from .by_name import polynomial_sketch
+from .base import FeatureMap
 from .ctr import ComplexToReal
 from .fourier import RandomFourier
 from .linear import LinearFeatures
@@ -10,7 +9,7 @@ from .optical import OpticalFeatures
 from .polynomial_sketch import PolynomialSketch
 from .product import ProductSketch
 from .series import FourierSeries
-from .sketch_registry import register_sketch
+from .sketch_registry import polynomial_sketch, register_sketch
 from .spectra import (
     Advected,
     Gaussian,
@@ -40,7 +39,6 @@ __all__ = [
     "LinearFeatures",
     "Maclaurin",
     "Matern",
-    "Moments",
     "OpticalFeatures",
     "Periodic",
     "PolynomialSketch",

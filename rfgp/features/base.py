@@ -13,16 +13,11 @@ from .. import _checks
 from .random_weights import RandomWeights
 
 
-class Moments(NamedTuple):
+class EstimateVariance(NamedTuple):
     r"""Second moments of a kernel estimate :math:`\hat k(x, y)`, each of shape (..., N, M).
 
     ``variance`` is :math:`E|\hat k - E \hat k|^2` and ``pseudo_variance`` is :math:`E(\hat k - E \hat k)^2`; for real
     maps the two agree.
-
-    >>> from rfgp.features import ProductSketch
-    >>> moments = ProductSketch(3, 50, degree=2).moments(torch.randn(4, 3), torch.randn(6, 3))
-    >>> moments.variance.shape
-    torch.Size([4, 6])
     """
 
     variance: Tensor
@@ -36,10 +31,10 @@ class FeatureMap(RandomWeights):
     :param num_features: the number of columns D that come out; complex columns for complex maps.
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights; default: PyTorch's own.
+    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
 
     Weights are drawn in float64 on the CPU, so that one seed gives the same map on every device. They are rounded once,
-    to the dtype that a map is made with (default: PyTorch's default dtype), and follow ``.to()``: a map for float64
-    inputs is made with ``dtype=torch.float64``, since ``.double()`` does not bring back what was rounded.
+    to the dtype of the map, and follow ``.to()``: ``.double()`` does not bring back what was rounded.
 
     >>> from rfgp.features import ProductSketch
     >>> features = ProductSketch(3, 4000, degree=2, generator=torch.Generator().manual_seed(0))
@@ -67,50 +62,38 @@ class FeatureMap(RandomWeights):
         :returns: (..., N, D); complex64 or complex128 for complex maps.
         :raises ValueError: where x has the wrong dtype, device or number of columns, or no rows.
         """
-        if self.is_complex:
-            return torch.complex(*self.planes(x, **hyperparameters))
-        return self._rows(x, **hyperparameters)
+        rows = self.rows(self._check(x), **hyperparameters)
+        return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 
     def planes(self, x: Tensor, **hyperparameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Real and imaginary part of the features of a complex map, without a complex tensor of their size.
+        """Real and imaginary part (..., N, D) of the features of a complex map, without a complex tensor of their size.
 
-        :param x: (..., N, d).
-        :param hyperparameters: as for ``forward``.
-        :returns: two (..., N, D) tensors: the left and the right half of one (..., N, 2 D) tensor.
         :raises ValueError: where the map is real.
         """
         if not self.is_complex:
             raise ValueError("expected a complex map for planes(), got a real one; call the map itself")
-        real, imaginary = self._rows(x, **hyperparameters).chunk(2, dim=-1)
+        real, imaginary = self.rows(self._check(x), **hyperparameters).chunk(2, dim=-1)
         return real, imaginary
+
+    @abc.abstractmethod
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        """Features (..., N, D) of checked inputs; (..., N, 2 D) with [real, imaginary] parts for complex maps."""
 
     @abc.abstractmethod
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The exact kernel that the map approximates, (..., N, d) and (..., M, d) to (..., N, M)."""
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
-        """Variance and pseudo-variance of the kernel estimate in closed form, or None where there is none.
-
-        :param x: (..., N, d).
-        :param y: (..., M, d).
-        :param hyperparameters: as for ``forward``.
-        :raises ValueError: for bad inputs.
-        """
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance | None:
+        """Variance and pseudo-variance (..., N, M) of the kernel estimate in closed form; None where there is none."""
         self._check_pair(x, y)
         return None
 
     def waves(self, **hyperparameters: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Frequencies (..., m, d) and amplitudes (..., m) of the plane waves that the features are; None for others.
-
-        :param hyperparameters: as for ``forward``.
-        """
+        """Frequencies (..., m, d) and amplitudes (..., m) of the plane waves that the features are; None for others."""
         return None
 
     def columnwise(self) -> FeatureMap | None:
-        """A map with the same weights whose single columns are unbiased, complex where the columns are pairs.
-
-        None where there is no such map.
-        """
+        """A map with the same weights in unbiased columns, complex where they are pairs; None where there is none."""
         return self if self.has_unbiased_columns else None
 
     @property
@@ -125,16 +108,14 @@ class FeatureMap(RandomWeights):
 
     def _check(self, x: Tensor, name: str = "x") -> Tensor:
         _checks.inputs(x, self.input_dim, name)
-        reference = next((b for b in self.buffers() if b.is_floating_point()), None)
-        return x if reference is None else _checks.same_kind(x, reference, name, "the feature map")
+        for buffer in self.buffers():
+            if buffer.is_floating_point():
+                return _checks.same_kind(x, buffer, name, "the feature map")
+        return x
 
     def _check_pair(self, x: Tensor, y: Tensor) -> None:
         self._check(x)
         self._check(y, "y")
-
-    @abc.abstractmethod
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        """Features (..., N, D) of inputs that are checked here; [real, imaginary] side by side for complex maps."""
 
     def extra_repr(self) -> str:
         return f"input_dim={self.input_dim}, num_features={self.num_features}, is_complex={self.is_complex}"

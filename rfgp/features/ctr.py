@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .base import FeatureMap, Moments
+from .base import EstimateVariance, FeatureMap
 from .polynomial_sketch import PolynomialSketch
 
 
@@ -37,18 +37,17 @@ class ComplexToReal(FeatureMap):
         self.is_unbiased = feature_map.is_unbiased
 
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
-        """The real part of the exact kernel of the complex map, (..., N, M)."""
         exact = self.feature_map.target(x, y, **hyperparameters)
         return exact.real if exact.is_complex() else exact
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance | None:
         """Half the sum of variance and pseudo-variance of the complex map, T Eq. 4.3; None where that has none."""
         moments = self.feature_map.moments(x, y, **hyperparameters)
         if moments is None:
             return None
         pseudo = moments.pseudo_variance
         variance = 0.5 * (moments.variance + (pseudo.real if pseudo.is_complex() else pseudo))
-        return Moments(variance, variance)
+        return EstimateVariance(variance, variance)
 
     def waves(self, **hyperparameters: Tensor) -> tuple[Tensor, Tensor] | None:
         return self.feature_map.waves(**hyperparameters)
@@ -58,7 +57,6 @@ class ComplexToReal(FeatureMap):
         return self.feature_map.columnwise()
 
     def resample(self, generator: Generator | None = None) -> Self:
-        """Draw new weights for the complex map, in place."""
         self.feature_map.resample(generator)
         return self
 
@@ -81,8 +79,8 @@ class ComplexToReal(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        return self.feature_map._rows(x, **hyperparameters)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return self.feature_map.rows(x, **hyperparameters)
 
     @property
     def operations(self) -> float:

@@ -11,8 +11,9 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks, sampling
+from .._torch import has_values
 from ..linalg import fwht, next_power_of_two
-from .base import FeatureMap, Moments
+from .base import EstimateVariance, FeatureMap
 from .spectra import (
     Gaussian,
     HyperbolicSecant,
@@ -40,8 +41,8 @@ class RandomFourier(FeatureMap):
 
     The real map is the complex-to-real form of the complex one: cosines first, then sines.
 
-    :param input_dim: the number of columns d of the inputs.
-    :param num_features: the number of columns D that come out; even for the real map.
+    Other parameters are those of every :class:`FeatureMap`.
+
     :param spectrum: the spectral density of the frequencies: Matern(nu), RationalQuadratic(), Laplace(),
         HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of measure,
         PowerWeighted() or WidenedGaussian(); default: Gaussian().
@@ -49,8 +50,6 @@ class RandomFourier(FeatureMap):
         distribution (isotropic spectra only); or "hadamard": three Hadamard transforms with random signs per block,
         which is faster for large d and biased for small d, so that the target is approximate.
     :param is_complex: whether the features are complex.
-    :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for an odd width of the real map, an unknown structure, or a spectrum that does not allow it.
 
     Source: T 2.1, Eq. 2.4 (Rahimi and Recht, 2007); Yu et al. (2016) for orthogonal frequencies.
@@ -119,16 +118,12 @@ class RandomFourier(FeatureMap):
         )
         return radii | {"signs": sampling.rademacher((3, self.padded_dim, blocks), generator)}
 
-    @property
-    def _base_draws(self) -> dict[str, Tensor]:
-        return {name: buffer for name, buffer in self.named_buffers() if name != "signs"}
-
     def frequencies(self, **hyperparameters: Tensor) -> Tensor:
         """The frequencies (..., m, d) of scaled inputs, whatever structure they have.
 
         :param hyperparameters: parameters of the spectrum.
         """
-        frequencies, _ = self.spectrum.frequencies(self._base_draws, **hyperparameters)
+        frequencies, _ = self.spectrum.frequencies(dict(self.named_buffers()), **hyperparameters)
         if self.structure != "hadamard":
             return frequencies
         identity = torch.eye(self.input_dim, dtype=frequencies.dtype, device=frequencies.device)
@@ -136,7 +131,7 @@ class RandomFourier(FeatureMap):
 
     def waves(self, **hyperparameters: Tensor) -> tuple[Tensor, Tensor]:
         frequencies = self.frequencies(**hyperparameters)
-        _, amplitude = self.spectrum.frequencies(self._base_draws, **hyperparameters)
+        _, amplitude = self.spectrum.frequencies(dict(self.named_buffers()), **hyperparameters)
         ones = frequencies.new_ones(self.num_frequencies) if amplitude is None else amplitude
         return frequencies, ones / math.sqrt(self.num_frequencies)
 
@@ -150,17 +145,17 @@ class RandomFourier(FeatureMap):
             block = fwht(sign * block, dim=-2) / math.sqrt(self.padded_dim)
         return block.mT.flatten(-2)[..., : self.num_frequencies] * frequencies[..., 0].unsqueeze(-2)
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        self._check(x)
-        frequencies, amplitude = self.spectrum.frequencies(self._base_draws, **hyperparameters)
-        scale: Tensor | float = 1.0 / math.sqrt(self.num_frequencies)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        frequencies, amplitude = self.spectrum.frequencies(dict(self.named_buffers()), **hyperparameters)
+        width = self.num_frequencies
+        scale: Tensor | float = 1.0 / math.sqrt(width)
+        tracked = x.requires_grad or frequencies.requires_grad
         if amplitude is not None:
-            scale = scale * amplitude.unsqueeze(-2)
-        tracked = any(t.requires_grad for t in (x, frequencies)) or (amplitude is not None and amplitude.requires_grad)
-        if not _checks.has_values() or frequencies.dim() > 2 or (torch.is_grad_enabled() and tracked):
+            scale, tracked = scale * amplitude.unsqueeze(-2), tracked or amplitude.requires_grad
+        if frequencies.dim() > 2 or (tracked and torch.is_grad_enabled()) or not has_values():
             phases = self._phases(x, frequencies)
             return torch.cat([phases.cos() * scale, phases.sin() * scale], dim=-1)
-        flat, width = x.reshape(-1, self.input_dim), self.num_frequencies
+        flat = x.reshape(-1, self.input_dim)
         rows = flat.new_empty(len(flat), 2 * width)
         size = max(_BLOCK_BYTES // (rows.shape[1] * rows.element_size()), 32)
         for block, out in zip(flat.split(size), rows.split(size), strict=True):
@@ -171,10 +166,9 @@ class RandomFourier(FeatureMap):
         return rows.reshape(*x.shape[:-1], 2 * width)
 
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
-        """The kernel of the spectrum at scaled inputs, (..., N, d) and (..., M, d) to (..., N, M)."""
         return self.spectrum.kernel(self._check(x), self._check(y, "y"), 1.0, **hyperparameters)
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance | None:
         r"""Variance and pseudo-variance of the kernel estimate from D frequencies.
 
         .. math:: V = \frac{k(0)^2 - k(\tau)^2}{D} + \frac{c}{D^2} C, \quad
@@ -183,11 +177,6 @@ class RandomFourier(FeatureMap):
         and their mean for the real map. C = 0 for independent frequencies; for orthogonal Gaussian ones
         :math:`C = {}_1F_1(d; d/2; -\|\tau\|^2/2) - k(\tau)^2`, and c counts ordered pairs of frequencies in a block.
         None for other orthogonal frequencies, and under a change of measure.
-
-        :param x: (..., N, d).
-        :param y: (..., M, d).
-        :param hyperparameters: parameters of the spectrum.
-        :returns: two (..., N, M) tensors.
 
         Source: T 2.1.
         """
@@ -208,9 +197,9 @@ class RandomFourier(FeatureMap):
         variance = (zero * zero - square) / width + covariance
         pseudo_variance = (zero * twice - square) / width + covariance
         if self.is_complex:
-            return Moments(variance, pseudo_variance)
+            return EstimateVariance(variance, pseudo_variance)
         mean = 0.5 * (variance + pseudo_variance)
-        return Moments(mean, mean)
+        return EstimateVariance(mean, mean)
 
     @property
     def operations(self) -> float:

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .base import FeatureMap, Moments
+from .base import EstimateVariance, FeatureMap
 
 
 class LinearFeatures(FeatureMap):
@@ -25,20 +25,19 @@ class LinearFeatures(FeatureMap):
         super().__init__(input_dim, input_dim)
 
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
-        r"""The linear kernel :math:`x^\top y`, (..., N, M)."""
         return self._check(x) @ self._check(y, "y").mT
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance:
         """Zeros: the features are exact."""
         self._check_pair(x, y)
         zero = torch.zeros_like(x @ y.mT)
-        return Moments(zero, zero)
+        return EstimateVariance(zero, zero)
 
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {}
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        return self._check(x)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return x
 
     @property
     def operations(self) -> float:

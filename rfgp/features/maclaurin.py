@@ -9,9 +9,9 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks
-from .base import FeatureMap, Moments
-from .by_name import polynomial_sketch
+from .base import EstimateVariance, FeatureMap
 from .random_weights import weights_kept_on_error
+from .sketch_registry import polynomial_sketch
 
 
 class Maclaurin(FeatureMap):
@@ -94,7 +94,6 @@ class Maclaurin(FeatureMap):
         return constant | {n: m.num_features for n, m in self.maps_by_degree.items()}
 
     def resample(self, generator: Generator | None = None) -> Self:
-        """Draw new weights for all sketches, in place; the numbers of columns stay."""
         with weights_kept_on_error(self):
             for sketch in self.maps_by_degree.values():
                 sketch.resample(generator)
@@ -107,8 +106,7 @@ class Maclaurin(FeatureMap):
         """The coefficients m_n a_n, (..., p + 1)."""
         return hyperparameters.get("coefficients", self.coefficients) * self.importance
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        self._check(x)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         weighted = self._weighted(hyperparameters)[..., None, None, :]
         envelope = self._envelope(x).unsqueeze(-1)
         batch = torch.broadcast_shapes(x.shape[:-2], weighted.shape[:-3])
@@ -120,10 +118,10 @@ class Maclaurin(FeatureMap):
         for degree, sketch in self.maps_by_degree.items():
             factor = envelope * weighted[..., degree].sqrt()
             if self.is_complex:
-                real, imag = sketch.planes(x)
+                real, imag = sketch.rows(x).chunk(2, dim=-1)
                 imaginary.append(factor * imag)
             else:
-                real = sketch(x)
+                real = sketch.rows(x)
             columns.append(factor * real)
         return torch.cat([*columns, *imaginary] if self.is_complex else columns, dim=-1)
 
@@ -134,25 +132,24 @@ class Maclaurin(FeatureMap):
         return self._envelope(x)[..., :, None] * self._envelope(y)[..., None, :]
 
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
-        """The truncated series that the features estimate without bias, (..., N, M)."""
         inner, weighted = self._check(x) @ self._check(y, "y").mT, self._weighted(hyperparameters)[..., None, None, :]
         degrees = [*([0] if self.has_constant else []), *self.maps_by_degree]
         return self._envelopes(x, y) * torch.stack([weighted[..., n] * inner**n for n in degrees]).sum(0)
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance | None:
         """Those of the sketches, times the squared coefficients, summed; None where a sketch has none; (..., N, M)."""
         self._check_pair(x, y)
         weighted = self._weighted(hyperparameters).square()[..., None, None, :]
         parts = {n: sketch.moments(x, y) for n, sketch in self.maps_by_degree.items()}
-        known = {n: part for n, part in parts.items() if part is not None}
-        if len(known) < len(parts):
+        moments = {n: part for n, part in parts.items() if part is not None}
+        if len(moments) < len(parts):
             return None
         factor = self._envelopes(x, y).square()
-        variance = factor * torch.stack([weighted[..., n] * part.variance for n, part in known.items()]).sum(0)
+        variance = factor * torch.stack([weighted[..., n] * part.variance for n, part in moments.items()]).sum(0)
         if not self.is_complex:
-            return Moments(variance, variance)
-        pseudo = [weighted[..., n] * part.pseudo_variance for n, part in known.items()]
-        return Moments(variance, factor * torch.stack(pseudo).sum(0))
+            return EstimateVariance(variance, variance)
+        pseudo = [weighted[..., n] * part.pseudo_variance for n, part in moments.items()]
+        return EstimateVariance(variance, factor * torch.stack(pseudo).sum(0))
 
     @property
     def operations(self) -> float:

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks, sampling
-from .base import FeatureMap, Moments
+from .base import EstimateVariance, FeatureMap
 
 
 class OpticalFeatures(FeatureMap):
@@ -19,11 +19,9 @@ class OpticalFeatures(FeatureMap):
 
     .. math:: k_m(x, y) = \|x\|^m \|y\|^m (s!)^2 \sum_{i=0}^s \binom{s}{i}^2 \rho^{2 i}
 
-    :param input_dim: the number of columns d of the inputs.
-    :param num_features: the number of columns D that come out.
+    Other parameters are those of every :class:`FeatureMap`.
+
     :param exponent: m, an even number from 2 to 20.
-    :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for an odd exponent.
 
     Source: T 6.2, Eq. 6.1 to 6.4.
@@ -54,8 +52,7 @@ class OpticalFeatures(FeatureMap):
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         return {"weight": torch.stack(sampling.complex_gaussian((self.num_features, self.input_dim), generator))}
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        self._check(x)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         intensity = (x @ self.weight[0].mT).square() + (x @ self.weight[1].mT).square()
         return intensity ** (self.exponent // 2) / math.sqrt(self.num_features)
 
@@ -63,16 +60,15 @@ class OpticalFeatures(FeatureMap):
         """The limit kernel, T Eq. 6.4, (..., N, M)."""
         return optical_kernel(self._check(x), self._check(y, "y"), self.exponent)
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance:
         """Variance :math:`(k_{2 m} - k_m^2)/D`, with the square that the text leaves out; (..., N, M)."""
         self._check_pair(x, y)
         mean = optical_kernel(x, y, self.exponent)
         variance = (optical_kernel(x, y, 2 * self.exponent) - mean.square()) / self.num_features
-        return Moments(variance, variance)
+        return EstimateVariance(variance, variance)
 
     @property
     def operations(self) -> float:
-        """2 D d for the projections."""
         return 2.0 * self.num_features * (self.input_dim + 2)
 
     @classmethod

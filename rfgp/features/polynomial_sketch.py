@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from .. import _checks
+from .._torch import has_values
 from .base import FeatureMap
-from .blocks import blocked
 
 _MAX_DEGREE = 20
 
@@ -41,17 +42,13 @@ class PolynomialSketch(FeatureMap):
         return f"{super().extra_repr()}, degree={self.degree}"
 
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
-        r"""The polynomial kernel :math:`(x^\top y)^p`, (..., N, d) and (..., M, d) to (..., N, M)."""
         return (self._check(x) @ self._check(y, "y").mT) ** self.degree
 
     def forward_pair(self, x: Tensor, y: Tensor) -> Tensor:
-        r"""Compact bilinear pooling: features of the outer product :math:`x \otimes y` of two different inputs.
+        r"""Compact bilinear pooling: features (..., N, D) of the outer product :math:`x \otimes y` of different inputs.
 
         .. math:: E[\phi(x, y) \phi(x', y')^H] = (x^\top x') (y^\top y')
 
-        :param x: (..., N, d).
-        :param y: (..., N, d).
-        :returns: (..., N, D).
         :raises ValueError: where the degree of the sketch is not 2.
 
         Source: T 1.3.1 (Gao et al., 2016).
@@ -59,10 +56,8 @@ class PolynomialSketch(FeatureMap):
         return self.forward_tensor(x, y)
 
     def forward_tensor(self, *factors: Tensor) -> Tensor:
-        r"""Features of the tensor product :math:`x_1 \otimes \dots \otimes x_p`, one input per degree.
+        r"""Features (..., N, D) of the tensor product :math:`x_1 \otimes \dots \otimes x_p` of inputs (..., N, d).
 
-        :param factors: p tensors of shape (..., N, d).
-        :returns: (..., N, D).
         :raises ValueError: where the number of inputs is not the degree, or their shapes differ.
         """
         if len(factors) != self.degree:
@@ -76,12 +71,10 @@ class PolynomialSketch(FeatureMap):
             raise ValueError(
                 f"expected inputs of one shape, got {[tuple(x.shape) for x in factors]}; pair them row by row"
             )
-        rows = self._rows(*factors)
+        rows = self.rows(*factors)
         return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 
-    def _rows(self, *factors: Tensor, **hyperparameters: Tensor) -> Tensor:
-        for x in factors:
-            self._check(x)
+    def rows(self, *factors: Tensor, **hyperparameters: Tensor) -> Tensor:
         batch, num_rows = factors[0].shape[:-2], factors[0].shape[-2]
         flat = [x.reshape(-1, self.input_dim) for x in factors]
         rows = blocked(self._columns, flat, self.num_features, self.is_complex, self.block_bytes)
@@ -115,3 +108,33 @@ class PolynomialSketch(FeatureMap):
     def _finish(self, product: Tensor) -> Tensor:
         """What remains to be done with the product of the factors."""
         return product
+
+
+def blocked(
+    columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_features: int, is_complex: bool, block_bytes: int
+) -> Tensor:
+    """Evaluate a feature-major function on inputs (N, d), in blocks of rows that stay in the cache.
+
+    :param columns: takes one (d, n) tensor per input, and working memory, and returns (D, n) features, real or complex.
+    :returns: (N, D), or (N, 2 D) with real and imaginary parts side by side.
+
+    With gradients the rows are taken at once, since autograd keeps the intermediate results anyway.
+    """
+    if not has_values() or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
+        result = columns(*[x.mT for x in inputs])
+        return torch.cat([result.real, result.imag]).mT if is_complex else result.mT
+    num_rows = inputs[0].shape[0]
+    rows = inputs[0].new_empty(num_rows, num_features * (2 if is_complex else 1))
+    block_rows = min(max(block_bytes // (rows.shape[1] * rows.element_size()), 32), block_bytes // 8192)
+    dtype = rows.dtype.to_complex() if is_complex else rows.dtype
+    memory = torch.empty(2, num_features, min(block_rows, num_rows), dtype=dtype, device=rows.device)
+    for start in range(0, num_rows, block_rows):
+        stop = min(start + block_rows, num_rows)
+        work = memory if stop - start == memory.shape[-1] else torch.empty_like(memory[..., : stop - start])
+        block = columns(*[x[start:stop].mT.contiguous() for x in inputs], work=(work[0], work[1]))
+        if is_complex:
+            rows[start:stop, :num_features] = block.real.mT
+            rows[start:stop, num_features:] = block.imag.mT
+        else:
+            rows[start:stop] = block.mT
+    return rows

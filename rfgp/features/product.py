@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks, sampling
-from .base import Moments
+from .base import EstimateVariance
 from .polynomial_sketch import PolynomialSketch
 from .sketch_registry import register_sketch
 
@@ -24,13 +24,11 @@ class ProductSketch(PolynomialSketch):
     Rademacher weights are signs, or fourth roots of unity for the complex map; Gaussian weights are standard normal, or
     circular complex normal. Rademacher weights have the smaller variance.
 
-    :param input_dim: the number of columns d of the inputs.
-    :param num_features: the number of columns D that come out.
+    Other parameters are those of every :class:`FeatureMap`.
+
     :param degree: the degree p of the kernel, 1 to 20.
     :param weights: "rademacher" or "gaussian".
     :param is_complex: whether weights and features are complex.
-    :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for an invalid degree, width or distribution.
 
     Source: T Eq. 3.4, 3.10 and Table 4.1 (Kar and Karnick, 2012).
@@ -73,7 +71,7 @@ class ProductSketch(PolynomialSketch):
         product = self.weight[i] @ x
         return torch.complex(*product.chunk(2)) if self.is_complex else product
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance:
         r"""Variance and pseudo-variance of the kernel estimate, T Table 4.1 with Eq. C.4.
 
         .. math:: V = \tfrac 1 D \big[(\|x\|^2 \|y\|^2 + q ((x^\top y)^2 - s))^p - (x^\top y)^{2p}\big],\quad
@@ -81,14 +79,10 @@ class ProductSketch(PolynomialSketch):
 
         with :math:`s = \sum_k x_k^2 y_k^2` for Rademacher and 0 for Gaussian weights; q is 1 for complex and 2 for real
         maps, whose pseudo-variance is the variance.
-
-        :param x: (..., N, d).
-        :param y: (..., M, d).
-        :returns: two (..., N, M) tensors.
         """
         self._check_pair(x, y)
         single = single_feature_moments(x, y, self.degree, self.weights, self.is_complex)
-        return Moments(single.variance / self.num_features, single.pseudo_variance / self.num_features)
+        return EstimateVariance(single.variance / self.num_features, single.pseudo_variance / self.num_features)
 
     @property
     def operations(self) -> float:
@@ -105,21 +99,13 @@ class ProductSketch(PolynomialSketch):
         ]
 
 
-def single_feature_moments(x: Tensor, y: Tensor, degree: int, weights: str, is_complex: bool) -> Moments:
-    """Variance and pseudo-variance of one feature of a product sketch, the building block of T Table 4.1.
-
-    :param x: (..., N, d).
-    :param y: (..., M, d).
-    :param degree: the degree p.
-    :param weights: "rademacher" or "gaussian".
-    :param is_complex: whether the weights are complex.
-    :returns: two (..., N, M) tensors.
-    """
+def single_feature_moments(x: Tensor, y: Tensor, degree: int, weights: str, is_complex: bool) -> EstimateVariance:
+    """Variance and pseudo-variance (..., N, M) of one feature of a product sketch, from which T Table 4.1 is built."""
     inner = (x @ y.mT) ** 2
     diagonal = (x**2) @ (y**2).mT if weights == "rademacher" else torch.zeros_like(inner)
     norms = (x**2).sum(-1)[..., :, None] * (y**2).sum(-1)[..., None, :]
     mean = inner**degree
     if not is_complex:
         variance = (norms + 2.0 * (inner - diagonal)) ** degree - mean
-        return Moments(variance, variance)
-    return Moments((norms + inner - diagonal) ** degree - mean, (2.0 * inner - diagonal) ** degree - mean)
+        return EstimateVariance(variance, variance)
+    return EstimateVariance((norms + inner - diagonal) ** degree - mean, (2.0 * inner - diagonal) ** degree - mean)

@@ -27,7 +27,11 @@ class RandomWeights(torch.nn.Module, abc.ABC):
     @property
     def version(self) -> int:
         """How many times the weights have been replaced, by ``resample`` or ``load_state_dict``; caches compare it."""
-        return sum(part._own_version for part in self.modules() if isinstance(part, RandomWeights))
+        total = 0
+        for part in self.modules():
+            if isinstance(part, RandomWeights):
+                total += part._own_version
+        return total
 
     def resample(self, generator: Generator | None = None) -> Self:
         """Draw new weights in place, and return the map.
@@ -57,10 +61,7 @@ class RandomWeights(torch.nn.Module, abc.ABC):
         return re.sub(r" at 0x[0-9a-f]+", "", "; ".join(texts))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load a state as torch modules do; on an error the module stays as it was.
-
-        :raises ValueError: for the state of another map.
-        """
+        """Load a state as torch modules do; on an error, such as for another map's, the module stays as it was."""
         _state.check(self, state_dict, strict=strict)
         return super().load_state_dict(state_dict, strict, assign)
 
@@ -73,10 +74,10 @@ class RandomWeights(torch.nn.Module, abc.ABC):
 
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
         """Raise a ValueError where a state, whose names begin with ``prefix``, is that of another map."""
-        saved, own = state.get(f"{prefix}_extra_state"), self.get_extra_state()
-        if saved is None or torch.equal(saved.to(own), own):
+        saved, expected = state.get(f"{prefix}_extra_state"), self.get_extra_state()
+        if saved is None or torch.equal(saved.to(expected), expected):
             return
-        sizes = f", of {int(saved[1])} columns for inputs of {int(saved[0])}" if saved.shape == own.shape else ""
+        sizes = f", of {int(saved[1])} columns for inputs of {int(saved[0])}" if saved.shape == expected.shape else ""
         raise ValueError(
             f"expected the state of {type(self).__name__} features ({self.extra_repr()}), got that of others{sizes}; "
             "approximate with the same method, num_features, train_inputs and seed as then, or pickle the model"

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from .. import _checks
-from .base import FeatureMap, Moments
+from .base import EstimateVariance, FeatureMap
 
 
 class FourierSeries(FeatureMap):
@@ -54,8 +54,8 @@ class FourierSeries(FeatureMap):
     def _coefficients(self, hyperparameters: dict[str, Tensor]) -> Tensor:
         return hyperparameters.get("coefficients", self.coefficients)
 
-    def _rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        phases = self._check(x) @ self.orders.mT
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        phases = x @ self.orders.mT
         root = self._coefficients(hyperparameters).sqrt().unsqueeze(-2)
         sines = (phases.sin() * root)[..., self.get_buffer("is_wave")]
         return torch.cat([phases.cos() * root, sines], dim=-1)
@@ -64,20 +64,18 @@ class FourierSeries(FeatureMap):
         return self.orders, self._coefficients(hyperparameters).sqrt()
 
     def target(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Tensor:
-        """The truncated series, (..., N, M)."""
         left, right = self._check(x) @ self.orders.mT, self._check(y, "y") @ self.orders.mT
         root = self._coefficients(hyperparameters).sqrt().unsqueeze(-2)
         return (left.cos() * root) @ (right.cos() * root).mT + (left.sin() * root) @ (right.sin() * root).mT
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance:
         """Zeros: the features of the series are exact."""
         self._check_pair(x, y)
         zero = torch.zeros_like(x @ y.mT)
-        return Moments(zero, zero)
+        return EstimateVariance(zero, zero)
 
     @property
     def operations(self) -> float:
-        """D d for the phases and about 10 for a sine or cosine."""
         return self.num_features * (self.input_dim + 10.0)
 
     @classmethod

@@ -7,9 +7,8 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks
+from .._torch import has_values
 from ..linalg import next_power_of_two
-from .base import Moments
 from .fourier import STRUCTURES, RandomFourier
 from .spectra import Spherical
 
@@ -26,14 +25,12 @@ class SphericalFourier(RandomFourier):
     the isotropic kernel, which the features estimate without bias; ``fit_error`` says how far that is from the
     polynomial one. The fit improves with the degree, and worsens with the dimension.
 
-    :param input_dim: the number of columns d of the inputs.
-    :param num_features: the number of columns D that come out; even for the real map.
+    Other parameters are those of every :class:`FeatureMap`.
+
     :param degree: the degree p.
     :param a: at least 2.
     :param structure: "independent", "orthogonal" or "hadamard", as for :class:`RandomFourier`.
     :param is_complex: whether the features are complex.
-    :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for a below 2, and for inputs whose norm differs from 1 by more than 1e-4.
 
     Source: T 2.1.1 and 2.2.4 (Pennington et al., 2015).
@@ -73,13 +70,12 @@ class SphericalFourier(RandomFourier):
         distance = torch.cdist(self._check(x), self._check(y, "y"))
         return (1.0 - distance.square() / self.a**2) ** self.degree
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments | None:
-        """Those of Fourier features of the isotropic kernel around it; None for orthogonal frequencies."""
-        return super().moments(x, y, **hyperparameters)
+    def rows(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return super().rows(self._check(x), **hyperparameters)
 
     def _check(self, x: Any, name: str = "x") -> Tensor:
         super()._check(x, name)
-        if not _checks.has_values():
+        if not has_values():
             return x
         deviation = (x.detach().square().sum(-1).sqrt() - 1.0).abs().max()
         if not bool(deviation <= _TOLERANCE):

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from .. import _checks, sampling
 from ..linalg import fwht, next_power_of_two
-from .base import Moments
+from .base import EstimateVariance
 from .polynomial_sketch import PolynomialSketch
 from .product import single_feature_moments
 from .sketch_registry import register_sketch
@@ -26,14 +26,12 @@ class TensorSRHT(PolynomialSketch):
     S holds random signs (fourth roots of unity for the complex map), H is the Hadamard matrix and P picks D of its
     rows, independently for every degree. Inputs are padded with zeros to a power of two.
 
-    :param input_dim: the number of columns d of the inputs.
-    :param num_features: the number of columns D that come out.
+    Other parameters are those of every :class:`FeatureMap`.
+
     :param degree: the degree p of the kernel, 1 to 20.
     :param variant: "upsampled" draws one sign vector per degree and its rows from shuffled copies of 1..d, which is the
         faster one; "stacked" draws new signs for every block of d columns.
     :param is_complex: whether weights and features are complex.
-    :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for a degree, width or variant that does not exist.
 
     Source: T 3.5 (Algorithm 2) and 3.5.1, Table 4.1 with an independent permutation per degree.
@@ -86,7 +84,7 @@ class TensorSRHT(PolynomialSketch):
         projected = torch.complex(transformed[0], transformed[1]) if self.is_complex else transformed[0]
         return torch.index_select(projected, 0, self.index[i], out=out)
 
-    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> Moments:
+    def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance:
         r"""Variance and pseudo-variance of the kernel estimate, T Table 4.1 with single-feature values inside C.
 
         .. math:: V = \frac{V^{(p)}}{D} - \frac{c}{D^2} \Big[(x^\top y)^{2p} - \Big((x^\top y)^2 -
@@ -95,16 +93,12 @@ class TensorSRHT(PolynomialSketch):
         with the Rademacher values :math:`V^{(p)}` of one feature; c counts the ordered pairs of columns that share
         their signs. Stacked: m = d padded, c = floor(D/d) d (d - 1) + r (r - 1) with r = D mod d. Upsampled:
         m = ceil(D/d) d, c = D (D - 1). The pseudo-variance has pseudo-variances in place of variances. d = 1 is exact.
-
-        :param x: (..., N, d).
-        :param y: (..., M, d).
-        :returns: two (..., N, M) tensors.
         """
         self._check_pair(x, y)
         pool, pairs = self._pool_and_pairs()
         single = single_feature_moments(x, y, self.degree, "rademacher", self.is_complex)
         if pool == 1:
-            return Moments(torch.zeros_like(single.variance), torch.zeros_like(single.variance))
+            return EstimateVariance(torch.zeros_like(single.variance), torch.zeros_like(single.variance))
         linear = single_feature_moments(x, y, 1, "rademacher", self.is_complex)
         inner, width = (x @ y.mT) ** 2, self.num_features
 
@@ -112,7 +106,7 @@ class TensorSRHT(PolynomialSketch):
             covariance = (inner - one_linear / (pool - 1)) ** self.degree - inner**self.degree
             return one / width + (pairs / width**2) * covariance
 
-        return Moments(
+        return EstimateVariance(
             structured(single.variance, linear.variance), structured(single.pseudo_variance, linear.pseudo_variance)
         )
 

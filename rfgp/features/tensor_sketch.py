@@ -23,12 +23,10 @@ class TensorSketch(PolynomialSketch):
     in O(p (d + D log D)) per input. The complex map draws the signs s from the fourth roots of unity; its ComplexToReal
     form is the one the thesis tries (T 4.3.1, footnote 4).
 
-    :param input_dim: the number of columns d of the inputs.
-    :param num_features: the number of columns D that come out.
+    Other parameters are those of every :class:`FeatureMap`.
+
     :param degree: the degree p of the kernel, 1 to 20.
     :param is_complex: whether signs and features are complex.
-    :param generator: a CPU generator for the weights.
-    :param dtype: the dtype of the weights; default: PyTorch's default dtype.
     :raises ValueError: for a degree or width that does not exist.
 
     Its variance has no closed form (``moments`` returns None), but the bound of ``variance_bound``.
@@ -80,11 +78,7 @@ class TensorSketch(PolynomialSketch):
         return torch.fft.irfft(product.mT, n=self.num_features).mT
 
     def variance_bound(self, x: Tensor, y: Tensor) -> Tensor:
-        r"""Upper bound :math:`(2 + 3^p) \|x\|^{2p} \|y\|^{2p} / D` on the variance of the real sketch.
-
-        :param x: (..., N, d).
-        :param y: (..., M, d).
-        :returns: (..., N, M).
+        r"""Upper bound :math:`(2 + 3^p) \|x\|^{2p} \|y\|^{2p} / D` on the variance of the real sketch, (..., N, M).
 
         Source: T Theorem 2.2.1 (Avron et al., 2014, Lemma 2).
         """

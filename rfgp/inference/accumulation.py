@@ -9,24 +9,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from .. import _checks
-from ..linalg import row_chunks
-from .class_statistics import ClassStatistics
 from .noise import NoiseModel
+from .row_gradients import Pairs, has_gradients
 from .rows import Rows
 from .statistics import GramStatistics
-from .summation import ClassStatisticsOfRows, HeldPositions, Make, Pairs, Part, Piece, StatisticsOfRows, summed
+from .sufficient_statistics import SufficientStatistics
+from .summation import Make, Piece, StatisticsOfRows, summed
 from .training_residual import TrainingResidual
 
 
 class ScalarFeatures(Protocol):
-    """The protocol of kernels with scalar features, such as those made by :func:`rfgp.approximate`.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> kernel.num_scalar_features, kernel.scalar_features(torch.randn(5, 2)).shape
-    (16, torch.Size([5, 16]))
-    """
+    """The protocol of kernels with scalar features, such as those made by :func:`rfgp.approximate`."""
 
     @property
     def is_complex(self) -> bool:
@@ -55,41 +48,27 @@ def accumulate(
     x: Tensor,
     rows: Rows,
     product_dtype: torch.dtype,
-    known: GramStatistics | None = None,
+    known: SufficientStatistics | None = None,
     residual: TrainingResidual | None = None,
-) -> GramStatistics:
+) -> SufficientStatistics:
     """Sum the statistics of rows in chunks, and add them to known ones.
 
     Gradients run through all of it, at the memory of one chunk: see :func:`summed`.
 
-    :param kernel: the kernel whose scalar features are summed.
-    :param noise: the noise model, which knows how statistics are merged.
     :param x: inputs, (N, d).
-    :param rows: what the rows add beside their features.
-    :param product_dtype: the dtype of the products inside a chunk.
     :param known: statistics to add to, in place where there are no gradients; default: none.
     :param residual: what the rows gain by the variance that their features lack; default: nothing.
     :raises ValueError: where statistics and factors would not fit in memory.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> noise = rfgp.inference.noise_model(gpytorch.likelihoods.GaussianLikelihood())
-    >>> x, y = torch.randn(50, 2), torch.randn(50)
-    >>> rows = noise.rows(x, y, None, torch.empty(50, 0), is_all=True)
-    >>> accumulate(kernel, noise, x, rows, torch.float64).gram.shape
-    torch.Size([1, 16, 16])
     """
     width = _width(kernel, x) if known is None else known.num_features
     shared = kernel.shared()
     parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters()), *shared.tensors]
-    tracks = torch.is_grad_enabled() and any(
-        tensor is not None and tensor.requires_grad for tensor in (x, *rows[:3], *parameters)
-    )
+    tracks = has_gradients((x, *rows[:3], *parameters))
     is_open = known is not None and not tracks and len(known.count) == rows.num_groups
     total = known if is_open and known is not None else _empty(kernel, noise, width, rows, known)
-    if isinstance(total, ClassStatistics):
-        total.expect(rows.group_numbers)
-    make, parts = _maker(kernel, shared, residual), _parts(kernel, total, x, rows)
+    if rows.groups is not None:
+        total.expect(rows.groups)
+    make, parts = _maker(kernel, shared, residual), total.chunks(rows, _itemsize(total, x))
     total = summed(make, x, rows, parts, parameters, total, product_dtype)
     return total if is_open else noise.merged(known, total)
 
@@ -97,9 +76,6 @@ def accumulate(
 class SumsAgain:
     """The gradients of sums over the rows of batches that are given once more, and are forgotten again.
 
-    :param kernel: the kernel whose scalar features were summed.
-    :param noise: the noise model.
-    :param total: the sums over all batches.
     :param residual: what the rows gain by the variance that their features lack; default: nothing.
     """
 
@@ -107,7 +83,7 @@ class SumsAgain:
         self,
         kernel: ScalarFeatures,
         noise: NoiseModel,
-        total: GramStatistics,
+        total: SufficientStatistics,
         residual: TrainingResidual | None = None,
     ) -> None:
         self.kernel, self.noise = kernel, noise
@@ -122,25 +98,22 @@ class SumsAgain:
         :param gradients: those of the differentiable sums, :meth:`GramStatistics.differentiable`.
         """
         total = self.total
-        positions = HeldPositions(total.held_counts) if isinstance(total, ClassStatistics) else None
+        positions = total.row_positions()
 
         @functools.cache
         def pull(num_groups: int, product_dtype: torch.dtype) -> Callable[..., Pairs]:
-            if isinstance(total, ClassStatistics):
-                return ClassStatisticsOfRows(self.make, total, product_dtype).pullback(*gradients)
-            own = self._of_groups(gradients, num_groups)
-            return StatisticsOfRows(self.make, total.shift, num_groups, product_dtype).pullback(*own)
+            return StatisticsOfRows(self.make, product_dtype, total).pullback(*self._of_groups(gradients, num_groups))
 
         def piece(x: Tensor, rows: Rows, product_dtype: torch.dtype) -> Piece:
             further = () if positions is None else (positions.next(rows.group_numbers),)
-            parts = _parts(self.kernel, total, x, rows)
+            parts = total.chunks(rows, _itemsize(total, x))
             return Piece(pull(rows.num_groups, product_dtype), parts, (x, *rows[:4], *further))
 
         return piece
 
     def _of_groups(self, gradients: Sequence[Tensor], num_groups: int) -> Sequence[Tensor]:
         """The gradients of the sums of a batch, which had no more groups than this when it was merged."""
-        if num_groups >= len(gradients[0]):
+        if num_groups >= len(gradients[-1]):
             return gradients
         with torch.enable_grad():
             own = [g.new_zeros(num_groups, *g.shape[1:]).requires_grad_() for g in gradients]
@@ -168,33 +141,17 @@ def _width(kernel: ScalarFeatures, x: Tensor) -> int:
             return kernel.scalar_features(x[:1]).shape[-1]
 
 
-def _parts(kernel: ScalarFeatures, total: GramStatistics, x: Tensor, rows: Rows) -> list[Part]:
-    """Chunks of rows, each of one group where a row is in one group that has a Gram matrix."""
-    width, itemsize = total.num_features, x.element_size() * (2 if kernel.is_complex else 1)
-    if rows.groups is None:
-        return [*row_chunks(len(rows.targets), width, itemsize)]
-    names = [*range(rows.num_groups)]
-    blocks: list[Tensor] = []
-    if isinstance(total, ClassStatistics):
-        is_dense = total.is_dense()
-        blocks, names = [(~is_dense[rows.groups]).nonzero().squeeze(-1)], is_dense.nonzero().squeeze(-1).tolist()
-    blocks += [(rows.groups == group).nonzero().squeeze(-1) for group in names]
-    return [members[part] for members in blocks for part in row_chunks(len(members), width, itemsize)]
+def _itemsize(total: SufficientStatistics, x: Tensor) -> int:
+    """The bytes of a feature."""
+    return x.element_size() * (2 if total.has_complex_features else 1)
 
 
 def _empty(
-    kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, known: GramStatistics | None
-) -> GramStatistics:
+    kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, known: SufficientStatistics | None
+) -> SufficientStatistics:
     """Statistics without rows, with the shift of those known, if there are any."""
     kind = noise.statistics_kind if known is None else type(known)
-    itemsize = 16 if kernel.is_complex else 8
-    if kind is ClassStatistics:
-        count = min(rows.num_groups * width, len(rows.targets)) + width
-        what = f"rows and factors of {count} x {width} numbers"
-    else:
-        count = rows.num_groups * width
-        what = f"statistics and factors of {rows.num_groups} x {width} x {width} numbers"
-    _checks.fits_in_memory(2.0 * count * width * itemsize, what, "use fewer features")
+    is_complex = kernel.is_complex
+    kind.check_memory(width, rows.num_groups, len(rows.targets), 16 if is_complex else 8)
     shift = rows.center if known is None else known.shift
-    is_complex, device = (kernel.is_complex, shift.is_complex()), rows.targets.device
-    return kind(width, len(shift), rows.num_groups, *is_complex, device, shift.detach())
+    return kind.empty(width, rows.num_groups, is_complex, shift.detach())

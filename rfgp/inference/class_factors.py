@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..linalg import cholesky, is_ill_conditioned, log_determinant, row_chunks
+from ..linalg import is_ill_conditioned, row_chunks
+from ..linalg.cholesky_factor import factor_of, log_determinant_of
 from ..linalg.complex_numbers import squared_modulus
 from .kronecker import spectrum
 
@@ -31,10 +32,6 @@ class ClassFactors:
     :param of_own: d, (C,), float64, positive.
 
     Source: errata, identity 1, with the matrix inversion lemma.
-
-    >>> one, first = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.long)
-    >>> ClassFactors(one[None], one[None], first, one, one).solve(one[None, None])
-    tensor([[[0.3333]]], dtype=torch.float64)
     """
 
     @torch.no_grad()
@@ -48,7 +45,7 @@ class ClassFactors:
             scaled = own * self.shrink(group)
             matrix = self.of_own[group] * (scaled @ own.mH)
             matrix.diagonal().add_(1.0)
-            self.inner[group] = cholesky(matrix)
+            self.inner[group] = factor_of(matrix)
             scaled *= self.of_own[group].sqrt()
             own.copy_(torch.linalg.solve_triangular(self.inner[group], scaled, upper=False))
 
@@ -73,7 +70,7 @@ class ClassFactors:
         """log|B_c|, (C,)."""
         total = torch.log1p(self.of_all.unsqueeze(-1) * self.values).sum(-1)
         for group, factor in self.inner.items():
-            total[group] += log_determinant(factor)
+            total[group] += log_determinant_of(factor)
         return total
 
     def solve(self, rhs: Tensor) -> Tensor:
@@ -154,10 +151,7 @@ class _LogDeterminants(torch.autograd.Function):
 def log_determinants(
     pooled: Tensor, rows: Tensor, groups: Tensor, of_all: Tensor, of_own: Tensor, factors: ClassFactors
 ) -> Tensor:
-    """log|B_c| of all classes, (C,), differentiable once; the arguments are those of ClassFactors.
-
-    :param factors: the matrices of these arguments.
-    """
+    """log|B_c| of all classes, (C,), differentiable once; the arguments are those of ClassFactors."""
     return _LogDeterminants.apply(pooled, rows, groups, of_all, of_own, factors)
 
 

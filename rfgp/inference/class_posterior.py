@@ -9,7 +9,6 @@ from torch import Tensor
 
 from .class_factors import ClassFactors
 from .factor import OutputFactor
-from .point_variance import PointVariance
 from .posterior import GaussianPosterior, WeightPosterior
 
 
@@ -50,18 +49,15 @@ class ClassPosterior(GaussianPosterior):
 
     @functools.cached_property
     def log_determinant(self) -> Tensor:
-        """log|B_c|, (C,)."""
         known = self.shared.log_determinant.clone()
         return known if self.own is None else self._with_own(known, self.own.log_determinant)
 
     def solve(self, rhs: Tensor) -> Tensor:
-        """B_c^-1 times columns (C, D, K)."""
         known = self.shared.solve(rhs)
         return known if self.own is None else self._with_own(known, self.own.solve(rhs[self.dense].to(known.dtype)))
 
     @property
     def is_ill_conditioned(self) -> bool:
-        """Whether rounding may cost the mean more than half of its digits."""
         return self.shared.is_ill_conditioned or (self.own is not None and self.own.is_ill_conditioned)
 
     def covariance_root(self, features: Tensor) -> Tensor:
@@ -72,36 +68,16 @@ class ClassPosterior(GaussianPosterior):
         return self._with_own(known, self.own.covariance_root(features.expand(len(self.dense), *features.shape)))
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """Roots (C, N, D) of the covariances of the functions at N inputs.
-
-        :param scalar: the scalar features of the inputs, (N, D).
-        :param outputs: the output scales, in float64.
-        """
         return _scale(outputs) * self.covariance_root(scalar)
 
     def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """The variances (C, N) of the functions at N inputs; the arguments are those of :meth:`function_root`."""
         known = self.shared.variance(scalar)
         if self.own is not None:
             one = OutputFactor.kronecker(known.new_ones(1, 1), scalar.shape[-1])
             known = self._with_own(known, self.own.function_variance(scalar, one))
         return _scale(outputs).squeeze(-1).square() * known
 
-    @torch.no_grad()
-    def point_variance(self, outputs: OutputFactor) -> PointVariance:
-        """The variances of :meth:`function_variance` with a root (D, D) for every class, for many points.
-
-        :param outputs: the output scales, in float64.
-        """
-        basis = self.shared.basis
-        identity = torch.eye(len(basis), dtype=basis.dtype, device=basis.device)
-        return PointVariance(list((_scale(outputs) * self.covariance_root(identity)).unbind(0)))
-
     def deviations(self, num_samples: int) -> Tensor:
-        """Draws of the weights minus their mean, (C, D, num_samples); circular complex ones for complex features.
-
-        :param num_samples: the number of draws.
-        """
         shape = (*self.mean.shape[:-1], num_samples)
         noise = torch.randn(shape, dtype=self.shared.basis.dtype, device=self.mean.device)
         known = self.shared.deviations(noise)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -9,23 +10,25 @@ import torch
 from torch import Tensor
 
 from .. import _checks, linalg
-from ..distributed.ranks import Ranks
-from .rows import Rows
-from .statistics import COUNTING, GramStatistics, check_left, not_a_subset
+from .._ranks import Ranks
+from .held_rows import HeldRows
+from .row_gradients import ClassRowGradients, HeldPositions, RowGradients, has_gradients
+from .rows import Part, Rows
+from .statistics import GramStatistics, chunks_of_groups, of_grams
+from .statistics_state import check_held_rows
+from .subtraction import check_squares, without_groups
+from .sufficient_statistics import SufficientStatistics
+from .target_sums import TargetSums
 
-_SUMS = ("gram", "dense", "rows", "row_groups", "cross", "target_gram", "count", "log_noise")
-_DIFFERENTIABLE = ("gram", "rows", "cross", "target_gram")
-_PENDING_ROWS = 8192
 
-
-class ClassStatistics(GramStatistics):
+class ClassStatistics(SufficientStatistics):
     r"""The sums of :class:`GramStatistics` over many groups, most of which have fewer rows than features.
 
     .. math:: G_c = U_c^H U_c
 
     A group is held by its features :math:`U_c = (\sqrt{w_i} \phi_i^\top)_{i \in c}` up to D/2 rows, and by its Gram
-    matrix beyond: no more than :math:`\min(N, C D)\, D` numbers for C groups, and all of them exact. They are added,
-    subtracted, saved and reduced as other statistics are. Held rows keep the dtype of the features.
+    matrix beyond: no more than :math:`\min(N, C D)\, D` numbers for C groups, and all of them exact. Held rows keep the
+    dtype of the features.
 
     The arguments are those of :class:`GramStatistics`.
 
@@ -35,13 +38,71 @@ class ClassStatistics(GramStatistics):
     (torch.Size([4, 4]), torch.Size([3, 4, 4]))
     """
 
-    _starts_with_grams: ClassVar[bool] = False
+    feature_sums: ClassVar[tuple[str, ...]] = ("gram", "dense", "rows", "row_groups")
+    differentiable_sums: ClassVar[tuple[str, ...]] = ("gram", "rows", "cross", "target_gram")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._dense = torch.zeros(0, dtype=torch.long, device=self._gram.device)
-        self._held: list[tuple[Tensor, Tensor]] = []
-        self._num_pending = 0
+    @staticmethod
+    def _no_features(none: Tensor, num_groups: int) -> dict[str, Tensor]:
+        numbers = torch.zeros(0, dtype=torch.long, device=none.device)
+        return {"gram": none, "dense": numbers, "rows": none.new_zeros(0, none.shape[-1]), "row_groups": numbers}
+
+    def _hold_features(self, sums: dict[str, Tensor]) -> None:
+        self._gram, self._dense, self._is_mirrored = sums["gram"], sums["dense"], True
+        self._held = HeldRows(sums["rows"], sums["row_groups"])
+        self._condense()
+
+    def _features(self) -> dict[str, Tensor]:
+        rows, groups = self._sorted()
+        return {"gram": self.dense_grams, "dense": self._dense, "rows": rows, "row_groups": groups}
+
+    def _features_with(self, other: Self) -> dict[str, Tensor]:
+        groups = torch.cat([self.dense, other.dense]).unique()
+        held = [part._held.of_others(groups) for part in (self, other) if len(part.row_groups)]
+        rows, names = map(torch.cat, zip(*held, strict=True)) if held else self._held.of_others(groups)
+        gram = self.grams_of(groups) + other.grams_of(groups)
+        return {"gram": gram, "dense": groups, "rows": rows, "row_groups": names}
+
+    def _features_without(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]:
+        groups = torch.cat([self.dense, other.dense]).unique()
+        before = self.grams_of(groups)
+        gram = without_groups(before - other.grams_of(groups), is_empty[groups])
+        check_squares(before, gram)
+        held, removed = (HeldRows(*part._held.of_others(groups)) for part in (self, other))
+        rows, names = held.without(removed).sorted()
+        return {"gram": gram, "dense": groups, "rows": rows, "row_groups": names}
+
+    def _features_scaled(self, factor: float) -> dict[str, Tensor]:
+        known = self._features()
+        return known | {"gram": factor * known["gram"], "rows": factor**0.5 * known["rows"]}
+
+    def _features_of(self, ranks: Ranks) -> dict[str, Tensor]:
+        counts, is_dense = self.held_counts, self.is_dense().to(self.count)
+        ranks.sum_([counts, is_dense])
+        groups = ((counts > self.limit) | (is_dense > 0)).nonzero().squeeze(-1)
+        gram = self.grams_of(groups).clone()
+        ranks.sum_([gram])
+        rows, names = map(ranks.rows, self._held.of_others(groups))
+        return {"gram": gram, "dense": groups, "rows": rows, "row_groups": names}
+
+    @classmethod
+    def of(cls, other: SufficientStatistics) -> ClassStatistics:
+        """Other statistics as those of classes."""
+        if isinstance(other, ClassStatistics):
+            return other
+        groups = (other.count > 0).nonzero().squeeze(-1)
+        none = cls._no_features(other.gram[:0], len(other.count))
+        return cls._made(other.targets, none | {"gram": other.gram[groups], "dense": groups})
+
+    @classmethod
+    def _made(cls, targets: TargetSums, features: dict[str, Tensor]) -> ClassStatistics:
+        result = object.__new__(cls)
+        result.targets = targets
+        result._hold_features(features)
+        return result
+
+    @classmethod
+    def _check_state(cls, state: dict[str, Tensor]) -> None:
+        check_held_rows(state)
 
     @property
     def gram(self) -> Tensor:
@@ -71,11 +132,6 @@ class ClassStatistics(GramStatistics):
         return self._dense
 
     @property
-    def held_counts(self) -> Tensor:
-        """How many rows of every group are held, (G,)."""
-        return torch.bincount(self.row_groups, minlength=len(self.count))
-
-    @property
     def dense_grams(self) -> Tensor:
         """The Gram matrices of the groups in ``dense``, (P, D, D)."""
         self._sorted()
@@ -85,120 +141,112 @@ class ClassStatistics(GramStatistics):
             self._is_mirrored = True
         return self._gram
 
+    def grams_of(self, groups: Tensor) -> Tensor:
+        """The Gram matrices of some groups, (P, D, D)."""
+        if torch.equal(groups, self.dense):
+            return self.dense_grams
+        grams = [self._gram_of(group) for group in groups.tolist()]
+        return torch.stack(grams) if grams else self._gram[:0]
+
+    def _gram_of(self, group: int) -> Tensor:
+        """The Gram matrix of one group, (D, D)."""
+        is_dense = self.dense == group
+        if bool(is_dense.any()):
+            return self.dense_grams[is_dense].squeeze(0)
+        return _gram(self._held.of_group(group), self._gram.dtype)
+
     @property
     def pooled_gram(self) -> Tensor:
         """The sum of the Gram matrices, (D, D)."""
         rows, total = self.rows, self.dense_grams.sum(0)
         for part in linalg.row_chunks(len(rows), self.num_features):
-            exact = rows[part].to(total.dtype)
-            total = total + exact.mH @ exact
+            total = total + _gram(rows[part], total.dtype)
         return total
 
     @property
     def trace(self) -> float:
-        return super().trace + sum(float(rows.detach().abs().double().square().sum()) for rows, _ in self._held)
+        return super().trace + self._held.square
 
     @property
     def is_finite(self) -> bool:
-        return super().is_finite and all(bool(torch.isfinite(rows.detach()).all()) for rows, _ in self._held)
-
-    def _gram_of(self, group: int) -> Tensor:
-        """The Gram matrix of one group, (D, D)."""
-        is_own = self.dense == group
-        if bool(is_own.any()):
-            return self.dense_grams[is_own].squeeze(0)
-        return _gram(self._rows_of(group), self._gram.dtype)
-
-    def with_grams(self) -> GramStatistics:
-        return GramStatistics.from_sums(self._other_sums(self.gram), self.shift)
+        return super().is_finite and self._held.is_finite
 
     def of_group(self, group: int) -> GramStatistics:
-        own = {name: value[group : group + 1] for name, value in self._other_sums(self._gram).items() if name != "gram"}
-        return GramStatistics.from_sums({"gram": self._gram_of(group).unsqueeze(0), **own}, self.shift)
+        part = slice(group, group + 1)
+        return of_grams(self._gram_of(group).unsqueeze(0), self.targets.map(lambda sums: sums[part]))
 
     def pooled(self) -> GramStatistics:
-        sums = self._other_sums(self._gram)
-        own = {name: value.sum(0, keepdim=True) for name, value in sums.items() if name != "gram"}
-        return GramStatistics.from_sums({"gram": self.pooled_gram.unsqueeze(0), **own}, self.shift)
+        return of_grams(self.pooled_gram.unsqueeze(0), self.targets.map(lambda sums: sums.sum(0, keepdim=True)))
 
     def empty_group(self) -> GramStatistics:
-        own = {name: torch.zeros_like(value[:1]) for name, value in self._other_sums(self._gram).items()}
-        own["gram"] = self._gram.new_zeros(1, self.num_features, self.num_features)
-        return GramStatistics.from_sums(own, self.shift)
-
-    def _other_sums(self, gram: Tensor) -> dict[str, Tensor]:
-        known = {"cross": self._cross, "target_gram": self._target_gram}
-        return {"gram": gram, **known, "count": self.count, "log_noise": self.log_noise}
+        none = self._gram.new_zeros(1, self.num_features, self.num_features)
+        return of_grams(none, self.targets.map(lambda sums: torch.zeros_like(sums[:1])))
 
     def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
-        groups = rows.groups
-        if groups is None:
-            groups = torch.zeros(len(features), dtype=torch.long, device=features.device)
-        groups = groups.long()
+        groups = rows.group_numbers.long()
         tensors = (features, rows.targets, rows.weights, *self.sums().values())
-        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-            return self._take(self.merge(self._of_held(features, rows, groups)))
-        columns = rows.lifted(self.shift)
-        place = self.places()
-        is_held = place[groups] < 0
+        if has_gradients(tensors):
+            added = self.merge(self._of_held(features, rows, groups))
+            self.targets = added.targets
+            self._hold_features(added._features())
+            return self
+        columns, places = rows.with_ones(self.shift), self.places()
+        is_held = places[groups] < 0
         for group in groups[~is_held].unique().tolist():
             members = groups == group
-            own = None if rows.weights is None else rows.weights[members]
-            at = int(place[group])
-            linalg.add_gram_(
-                self._gram[at], self._cross[group], features[members], columns[members], own, product_dtype
-            )
+            weights = None if rows.weights is None else rows.weights[members]
+            gram, cross = self._gram[int(places[group])], self.targets.cross[group]
+            linalg.add_gram_(gram, cross, features[members], columns[members], weights, product_dtype)
             self._is_mirrored = False
         self._add_held(features, rows, groups, columns, is_held)
         return self
 
     def _add_held(self, features: Tensor, rows: Rows, groups: Tensor, columns: Tensor, is_held: Tensor) -> None:
         """Add rows to the groups that are held by rows, and what is no Gram matrix of all."""
-        every = bool(is_held.all())
-        chosen = slice(None) if every else is_held
-        own, weights = groups[chosen], None if rows.weights is None else rows.weights[chosen]
+        is_all = bool(is_held.all())
+        chosen = slice(None) if is_all else is_held
+        names, weights = groups[chosen], None if rows.weights is None else rows.weights[chosen]
         part = features[chosen] if weights is None else features[chosen] * weights.sqrt().unsqueeze(-1)
-        if len(own):
-            self._held.append((part.clone() if every and weights is None else part, own))
-            self._num_pending += len(own)
-        self._cross.add_(_cross(features[chosen], columns[chosen], weights, own, self._cross))
-        self._target_gram.add_(_target_gram(columns, rows.weights, groups, self._target_gram))
-        self.count.add_(torch.bincount(groups, minlength=len(self.count)))
+        if len(names):
+            self._held.add(part.clone() if is_all and weights is None else part, names)
+        cross, target_gram, count, log_noise, _ = self.targets
+        cross.add_(_cross(features[chosen], columns[chosen], weights, names, cross))
+        target_gram.add_(_target_gram(columns, rows.weights, groups, target_gram))
+        count.add_(torch.bincount(groups, minlength=len(count)))
         if rows.log_noise is not None:
-            self.log_noise.index_add_(0, groups, rows.log_noise.double())
-        if self._num_pending > max(_PENDING_ROWS, sum(len(held) for held, _ in self._held) // 2):
+            log_noise.index_add_(0, groups, rows.log_noise.double())
+        if self._held.has_many_new:
             self._condense()
 
     def _of_held(self, features: Tensor, rows: Rows, groups: Tensor) -> ClassStatistics:
         """The statistics of some rows, with gradients."""
-        columns, weights = rows.lifted(self.shift), rows.weights
-        noise = torch.zeros_like(self.log_noise)
+        columns, weights = rows.with_ones(self.shift), rows.weights
+        cross, target_gram, count, log_noise, shift = self.targets
+        noise = torch.zeros_like(log_noise)
+        targets = TargetSums(
+            _cross(features, columns, weights, groups, cross),
+            _target_gram(columns, weights, groups, target_gram),
+            torch.bincount(groups, minlength=len(count)).double(),
+            noise if rows.log_noise is None else noise.index_add(0, groups, rows.log_noise.double()),
+            shift,
+        )
         held = features if weights is None else features * weights.sqrt().unsqueeze(-1)
-        sums = {
-            "gram": self._gram[:0],
-            "dense": self._dense[:0],
-            "rows": held,
-            "row_groups": groups,
-            "cross": _cross(features, columns, weights, groups, self._cross),
-            "target_gram": _target_gram(columns, weights, groups, self._target_gram),
-            "count": torch.bincount(groups, minlength=len(self.count)).double(),
-            "log_noise": noise if rows.log_noise is None else noise.index_add(0, groups, rows.log_noise.double()),
-        }
-        return self.from_sums(sums, self.shift)
-
-    def expect(self, groups: Tensor) -> Self:
-        """Make Gram matrices for the groups that will have so many rows, and return the statistics.
-
-        :param groups: the groups of rows that will be added, (N,).
-        """
-        counts = self.held_counts + torch.bincount(groups.long(), minlength=len(self.count))
-        self._make_dense(((counts > self.limit) & (self.places() < 0)).nonzero().squeeze(-1))
-        return self
+        none = self._no_features(self._gram[:0], len(count))
+        return self._made(targets, none | {"rows": held, "row_groups": groups})
 
     @property
     def limit(self) -> int:
         """How many rows of a group are held at most, D/2."""
         return self.num_features // 2
+
+    @property
+    def num_rows_held(self) -> int:
+        return len(self.rows)
+
+    @property
+    def held_counts(self) -> Tensor:
+        """How many rows of every group are held, (G,)."""
+        return torch.bincount(self.row_groups, minlength=len(self.count))
 
     def is_dense(self) -> Tensor:
         """Whether a group has its Gram matrix, (G,)."""
@@ -207,197 +255,61 @@ class ClassStatistics(GramStatistics):
 
     def places(self) -> Tensor:
         """Where the Gram matrix of every group is in ``dense_grams``, (G,); -1 for those that are held by rows."""
-        place = torch.full((len(self.count),), -1, dtype=torch.long, device=self.count.device)
-        place[self._dense] = torch.arange(len(self._dense), device=place.device)
-        return place
+        places = torch.full((len(self.count),), -1, dtype=torch.long, device=self.count.device)
+        places[self._dense] = torch.arange(len(self._dense), device=places.device)
+        return places
+
+    def expect(self, groups: Tensor) -> Self:
+        """Make Gram matrices for the groups that will have many rows, given those of rows to come, (N,)."""
+        counts = self.held_counts + torch.bincount(groups.long(), minlength=len(self.count))
+        self._make_dense(((counts > self.limit) & (self.places() < 0)).nonzero().squeeze(-1))
+        return self
 
     def _sorted(self) -> tuple[Tensor, Tensor]:
-        if self._num_pending:
+        if self._held.has_new:
             self._condense()
-        if self._held:
-            return self._held[0]
-        return self._gram.new_zeros(0, self.num_features), self._dense.new_zeros(0)
+        return self._held.sorted()
 
     def _condense(self) -> None:
-        """Sort the rows by their groups, and make Gram matrices of those that are too many."""
-        self._num_pending = 0
-        if not self._held:
-            return
-        rows, groups = (torch.cat(parts) for parts in zip(*self._held, strict=True))
-        if not bool((groups.diff() >= 0).all()):
-            order = groups.argsort(stable=True)
-            rows, groups = rows[order], groups[order]
-        self._held = [(rows, groups)]
-        self._make_dense((torch.bincount(groups, minlength=len(self.count)) > self.limit).nonzero().squeeze(-1))
+        """Make Gram matrices of the groups with too many rows."""
+        counts = self._held.counts(len(self.targets.num_rows))
+        self._make_dense((counts > self.limit).nonzero().squeeze(-1))
 
     def _make_dense(self, groups: Tensor) -> None:
         """Replace the rows of some groups by their Gram matrices."""
         if not len(groups):
             return
-        rows, names = self._sorted()
-        grams = [_gram(self._rows_of(group), self._gram.dtype) for group in groups.tolist()]
+        grams = [_gram(self._held.of_group(group), self._gram.dtype) for group in groups.tolist()]
+        held = self._held.of_others(groups)
+        self._held = HeldRows(*held)
         self._gram = torch.cat([self.dense_grams, torch.stack(grams)])
         self._dense = torch.cat([self._dense, groups])
-        is_left = self.places()[names] < 0
-        self._held = [(rows[is_left], names[is_left])]
 
-    def merge(self, other: GramStatistics) -> ClassStatistics:
-        added, shift = self._fitting(other)
-        first, second = self.shifted(shift), added.shifted(shift)
-        sums = _plus(first, second, torch.add)
-        groups = torch.cat([first.dense, second.dense]).unique()
-        sums["gram"] = _grams_of(first, groups) + _grams_of(second, groups)
-        sums["dense"] = groups
-        parts = [(part.rows, part.row_groups) for part in (first, second) if len(part.row_groups)]
-        is_left = [~torch.isin(names, groups) for _, names in parts]
-        kept = [(rows[left], names[left]) for (rows, names), left in zip(parts, is_left, strict=True)]
-        if kept:
-            sums["rows"], sums["row_groups"] = (torch.cat(tensors) for tensors in zip(*kept, strict=True))
-        return self.from_sums(sums, shift)
-
-    def subtract(self, other: GramStatistics) -> ClassStatistics:
-        removed, shift = self._fitting(other)
-        first, second = self.shifted(shift), removed.shifted(shift)
-        sums = _plus(first, second, torch.sub)
-        groups = torch.cat([first.dense, second.dense]).unique()
-        before = _grams_of(first, groups)
-        sums["gram"], sums["dense"] = before - _grams_of(second, groups), groups
-        is_empty = sums["count"].abs() <= COUNTING * first.count
-        for name in ("cross", "target_gram", "count", "log_noise"):
-            sums[name] = sums[name].masked_fill(is_empty.reshape(-1, *[1] * (sums[name].dim() - 1)), 0.0)
-        sums["gram"] = sums["gram"].masked_fill(is_empty[groups].reshape(-1, 1, 1), 0.0)
-        check_left(sums["count"], [(before, sums["gram"]), (first._target_gram, sums["target_gram"])])
-        rows, names = first.rows, first.row_groups
-        is_left = ~torch.isin(names, groups)
-        is_held = ~torch.isin(second.row_groups, groups)
-        for row, group in zip(second.rows[is_held].detach(), second.row_groups[is_held], strict=True):
-            is_left[_nearest(rows.detach(), row, is_left & (names == group))] = False
-        sums["rows"], sums["row_groups"] = rows[is_left], names[is_left]
-        return self.from_sums(sums, shift)
-
-    def scaled(self, factor: float) -> ClassStatistics:
-        known = self.sums()
-        scaled = {name: factor * known[name] for name in ("gram", "cross", "target_gram", "count", "log_noise")}
-        return self.from_sums({**known, **scaled, "rows": factor**0.5 * known["rows"]}, self.shift)
-
-    def is_part_of(self, whole: GramStatistics) -> bool:
+    def is_part_of(self, whole: SufficientStatistics) -> bool:
         if not bool((self.count >= 0).all()):
             return False
         return all(self.of_group(group).is_part_of(whole.of_group(group)) for group in self.dense.tolist())
 
-    def _rows_of(self, group: int) -> Tensor:
-        """The rows that are held of one group, (n, D)."""
-        rows, names = self._sorted()
-        start, stop = torch.searchsorted(names, torch.tensor([group, group + 1], device=names.device)).tolist()
-        return rows[start:stop]
+    def chunks(self, rows: Rows, itemsize: int) -> list[Part]:
+        is_dense, groups = self.is_dense(), rows.group_numbers
+        held = (~is_dense[groups]).nonzero().squeeze(-1)
+        width = self.num_features
+        parts: list[Part] = [held[part] for part in linalg.row_chunks(len(held), width, itemsize)]
+        return parts + chunks_of_groups(groups, is_dense.nonzero().squeeze(-1).tolist(), width, itemsize)
 
-    def _fitting(self, other: GramStatistics) -> tuple[ClassStatistics, Tensor]:
-        """Other statistics as those of classes, or a ValueError where they do not fit; and the shift of both."""
-        _checks.instance("other", other, GramStatistics, "a GramStatistics", "fill it with update(...)")
-        added = other if isinstance(other, ClassStatistics) else _of_grams(other)
-        for name in ("gram", "cross", "target_gram", "count"):
-            known, new = self.sums()[name], added.sums()[name]
-            first = 1 if name == "gram" else 0
-            if known.shape[first:] != new.shape[first:] or known.dtype != new.dtype or known.device != new.device:
-                raise ValueError(
-                    f"expected statistics of the same model, with {name} {tuple(known.shape)} {known.dtype} on "
-                    f"{known.device}, got {tuple(new.shape)} {new.dtype} on {new.device}; combine like with like"
-                )
-        return added, self.shift if self.num_rows else added.shift
+    def row_gradients(self, product_dtype: torch.dtype) -> Callable[[Sequence[Tensor]], RowGradients]:
+        return functools.partial(ClassRowGradients, self.shift, product_dtype, self.places(), self.rows.detach())
 
-    def all_reduce(self, ranks: Ranks | None = None) -> Self:
-        every = Ranks() if ranks is None else ranks
-        with torch.no_grad():
-            total = self.count.sum()
-            shift = self.shift * total
-            counts = self.held_counts
-            will_be_dense = self.is_dense().to(self.count)
-            every.sum_([shift, total, counts, will_be_dense])
-            shift = shift / total.clamp_min(1.0)
-            groups = ((counts > self.limit) | (will_be_dense > 0)).nonzero().squeeze(-1)
-            known = self.shifted(shift)
-            sums = known.sums()
-            is_left = ~torch.isin(sums["row_groups"], groups)
-            sums["gram"], sums["dense"] = _grams_of(known, groups).clone(), groups
-            sums["rows"] = every.rows(sums["rows"][is_left])
-            sums["row_groups"] = every.rows(sums["row_groups"][is_left])
-            summed = ("gram", "cross", "target_gram", "count", "log_noise")
-            sums |= {name: sums[name].contiguous() for name in summed}
-            every.sum_([sums[name] for name in summed])
-            return self._take(self.from_sums(sums, shift))
-
-    def _take(self, other: ClassStatistics) -> Self:
-        self.__dict__.update(other.__dict__)
-        return self
-
-    def to(self, device: torch.device) -> Self:
-        moved = {name: value.to(device) for name, value in self.sums().items()}
-        return self._take(self.from_sums(moved, self.shift.to(device)))
-
-    def sums(self) -> dict[str, Tensor]:
-        rows, groups = self._sorted()
-        known = self._other_sums(self.dense_grams)
-        return {"gram": known.pop("gram"), "dense": self._dense, "rows": rows, "row_groups": groups, **known}
-
-    def _upper(self) -> dict[str, Tensor]:
-        return self.sums()
-
-    def differentiable(self) -> tuple[Tensor, ...]:
-        known = self.sums()
-        return tuple(known[name] for name in _DIFFERENTIABLE)
-
-    def with_differentiable(self, sums: Sequence[Tensor]) -> ClassStatistics:
-        return self.from_sums({**self.sums(), **dict(zip(_DIFFERENTIABLE, sums, strict=True))}, self.shift)
+    def row_positions(self, groups: Tensor | None = None) -> Any:
+        if groups is None:
+            return HeldPositions(self.held_counts)
+        return HeldPositions(torch.bincount(groups, minlength=len(self.count)) * ~self.is_dense())
 
     @classmethod
-    def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> Self:
-        result = object.__new__(cls)
-        result._is_mirrored, result.shift, result._dense = True, shift, sums["dense"]
-        result._gram, result._cross, result._target_gram = sums["gram"], sums["cross"], sums["target_gram"]
-        result.count, result.log_noise = sums["count"], sums["log_noise"]
-        result._held, result._num_pending = [(sums["rows"], sums["row_groups"])], 0
-        result._condense()
-        return result
-
-    @classmethod
-    def describes(cls, state: Any) -> bool:
-        return isinstance(state, dict) and "row_groups" in state
-
-    @classmethod
-    def from_state_dict(cls, state: dict[str, Tensor]) -> ClassStatistics:
-        names = [*_SUMS, "shift"]
-        if not isinstance(state, dict) or sorted(state) != sorted(names):
-            got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
-            raise ValueError(f"expected the sums {', '.join(names)}, got {got}; pass what state_dict() gives")
-        groups = GramStatistics.from_state_dict(
-            {name: state[name] for name in state if name not in ("gram", "dense", "rows", "row_groups")}
-            | {"gram": state["gram"].new_zeros(1, 1, 1).expand(len(state["count"]), *state["gram"].shape[1:])}
-        )
-        size, width = len(groups.count), groups.num_features
-        held, dense, names_of_rows = state["rows"], state["dense"], state["row_groups"]
-        numbers = torch.cat([dense.reshape(-1), names_of_rows.reshape(-1)])
-        is_whole = (
-            held.dim() == 2
-            and held.shape == (len(names_of_rows), width)
-            and held.is_complex() == state["gram"].is_complex()
-            and (held.is_floating_point() or held.is_complex())
-            and state["gram"].shape == (len(dense), width, width)
-            and numbers.dtype == torch.long
-            and bool(((numbers >= 0) & (numbers < size)).all())
-            and len(dense.unique()) == len(dense)
-        )
-        if not is_whole:
-            raise ValueError(
-                f"expected rows (M, {width}) and Gram matrices (P, {width}, {width}) with the numbers of their groups "
-                f"below {size}, got {tuple(held.shape)} and {tuple(state['gram'].shape)}; pass what state_dict() gives"
-            )
-        copies = {name: value.clone() for name, value in state.items()}
-        return cls.from_sums(copies, copies.pop("shift"))
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._sorted()
-        held = [(rows.detach(), groups) for rows, groups in self._held]
-        return {**super().__getstate__(), "_held": held}
+    def check_memory(cls, width: int, num_groups: int, num_rows: int, itemsize: int) -> None:
+        count = min(num_groups * width, num_rows) + width
+        what = f"rows and factors of {count} x {width} numbers"
+        _checks.fits_in_memory(2.0 * count * width * itemsize, what, "use fewer features")
 
 
 def _gram(rows: Tensor, dtype: torch.dtype) -> Tensor:
@@ -421,46 +333,3 @@ def _target_gram(columns: Tensor, weights: Tensor | None, groups: Tensor, like: 
     weighted = columns if weights is None else columns * weights.to(columns.real.dtype).unsqueeze(-1)
     products = weighted.conj().unsqueeze(-1) * columns.unsqueeze(-2)
     return torch.zeros_like(like).index_add(0, groups, products.to(like.dtype))
-
-
-def _of_grams(statistics: GramStatistics) -> ClassStatistics:
-    """Statistics with a Gram matrix of every group as those of classes; groups without rows need none."""
-    sums = statistics.sums()
-    groups = (sums["count"] > 0).nonzero().squeeze(-1)
-    rows = sums["gram"].new_zeros(0, statistics.num_features)
-    held = {"dense": groups, "rows": rows, "row_groups": groups.new_zeros(0)}
-    return ClassStatistics.from_sums({**sums, **held, "gram": sums["gram"][groups]}, statistics.shift)
-
-
-def _plus(
-    first: ClassStatistics, second: ClassStatistics, operation: Callable[[Tensor, Tensor], Tensor]
-) -> dict[str, Tensor]:
-    """All sums of the first, of which those that are no features are combined with those of the second."""
-    known, new = first.sums(), second.sums()
-    combined = {name: operation(known[name], new[name]) for name in ("cross", "target_gram", "count", "log_noise")}
-    return {**known, **combined}
-
-
-def _grams_of(statistics: ClassStatistics, groups: Tensor) -> Tensor:
-    """The Gram matrices of some groups, (P, D, D)."""
-    width, dtype = statistics.num_features, statistics.dense_grams.dtype
-    if torch.equal(groups, statistics.dense):
-        return statistics.dense_grams
-    grams = [statistics._gram_of(group) for group in groups.tolist()]
-    return torch.stack(grams) if grams else torch.zeros(0, width, width, dtype=dtype, device=groups.device)
-
-
-def _nearest(rows: Tensor, row: Tensor, is_own: Tensor) -> int:
-    """The number of the row that equals another but for rounding.
-
-    :param rows: rows (n, D).
-    :param row: the other, (D,).
-    :param is_own: which of the rows are looked at, (n,).
-    :raises ValueError: where there is none.
-    """
-    numbers = is_own.nonzero().squeeze(-1)
-    distances = torch.linalg.vector_norm(rows[numbers] - row, dim=-1)
-    allowed = torch.finfo(distances.dtype).eps ** 0.5 * torch.linalg.vector_norm(row)
-    if not len(numbers) or bool(distances.min() > allowed):
-        raise not_a_subset()
-    return int(numbers[distances.argmin()])

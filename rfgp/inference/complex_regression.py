@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gpytorch.means import Mean, MultitaskMean, ZeroMean
@@ -27,13 +27,6 @@ class PlaneFeatures:
 
     .. math:: \mathrm{Re} f = \mathrm{Re}\, \phi\, u - \mathrm{Im}\, \phi\, v, \qquad
         \mathrm{Im} f = \mathrm{Im}\, \phi\, u + \mathrm{Re}\, \phi\, v, \qquad w = u + i v
-
-    :param kernel: a kernel with features.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> PlaneFeatures(kernel).output_factor().num_outputs
-    2
     """
 
     is_complex = False
@@ -87,18 +80,9 @@ class ComplexRegression(Regression):
 
     Its posterior mean is widely linear, :math:`A y + B \bar y`, and its evidence is the augmented one: both are what
     two real outputs have, with covariances of the parts of function and noise.
-
-    :param kernel: a kernel with features, of one output or of two.
-    :param mean: the mean function, of the real part alone; a MultitaskMean is that of both parts.
-    :param noise: the noise of the parts.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> noisy = rfgp.likelihoods.ComplexGaussianLikelihood(has_pseudo_noise=True)
-    >>> model = rfgp.WeightSpaceGP(kernel, noisy).condition(torch.randn(30, 2), torch.randn(30, dtype=torch.complex64))
-    >>> type(model.posterior(torch.randn(5, 2))).__name__
-    'ComplexNormal'
     """
+
+    has_point_predictor: ClassVar[bool] = False
 
     def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
         both = mean if isinstance(mean, MultitaskMean) else MultitaskMean([mean, ZeroMean()], num_tasks=2)
@@ -110,8 +94,6 @@ class ComplexRegression(Regression):
         """The complex distribution of the function at inputs, or the real one of what an operator makes of its parts.
 
         :param x: (..., N, d); (N, d) for an operator.
-        :param posterior: the posterior of the weights.
-        :param operator: a linear operator on the field of an operator-valued kernel of two outputs.
         """
         if operator is not None:
             return super().distribution(x, posterior, operator)

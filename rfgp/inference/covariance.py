@@ -21,20 +21,13 @@ from torch import Tensor
 from .._gpytorch import keep_arguments, parts_of
 from ..linalg import joined, row_chunks
 from .factor import OutputFactor
-from .function_posterior import FunctionPosterior
-from .kronecker import KroneckerPosterior
 from .posterior import GaussianPosterior
-from .variational import WeightDistribution
 
 
 class CholeskyRoot(LinearOperator):
     """A covariance whose root decomposition is its Cholesky factor, whatever its size and the settings.
 
     So base samples have the shape of the mean, and give the draws and gradients of a dense covariance.
-
-    >>> covariance = RootCovariance(torch.eye(3))
-    >>> isinstance(covariance, CholeskyRoot), covariance.root_decomposition().to_dense().shape
-    (True, torch.Size([3, 3]))
     """
 
     @cached(name="root_decomposition")
@@ -60,10 +53,6 @@ class RootCovariance(FunctionCovariance):
     """A covariance whose root R is known.
 
     :param root: (..., N, K).
-
-    >>> root = torch.randn(4, 2)
-    >>> torch.allclose(RootCovariance(root).to_dense(), root @ root.mT)
-    True
     """
 
     def __init__(self, root: Tensor) -> None:
@@ -117,22 +106,14 @@ class WeightSpaceCovariance(FunctionCovariance):
     samples.
 
     :param x: inputs, (..., N, d).
-    :param posterior: the posterior of the weights, or a batch of them.
     :param factor: the factor of the outputs, in float64.
     :param features: takes (..., n, d) inputs and returns their real scalar features.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> posterior = model.condition(torch.randn(30, 2), torch.randn(30)).posterior(torch.randn(5, 2))
-    >>> isinstance(posterior.lazy_covariance_matrix, WeightSpaceCovariance)
-    True
     """
 
     def __init__(
         self,
         x: Tensor,
-        posterior: GaussianPosterior | WeightDistribution | FunctionPosterior,
+        posterior: GaussianPosterior,
         factor: OutputFactor,
         features: Callable[[Tensor], Tensor],
     ) -> None:
@@ -155,8 +136,7 @@ class WeightSpaceCovariance(FunctionCovariance):
         return torch.cat([self._root_of(rows) for rows in self._rows()], dim=-2)
 
     def _diagonal(self) -> Tensor:
-        is_kronecker = isinstance(self.posterior, KroneckerPosterior)
-        chunks = row_chunks(self.x.shape[-2], self.factor.num_scalar) if is_kronecker else self._rows()
+        chunks = row_chunks(self.x.shape[-2], self.posterior.variance_width(self.factor))
         scalar = (self.features(self.x[..., rows, :]) for rows in chunks)
         parts = (self.posterior.function_variance(part, self.factor) for part in scalar)
         return joined(parts, self.x.shape[-2] * self.factor.num_outputs, dim=-1).to(self.dtype)
@@ -208,15 +188,7 @@ class WeightSpaceCovariance(FunctionCovariance):
 
 
 class CovariancePlusResidual(CholeskyRoot, AddedDiagLinearOperator):
-    """The sum of a posterior covariance and a diagonal of residual variances.
-
-    :param covariance: the posterior covariance of the features.
-    :param residual: a DiagLinearOperator of the variances that the features lack.
-
-    >>> covariance = plus_residual(RootCovariance(torch.eye(3)), torch.ones(3))
-    >>> isinstance(covariance, CovariancePlusResidual)
-    True
-    """
+    """The sum of a posterior covariance and a diagonal of residual variances."""
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         covariance, residual = parts_of(self)
@@ -229,11 +201,6 @@ def plus_residual(covariance: LinearOperator, residual: Tensor | None) -> Linear
 
     :param covariance: (..., N, N).
     :param residual: broadcasts to (..., N), not negative; default: nothing is added.
-
-    >>> plus_residual(RootCovariance(torch.eye(3)), torch.ones(3)).to_dense()
-    tensor([[2., 0., 0.],
-            [0., 2., 0.],
-            [0., 0., 2.]])
     """
     if residual is None:
         return covariance

@@ -11,18 +11,12 @@ from torch import Tensor
 
 from .. import _checks
 from .._gpytorch import forget_priors
+from .factor import OutputFactor
+from .posterior import GaussianPosterior
 
 
 class FunctionDraws(abc.ABC):
-    """S functions that were drawn together. Their values never change, so that a copy of them is the object itself.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> functions = model.condition(torch.randn(30, 2), torch.randn(30)).sample_functions(3)
-    >>> functions(torch.randn(5, 2)).shape
-    torch.Size([3, 5])
-    """
+    """S functions that were drawn together. Their values never change, so that a copy of them is the object itself."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -42,7 +36,6 @@ class FunctionDraws(abc.ABC):
 class FeatureDraws(FunctionDraws):
     """The functions of draws of the weights; they are made of the features of all inputs by one product.
 
-    :param regression: how features and weights become functions; it never changes.
     :param weights: draws of the weights, (..., K, S).
     """
 
@@ -63,14 +56,7 @@ class FeatureDraws(FunctionDraws):
 class MixtureDraws(FunctionDraws):
     """Functions from several sources, each of which is evaluated once.
 
-    :param parts: the draws from the sources that have some.
     :param places: which of all functions those of each part are, (S_i,).
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood(), num_draws=2)
-    >>> model.condition(torch.randn(30, 2), torch.randn(30)).sample_functions(3)(torch.randn(5, 2)).shape
-    torch.Size([3, 5])
     """
 
     def __init__(self, parts: list[FunctionDraws], places: list[Tensor]) -> None:
@@ -90,13 +76,10 @@ class MixtureDraws(FunctionDraws):
         return MixtureDraws(parts, places)
 
 
-class WeightPrior:
-    """The prior N(0, I) of the weights, with the mean and the deviations that a posterior has.
+class WeightPrior(GaussianPosterior):
+    """The prior N(0, I) of the weights: a posterior given nothing.
 
     :param mean: zeros, (..., K, 1), real or complex.
-
-    >>> WeightPrior.of((4,), False, torch.device("cpu")).deviations(3).shape
-    torch.Size([4, 3])
     """
 
     def __init__(self, mean: Tensor) -> None:
@@ -108,32 +91,28 @@ class WeightPrior:
         dtype = torch.complex128 if is_complex else torch.float64
         return cls(torch.zeros(*shape, 1, dtype=dtype, device=device))
 
-    def deviations(self, num_samples: int) -> Tensor:
-        """Draws of the weights minus their mean, (..., K, num_samples); circular complex ones for complex features.
+    def solve(self, rhs: Tensor) -> Tensor:
+        return rhs
 
-        :param num_samples: the number of draws.
-        """
+    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        return outputs.features(scalar)
+
+    def deviations(self, num_samples: int) -> Tensor:
         shape = (*self.mean.shape[:-1], num_samples)
         return torch.randn(shape, dtype=self.mean.dtype, device=self.mean.device)
 
 
-def drawn_weights(weights: Any, num_samples: int, has_complex_targets: bool) -> Tensor:
+def drawn_weights(weights: GaussianPosterior, num_samples: int, has_complex_targets: bool) -> Tensor:
     r"""Draws (..., K, S) of weights, of which functions are the products with features, or the real parts of these.
 
     Real features of complex targets have circular complex weights. The real part of a function with circular complex
     weights has half of its variance: where it is taken, the deviations are :math:`\sqrt2` times as large.
 
-    :param weights: the distribution of the weights: a posterior, or the prior.
-    :param num_samples: the number S of draws.
     :param has_complex_targets: whether the functions are complex.
-
-    >>> prior = WeightPrior.of((4,), False, torch.device("cpu"))
-    >>> drawn_weights(prior, 3, has_complex_targets=False).shape[0]
-    4
     """
     size = weights.mean.shape[:-1].numel()
     _checks.fits_in_memory(8.0 * size * num_samples, f"{num_samples} draws of {size} weights", "draw fewer functions")
-    deviations: Tensor = weights.deviations(num_samples)
+    deviations = weights.deviations(num_samples)
     if has_complex_targets and not deviations.is_complex():
         deviations = torch.complex(deviations, weights.deviations(num_samples)) * 0.5**0.5
     elif deviations.is_complex() and not has_complex_targets:

@@ -15,17 +15,7 @@ from ..distributions import MultitaskMultivariateNormal, MultivariateNormal
 
 
 class ExpectedLogLikelihood(NamedTuple):
-    r"""The sum over rows of :math:`E \log p(y_i | f_i)`, and its gradients.
-
-    :param value: the sum; differentiable in the parameters of the likelihood.
-    :param d_mean: the gradient in the means, of their shape.
-    :param d_variance: the gradient in the variances.
-
-    >>> likelihood = gpytorch.likelihoods.BernoulliLikelihood()
-    >>> found = expected_log_likelihood(likelihood, torch.ones(3), torch.zeros(3), torch.ones(3))
-    >>> found.value.shape, bool((found.d_mean > 0).all())
-    (torch.Size([]), True)
-    """
+    r"""The sum over rows of :math:`E \log p(y_i | f_i)`, and its gradients."""
 
     value: Tensor
     d_mean: Tensor
@@ -42,17 +32,11 @@ def expected_log_likelihood(
     variances is half the expected second derivative of the log likelihood, which has less variance than that of the
     draws and the sign of the true one.
 
-    :param likelihood: a GPyTorch likelihood.
     :param y: targets (N,).
     :param mean: (N,), or (C, N) for a likelihood of C functions.
     :param variance: of the shape of ``mean``.
-    :param kwargs: what the likelihood takes beside the targets.
 
     Source: Opper & Archambeau 2009 Eq. 18 and 19.
-
-    >>> likelihood = gpytorch.likelihoods.BernoulliLikelihood()
-    >>> expected_log_likelihood(likelihood, torch.ones(2), torch.zeros(2), torch.ones(2)).d_mean.shape
-    torch.Size([2])
     """
     with torch.enable_grad():
         leaves = mean.detach().requires_grad_(), variance.detach().requires_grad_()
@@ -72,10 +56,7 @@ def expected_log_probabilities(
 
     Quadrature would have no smooth gradients there, since the log density has a kink.
 
-    :param likelihood: a GPyTorch likelihood.
     :param y: targets (N,).
-    :param functions: the distribution of the function values.
-    :param kwargs: what the likelihood takes beside the targets.
     """
     if not isinstance(likelihood, LaplaceLikelihood):
         terms: Tensor = likelihood.expected_log_prob(y, functions, **kwargs)

@@ -238,7 +238,6 @@ class KroneckerFactor(OutputFactor):
     """The factor of a separable kernel, whose n R x T coefficients are made only where they are asked for.
 
     :param matrix: A, (..., T, R).
-    :param num_scalar: the number n of scalar columns.
     """
 
     def __init__(self, matrix: Tensor, num_scalar: int) -> None:
@@ -280,7 +279,7 @@ class KroneckerFactor(OutputFactor):
         return KroneckerFactor(self.matrix * scale[..., None, None], self.num_scalar)
 
     def double(self) -> OutputFactor:
-        return KroneckerFactor(self.matrix.double(), self.num_scalar)
+        return self if self.matrix.dtype == torch.float64 else KroneckerFactor(self.matrix.double(), self.num_scalar)
 
     def __getitem__(self, index: int) -> OutputFactor:
         return KroneckerFactor(self.matrix[index], self.num_scalar) if self.batch_shape else self

@@ -7,10 +7,12 @@ import functools
 import torch
 from torch import Tensor
 
+from ..linalg.cholesky_factor import log_determinant_of
 from .factor import OutputFactor
+from .posterior import GaussianPosterior
 
 
-class FunctionPosterior:
+class FunctionPosterior(GaussianPosterior):
     r"""Posterior :math:`N(w, B^{-1})` of the weights of Q functions on the same D scalar features.
 
     B is a matrix of all weights, function by function, or has a block of every function alone. What it gives is ordered
@@ -22,16 +24,16 @@ class FunctionPosterior:
 
     def __init__(self, factor: Tensor, weights: Tensor) -> None:
         self.factor, self.weights = factor, weights
+        self.mean = weights.reshape(-1, 1)
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        columns = rhs.unflatten(0, self.weights.shape).transpose(0, 1).reshape(*self.factor.shape[:-1], -1)
+        solved = torch.cholesky_solve(columns, self.factor).reshape(*self.weights.mT.shape, -1)
+        return solved.transpose(0, 1).flatten(0, 1)
 
     @property
-    def batch_shape(self) -> torch.Size:
-        """None: the functions are outputs."""
-        return torch.Size()
-
-    @property
-    def mean(self) -> Tensor:
-        """The mean of the weights, (D Q, 1)."""
-        return self.weights.reshape(-1, 1)
+    def log_determinant(self) -> Tensor:
+        return log_determinant_of(self.factor).sum()
 
     @functools.cached_property
     def _marginal_roots(self) -> Tensor:
@@ -44,11 +46,6 @@ class FunctionPosterior:
         return torch.linalg.cholesky(torch.stack([inverse[q, :, q] for q in range(count)]))
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """A root (..., N Q, Q D) of the covariance of Q functions at N inputs, rows interleaved.
-
-        :param scalar: the scalar features of the inputs, (..., N, D).
-        :param outputs: the Kronecker factor diag(a) of the output scales.
-        """
         count = self.weights.shape[-1]
         scaled = scalar.double().unsqueeze(-2) * _scales(outputs).unsqueeze(-1)
         if len(self.factor) == count:
@@ -57,13 +54,11 @@ class FunctionPosterior:
         return torch.linalg.solve_triangular(self.factor[0], _side_by_side(scaled).mT, upper=False).mT
 
     def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """The variances (..., N Q) of Q functions at N inputs; the arguments are those of :meth:`function_root`."""
         exact, roots = scalar.double(), self._marginal_roots
         variances = [(exact @ root).square().sum(-1) for root in roots]
         return (torch.stack(variances, dim=-1) * _scales(outputs).square()).flatten(-2)
 
     def deviations(self, num_samples: int) -> Tensor:
-        """Draws of the weights minus their mean, (D Q, num_samples)."""
         shape = (*self.factor.shape[:-1], num_samples)
         noise = torch.randn(shape, dtype=self.factor.dtype, device=self.factor.device)
         draws = torch.linalg.solve_triangular(self.factor.mT, noise, upper=True)

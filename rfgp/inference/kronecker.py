@@ -48,10 +48,6 @@ def log_determinant(gram: Tensor, outputs: Tensor) -> Tensor:
     :param outputs: C, (R, R), float64.
 
     Source: errata, identity 3.
-
-    >>> two = torch.eye(2, dtype=torch.float64)
-    >>> round(float(log_determinant(two, two)), 4)
-    2.7726
     """
     return _LogDeterminant.apply(gram, outputs)
 
@@ -62,7 +58,7 @@ class KroneckerPosterior(GaussianPosterior):
     .. math:: B = I + G \otimes C, \qquad C = A^\top \Sigma^{-1} A, \qquad G = U \lambda U^\top, \quad
         C = V \gamma V^\top
 
-    It has what :class:`rfgp.inference.WeightPosterior` has; columns are ordered as in
+    Columns are ordered as in
     :meth:`rfgp.inference.OutputFactor.kronecker`. Without gradients.
 
     :param gram: the scalar Gram matrix G, (n, n), float64.
@@ -84,34 +80,29 @@ class KroneckerPosterior(GaussianPosterior):
 
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:
-        """B^-1 times columns (n R, S)."""
         columns = rhs.mT.reshape(-1, *self._shrink.shape)
         return (self._u @ ((self._u.mT @ columns @ self._v) * self._shrink) @ self._v.mT).flatten(-2).mT
 
     @property
     def is_ill_conditioned(self) -> bool:
-        """Whether rounding may cost the mean more than half of its digits."""
         return is_ill_conditioned(1.0 / self._shrink)
 
     @property
     def log_determinant(self) -> Tensor:
-        """log|B|."""
         return -self._shrink.log().sum()
 
     def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        r"""The variances (..., N T) of functions with features :math:`\psi \otimes A`, rows interleaved.
-
-        :param scalar: the scalar features, (..., N, n).
-        :param outputs: the Kronecker product with A, (T, R).
-        """
         directions, _ = self.output_directions(outputs)
         return (self.direction_variances(scalar) @ directions.square().mT).flatten(-2)
 
-    def output_directions(self, outputs: OutputFactor) -> tuple[Tensor, Tensor]:
-        r"""M = A V, (T, R), and :math:`\gamma`, (R,), with :math:`M^\top \Sigma^{-1} M = \mathrm{diag}(\gamma)`.
+    def variance_width(self, outputs: OutputFactor) -> int:
+        return outputs.num_scalar
 
-        :param outputs: the Kronecker product with A, (T, R).
-        """
+    def num_point_roots(self, outputs: OutputFactor) -> int:
+        return 1
+
+    def output_directions(self, outputs: OutputFactor) -> tuple[Tensor, Tensor]:
+        r"""M = A V, (T, R), and :math:`\gamma`, (R,), with :math:`M^\top \Sigma^{-1} M = \mathrm{diag}(\gamma)`."""
         return self._root_of(outputs) @ self._v, self._gamma
 
     def direction_variances(self, scalar: Tensor) -> Tensor:
@@ -122,11 +113,6 @@ class KroneckerPosterior(GaussianPosterior):
         return (scalar.double() @ self._u).square() @ self._shrink
 
     def direction_covariances(self, scalar: Tensor, size: int) -> Tensor:
-        """The covariances (g, R, m, m) along M between the rows of groups, as :meth:`direction_variances` has them.
-
-        :param scalar: the scalar features of rows, group after group, (g m, n).
-        :param size: the number m of rows of a group.
-        """
         if size == 1:
             return self.direction_variances(scalar)[..., None, None]
         turned = (scalar.double() @ self._u).unflatten(0, (-1, 1, size))
@@ -134,19 +120,15 @@ class KroneckerPosterior(GaussianPosterior):
 
     @torch.no_grad()
     def point_variance(self, outputs: OutputFactor) -> PointVariance:
-        """The variances of :meth:`function_variance` as one product for all outputs and many points.
-
-        :param outputs: the Kronecker product with A, (T, R).
-        """
         return PointVariance([self._u], self._shrink @ (self._root_of(outputs) @ self._v).square().mT)
 
-    def row_covariances(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """The covariances (..., N, T, T) of the T outputs of every row; the arguments are those of the variances."""
+    def block_covariances(self, scalar: Tensor, outputs: OutputFactor, size: int = 1) -> Tensor:
+        if size > 1:
+            return super().block_covariances(scalar, outputs, size)
         root, _ = self.output_directions(outputs)
         return (root * self.direction_variances(scalar).unsqueeze(-2)) @ root.mT
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """A root (..., N T, n R) of the covariance of functions with such features, rows interleaved."""
         left, right = scalar.double() @ self._u, self._root_of(outputs) @ self._v
         product = left[..., :, None, :, None] * right[..., None, :, None, :] * self._shrink.sqrt()
         return product.flatten(-2).flatten(-3, -2)
@@ -158,9 +140,5 @@ class KroneckerPosterior(GaussianPosterior):
         return outputs.covariance_root.double()
 
     def deviations(self, num_samples: int) -> Tensor:
-        """Draws of the weights minus their mean, (n R, num_samples).
-
-        :param num_samples: the number of draws.
-        """
         noise = torch.randn(num_samples, *self._shrink.shape, dtype=self._shrink.dtype, device=self._shrink.device)
         return (self._u @ (noise * self._shrink.sqrt()) @ self._v.mT).flatten(1).mT

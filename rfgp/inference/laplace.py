@@ -10,10 +10,16 @@ import torch
 from gpytorch.means import Mean
 from torch import Tensor
 
-from .. import linalg
-from ..linalg import GramGradients, largest_square, product_dtype, row_chunks
+from .. import _checks, linalg
+from ..distributions import MultitaskMultivariateNormal, MultivariateNormal
+from ..linalg import GramGradients, joined, largest_square, product_dtype, row_chunks
+from .covariance import WeightSpaceCovariance, plus_residual
+from .factor import KroneckerFactor
 from .latent_terms import LatentLikelihood, Terms
-from .summation import Pairs, sum_over_rows
+from .posterior import GaussianPosterior
+from .products import feature_product
+from .row_gradients import Pairs
+from .summation import sum_over_rows
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 """Checked inputs (N, d) and targets (N,), which can be gone through again and again."""
@@ -56,9 +62,6 @@ class LatentFunctions:
 
     Complex features enter as their real and imaginary parts side by side.
 
-    :param kernel: a scalar kernel with features, whose maps are made.
-    :param mean: the mean function, or a batch of Q of them.
-    :param likelihood: the likelihood.
     :param dtype: the dtype of Gram products; None for float64, or float32 for chunks of float32 features whose
         curvature is below a hundredth of the largest prior variance.
     """
@@ -97,6 +100,31 @@ class LatentFunctions:
         features = self.features(x)
         return features, self.mean_at(x) + features.double() @ weights
 
+    def distribution(self, x: Tensor, posterior: GaussianPosterior) -> MultivariateNormal:
+        """The distribution of the functions at x (..., N, d), or (N, d) for several: multitask normal then.
+
+        Means are computed in chunks of rows; the covariance is lazy.
+        """
+        factor = KroneckerFactor(torch.diag_embed(self.scale), self.num_features)
+        tracks = torch.is_grad_enabled()
+
+        def features(x: Tensor) -> Tensor:
+            with torch.set_grad_enabled(tracks and torch.is_grad_enabled()):
+                return self.features(x)
+
+        weights = factor.scalar_weights(posterior.mean).squeeze(-1)
+        chunks = row_chunks(x.shape[-2], self.num_features)
+        parts = (feature_product(features(x[..., rows, :]), weights) for rows in chunks)
+        values = _checks.no_overflow(joined(parts, x.shape[-2]), x) + self.mean_at(x)
+        covariance = WeightSpaceCovariance(x.clone(), posterior, factor, features)
+        residual: Tensor | None = self.kernel.residual_variance(x)
+        if self.likelihood.num_functions == 1:
+            return MultivariateNormal(values.squeeze(-1).to(x.dtype), plus_residual(covariance, residual))
+        if residual is not None:
+            residual = residual.mT if residual.dim() == x.dim() else residual.unsqueeze(-1)
+            residual = residual.expand(*x.shape[:-1], self.likelihood.num_functions).flatten(-2)
+        return MultitaskMultivariateNormal(values.to(x.dtype), plus_residual(covariance, residual))
+
     def sums(self, batches: Batches, weights: Tensor) -> LaplaceSums:
         """The sums over the rows of batches, differentiable once in the parameters and the weights.
 
@@ -121,7 +149,6 @@ class LatentFunctions:
     def hessian_product(self, batches: Batches, weights: Tensor, direction: Tensor) -> Tensor:
         r"""The product :math:`\sum_i \psi_i (W_i \psi_i^\top d)` of the full Hessian for classes, (D, Q).
 
-        :param batches: checked rows.
         :param weights: v, (D, Q).
         :param direction: d, (D, Q).
         """
@@ -135,7 +162,6 @@ class LatentFunctions:
     def pull_back(self, batches: Batches, weights: Tensor, gram: Tensor) -> Tensor:
         """The gradient in the weights alone, (D, Q), from that of the Gram matrices.
 
-        :param batches: checked rows.
         :param weights: v, (D, Q).
         :param gram: the gradient of G, (P, D, D).
         """

@@ -36,10 +36,7 @@ class Terms(NamedTuple):
 
 
 class LatentLikelihood(abc.ABC):
-    """A likelihood as what Newton's method needs of it, row by row.
-
-    :param likelihood: the GPyTorch likelihood.
-    """
+    """A likelihood as what Newton's method needs of it, row by row."""
 
     num_functions: int = 1
 
@@ -76,7 +73,6 @@ class LatentLikelihood(abc.ABC):
     def targets(self, y: Any, x: Tensor) -> Tensor:
         """Checked targets.
 
-        :param y: what was given.
         :param x: inputs, (N, d).
         :raises ValueError: where they are not (N,) values that the likelihood can have.
         """
@@ -118,9 +114,6 @@ class ClassFunctions(LatentLikelihood):
     r"""The softmax of several latent functions, with a diagonal or a full second derivative.
 
     .. math:: W_i = M^\top (\mathrm{diag}(p_i) - p_i p_i^\top) M
-
-    :param likelihood: a SoftmaxLikelihood, with or without mixing weights M.
-    :param hessian: "full", or "block_diagonal" for the diagonal of W alone.
 
     Source: Rasmussen and Williams (2006), Eq. 3.33 and 3.38.
     """
@@ -170,7 +163,6 @@ class ClassFunctions(LatentLikelihood):
 def possible_targets(likelihood: Likelihood, y: Tensor) -> Tensor:
     """Targets as they are, or a ValueError where a likelihood of one function cannot have them.
 
-    :param likelihood: the likelihood.
     :param y: finite targets, (N,).
     """
     support = likelihood(torch.zeros_like(y)).support
@@ -186,8 +178,6 @@ def possible_targets(likelihood: Likelihood, y: Tensor) -> Tensor:
 def latent_likelihood(likelihood: Likelihood, hessian: str = "full") -> LatentLikelihood:
     """The log density of a GPyTorch likelihood and its derivatives.
 
-    :param likelihood: a likelihood of one latent function, or a SoftmaxLikelihood.
-    :param hessian: "full" or "block_diagonal", for a SoftmaxLikelihood.
     :raises ValueError: for another likelihood, or a batch of them.
     """
     _checks.choice("hessian", hessian, HESSIANS)

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from ..linalg.complex_numbers import real_part, squared_modulus
+from ..linalg.complex_numbers import real_part
+from .group_densities import LowRankDensity, block_diagonal, diagonal_blocks, log_density, noise_covariance
 from .noise import NoiseModel
-from .rows import Rows
+from .rows import Part, Rows
 
 _MATRICES = 6
 """Matrices of the size of a group that are held at a time."""
@@ -68,7 +69,7 @@ class LeaveGroupOut(NamedTuple):
     group_log_prob: Tensor
 
 
-class Prediction(NamedTuple):
+class FunctionPrediction(NamedTuple):
     """Predictions of the functions at g groups of m rows, of T outputs each, that were left out.
 
     :param error: what is left of the targets, (..., g, m T).
@@ -79,7 +80,7 @@ class Prediction(NamedTuple):
     covariance: Tensor
 
 
-class Observations(NamedTuple):
+class ObservationPrediction(NamedTuple):
     """Predictions of n rows, (..., n, T), their log densities, (..., n), and those of their groups, (..., g)."""
 
     mean: Tensor
@@ -89,14 +90,14 @@ class Observations(NamedTuple):
     joint: Tensor
 
 
-class Large(Protocol):
+class FunctionsWithoutGroup(Protocol):
     """The functions of one draw of the weights without a group of more values than weights."""
 
     @property
     def is_whole(self) -> bool:
         """Whether :meth:`log_prob` answers."""
 
-    def prediction(self, chosen: Tensor) -> Prediction:
+    def prediction(self, chosen: Tensor) -> FunctionPrediction:
         """Predictions at single rows of the group."""
 
     def root(self, chosen: Tensor) -> Tensor:
@@ -106,7 +107,7 @@ class Large(Protocol):
         """The joint log density (...) of the group, of whose targets ``error`` (..., m, T) is left."""
 
 
-class LeftOut(Protocol):
+class FunctionsWithoutRows(Protocol):
     """The functions of one draw of the weights without some of the rows."""
 
     num_outputs: int
@@ -118,30 +119,27 @@ class LeftOut(Protocol):
     def chunks(self) -> list[slice]:
         """Chunks of the rows."""
 
-    def separable(self, chosen: slice | Tensor, size: int) -> tuple[Observations, Tensor]:
+    def separable(self, chosen: Part, size: int) -> tuple[ObservationPrediction, Tensor]:
         """The observations at groups of so many rows, one after the other, and which groups lose digits."""
 
-    def prediction(self, chosen: slice | Tensor, size: int) -> tuple[Prediction, Tensor]:
+    def prediction(self, chosen: Part, size: int) -> tuple[FunctionPrediction, Tensor]:
         """What the other rows predict there, and which groups lose digits."""
 
-    def prediction_from_rows(self, chosen: Tensor, size: int) -> Prediction:
+    def prediction_from_rows(self, chosen: Tensor, size: int) -> FunctionPrediction:
         """The same with digits that are taken from all rows."""
 
-    def without_large(self, parts: Sequence[Tensor]) -> Iterator[Large]:
+    def without_large(self, parts: Sequence[Tensor]) -> Iterator[FunctionsWithoutGroup]:
         """The functions without each of some groups."""
 
 
 def leave_one_out(
-    x: Tensor, rows: Rows, noise: NoiseModel, draws: Sequence[LeftOut], residual: Tensor | None
+    x: Tensor, rows: Rows, noise: NoiseModel, draws: Sequence[FunctionsWithoutRows], residual: Tensor | None
 ) -> LeaveOneOut:
     """The predictions of observations from those of functions, with the moments of their mixture where these are many.
 
     Nothing of their size is formed but the result: chunks of rows go all the way.
 
     :param x: inputs, (N, d).
-    :param rows: the rows.
-    :param noise: the noise of the likelihood.
-    :param draws: the functions without rows, for every draw of the weights.
     :param residual: the variance that features lack, (..., N T); default: none.
     """
     work = _LeaveOut(x, rows, noise, draws, residual)
@@ -149,7 +147,12 @@ def leave_one_out(
 
 
 def leave_group_out(
-    x: Tensor, rows: Rows, noise: NoiseModel, draws: Sequence[LeftOut], residual: Tensor | None, groups: Tensor
+    x: Tensor,
+    rows: Rows,
+    noise: NoiseModel,
+    draws: Sequence[FunctionsWithoutRows],
+    residual: Tensor | None,
+    groups: Tensor,
 ) -> LeaveGroupOut:
     """The same for groups of rows; the other arguments are those of :func:`leave_one_out`.
 
@@ -161,7 +164,7 @@ def leave_group_out(
     held = int(num_values.clamp_max(draws[0].largest).max())
     what = f"covariances of the {held:,} values of a group"
     _checks.fits_in_memory(_MATRICES * 8.0 * held**2, what, "leave out smaller groups")
-    bundles: list[tuple[slice | Tensor, int]] = []
+    bundles: list[tuple[Part, int]] = []
     for size in counts[num_values <= draws[0].largest].unique().tolist():
         places = starts[(counts == size) & (num_values <= draws[0].largest)]
         chosen = order[(places.unsqueeze(-1) + torch.arange(size, device=order.device)).flatten()]
@@ -178,7 +181,7 @@ class _LeaveOut:
 
     @torch.no_grad()
     def __init__(
-        self, x: Tensor, rows: Rows, noise: NoiseModel, draws: Sequence[LeftOut], residual: Tensor | None
+        self, x: Tensor, rows: Rows, noise: NoiseModel, draws: Sequence[FunctionsWithoutRows], residual: Tensor | None
     ) -> None:
         self.rows, self.noise, self.draws = rows, noise, draws
         self.residual = None if residual is None else residual.double().unflatten(-1, (len(x), -1))
@@ -190,12 +193,11 @@ class _LeaveOut:
 
     @torch.no_grad()
     def result(
-        self, bundles: Sequence[tuple[slice | Tensor, int]], large: Sequence[Tensor]
+        self, bundles: Sequence[tuple[Part, int]], large: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Means, variances, log densities and latent variances.
 
         :param bundles: the numbers of rows, group after group, and of how many rows each group is.
-        :param large: the numbers of the rows of every larger group.
         """
         lossy: dict[int, list[Tensor]] = {}
         is_separable = len(self.draws) == 1 and self.residual is None and self.draws[0].is_separable
@@ -221,10 +223,10 @@ class _LeaveOut:
         mean, variance, log_prob, latent = self.whole
         return mean, variance, log_prob, latent
 
-    def _numbers(self, chosen: slice | Tensor) -> Tensor:
+    def _numbers(self, chosen: Part) -> Tensor:
         return torch.arange(self.length, device=self.device)[chosen]
 
-    def _leave_out(self, part: Tensor, models: Sequence[Large]) -> None:
+    def _leave_out(self, part: Tensor, models: Sequence[FunctionsWithoutGroup]) -> None:
         """Leave out a group of more values than weights."""
         is_simple = len(models) == 1 and self.residual is None and models[0].is_whole
         errors, low_rank = [], None
@@ -235,7 +237,7 @@ class _LeaveOut:
             if is_simple:
                 errors.append(error)
                 continue
-            low_rank = _LowRankDensity(self.noise.is_complex) if low_rank is None else low_rank
+            low_rank = LowRankDensity(self.noise.is_complex) if low_rank is None else low_rank
             shifts = [(prediction.error - error).flatten(-2).unsqueeze(-1) for prediction in predictions]
             roots = torch.cat([*(model.root(chosen) for model in models), *shifts], dim=-1) / math.sqrt(len(models))
             precision = self.noise.row_precisions(self.rows.take(chosen))
@@ -249,7 +251,9 @@ class _LeaveOut:
         known = noise_covariance(precision, missing)
         return known if self.residual is None else known + torch.diag_embed(self.residual[..., chosen, :]), missing
 
-    def _observations(self, chosen: slice | Tensor, predictions: Sequence[Prediction], size: int) -> Observations:
+    def _observations(
+        self, chosen: Part, predictions: Sequence[FunctionPrediction], size: int
+    ) -> ObservationPrediction:
         """The predictions of observations, NaN where targets are missing."""
         error = torch.stack([prediction.error for prediction in predictions]).mean(0)
         covariance = torch.stack([_about(prediction, error) for prediction in predictions]).mean(0)
@@ -271,9 +275,9 @@ class _LeaveOut:
         )
         found = (value.masked_fill(missing, math.nan) for value in (targets - by_row, variance, latent))
         mean, variance, latent = found
-        return Observations(mean, variance, log_prob, latent, joint)
+        return ObservationPrediction(mean, variance, log_prob, latent, joint)
 
-    def _write(self, chosen: slice | Tensor, found: Observations, size: int) -> None:
+    def _write(self, chosen: Part, found: ObservationPrediction, size: int) -> None:
         """Write predictions of rows to their places, as users get them."""
         mean, variance, log_prob, latent, joint = found
         if self.noise.is_of_parts:
@@ -298,47 +302,6 @@ class _LeaveOut:
         return self.axis if value.dim() > 1 else 0
 
 
-class _LowRankDensity:
-    r"""The log density of errors with a covariance :math:`R R^H + S` of a root that comes in chunks of rows.
-
-    .. math:: e^H (S + R R^H)^{-1} e = e^H S^{-1} e - b^H A^{-1} b, \qquad A = I + R^H S^{-1} R, \qquad
-        b = R^H S^{-1} e
-
-    :param is_complex: whether the errors are complex.
-    """
-
-    def __init__(self, is_complex: bool) -> None:
-        self.share, self.circle = (1.0, math.pi) if is_complex else (0.5, 2.0 * math.pi)
-        self.inner: Tensor | float = 0.0
-        self.cross: Tensor | float = 0.0
-        self.terms: Tensor | float = 0.0
-
-    def add(self, error: Tensor, root: Tensor, noise: Tensor, missing: Tensor) -> None:
-        """Add rows.
-
-        :param error: (..., n, T).
-        :param root: (..., n, T, K).
-        :param noise: S of every row, (..., n, T, T).
-        :param missing: what does not count, (..., n, T).
-        """
-        factor = torch.linalg.cholesky(noise)
-        columns = torch.cat([root.to(error.dtype), error.unsqueeze(-1)], dim=-1).masked_fill(missing.unsqueeze(-1), 0.0)
-        white = torch.linalg.solve_triangular(factor.to(columns.dtype), columns, upper=False).flatten(-3, -2)
-        known, values = white[..., :-1], white[..., -1:]
-        self.inner, self.cross = self.inner + known.mH @ known, self.cross + known.mH @ values
-        terms = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log() + math.log(self.circle)
-        own = terms.masked_fill(missing, 0.0).sum((-2, -1))
-        self.terms = self.terms + squared_modulus(values).sum((-2, -1)) + own
-
-    def value(self) -> Tensor:
-        """The log density, (...)."""
-        inner = torch.as_tensor(self.inner)
-        factor = torch.linalg.cholesky(inner + torch.eye(inner.shape[-1], dtype=inner.dtype, device=inner.device))
-        explained = torch.linalg.solve_triangular(factor, torch.as_tensor(self.cross), upper=False)
-        log_det = 2.0 * real_part(factor.diagonal(dim1=-2, dim2=-1)).log().sum(-1)
-        return -self.share * (self.terms - squared_modulus(explained).sum((-2, -1)) + log_det)
-
-
 def _of_length(value: Tensor, length: int, axis: int) -> Tensor:
     """An empty tensor like one, of another length along an axis."""
     shape = list(value.shape)
@@ -351,44 +314,7 @@ def _grouped(values: Tensor, size: int) -> Tensor:
     return values.unflatten(-2, (-1, size)).flatten(-2)
 
 
-def block_diagonal(blocks: Tensor, size: int) -> Tensor:
-    """Matrices (..., g m, T, T) of rows as block-diagonal ones of their groups, (..., g, m T, m T)."""
-    if size == 1:
-        return blocks
-    own = blocks.unflatten(-3, (-1, size))
-    identity = torch.eye(size, dtype=blocks.dtype, device=blocks.device)
-    return torch.einsum("...atu,ab->...atbu", own, identity).flatten(-2).flatten(-3, -2)
-
-
-def diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
-    """The blocks (..., g m, T, T) of rows on the diagonal of matrices of their groups, (..., g, m T, m T)."""
-    blocks = matrices.unflatten(-2, (size, -1)).unflatten(-1, (size, -1))
-    return blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3).flatten(-4, -3)
-
-
-def noise_covariance(precision: Tensor, missing: Tensor) -> Tensor:
-    """The noise covariance (..., N, T, T) of what is observed, and ones for what is missing."""
-    whole = precision + torch.diag_embed(missing.to(precision.dtype))
-    return 1.0 / whole if whole.shape[-1] == 1 else torch.linalg.inv(whole)
-
-
-def _about(prediction: Prediction, error: Tensor) -> Tensor:
+def _about(prediction: FunctionPrediction, error: Tensor) -> Tensor:
     """The second moments of a prediction about another mean."""
     shift = (prediction.error - error).unsqueeze(-1)
     return prediction.covariance + real_part(shift @ shift.mH)
-
-
-def log_density(error: Tensor, covariance: Tensor, missing: Tensor, is_complex: bool) -> Tensor:
-    """The log density (..., N) of errors that are observed."""
-    known, absent = error.masked_fill(missing, 0.0), missing.to(covariance.dtype)
-    both = (1.0 - absent).unsqueeze(-1) * (1.0 - absent).unsqueeze(-2)
-    whole = covariance * both + torch.diag_embed(absent)
-    if whole.shape[-1] == 1:
-        factor = whole.sqrt()
-        white = known / factor.squeeze(-1)
-    else:
-        factor = torch.linalg.cholesky(whole)
-        white = torch.linalg.solve_triangular(factor.to(known.dtype), known.unsqueeze(-1), upper=False).squeeze(-1)
-    share, circle = (1.0, math.pi) if is_complex else (0.5, 2.0 * math.pi)
-    terms = squared_modulus(white) + 2.0 * real_part(factor.diagonal(dim1=-2, dim2=-1)).log() + math.log(circle)
-    return -share * terms.masked_fill(missing, 0.0).sum(-1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -13,26 +12,25 @@ from torch import Tensor
 from ..linalg import row_chunks
 from ..linalg.complex_numbers import real_part
 from .accumulation import accumulate
-from .kronecker import KroneckerPosterior
-from .leave_out import Observations, Prediction, block_diagonal, noise_covariance
+from .group_densities import block_diagonal, noise_covariance
+from .leave_out import FunctionPrediction, ObservationPrediction
+from .left_out_groups import RefittedGroup, sums_of_others
 from .mean_basis import basis, coefficients
 from .noise import NoiseModel
 from .posterior import GaussianPosterior, refined_mean
 from .products import feature_product, transposed_product
 from .regression import Regression
-from .rows import Rows
-from .statistics import GramStatistics
+from .rows import Part, Rows
+from .sufficient_statistics import SufficientStatistics
 from .training_residual import TrainingResidual
 
 _LARGEST_INVERSE = 100.0
 """The norm of (I - H)^-1 from which on the digits of I - H are taken from the rows."""
-_HELD = 16
-"""The sums over so many groups are held at a time."""
 _TOLERANCE = 1e-4
 """Up to which share of its first value the gradient of a posterior may be left at its mean."""
 
 
-def check_rows(statistics: GramStatistics, rows: Rows) -> None:
+def check_rows(statistics: SufficientStatistics, rows: Rows) -> None:
     """Raise a ValueError where rows are not as many as those of the statistics, in every group."""
     counts = (rows.all_weights() != 0).sum(0).to(statistics.count)
     if len(counts) != len(statistics.count) or not torch.equal(counts, statistics.count):
@@ -63,13 +61,8 @@ class LeftOutRows:
     :math:`M = A V`, and :math:`V_g = \sum_r W_{gr} \otimes M_r M_r^\top`: no matrix of the T outputs of a group is
     formed.
 
-    :param regression: the regression, whose noise is that of the statistics.
-    :param noise: the noise of the likelihood.
     :param x: inputs, (N, d).
-    :param rows: the rows.
     :param residual: what the rows gain by the variance that features lack; default: nothing.
-    :param posterior: the posterior of the weights given all rows.
-    :param product_dtype: the dtype of products, for sums over groups.
     :raises ValueError: where it does not follow from these rows.
 
     Source: errata, identity 4 of the last section.
@@ -94,7 +87,8 @@ class LeftOutRows:
         self.coefficients = coefficients(regression.mean, noise.num_outputs, x.device)
         is_one = rows.weights is None and rows.num_groups == 1 and not noise.is_batched and self.residual is None
         self.common = regression.noise.precisions(1)[0] if is_one else None
-        self.is_separable = isinstance(posterior, KroneckerPosterior) and self.common is not None
+        self.directions = None if self.common is None else posterior.output_directions(self.factor)
+        self.is_separable = self.directions is not None
         gradients = self._gradient(torch.cat([torch.zeros_like(posterior.mean), posterior.mean], dim=-1))
         scale, left = (torch.linalg.vector_norm(gradient) for gradient in gradients.unbind(-1))
         if not float(left) <= _TOLERANCE * float(scale):
@@ -107,17 +101,13 @@ class LeftOutRows:
         return row_chunks(len(self.x), max(columns, self.posterior.batch_shape.numel()))
 
     @torch.no_grad()
-    def prediction(self, chosen: slice | Tensor, size: int = 1) -> tuple[Prediction, Tensor]:
-        """What the other rows predict at groups of rows, and which groups lose digits, (g,).
-
-        :param chosen: the numbers of the rows, group after group.
-        :param size: the number m of rows of every group.
-        """
-        width, scalar = size * self.num_outputs, self._scalar(chosen)
-        error = self._error(chosen, scalar, self.mean).flatten(-3).unflatten(-1, (-1, width))
-        variance = _variance_blocks(self.posterior, scalar, self.factor, size)
+    def prediction(self, chosen: Part, size: int = 1) -> tuple[FunctionPrediction, Tensor]:
+        """What the other rows predict at groups of rows, and which groups lose digits, (g,)."""
+        width, scalar = size * self.num_outputs, self.scalar_features(chosen)
+        error = self.errors(chosen, scalar, self.mean).flatten(-3).unflatten(-1, (-1, width))
+        variance = self.posterior.block_covariances(scalar, self.factor, size)
         identity = torch.eye(width, dtype=torch.float64, device=self.x.device)
-        precision = block_diagonal(self._precisions(chosen), size)
+        precision = block_diagonal(self.precisions(chosen), size)
         shrink = identity - _product(variance, precision.to(variance.dtype))
         inverse = _inverse(shrink)
         norm = inverse.abs()[..., 0, 0] if width == 1 else torch.linalg.matrix_norm(inverse)
@@ -125,35 +115,31 @@ class LeftOutRows:
         return self._left_out(error, inverse, variance), is_lossy.reshape(-1, is_lossy.shape[-1]).any(0)
 
     @torch.no_grad()
-    def prediction_from_rows(self, chosen: Tensor, size: int = 1) -> Prediction:
-        """What the other rows predict at groups of rows, with digits that are taken from all rows.
-
-        :param chosen: the numbers of the rows, group after group.
-        :param size: the number m of rows of every group.
-        """
-        scalar = self._scalar(chosen)
-        error = self._error(chosen, scalar, self.mean).flatten(-3).unflatten(-1, (-1, size * self.num_outputs))
-        variance = _variance_blocks(self.posterior, scalar, self.factor, size)
+    def prediction_from_rows(self, chosen: Tensor, size: int = 1) -> FunctionPrediction:
+        """What the other rows predict at groups of rows, with digits that are taken from all rows."""
+        scalar = self.scalar_features(chosen)
+        error = self.errors(chosen, scalar, self.mean).flatten(-3).unflatten(-1, (-1, size * self.num_outputs))
+        variance = self.posterior.block_covariances(scalar, self.factor, size)
         inverse = torch.linalg.inv(self._shrink_by_rows(self.posterior, chosen, size))
         return self._left_out(error, inverse.to(torch.promote_types(inverse.dtype, variance.dtype)), variance)
 
-    def _left_out(self, error: Tensor, inverse: Tensor, variance: Tensor) -> Prediction:
+    def _left_out(self, error: Tensor, inverse: Tensor, variance: Tensor) -> FunctionPrediction:
         left_out = _product(inverse.to(error.dtype), error.unsqueeze(-1)).squeeze(-1)
         covariance = _product(inverse, variance.to(inverse.dtype))
         if self.noise.is_complex:
-            return Prediction(left_out, covariance)
-        return Prediction(real_part(left_out), real_part(covariance))
+            return FunctionPrediction(left_out, covariance)
+        return FunctionPrediction(real_part(left_out), real_part(covariance))
 
     @torch.no_grad()
-    def separable(self, chosen: slice | Tensor, size: int = 1) -> tuple[Observations, Tensor]:
+    def separable(self, chosen: Part, size: int = 1) -> tuple[ObservationPrediction, Tensor]:
         """What :meth:`prediction` gives for a separable covariance, as observations."""
-        posterior, precision = self.posterior, self.common
-        if not isinstance(posterior, KroneckerPosterior) or precision is None:
+        precision = self.common
+        if self.directions is None or precision is None:
             raise ValueError("expected a separable posterior of complete rows, got another; use prediction")
-        scalar, targets = self._scalar(chosen), self.noise.row_targets(self.rows.take(chosen))
-        error = self._error(chosen, scalar, self.mean).squeeze(-1).unflatten(0, (-1, size))
-        directions, gamma = posterior.output_directions(self.factor)
-        variances = posterior.direction_covariances(scalar, size)
+        scalar, targets = self.scalar_features(chosen), self.noise.row_targets(self.rows.take(chosen))
+        error = self.errors(chosen, scalar, self.mean).squeeze(-1).unflatten(0, (-1, size))
+        directions, gamma = self.directions
+        variances = self.posterior.direction_covariances(scalar, size)
         identity = torch.eye(size, dtype=torch.float64, device=self.x.device)
         shrink = identity - gamma[:, None, None] * variances
         inner = _product(_inverse(shrink), variances)
@@ -176,16 +162,16 @@ class LeftOutRows:
         variance = latent + torch.linalg.inv(precision).diagonal()
         smallest = shrink[..., 0, 0] if size == 1 else torch.linalg.eigvalsh(shrink)[..., 0]
         is_lossy = ~(1.0 / smallest.amin(-1) < _LARGEST_INVERSE) | (smallest <= 0).any(-1)
-        return Observations(targets - left, variance, log_prob, latent, joint), is_lossy
+        return ObservationPrediction(targets - left, variance, log_prob, latent, joint), is_lossy
 
     @torch.no_grad()
-    def without_large(self, parts: Sequence[Tensor]) -> Iterator[LargeGroup]:
+    def without_large(self, parts: Sequence[Tensor]) -> Iterator[RefittedGroup]:
         """The functions without each of some groups, whose posteriors come from the sums over all other rows."""
         known = self.rows
         if self.training_residual is not None:
             known = self.training_residual.prepared(known, self.noise.variances(known))
 
-        def sums(chosen: Tensor) -> GramStatistics:
+        def sums(chosen: Tensor) -> SufficientStatistics:
             kernel, noise = self.regression.kernel, self.noise
             return accumulate(
                 kernel,
@@ -202,7 +188,7 @@ class LeftOutRows:
         is_outside[torch.cat(list(parts))] = False
         outside = sums(is_outside.nonzero().squeeze(-1)) if bool(is_outside.any()) else None
         for statistics in sums_of_others(parts, sums, self.noise.merged, outside):
-            yield LargeGroup(self, self.regression.posterior(statistics))
+            yield RefittedGroup(self, self.regression.posterior(statistics))
 
     @torch.no_grad()
     def means_without(self, x: Tensor, errors: Tensor, numbers: Tensor, num_groups: int) -> Tensor:
@@ -213,28 +199,28 @@ class LeftOutRows:
         :param x: inputs, (n, d).
         :param errors: what is left of the targets without the group of each row, (N, T).
         :param numbers: the number of the group of every row, (N,).
-        :param num_groups: the number G of groups.
         """
         scalar = self.regression.kernel.scalar_features(x)
         mean = basis(self.regression.mean, x).double() @ self.coefficients + self._fitted(scalar, self.mean).squeeze(-1)
         weights = self.posterior.solve(self.factor.features(scalar.double()).mT)
         total = torch.zeros(num_groups, weights.shape[-1], dtype=torch.float64, device=x.device)
         for part in self.chunks(weights.shape[-1]):
-            white = self._whitened(part, errors[part].unsqueeze(-1))
-            total.index_add_(0, numbers[part], (self._fitted(self._scalar(part), weights) * white).sum(-2))
+            white = self.whitened(part, errors[part].unsqueeze(-1))
+            total.index_add_(0, numbers[part], (self._fitted(self.scalar_features(part), weights) * white).sum(-2))
         return mean - total.unflatten(-1, mean.shape)
 
-    def _scalar(self, chosen: slice | Tensor) -> Tensor:
+    def scalar_features(self, chosen: Part) -> Tensor:
+        """The scalar features of some rows."""
         features: Tensor = self.regression.kernel.scalar_features(self.x[chosen])
         return features
 
-    def _error(self, chosen: slice | Tensor, scalar: Tensor, weights: Tensor) -> Tensor:
+    def errors(self, chosen: Part, scalar: Tensor, weights: Tensor) -> Tensor:
         """What weights (..., K, S) leave of the targets of some rows, (..., n, T, S)."""
         mean = basis(self.regression.mean, self.x[chosen]).double() @ self.coefficients
         targets = self.noise.row_targets(self.rows.take(chosen)) - mean
         return targets.unsqueeze(-1) - self._fitted(scalar, weights)
 
-    def _precisions(self, chosen: slice | Tensor) -> Tensor:
+    def precisions(self, chosen: Part) -> Tensor:
         """The precisions (..., n, T, T) of some rows."""
         rows = self.rows.take(chosen)
         if self.residual is not None:
@@ -242,11 +228,11 @@ class LeftOutRows:
             rows = self.residual.added(self.regression.kernel, self.x[chosen], known)
         return self.regression.noise.row_precisions(rows)
 
-    def _whitened(self, chosen: slice | Tensor, error: Tensor) -> Tensor:
+    def whitened(self, chosen: Part, error: Tensor) -> Tensor:
         """Errors (..., n, T, S) times the precisions of their rows."""
         if self.common is not None:
             return torch.einsum("tu,...nus->...nts", self.common.to(error.dtype), error)
-        return _product(self._precisions(chosen).to(error.dtype), error)
+        return _product(self.precisions(chosen).to(error.dtype), error)
 
     def _fitted(self, scalar: Tensor, weights: Tensor) -> Tensor:
         """The functions of weights (..., K, S) at rows, (..., n, T, S)."""
@@ -261,26 +247,26 @@ class LeftOutRows:
         """Half the derivative in the weights of the log posterior density, zero at their posterior mean."""
         total = -mean
         for part in self.chunks():
-            scalar = self._scalar(part)
-            total = total + self._cross(scalar, self._whitened(part, self._error(part, scalar, mean)))
+            scalar = self.scalar_features(part)
+            total = total + self._cross(scalar, self.whitened(part, self.errors(part, scalar, mean)))
         return total
 
     def _shrink_by_rows(self, posterior: GaussianPosterior, chosen: Tensor, rows_of_group: int) -> Tensor:
         """I - H of groups of rows, (..., g, m T, m T), as a sum of positive terms over all rows."""
         width, size = len(chosen) * self.num_outputs, rows_of_group * self.num_outputs
         units = torch.eye(width, dtype=torch.float64, device=self.x.device).unflatten(0, (-1, self.num_outputs))
-        own = self._precisions(chosen)
+        own = self.precisions(chosen)
         unit_columns = torch.einsum("...atu,auk->...atk", own, units)
         scalar = self.regression.kernel.scalar_features(self.x[chosen])
         weights = posterior.solve(self._cross(scalar, unit_columns))
 
         def errors(weights: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
             for part in self.chunks(width):
-                scalar = self._scalar(part)
+                scalar = self.scalar_features(part)
                 error = -self._fitted(scalar, weights)
                 inside = (chosen >= part.start) & (chosen < part.stop)
                 error[..., chosen[inside] - part.start, :, :] += units[inside]
-                yield scalar, error, self._whitened(part, error)
+                yield scalar, error, self.whitened(part, error)
 
         gradient = functools.reduce(torch.add, (self._cross(scalar, white) for scalar, _, white in errors(weights)))
         weights = weights + posterior.solve(gradient - weights)
@@ -293,100 +279,6 @@ class LeftOutRows:
         covariance = block_diagonal(noise_covariance(own, missing), rows_of_group).to(total.dtype)
         absent = missing.to(total.dtype).flatten(-2).unflatten(-1, (-1, size))
         return covariance @ (total + torch.diag_embed(absent))
-
-
-class LargeGroup:
-    """The functions of one draw of the weights without a group of more values than weights.
-
-    :param draw: the functions of all rows.
-    :param posterior: the posterior of the weights given the other rows.
-    """
-
-    def __init__(self, draw: LeftOutRows, posterior: GaussianPosterior) -> None:
-        self.draw, self.posterior = draw, posterior
-
-    def prediction(self, chosen: Tensor) -> Prediction:
-        """Predictions at single rows.
-
-        :param chosen: the numbers of the rows, (n,).
-        """
-        scalar = self.draw._scalar(chosen)
-        error = self.draw._error(chosen, scalar, self.posterior.mean).squeeze(-1)
-        variance = _variance_blocks(self.posterior, scalar, self.draw.factor)
-        if self.draw.noise.is_complex:
-            return Prediction(error, variance)
-        return Prediction(real_part(error), real_part(variance))
-
-    def root(self, chosen: Tensor) -> Tensor:
-        """A root (..., n T, K) of the joint covariance at rows."""
-        root = self.posterior.function_root(self.draw._scalar(chosen), self.draw.factor)
-        return root if self.is_whole or not root.is_complex() else torch.cat([root.real, root.imag], dim=-1)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the posterior is that of the targets, and not its real part."""
-        return self.draw.noise.is_complex or not self.draw.posterior.mean.is_complex()
-
-    def log_prob(self, part: Tensor, error: Tensor) -> Tensor:
-        r"""The joint log density of the group.
-
-        .. math:: e_g^H (S_g + V_{-g})^{-1} e_g = e_g^H S_g^{-1} (y_g - F_g m), \qquad
-            \log|S_g + V_{-g}| = \log|S_g| + \log|B| - \log|B_{-g}|
-
-        :param part: the numbers of its rows, (m,).
-        :param error: what the prediction leaves of the targets, (..., m, T).
-        """
-        draw = self.draw
-        share, circle = (1.0, math.pi) if draw.noise.is_complex else (0.5, 2.0 * math.pi)
-        total = draw.posterior.log_determinant - self.posterior.log_determinant
-        step = max(piece.stop - piece.start for piece in draw.chunks())
-        for chosen, errors in zip(part.split(step), error.split(step, dim=-2), strict=True):
-            left = draw._error(chosen, draw._scalar(chosen), draw.mean)
-            white = draw._whitened(chosen, left).squeeze(-1)
-            precision = draw._precisions(chosen)
-            missing = precision.diagonal(dim1=-2, dim2=-1) == 0
-            log_noise = torch.linalg.slogdet(noise_covariance(precision, missing)).logabsdet.sum(-1)
-            total = total + real_part((errors.conj() * white).sum((-2, -1))) + log_noise
-            total = total + (~missing).sum((-2, -1)) * math.log(circle)
-        return -share * total
-
-
-def sums_of_others(
-    parts: Sequence[Tensor],
-    sums: Callable[[Tensor], GramStatistics],
-    merged: Callable[[GramStatistics | None, GramStatistics], GramStatistics],
-    outside: GramStatistics | None,
-) -> Iterator[GramStatistics]:
-    """The sums over all rows but those of each part: additions alone, which lose no digits.
-
-    :param parts: the numbers of the rows of every part.
-    :param sums: makes the sums over some rows.
-    :param merged: adds two of them.
-    :param outside: the sums over the rows of no part; None where there are none.
-    """
-    if len(parts) > _HELD:
-        half = len(parts) // 2
-        for own, others in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
-            yield from sums_of_others(own, sums, merged, merged(outside, sums(torch.cat(list(others)))))
-        return
-    known = [sums(part) for part in parts]
-    for left_out in range(len(known)):
-        total = outside
-        for number, part_sums in enumerate(known):
-            if number != left_out:
-                total = merged(total, part_sums)
-        if total is not None:
-            yield total
-
-
-def _variance_blocks(posterior: Any, scalar: Tensor, factor: Any, size: int = 1) -> Tensor:
-    """The covariance of the T outputs at all rows of groups of ``size``, (..., g, m T, m T), given all rows."""
-    if size == 1 and factor.num_outputs == 1:
-        return posterior.function_variance(scalar, factor)[..., None, None]
-    if size == 1 and isinstance(posterior, KroneckerPosterior):
-        return posterior.row_covariances(scalar, factor)
-    root = posterior.function_root(scalar, factor).unflatten(-2, (-1, size * factor.num_outputs))
-    return root @ root.mH
 
 
 def _inverse(matrices: Tensor) -> Tensor:

@@ -78,8 +78,6 @@ def _kinds(mean: MultitaskMean) -> list[Mean]:
 def coefficients(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
     """The coefficients (k, T), or (C, k, T) for classes, of the mean function of every output, in float64.
 
-    :param mean: the mean function.
-    :param num_outputs: T.
     :param device: where the result lives.
     """
     if not isinstance(mean, MultitaskMean):
@@ -106,8 +104,6 @@ def _of_one(mean: Mean, device: torch.device) -> Tensor:
 def constant_part(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
     """The constants (T,) of a mean function without linear parts, in float64.
 
-    :param mean: the mean function.
-    :param num_outputs: T.
     :param device: where the result lives.
     :raises ValueError: for a mean function with linear parts.
     """

@@ -23,14 +23,9 @@ def mixture(
     Of covariances that are lazy only what is asked for is computed. Of proper complex parts the mixture is proper too:
     the pseudo-covariance of their means is not part of it, as it is where the parts are improper.
 
-    :param parts: distributions of one kind and shape.
     :param weights: their weights, whose sum is one; default: 1/J each.
 
     Source: errata, identity 9.
-
-    >>> zero, two = (MultivariateNormal(torch.full((1,), m), torch.eye(1)) for m in (0.0, 2.0))
-    >>> mixture([zero, two]).mean, mixture([zero, two]).variance
-    (tensor([1.]), tensor([2.]))
     """
     known: list[Any] = list(parts)
     first, shares = parts[0], [1.0 / len(parts)] * len(parts) if weights is None else list(weights)
@@ -59,11 +54,7 @@ def mixture(
 
 
 class WeightedCovariance(ConstantMulLinearOperator):
-    """A covariance times a positive number, with samples as cheap as those of the covariance.
-
-    :param base_linear_op: the covariance.
-    :param constant: the number.
-    """
+    """A covariance times a positive number, with samples as cheap as those of the covariance."""
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         draws: Tensor = self.base_linear_op.zero_mean_mvn_samples(num_samples)

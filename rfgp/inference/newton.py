@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..linalg import cholesky, log_determinant
+from ..linalg import ConjugateGradients
+from ..linalg.cholesky_factor import factor_of, log_determinant_of
 from .laplace import Batches, LaplaceSums, LatentFunctions
 
 MAX_ITERATIONS = 100
@@ -26,8 +26,6 @@ class Point(NamedTuple):
     r"""Weights w, the log posterior :math:`\ell - \|w\|^2 / 2` there up to a constant, and its gradient.
 
     :param weights: w, (D, Q).
-    :param sums: the sums over the rows.
-    :param value: the log posterior.
     :param gradient: a h - w, (D, Q).
     """
 
@@ -42,18 +40,16 @@ class Precision:
 
     :param gram: G for every pair of functions, (P, D, D).
     :param scale: a, (Q,).
-    :param is_full: whether the pairs are all that there are, in order.
-    :raises ValueError: where B is not positive definite.
     """
 
     def __init__(self, gram: Tensor, scale: Tensor, is_full: bool) -> None:
         self.num_functions = len(scale)
-        self.factor = cholesky(precision_matrix(gram, scale, is_full))
+        self.factor = factor_of(precision_matrix(gram, scale, is_full))
 
     @property
     def log_determinant(self) -> Tensor:
         """log|B|, ()."""
-        return log_determinant(self.factor).sum()
+        return log_determinant_of(self.factor).sum()
 
     def solve(self, values: Tensor) -> Tensor:
         """B^-1 times weights (D, Q)."""
@@ -66,7 +62,6 @@ def precision_matrix(gram: Tensor, scale: Tensor, is_full: bool) -> Tensor:
 
     :param gram: G for every pair of functions, (P, D, D).
     :param scale: a, (Q,).
-    :param is_full: whether the pairs are all that there are, in order.
     """
     count, width = len(scale), gram.shape[-1]
     if not is_full or count == 1:
@@ -81,11 +76,7 @@ def precision_matrix(gram: Tensor, scale: Tensor, is_full: bool) -> Tensor:
 
 
 class LaplaceProblem:
-    """The log posterior of the weights of latent functions, given rows.
-
-    :param functions: the latent functions and their likelihood.
-    :param batches: checked rows, which every evaluation goes through once.
-    """
+    """The log posterior of the weights of latent functions, given rows."""
 
     def __init__(self, functions: LatentFunctions, batches: Batches) -> None:
         self.functions, self.batches = functions, batches
@@ -114,7 +105,6 @@ class LaplaceProblem:
         falls.
 
         :param start: where to begin, (D, Q), unless the log posterior is not finite there; default: zeros.
-        :raises ValueError: where the log posterior is not finite at the start, or where the steps do not end.
         """
         known = self.point(self.zeros() if start is None else start)
         if start is not None and not math.isfinite(known.value):
@@ -169,20 +159,26 @@ class LaplaceProblem:
     def solve(self, precision: Precision, weights: Tensor, values: Tensor, residual: float = _RESIDUAL) -> Tensor:
         """The inverse of the full Hessian times values (D, Q); by conjugate gradients where only blocks are there.
 
-        :param precision: B, or its blocks.
         :param weights: where the Hessian is taken, (D, Q).
         :param values: the right-hand side, (D, Q).
-        :param residual: the relative one at which conjugate gradients end.
         """
         if self.is_full:
             return precision.solve(values)
         scale = self.functions.scale
 
-        def product(direction: Tensor) -> Tensor:
+        def product(column: Tensor) -> Tensor:
+            direction = column.reshape(values.shape)
             passed = self.functions.hessian_product(self.batches, weights * scale, direction * scale)
-            return direction + passed * scale
+            return (direction + passed * scale).reshape(-1, 1)
 
-        return conjugate_gradients(product, precision.solve, values, residual)
+        def precondition(column: Tensor) -> Tensor:
+            return precision.solve(column.reshape(values.shape)).reshape(-1, 1)
+
+        solver = ConjugateGradients(product, precondition, values.reshape(-1, 1))
+        target = residual**2 * solver.energy
+        while bool(solver.energy > target) and len(solver.steps) < _SOLVER_ITERATIONS:
+            solver.step()
+        return solver.solution.reshape(values.shape)
 
     def log_evidence(self, weights: Tensor) -> tuple[Tensor, LaplaceSums]:
         r"""Laplace's log evidence at the mode, and the sums there; with gradients where these are enabled.
@@ -223,29 +219,3 @@ class LaplaceProblem:
         by_weights = self.functions.pull_back(self.batches, weights * scale, by_gram)
         precision.factor = precision.factor.detach()
         return self.solve(precision, weights, by_weights * scale)
-
-
-def conjugate_gradients(
-    product: Callable[[Tensor], Tensor], precondition: Callable[[Tensor], Tensor], values: Tensor, residual: float
-) -> Tensor:
-    """The solution of a positive definite system by preconditioned conjugate gradients.
-
-    :param product: multiplies with the matrix.
-    :param precondition: solves with a matrix near it.
-    :param values: the right-hand side, of any shape.
-    :param residual: the size of what is left over, relative to the start, at which they end.
-    """
-    solution, left = torch.zeros_like(values), values
-    ahead = precondition(left)
-    direction, size = ahead, (left * ahead).sum()
-    target = residual**2 * size
-    for _ in range(_SOLVER_ITERATIONS):
-        if not bool(size > target):
-            break
-        passed = product(direction)
-        step = size / (direction * passed).sum()
-        solution, left = solution + step * direction, left - step * passed
-        ahead = precondition(left)
-        before, size = size, (left * ahead).sum()
-        direction = ahead + size / before * direction
-    return solution

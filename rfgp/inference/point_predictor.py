@@ -11,7 +11,6 @@ from torch import Tensor
 from .. import _checks
 from ..linalg import joined, row_chunks
 from .draws import detached
-from .kronecker import KroneckerPosterior
 from .mean_basis import mean_values
 from .point_variance import PointVariance, cast
 from .posterior import GaussianPosterior
@@ -41,7 +40,7 @@ class PointPredictor:
     for both, and the roots :math:`R_t` of the posterior are computed once for all. It has no training data and no
     gradients, can be pickled, and keeps its values whatever happens to the model.
 
-    :param regression: a regression, whose own this is: that of blocks or of complex parts predicts in other ways.
+    :param regression: a regression without blocks or complex parts.
     :param posterior: the posterior of its weights.
     :param dtype: of features, products and results; default: that of the kernel.
 
@@ -123,20 +122,12 @@ class PointPredictor:
         return known if residual is None else known + residual
 
 
-def has_point_predictor(regression: Regression, posterior: Any) -> bool:
-    """Whether a :class:`PointPredictor` serves a regression: one without blocks or complex parts, with small roots.
-
-    :param regression: any regression.
-    :param posterior: the posterior of its weights.
-
-    >>> has_point_predictor(None, None)
-    False
-    """
-    if type(regression) is not Regression or not isinstance(posterior, GaussianPosterior):
+def has_point_predictor(regression: Regression, posterior: GaussianPosterior) -> bool:
+    """Whether a :class:`PointPredictor` serves a regression, and its roots are not too large to be kept."""
+    if not regression.has_point_predictor:
         return False
     factor = regression.factor()
-    roots = 1 if isinstance(posterior, KroneckerPosterior) else factor.num_outputs * posterior.batch_shape.numel()
-    return 8 * roots * factor.num_scalar**2 <= _LARGEST_ROOTS
+    return 8 * posterior.num_point_roots(factor) * factor.num_scalar**2 <= _LARGEST_ROOTS
 
 
 class PointMixture:

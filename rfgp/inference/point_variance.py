@@ -21,10 +21,6 @@ class PointVariance:
 
     :param roots: a root (n, K) for each function; or one root, with ``mixing``.
     :param mixing: M, (K, T); default: the squares of a root are summed.
-
-    >>> variance = PointVariance([torch.eye(2), 2.0 * torch.eye(2)])
-    >>> variance(torch.ones(3, 2)).shape
-    torch.Size([3, 2])
     """
 
     def __init__(self, roots: Sequence[Tensor], mixing: Tensor | None = None) -> None:

@@ -5,41 +5,33 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from ..linalg import cholesky, cholesky_, is_ill_conditioned, log_determinant
+from ..linalg import cholesky_, is_ill_conditioned
+from ..linalg.cholesky_factor import factor_of, log_determinant_of
+from ..linalg.complex_numbers import squared_modulus
 from .factor import OutputFactor
 from .point_variance import PointVariance
 
 
 class GaussianPosterior(abc.ABC):
-    """A Gaussian posterior of weights, as predictions take it, whatever form its covariance has.
+    r"""A Gaussian distribution :math:`N(m, B^{-1})` of the weights of features: the contract of every posterior.
 
-    Its ``mean`` has shape (..., D, K).
+    A kind of posterior has a ``mean``, (..., D, K), and defines :meth:`solve`, :meth:`function_root` and
+    :meth:`deviations`. Everything else follows from these, and is overridden where a kind has a cheaper way.
 
-    >>> isinstance(WeightPosterior(torch.eye(2), torch.ones(2, 1)), GaussianPosterior)
-    True
+    The arguments of methods about functions are the scalar features of inputs, (..., N, n), and the
+    :class:`OutputFactor`, in float64, that makes those of T outputs of them.
+
+    >>> posterior = WeightPosterior(torch.eye(2), torch.ones(2, 1))
+    >>> posterior.function_variance(torch.eye(2), OutputFactor.kronecker(torch.eye(1), 2))
+    tensor([0.5000, 0.5000])
     """
 
     mean: Tensor
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch dimensions of the posterior."""
-        return torch.Size()
-
-    @property
-    @abc.abstractmethod
-    def log_determinant(self) -> Tensor:
-        """log|B|, shape (...)."""
-
-    @property
-    @abc.abstractmethod
-    def is_ill_conditioned(self) -> bool:
-        """Whether rounding may cost the mean more than half of its digits."""
 
     @abc.abstractmethod
     def solve(self, rhs: Tensor) -> Tensor:
@@ -47,29 +39,70 @@ class GaussianPosterior(abc.ABC):
 
     @abc.abstractmethod
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """A root (..., N T, K) of the covariance of T outputs at N inputs, rows interleaved.
-
-        :param scalar: the scalar features of the inputs, (..., N, n).
-        :param outputs: how these become the features of the outputs, in float64.
-        """
-
-    @abc.abstractmethod
-    def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """The variances (..., N T) of T outputs at N inputs; the arguments are those of :meth:`function_root`."""
-
-    @abc.abstractmethod
-    def point_variance(self, outputs: OutputFactor) -> PointVariance:
-        """The variances of :meth:`function_variance` with roots made once, for many points; without gradients.
-
-        :param outputs: how scalar features become those of the outputs, in float64.
-        """
+        """A root (..., N T, K) of the covariance of T outputs at N inputs, rows interleaved."""
 
     @abc.abstractmethod
     def deviations(self, num_samples: int) -> Tensor:
-        """Draws of the weights minus their mean, (..., D, num_samples).
+        """Draws of the weights minus their mean, (..., D, S); circular complex ones for complex features."""
 
-        :param num_samples: the number of draws.
+    @property
+    def batch_shape(self) -> torch.Size:
+        """The batch dimensions of the covariance."""
+        return self.mean.shape[:-2]
+
+    @property
+    def is_ill_conditioned(self) -> bool:
+        """Whether rounding may cost the mean more than half of its digits."""
+        return False
+
+    @property
+    def log_determinant(self) -> Tensor:
+        """log|B|, (...)."""
+        identity = torch.eye(self.mean.shape[-2], dtype=torch.float64, device=self.mean.device)
+        return -torch.linalg.slogdet(self.solve(identity.expand(*self.batch_shape, *identity.shape))).logabsdet
+
+    def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        """The variances (..., N T) of T outputs at N inputs."""
+        return squared_modulus(self.function_root(scalar, outputs)).sum(-1)
+
+    def variance_width(self, outputs: OutputFactor) -> int:
+        """How many numbers :meth:`function_variance` holds for one input."""
+        return outputs.num_columns * outputs.num_outputs
+
+    def block_covariances(self, scalar: Tensor, outputs: OutputFactor, size: int = 1) -> Tensor:
+        """The covariances (..., N / m, m T, m T) of T outputs at every m inputs that follow on each other.
+
+        :param size: m.
         """
+        if size * outputs.num_outputs == 1:
+            return self.function_variance(scalar, outputs)[..., None, None]
+        root = self.function_root(scalar, outputs).unflatten(-2, (-1, size * outputs.num_outputs))
+        return root @ root.mH
+
+    def output_directions(self, outputs: OutputFactor) -> tuple[Tensor, Tensor] | None:
+        r"""M, (T, R), and :math:`\gamma`, (R,), of a covariance :math:`M \mathrm{diag}(w) M^\top` at one input.
+
+        None where there is no such form; see :class:`KroneckerPosterior`.
+        """
+        return None
+
+    def direction_covariances(self, scalar: Tensor, size: int) -> Tensor:
+        """The covariances (g, R, m, m) along M at every m inputs, where there are :meth:`output_directions`."""
+        raise ValueError("expected a separable posterior, got another; use block_covariances")
+
+    def num_point_roots(self, outputs: OutputFactor) -> int:
+        """How many n x n roots :meth:`point_variance` holds."""
+        return outputs.num_outputs * self.batch_shape.numel()
+
+    @torch.no_grad()
+    def point_variance(self, outputs: OutputFactor) -> PointVariance:
+        """The variances of :meth:`function_variance` with roots made once, for many points; without gradients."""
+        identity = torch.eye(outputs.num_scalar, dtype=torch.float64, device=self.mean.device)
+        root = self.function_root(identity, outputs).unflatten(-2, (outputs.num_scalar, -1)).movedim(-2, -3)
+        roots = root.flatten(0, -3).unbind(0)
+        if root.shape[-1] > outputs.num_scalar:
+            roots = tuple(torch.linalg.qr(wide.mH, mode="r").R.mH for wide in roots)
+        return PointVariance(roots)
 
 
 class WeightPosterior(GaussianPosterior):
@@ -95,7 +128,7 @@ class WeightPosterior(GaussianPosterior):
     """
 
     def __init__(self, grams: Tensor | Sequence[tuple[Tensor | float, Tensor]], cross: Tensor) -> None:
-        self.factor = cholesky(precision_matrix([(1.0, grams)] if isinstance(grams, Tensor) else grams))
+        self.factor = factor_of(precision_matrix([(1.0, grams)] if isinstance(grams, Tensor) else grams))
         dtype = torch.promote_types(self.factor.dtype, cross.dtype)
         self.mean = torch.cholesky_solve(cross.to(dtype), self.factor.to(dtype))
 
@@ -131,21 +164,18 @@ class WeightPosterior(GaussianPosterior):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The batch dimensions of the posterior."""
         return self.factor.shape[:-2]
 
     @property
     def log_determinant(self) -> Tensor:
-        """log|B|, shape (...)."""
-        return log_determinant(self.factor)
+        return log_determinant_of(self.factor)
 
     def solve(self, rhs: Tensor) -> Tensor:
-        """B^-1 times columns (..., D, K)."""
-        return torch.cholesky_solve(rhs, self.factor.to(rhs.dtype))
+        dtype = torch.promote_types(self.factor.dtype, rhs.dtype)
+        return torch.cholesky_solve(rhs.to(dtype), self.factor.to(dtype))
 
     @property
     def is_ill_conditioned(self) -> bool:
-        """Whether rounding may cost the mean more than half of its digits."""
         return is_ill_conditioned(torch.linalg.vector_norm(self.factor, dim=-1).square())
 
     def covariance_root(self, features: Tensor) -> Tensor:
@@ -156,41 +186,16 @@ class WeightPosterior(GaussianPosterior):
         return _root(self.factor, features)
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """A root (..., N T, K) of the covariance of T outputs at N inputs, rows interleaved.
-
-        :param scalar: the scalar features of the inputs, (..., N, n).
-        :param outputs: how these become the features of the outputs, in float64.
-        """
         scale = _scale_of(outputs)
         if scale is None:
             return self.covariance_root(outputs.features(scalar.double()))
         return scale * self._root_of_one(scalar)
 
     def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """The variances (..., N T) of T outputs at N inputs; the arguments are those of :meth:`function_root`."""
         scale = _scale_of(outputs)
-        root = self.function_root(scalar, outputs) if scale is None else self._root_of_one(scalar)
-        variance = (root.abs() if root.is_complex() else root).square().sum(-1)
-        return variance if scale is None else scale.squeeze(-1).square() * variance
-
-    @torch.no_grad()
-    def point_variance(self, outputs: OutputFactor) -> PointVariance:
-        """The variances of :meth:`function_variance` with a root made once, for many points; without gradients.
-
-        :param outputs: how scalar features become those of the outputs, in float64; a batch of posteriors has one
-            output.
-        """
-        identity = torch.eye(self.factor.shape[-1], dtype=self.factor.dtype, device=self.factor.device)
-        scale = _scale_of(outputs)
-        if scale is not None:
-            factors, scales = (
-                self.factor.flatten(0, -3) if self.factor.dim() > 2 else self.factor[None],
-                scale.flatten(),
-            )
-            roots = [torch.linalg.solve_triangular(factor.mH, identity, upper=True) for factor in factors]
-            return PointVariance([s * root for s, root in zip(scales.expand(len(roots)), roots, strict=True)])
-        weights = outputs.scalar_weights(torch.linalg.solve_triangular(self.factor.mH, identity, upper=True))
-        return PointVariance([torch.linalg.qr(root.mH, mode="r").R.mH for root in weights.unbind(-2)])
+        if scale is None:
+            return super().function_variance(scalar, outputs)
+        return scale.squeeze(-1).square() * squared_modulus(self._root_of_one(scalar)).sum(-1)
 
     def _root_of_one(self, scalar: Tensor) -> Tensor:
         """A root (..., N, n) for one output without a scale; a batch of posteriors makes no copies of the features."""
@@ -200,10 +205,6 @@ class WeightPosterior(GaussianPosterior):
         return torch.stack(roots).unflatten(0, self.factor.shape[:-2])
 
     def deviations(self, num_samples: int) -> Tensor:
-        """Draws of the weights minus their mean, (..., D, num_samples); circular complex ones for complex features.
-
-        :param num_samples: the number of draws.
-        """
         shape = (*self.factor.shape[:-1], num_samples)
         noise = torch.randn(shape, dtype=self.factor.dtype, device=self.factor.device)
         return torch.linalg.solve_triangular(self.factor.mH, noise, upper=True)
@@ -232,11 +233,10 @@ def precision_matrix(grams: Sequence[tuple[Tensor | float, Tensor]]) -> Tensor:
 
 
 @torch.no_grad()
-def refined_mean(posterior: Any, gradient: Callable[[Tensor], Tensor]) -> Tensor:
+def refined_mean(posterior: GaussianPosterior, gradient: Callable[[Tensor], Tensor]) -> Tensor:
     r"""The mean m after one step of iterative refinement where B is ill-conditioned.
 
-    :param posterior: a :class:`WeightPosterior`, or a KroneckerPosterior.
     :param gradient: takes m and returns :math:`\Phi^H S^{-1} (y - \Phi m) - m`, from the rows and not from their sums.
     """
-    mean: Tensor = posterior.mean.detach()
+    mean = posterior.mean.detach()
     return mean + posterior.solve(gradient(mean)) if posterior.is_ill_conditioned else mean

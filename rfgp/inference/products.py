@@ -18,7 +18,6 @@ def batched_gram(
     :param features: (..., N, D).
     :param targets: (..., N, K).
     :param weights: (..., N); default: ones.
-    :param product_dtype: the dtype of the products inside a chunk of rows.
     :returns: the (..., D, D) Gram matrices and (..., D, K) cross products; a batch of targets alone shares one Gram
         matrix, without batch dimensions.
     """

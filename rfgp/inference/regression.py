@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from gpytorch.means import Mean
@@ -16,38 +15,26 @@ from .. import _checks
 from ..distributions import ComplexNormal, MultitaskMultivariateNormal, MultivariateNormal
 from ..linalg import accurate_dtype, dense_evidence, joined, row_chunks
 from ..operators import Operator
-from .class_statistics import ClassStatistics
-from .class_systems import ClassSystems
 from .covariance import WeightSpaceCovariance, plus_residual
 from .draws import FeatureDraws, FunctionDraws, detached
-from .factor import OutputFactor
+from .factor import KroneckerFactor, OutputFactor
 from .mean_basis import basis, coefficients, constant_part, mean_values
-from .noise import ClassLabels, NoiseModel
-from .posterior import GaussianPosterior, WeightPosterior
+from .noise import NoiseModel
+from .noise.base import residual_columns
+from .normal_equations import Equations
+from .posterior import GaussianPosterior
 from .residual_pass import ResidualPass, TrainingRows
-from .statistics import GramStatistics
-from .sums import ClassSums
-from .system import WeightSystem
+from .sufficient_statistics import SufficientStatistics
 
 
 class Regression:
     r"""Functions :math:`f_t(x) = \psi(x) W_t + m_t(x)` of T outputs, whose weights follow from scalar statistics.
 
-    :param kernel: a kernel with features, whose maps are made.
-    :param mean: the mean function.
-    :param noise: the noise model.
     :param has_trace: whether the last column of the targets is that of the trace of the variational bound.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> noise = rfgp.inference.noise_model(gpytorch.likelihoods.GaussianLikelihood())
-    >>> regression = Regression(kernel, gpytorch.means.ZeroMean(), noise)
-    >>> x, y = torch.randn(50, 2), torch.randn(50)
-    >>> rows = noise.rows(x, y, None, torch.empty(50, 0), is_all=True)
-    >>> sums = rfgp.inference.accumulate(kernel, noise, x, rows, torch.float64)
-    >>> regression.distribution(x[:3], regression.posterior(sums)).mean.shape
-    torch.Size([3])
     """
+
+    has_point_predictor: ClassVar[bool] = True
+    """Whether means and variances at single points follow from weights and features alone."""
 
     def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False) -> None:
         self.kernel, self.mean, self.noise, self.has_trace = kernel, mean, noise, has_trace
@@ -56,99 +43,79 @@ class Regression:
         """How scalar features become those of the outputs, or of what an operator makes of them, in float64."""
         factor: Tensor | OutputFactor = self.kernel.output_factor(operator)
         if isinstance(factor, Tensor):
-            factor = OutputFactor.kronecker(factor, self.kernel.num_scalar_features)
+            return KroneckerFactor(factor.double(), self.kernel.num_scalar_features)
         return factor.double()
 
-    def systems(self, statistics: GramStatistics) -> Iterator[WeightSystem]:
-        """The normal equations of every regression.
+    def equations(self, statistics: SufficientStatistics, tracks: bool = False) -> Equations:
+        """The normal equations of the weights.
 
-        :param statistics: the sums over the training data.
+        :param tracks: whether gradients are to run back through the posterior.
         """
         factor = self.factor()
-        values = self._coefficients(factor.device)
-        for index, sums in enumerate(self.noise.systems(statistics, values)):
-            yield WeightSystem(sums, factor[index])
+        return self.noise.equations(statistics, factor, self._coefficients(factor.device), tracks)
 
     def _coefficients(self, device: torch.device) -> Tensor:
         """The coefficients of the mean function in the columns behind the targets."""
         known = coefficients(self.mean, self.noise.num_outputs, device)
         return torch.nn.functional.pad(known, (0, 0, 0, 1)) if self.has_trace else known
 
-    def posterior(self, statistics: GramStatistics, tracks: bool = False) -> GaussianPosterior:
+    def posterior(self, statistics: SufficientStatistics, tracks: bool = False) -> GaussianPosterior:
         """The posterior of the weights; a batch of them for class labels.
 
-        :param statistics: the sums over the training data.
         :param tracks: whether gradients are to run back through it.
         """
-        if isinstance(statistics, ClassStatistics) and not tracks:
-            return self._class_systems(statistics)[0].posterior()
-        systems = self.systems(statistics)
-        if self.noise.is_batched:
-            pairs = ((system.terms, system.cross) for system in systems)
-            return WeightPosterior.stacked(pairs, self.noise.num_systems)
-        return next(systems).posterior(tracks)
+        return self.equations(statistics, tracks).posterior(tracks)
 
-    def log_marginal_likelihood(self, statistics: GramStatistics, data: TrainingRows | None = None) -> Tensor:
+    def log_marginal_likelihood(self, statistics: SufficientStatistics, data: TrainingRows | None = None) -> Tensor:
         """The log evidence, summed over classes.
 
-        :param statistics: the sums over the training data.
         :param data: the rows, where they are at hand, for a quadratic form that keeps its digits at tiny noise, and for
             one by the covariance of rows that are no more than the features.
 
         Source: errata, identities 1 to 3.
         """
-        data = None if self.noise.is_batched else data
-        constant = self.noise.num_values(statistics) * self.noise.constant
         share = 1.0 if self.noise.is_complex else 0.5
+        constant = self.noise.num_systems * self.noise.num_values(statistics) * self.noise.constant
+        factor = self.factor()
+        data = None if self.noise.is_batched else data
         is_single = not self.noise.targets.has_columns
         if data is not None and is_single and len(data.x) <= statistics.num_features:
-            return -share * (self._dense_terms(data) + constant + self._trace(statistics))
-        if isinstance(statistics, ClassStatistics):
-            systems, sums = self._class_systems(statistics)
-            log_det, explained = systems.evidence_terms()
-            return -share * (sums.quadratic - explained + log_det + sums.log_noise + constant).sum()
-        total = torch.zeros((), dtype=torch.float64, device=statistics.count.device)
-        for system in self.systems(statistics):
-            log_det, explained, is_lossy = system.evidence_terms()
-            quadratic = system.sums.quadratic - explained
-            if data is not None and is_lossy:
-                quadratic = self._quadratic_from_residuals(statistics, data)
-            total = total - share * (quadratic + log_det + system.sums.log_noise + constant)
-        return total - share * self._trace(statistics)
+            total = self._dense_terms(data, factor)
+        else:
+            coefficients = self._coefficients(factor.device)
+            terms = self.noise.equations(statistics, factor, coefficients).evidence_terms()
+            quadratic = terms.quadratic
+            if data is not None and terms.is_ill_conditioned:
+                quadratic = self._quadratic_from_rows(statistics, data, factor)
+            total = quadratic + terms.log_determinant
+        return -share * (total + constant + self._trace(statistics, factor))
 
-    def _class_systems(self, statistics: ClassStatistics) -> tuple[ClassSystems, ClassSums]:
-        """The normal equations of all classes at once, and the sums that they come from."""
-        root, pooled = self.factor().covariance_root, statistics.pooled()
-        if root is None or not isinstance(self.noise, ClassLabels):
-            raise ValueError("expected a scalar kernel and class labels for statistics of classes, got others")
-        sums = self.noise.of_classes(statistics, pooled, self._coefficients(root.device))
-        scale = root.flatten().expand(self.noise.num_systems)
-        return ClassSystems(statistics, pooled.gram[0], sums, scale), sums
-
-    def _trace(self, statistics: GramStatistics) -> Tensor | float:
+    def _trace(self, statistics: SufficientStatistics, factor: OutputFactor) -> Tensor | float:
         """The weighted sum of the residual variances of the rows, where the evidence is the variational bound."""
-        root = self.factor().covariance_root
+        root = factor.covariance_root
         if not self.has_trace or root is None:
             return 0.0
         last = torch.zeros(len(statistics.shift), 1, dtype=torch.float64, device=root.device)
         last[-1] = 1.0
         return self.noise.weighted(statistics, last).quadratic * root.square().sum()
 
-    def _dense_terms(self, data: TrainingRows) -> Tensor:
+    def _dense_terms(self, data: TrainingRows, factor: OutputFactor) -> Tensor:
         """Quadratic form and log determinant of rows that are no more than the features, from their covariance."""
         data = data.observed()
-        features = self.factor().features(self.kernel.scalar_features(data.x))
+        features = factor.features(self.kernel.scalar_features(data.x))
         residual = data.y.to(accurate_dtype(data.y.dtype)) - self._mean_in_basis(data.x)
         exact = features.to(accurate_dtype(features.dtype))
         quadratic, log_det = dense_evidence(exact, self.noise.variances(data.rows), residual)
         return quadratic.sum() + log_det
 
-    def _quadratic_from_residuals(self, statistics: GramStatistics, data: TrainingRows) -> Tensor:
+    def _quadratic_from_rows(
+        self, statistics: SufficientStatistics, data: TrainingRows, factor: OutputFactor
+    ) -> Tensor:
         """The quadratic form from one more pass over the rows."""
-        values = coefficients(self.mean, self.noise.num_outputs, statistics.count.device)
-        columns, padded = functools.partial(basis, self.mean), self._coefficients(statistics.count.device)
-        residuals = ResidualPass(self.kernel, self.factor(), data, columns, values)
-        return residuals.quadratic(statistics, lambda sums: next(self.noise.systems(sums, padded)))
+        values = coefficients(self.mean, self.noise.num_outputs, factor.device)
+        rows = ResidualPass(self.kernel, factor, data, functools.partial(basis, self.mean), values)
+        columns = residual_columns(self._coefficients(factor.device))
+        return rows.quadratic(statistics, lambda sums: self.noise.weighted(sums, columns))
 
     def _mean_in_basis(self, x: Tensor) -> Tensor:
         """The mean function at (N, d), (N, T), in float64, differentiable in its parameters."""
@@ -163,8 +130,6 @@ class Regression:
         """The distribution of the function, or of what an operator makes of it, at inputs.
 
         :param x: (..., N, d); (N, d) for class labels and several outputs.
-        :param posterior: the posterior of the weights.
-        :param operator: a linear operator on the field of an operator-valued kernel.
         """
         kind = "class labels" if self.noise.is_batched else "several outputs"
         if x.dim() != 2 and (self.noise.is_batched or self.noise.targets.has_columns):
@@ -188,7 +153,7 @@ class Regression:
             return MultitaskMultivariateNormal(mean, covariance)
         return MultivariateNormal(mean, covariance)
 
-    def leverages(self, x: Tensor, posterior: WeightPosterior) -> Tensor:
+    def leverages(self, x: Tensor, posterior: GaussianPosterior) -> Tensor:
         """The posterior variances of one output at inputs (N, d), without what the features lack, (N,)."""
         return posterior.function_variance(self.kernel.scalar_features(x), self.factor())
 
@@ -247,7 +212,6 @@ class Regression:
 def check_size(factor: Tensor | OutputFactor, num_groups: int) -> None:
     """Raise a ValueError where the matrices of the posterior would not fit in memory.
 
-    :param factor: the factor of the outputs.
     :param num_groups: the number of groups of rows; with one, separable kernels need no large matrix.
     """
     if isinstance(factor, OutputFactor) and (factor.covariance_root is None or num_groups > 1):

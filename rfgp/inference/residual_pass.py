@@ -11,22 +11,18 @@ from torch import Tensor
 from ..linalg import row_chunks
 from .accumulation import ScalarFeatures
 from .factor import OutputFactor
+from .normal_equations import NormalEquations, WeightedSums
 from .posterior import refined_mean
 from .products import feature_product, transposed_product
-from .rows import Rows
+from .row_gradients import Pairs
+from .rows import Part, Rows
 from .statistics import GramStatistics
-from .summation import Pairs, Part, sum_over_rows
-from .sums import WeightedSums
-from .system import WeightSystem
+from .sufficient_statistics import SufficientStatistics
+from .summation import sum_over_rows
 
 
 class TrainingRows(NamedTuple):
-    """The rows behind some statistics: inputs, targets (N, T) in columns, and their weights and groups.
-
-    >>> rows = Rows(torch.randn(5, 1), weights=torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0])[:, None])
-    >>> TrainingRows.of(torch.randn(5, 2), rows, num_outputs=1).observed().x.shape
-    torch.Size([4, 2])
-    """
+    """The rows behind some statistics: inputs, targets (N, T) in columns, and their weights and groups."""
 
     x: Tensor
     y: Tensor
@@ -52,9 +48,7 @@ class ResidualPass:
     nothing cancels, and its gradient needs no derivative of w. The one from sums alone, :math:`y^H S^{-1} y - h^H
     B^{-1} h`, is a small difference of large numbers where the noise is tiny.
 
-    :param kernel: the kernel whose scalar features are summed.
     :param factor: how these become the features of the outputs, in float64.
-    :param data: the rows.
     :param basis: gives the columns of the mean function at (n, d), (n, k).
     :param coefficients: those of the mean function in its basis, (k, T), in float64.
     """
@@ -70,19 +64,17 @@ class ResidualPass:
         self.kernel, self.factor, self.basis, self.coefficients = kernel, factor, basis, coefficients
         self.x, self.y, self.rows = data
 
-    def quadratic(self, statistics: GramStatistics, sums_of: Callable[[GramStatistics], WeightedSums]) -> Tensor:
-        """The quadratic form at the posterior mean, refined once; differentiable.
-
-        :param statistics: the sums over the rows.
-        :param sums_of: takes statistics and returns the weighted sums of the only regression.
-        """
+    def quadratic(
+        self, statistics: SufficientStatistics, sums_of: Callable[[SufficientStatistics], WeightedSums]
+    ) -> Tensor:
+        """The quadratic form at the posterior mean, refined once; differentiable."""
 
         def gradient(weights: Tensor) -> Tensor:
             residuals = self._replaced(statistics, "cross", self._by_output(weights))
-            return WeightSystem(sums_of(residuals), self.factor).cross - weights
+            return NormalEquations(sums_of(residuals), self.factor).cross - weights
 
         with torch.no_grad():
-            posterior = WeightSystem(sums_of(statistics), self.factor).posterior()
+            posterior = NormalEquations(sums_of(statistics), self.factor).posterior()
         weights = refined_mean(posterior, gradient)
         residuals = self._replaced(statistics, "target_gram", self._by_output(weights))
         return sums_of(residuals).quadratic + torch.linalg.vector_norm(weights).square()
@@ -90,7 +82,7 @@ class ResidualPass:
     def _by_output(self, weights: Tensor) -> Tensor:
         return self.factor.scalar_weights(weights).squeeze(-1)
 
-    def _replaced(self, statistics: GramStatistics, name: str, weights: Tensor) -> GramStatistics:
+    def _replaced(self, statistics: SufficientStatistics, name: str, weights: Tensor) -> SufficientStatistics:
         """The statistics with one of the sums over targets replaced by that over residuals, without other columns."""
         known, shift = statistics.sums(), torch.zeros_like(statistics.shift)
         in_common = self.kernel.shared()

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from .. import linalg
 
+Part = slice | Tensor
+"""Some rows: a slice, or their numbers."""
+
 
 class Rows(NamedTuple):
     """Targets, weights and groups of a batch of rows: all that statistics need beside the features.
@@ -22,12 +25,8 @@ class Rows(NamedTuple):
     :param log_noise: the log noise variances, of the shape of the weights; default: zeros.
     :param groups: the number of the group of each row, (N,); default: 0.
     :param num_groups: the number of groups G.
-    :param is_lifted: whether the targets are less their shift already, with a column of ones behind them: whitened rows
+    :param has_ones: whether the targets are less their shift already, with a column of ones behind them: whitened rows
         are combinations of such columns.
-
-    >>> rows = Rows(torch.randn(5, 1))
-    >>> rows.take(slice(0, 2)).targets.shape
-    torch.Size([2, 1])
     """
 
     targets: Tensor
@@ -35,15 +34,15 @@ class Rows(NamedTuple):
     log_noise: Tensor | None = None
     groups: Tensor | None = None
     num_groups: int = 1
-    is_lifted: bool = False
+    has_ones: bool = False
 
-    def lifted(self, shift: Tensor) -> Tensor:
+    def with_ones(self, shift: Tensor) -> Tensor:
         """The columns t - s and one of ones, (..., N, K + 1), in double precision.
 
         :param shift: s, (K,).
         """
         columns = self.targets.to(linalg.accurate_dtype(self.targets.dtype))
-        if self.is_lifted:
+        if self.has_ones:
             return columns
         return torch.cat([columns - shift, columns.new_ones(len(columns), 1)], dim=-1)
 
@@ -64,31 +63,38 @@ class Rows(NamedTuple):
         """Whether there are weights for every group."""
         return self.weights is not None and self.weights.dim() == self.targets.dim()
 
-    def take(self, rows: slice | Tensor) -> Rows:
+    def take(self, rows: Part) -> Rows:
         """These rows alone, or all of them in another order."""
-        weights, log_noise, groups = (None if part is None else part[rows] for part in self[1:4])
-        return self._replace(targets=self.targets[rows], weights=weights, log_noise=log_noise, groups=groups)
+        _, weights, log_noise, groups, *_ = self
+        return self._replace(
+            targets=self.targets[rows],
+            weights=None if weights is None else weights[rows],
+            log_noise=None if log_noise is None else log_noise[rows],
+            groups=None if groups is None else groups[rows],
+        )
 
-    def blocks(self) -> list[slice | Tensor]:
+    def blocks(self) -> list[Part]:
         """All rows, those of one group after those of another: chunks of them meet as few groups as can be."""
         return [slice(None)] if self.groups is None else [self.groups == group for group in range(self.num_groups)]
 
-    def by_group(self) -> Iterator[tuple[int, slice | Tensor, Rows]]:
+    def by_group(self) -> Iterator[tuple[int, Part, Rows]]:
         """The number of every group that has rows, which rows these are, and what they add to it."""
         if self.weights is not None and self.is_in_all_groups:
             for group, weights in enumerate(self.weights.unbind(-1)):
                 is_in = weights.detach() != 0
                 log_noise = None if self.log_noise is None else self.log_noise[:, group]
-                own = Rows(self.targets, weights, log_noise, is_lifted=self.is_lifted)
+                own = Rows(self.targets, weights, log_noise, has_ones=self.has_ones)
                 if bool(is_in.all()):
                     yield group, slice(None), own
                 elif bool(is_in.any()):
                     yield group, is_in, own.take(is_in)
             return
-        names = [0] if self.groups is None else self.groups.unique().tolist()
-        whole = self._replace(groups=None, num_groups=1)
+        if self.groups is None:
+            yield 0, slice(None), self
+            return
+        names, whole = self.groups.unique().tolist(), self._replace(groups=None, num_groups=1)
         for group in names:
-            members = slice(None) if len(names) == 1 or self.groups is None else self.groups == group
+            members = slice(None) if len(names) == 1 else self.groups == group
             yield group, members, whole.take(members)
 
     def all_weights(self) -> Tensor:

@@ -21,18 +21,12 @@ class TrainingResidual(abc.ABC):
     def prepared(self, rows: Rows, variances: Tensor) -> Rows:
         """Rows with room for what is added chunk by chunk.
 
-        :param rows: the rows of one output.
         :param variances: their noise variances, (N,), in float64.
         """
 
     @abc.abstractmethod
     def added(self, kernel: Any, x: Tensor, rows: Rows) -> Rows:
-        """A chunk of prepared rows with what the variance adds.
-
-        :param kernel: a kernel with a residual variance.
-        :param x: the inputs of the chunk.
-        :param rows: the rows.
-        """
+        """A chunk of prepared rows with what the variance adds."""
 
 
 class TraceResidual(TrainingResidual):

@@ -11,8 +11,9 @@ from linear_operator.operators import CholLinearOperator, DiagLinearOperator, Tr
 from torch import Tensor
 
 from ..distributions import MultivariateNormal
-from ..linalg import cholesky, log_determinant
+from ..linalg.cholesky_factor import factor_of, log_determinant_of
 from .factor import OutputFactor
+from .posterior import GaussianPosterior
 
 _SMALLEST_STEP = 1e-9
 
@@ -33,10 +34,6 @@ class GaussianWeights:
     :param linear: :math:`S^{-1} m`, (..., D).
     :param precision: :math:`S^{-1}`, (..., D, D); or its diagonal, (..., D).
     :raises ValueError: where the precision is not positive definite to working precision.
-
-    >>> prior = GaussianWeights(torch.zeros(3), torch.ones(3))
-    >>> prior.moments(torch.ones(2, 3))
-    (tensor([0., 0.], dtype=torch.float64), tensor([3., 3.], dtype=torch.float64))
     """
 
     def __init__(self, linear: Tensor, precision: Tensor) -> None:
@@ -52,19 +49,16 @@ class GaussianWeights:
                 f"expected a positive definite precision, got a smallest entry of {float(self.precision.min()):.3g}; "
                 "take a smaller step"
             )
-        self.factor = self.precision.sqrt() if self.is_diagonal else cholesky(self.precision)
+        self.factor = self.precision.sqrt() if self.is_diagonal else factor_of(self.precision)
 
     @classmethod
     def of(cls, distribution: gpytorch.distributions.MultivariateNormal) -> Self:
-        """The distribution that a GPyTorch one is, of the weights (..., D).
-
-        :param distribution: a normal distribution, with a diagonal covariance or another.
-        """
+        """The distribution that a GPyTorch one is, of the weights (..., D)."""
         mean, covariance = distribution.mean.detach().double(), distribution.lazy_covariance_matrix
         if isinstance(covariance, DiagLinearOperator):
             precision = covariance.diagonal().detach().double().reciprocal()
             return cls(precision * mean, precision)
-        root = cholesky(covariance.to_dense().detach().double())
+        root = factor_of(covariance.to_dense().detach().double())
         precision = torch.cholesky_inverse(root)
         return cls((precision @ mean.unsqueeze(-1)).squeeze(-1), precision)
 
@@ -82,14 +76,14 @@ class GaussianWeights:
             trace, log_det = self.precision.reciprocal().sum(-1), self.precision.log().sum(-1)
         else:
             root = torch.linalg.solve_triangular(self.factor, _eye_like(self.factor), upper=False)
-            trace, log_det = root.square().sum((-2, -1)), log_determinant(self.factor)
+            trace, log_det = root.square().sum((-2, -1)), log_determinant_of(self.factor)
         return 0.5 * (trace + self.mean.square().sum(-1) - self.mean.shape[-1] + log_det)
 
     def distribution(self) -> MultivariateNormal:
         """The same as a GPyTorch distribution, whose covariance knows its root."""
         if self.is_diagonal:
             return MultivariateNormal(self.mean, DiagLinearOperator(self.precision.reciprocal()))
-        upper = cholesky(self.precision.flip((-2, -1))).flip((-2, -1))
+        upper = factor_of(self.precision.flip((-2, -1))).flip((-2, -1))
         root = torch.linalg.solve_triangular(upper, _eye_like(upper), upper=True).mT
         return MultivariateNormal(self.mean, CholLinearOperator(TriangularLinearOperator(root)))
 
@@ -163,7 +157,6 @@ class GaussianWeights:
         """The distribution after a step towards natural parameters, halved until the precision is positive definite.
 
         :param target: what :meth:`target` gives.
-        :param step_size: the part of the way that is gone, up to one.
         :raises ValueError: where no step is left.
         """
         size = step_size
@@ -180,15 +173,11 @@ class GaussianWeights:
                     raise
 
 
-class WeightDistribution:
-    r"""A distribution N(m, L L^T) of weights, as predictions need it: with the members of a WeightPosterior.
+class WeightDistribution(GaussianPosterior):
+    r"""A learned distribution N(m, L L^T) of weights.
 
     :param mean: m, (..., D).
     :param root: L, (..., D, D); or its diagonal, (..., D).
-
-    >>> normal = gpytorch.distributions.MultivariateNormal(torch.zeros(4), torch.eye(4))
-    >>> WeightDistribution.of(normal).deviations(3).shape
-    torch.Size([4, 3])
     """
 
     def __init__(self, mean: Tensor, root: Tensor) -> None:
@@ -202,32 +191,17 @@ class WeightDistribution:
             return cls(distribution.mean, covariance.diagonal().sqrt())
         if isinstance(covariance, CholLinearOperator):
             return cls(distribution.mean, covariance.root.to_dense())
-        return cls(distribution.mean, cholesky(covariance.to_dense()))
+        return cls(distribution.mean, factor_of(covariance.to_dense()))
 
-    @property
-    def batch_shape(self) -> torch.Size:
-        """The batch dimensions."""
-        return self.mean.shape[:-2]
+    def solve(self, rhs: Tensor) -> Tensor:
+        return self.root.square().unsqueeze(-1) * rhs if self.is_diagonal else self.root @ (self.root.mT @ rhs)
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """A root (..., N, D) of the covariance of the function at N inputs.
-
-        :param scalar: the scalar features of the inputs, (..., N, D).
-        :param outputs: the output scale as a factor of one output.
-        """
         scale = outputs.coefficient[..., 0, :1, :]
         features = scalar.to(self.root.dtype) * scale.to(self.root.dtype)
         return features * self.root.unsqueeze(-2) if self.is_diagonal else features @ self.root
 
-    def function_variance(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        """The variances (..., N); the arguments are those of :meth:`function_root`."""
-        return self.function_root(scalar, outputs).square().sum(-1)
-
     def deviations(self, num_samples: int) -> Tensor:
-        """Draws of the weights minus their mean, (..., D, num_samples).
-
-        :param num_samples: the number of draws.
-        """
         noise = self.mean.new_empty(*self.mean.shape[:-1], num_samples).normal_()
         return self.root.unsqueeze(-1) * noise if self.is_diagonal else self.root @ noise
 

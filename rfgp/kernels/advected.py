@@ -6,16 +6,15 @@ from typing import Any
 
 import torch
 from gpytorch.constraints import Interval, Positive
-from gpytorch.kernels import Kernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
 from .. import _checks
 from ..features import Advected
-from .checked import CheckedKernel
+from .stationary import StationaryKernel
 
 
-class AdvectedKernel(CheckedKernel, Kernel):
+class AdvectedKernel(StationaryKernel):
     r"""The kernel of a field that drifts with a random velocity, and changes while it does; time is the last column.
 
     .. math:: k(h, u) = E_V \exp\Big(-\sum_k \frac{(h_k - V_k u)^2}{2 \ell_k^2} - \frac{u^2}{2 \ell_t^2}\Big), \qquad
@@ -28,11 +27,9 @@ class AdvectedKernel(CheckedKernel, Kernel):
     :param velocity_prior: a prior of v.
     :param spread_constraint: the constraint of s; default: positive.
     :param spread_prior: a prior of s.
-    :param kwargs: as for GPyTorch kernels: ``ard_num_dims`` (d + 1), ``batch_shape``, ``active_dims``,
-        ``lengthscale_prior``, ``lengthscale_constraint``.
+    :param kwargs: as for GPyTorch kernels, such as ``ard_num_dims`` (d + 1).
 
-    Source: D. R. Cox and V. Isham, A simple spatial-temporal model of rainfall, 1988; T. Gneiting, Nonseparable,
-    stationary covariance functions for space-time data, 2002.
+    Source: Cox and Isham, A simple spatial-temporal model of rainfall, 1988; Gneiting (2002).
 
     >>> kernel = AdvectedKernel(num_space_dims=2, ard_num_dims=3)
     >>> kernel.velocity = torch.tensor([1.0, 0.0])
@@ -40,7 +37,8 @@ class AdvectedKernel(CheckedKernel, Kernel):
     torch.Size([1, 1])
     """
 
-    has_lengthscale = True
+    settings = ("num_space_dims",)
+    spectrum = Advected()
 
     def __init__(
         self,
@@ -80,14 +78,10 @@ class AdvectedKernel(CheckedKernel, Kernel):
 
     @spread.setter
     def spread(self, value: Tensor | float) -> None:
-        known = torch.as_tensor(value).to(self.raw_spread)
-        self.initialize(raw_spread=self.raw_spread_constraint.inverse_transform(known))
+        spread = torch.as_tensor(value).to(self.raw_spread)
+        self.initialize(raw_spread=self.raw_spread_constraint.inverse_transform(spread))
 
-    @property
-    def is_stationary(self) -> bool:
-        return True
-
-    def scaled_drift(self) -> dict[str, Tensor]:
+    def hyperparameters(self) -> dict[str, Tensor]:
         """Mean and spread of the velocity of scaled inputs, (..., d)."""
         lengthscale = self.lengthscale.squeeze(-2)
         lengthscale = lengthscale.expand(*lengthscale.shape[:-1], self.num_space_dims + 1)
@@ -100,12 +94,7 @@ class AdvectedKernel(CheckedKernel, Kernel):
                 f"expected {self.num_space_dims} columns of space and one of time, got {x1.shape[-1]}; correct "
                 "num_space_dims, or select columns by active_dims"
             )
-        left, right = x1 / self.lengthscale, x2 / self.lengthscale
-        drift = self.scaled_drift()
-        if not diag:
-            return Advected().kernel(left, right, 1.0, **drift)
-        pairs = {name: value.unsqueeze(-2) for name, value in drift.items()}
-        return Advected().kernel(left.unsqueeze(-2), right.unsqueeze(-2), 1.0, **pairs).squeeze((-2, -1))
+        return super().forward(x1, x2, diag, **params)
 
 
 def _velocity(kernel: AdvectedKernel) -> Tensor:

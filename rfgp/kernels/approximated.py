@@ -28,11 +28,7 @@ def approximated(
     seed: int | None = None,
     choose: Callable[[Kernel, int, Tensor], str],
 ) -> Any:
-    """Approximate a kernel as :func:`rfgp.approximate` does, with a function that chooses the methods.
-
-    :param choose: takes a part of the kernel, its number of features and its full inputs, and returns a method's name.
-    The other parameters are those of :func:`rfgp.approximate`.
-    """
+    """What :func:`rfgp.approximate` does; ``choose`` names the method of a part, for a width and its full inputs."""
     width = _checks.positive_integer("num_features", num_features)
     if not isinstance(kernel, Kernel):
         raise unsupported(kernel)
@@ -51,9 +47,9 @@ def approximated(
         method=None if isinstance(method, FeatureMap) or method == "auto" else Method.parse(method),
         feature_map=method if isinstance(method, FeatureMap) else None,
     )
-    known = family(kernel)
+    of_kernel = family(kernel)
     is_landmarks = request.method is not None and request.method.is_landmarks
-    return known.with_landmarks(request) if is_landmarks else known.approximate(request)
+    return of_kernel.with_landmarks(request) if is_landmarks else of_kernel.approximate(request)
 
 
 def with_features(kernel: Kernel) -> Any:

@@ -27,22 +27,17 @@ class CheckedKernel:
                 f"expected x1 and x2 with equally many columns, got {shapes[0][-1]} and {shapes[-1][-1]}; use "
                 "unsqueeze(0) for a single row"
             )
-        known: Any = self
-        if known.ard_num_dims not in (None, shapes[0][-1]) and known.active_dims is None:
+        kernel: Any = self
+        if kernel.ard_num_dims not in (None, shapes[0][-1]) and kernel.active_dims is None:
             raise ValueError(
-                f"expected x with {known.ard_num_dims} columns as ard_num_dims says, got {shapes[0][-1]}; correct "
+                f"expected x with {kernel.ard_num_dims} columns as ard_num_dims says, got {shapes[0][-1]}; correct "
                 "one of the two"
             )
         return super().__call__(x1, x2, *args, **kwargs)  # type: ignore[misc]
 
 
 def check_columns(kernel: Any, x: Tensor) -> None:
-    """Raise where an exact kernel cannot be evaluated at inputs (n, d), such as for another number of columns.
-
-    :param kernel: a kernel; nothing is done about anything else, which other checks refuse.
-    :param x: inputs (n, d).
-    :raises ValueError: for other columns than ``ard_num_dims`` or ``active_dims`` want.
-    """
+    """Raise a ValueError where an exact kernel cannot be evaluated at inputs (n, d); nothing for what is no kernel."""
     if not isinstance(kernel, Kernel):
         return
     try:

@@ -21,10 +21,7 @@ class CheckedState(torch.nn.Module):
         return f"{type(self).__name__}()"
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load a state as torch modules do; on an error the kernel stays as it was.
-
-        :raises ValueError: for the state of another kernel, method or width.
-        """
+        """Load a state as torch modules do; on an error, such as for another kernel's, the kernel stays as it was."""
         with maps_kept_on_error(self):
             _state.check(self, state_dict, strict=strict)
             return super().load_state_dict(state_dict, strict, assign)

@@ -8,9 +8,9 @@ from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import InterpolatedLinearOperator, LinearOperator, RootLinearOperator
 
 from .._gpytorch import tracks_gradients
-from .dense_warning import warn_of_dense
 from .family import family
 from .random_feature_kernel import RandomFeatureKernel
+from .width_warning import warn_of_dense
 
 
 def contains_features(kernel: Kernel) -> bool:
@@ -19,21 +19,19 @@ def contains_features(kernel: Kernel) -> bool:
 
 
 def featured(covariance: LinearOperator) -> LinearOperator:
-    """The lazy covariance of a composition of GPyTorch as that of the kernel with the same matrix that keeps features.
+    """The lazy covariance (..., N, M) of a composition of GPyTorch as that of a kernel which keeps the features.
 
-    Where there is none it is returned as it is. A product of kernels with random features is that of their matrices,
-    which :func:`with_features` estimates feature by feature: its operators multiply all features with all.
-
-    :param covariance: (..., N, M), evaluated or lazy.
+    One without such a kernel is returned as it is, and so is a product of kernels with random features: its operators
+    multiply all features with all, where :func:`with_features` estimates it feature by feature.
     """
     if not isinstance(covariance, LazyEvaluatedKernelTensor) or not contains_features(covariance.kernel):
         return covariance
-    known = family(covariance.kernel)
-    is_kept = isinstance(known.unscaled, RandomFeatureKernel)
-    if is_kept or not known.has_features or _multiplies_estimates(covariance.kernel):
+    composition = family(covariance.kernel)
+    is_kept = isinstance(composition.unscaled, RandomFeatureKernel)
+    if is_kept or not composition.has_features or _multiplies_estimates(covariance.kernel):
         return covariance
     try:
-        kernel = known.with_features()
+        kernel = composition.with_features()
     except ValueError:  # such as complex features of several tasks
         return covariance
     with torch.set_grad_enabled(tracks_gradients(covariance)):
@@ -46,10 +44,7 @@ def _multiplies_estimates(kernel: Kernel) -> bool:
 
 
 def warn_of_lost_features(covariance: LinearOperator) -> None:
-    """Warn, once, of a kernel that comes out dense although parts of it have features.
-
-    :param covariance: (..., N, N), lazy; others are left alone.
-    """
+    """Warn, once, of a lazy covariance that comes out dense although parts of its kernel have features."""
     if not isinstance(covariance, LazyEvaluatedKernelTensor) or not contains_features(covariance.kernel):
         return
     if not isinstance(covariance.evaluate_kernel(), RootLinearOperator | InterpolatedLinearOperator):

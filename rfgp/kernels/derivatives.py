@@ -15,10 +15,7 @@ SMOOTHNESS = {0.5: 0, 1.5: 1, 2.5: 2}
 
 
 def smoothness(kernel: Kernel) -> float:
-    """How often a process with an RBFKernel or MaternKernel can be differentiated in mean square.
-
-    :raises ValueError: for another kernel.
-    """
+    """How many derivatives the process of an RBFKernel or MaternKernel has in mean square; a ValueError for others."""
     if type(kernel) is RBFKernel:
         return math.inf
     if type(kernel) is MaternKernel:
@@ -48,12 +45,8 @@ def partial_derivatives(
     .. math:: F^{(|\alpha| - |j|)}(\|z\|^2) \prod_a \frac{\alpha_a!}{j_a! (\alpha_a - 2 j_a)!}
         (2 z_a)^{\alpha_a - 2 j_a} \ell_a^{-\alpha_a}
 
-    :param kernel: an RBFKernel or MaternKernel.
-    :param x1: (..., N, d).
-    :param x2: (..., M, d).
     :param powers: the multi-indices alpha.
-    :param diag: whether to pair the rows of x1 and x2.
-    :returns: tensors (..., N, M), or (..., N) for pairs.
+    :returns: tensors (..., N, M), or (..., N) for the pairs of rows of ``diag``.
     """
     lengthscale = kernel.lengthscale.expand(*kernel.lengthscale.shape[:-1], x1.shape[-1])
     left, right = x1 / lengthscale, x2 / lengthscale

@@ -64,8 +64,6 @@ def orthogonal_complement(w: Tensor) -> Tensor:
     .. math:: I - \frac{2 v v^\top}{\|v\|^2}, \qquad v = \frac{w}{\|w\|} + \mathrm{sign}(w_1)\, e_1
 
     without its first column; in the plane the column is a multiple of :math:`(w_2, -w_1)`.
-
-    :param w: vectors that are not zero.
     """
     unit = torch.nn.functional.normalize(w, dim=-1)
     first = torch.zeros_like(unit)

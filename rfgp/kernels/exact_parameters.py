@@ -17,11 +17,10 @@ from .shared_priors import without_priors
 
 
 class ExactParameters(Kernel):
-    """A kernel around an exact one, whose parameters it has under the names that they have there.
+    """A kernel around an exact one, whose parameters, priors and constraints it has under their names there.
 
-    ``lengthscale``, ``offset``, ``raw_lengthscale`` and the like are read and set on the exact kernel, and priors and
-    constraints are registered there. Priors and constraints are listed here, under the names that they have in a model
-    with the exact kernel in this one's place, so that Pyro's sites have these names too.
+    They are registered on the exact kernel, and listed here under the names that a model with the exact kernel gives
+    them, so that Pyro's sites have these names too.
     """
 
     counts_priors = True

@@ -16,16 +16,15 @@ from .method import Method
 from .reference_tensor import reference_tensor
 from .registry import FAMILIES
 from .request import Request
+from .stationary import StationaryKernel
 
 
 class Family(abc.ABC):
     """How one class of exact kernels is approximated: the base class of what :func:`approximates` registers.
 
-    :param kernel: the exact kernel.
-
     >>> import gpytorch
-    >>> type(family(gpytorch.kernels.RBFKernel())).__name__, family(gpytorch.kernels.RBFKernel()).methods[0]
-    ('GaussianFamily', 'fourier')
+    >>> family(gpytorch.kernels.RBFKernel()).methods[0]
+    'fourier'
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
@@ -171,19 +170,15 @@ def approximates(*kernels: type[Kernel]) -> Callable[[type[Family]], type[Family
         if not (inspect.isclass(kernel) and issubclass(kernel, Kernel)):
             raise ValueError(f"expected classes of GPyTorch kernels, got {kernel!r}; such as RBFKernel")
 
-    def register(known: type[Family]) -> type[Family]:
-        FAMILIES.update(dict.fromkeys(kernels, known))
-        return known
+    def register(kind: type[Family]) -> type[Family]:
+        FAMILIES.update(dict.fromkeys(kernels, kind))
+        return kind
 
     return register
 
 
 class UnregisteredFamily(Family):
-    """A kernel that no family is registered for: it has landmarks, and no other features.
-
-    :param kernel: the exact kernel.
-    :param reason: why the family of a base class does not count, for the message.
-    """
+    """A kernel that no family is registered for, for some ``reason``: it has landmarks, and no other features."""
 
     def __init__(self, kernel: Any, reason: str = "") -> None:
         super().__init__(kernel)
@@ -213,11 +208,9 @@ class UnregisteredFamily(Family):
 
 
 def family(kernel: Any) -> Family:
-    """The family registered for the class of a kernel, or for its nearest registered base class.
+    """The family of an exact or approximated kernel: that of its class, or of the nearest registered base class.
 
-    :param kernel: an exact kernel, or an approximated one.
-    :returns: a family; where none is registered one that has landmarks alone, and else raises a ValueError that lists
-        the kernels with random features.
+    Where there is none it has landmarks alone, and else raises a ValueError that lists the kernels with features.
 
     >>> import gpytorch
     >>> isinstance(family(gpytorch.kernels.RBFKernel() + gpytorch.kernels.LinearKernel()), Family)
@@ -228,8 +221,8 @@ def family(kernel: Any) -> Family:
             if changed := _changed(type(kernel), base):
                 reason = f" or, since it overrides {changed} of {base.__name__}, register it with"
                 return UnregisteredFamily(kernel, reason)
-            known: Family = FAMILIES[base](kernel)
-            return known
+            of_kernel: Family = FAMILIES[base](kernel)
+            return of_kernel
     return UnregisteredFamily(kernel)
 
 
@@ -257,7 +250,8 @@ _LANDMARKS = ', or method="landmarks" with train_inputs, which takes any positiv
 
 def unsupported(kernel: object, reason: str = "") -> ValueError:
     """The error for a kernel that has no random features."""
-    names = ", ".join(known.__name__ for known in FAMILIES if not inspect.isabstract(known))
+    kinds = (*FAMILIES, *StationaryKernel.__subclasses__())
+    names = ", ".join(kind.__name__ for kind in kinds if not inspect.isabstract(kind))
     name = type(kernel).__name__
     advice = f"{reason} rfgp.kernels.approximates" if reason else ""
     if isinstance(kernel, Kernel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,10 +18,9 @@ from ..inference import OutputFactor
 from ..operators import Operator
 from .exact_parameters import ExactParameters
 from .map_family import MapFamily, map_family
-from .map_holder import MapHolder
+from .map_holder import MapHolder, MapRecipe, maps_kept_on_error
 from .operator_valued import without_dims
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
-from .recipe import MapRecipe
 from .reference_tensor import reference_tensor
 from .registry import described
 from .waves import Waves
@@ -31,18 +31,16 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     The base kernel keeps all hyperparameters, constraints and priors; z(x) are inputs scaled by them. They are read,
     set and registered by their names here too: ``kernel.lengthscale`` is that of the base kernel. Where the map is
-    complex, the kernel is the real part, that is the kernel of the complex-to-real features.
+    complex, the kernel is the real part.
 
     :param base_kernel: an exact kernel with feature maps of its own, see :func:`rfgp.kernels.approximates`.
-    :param feature_map: a map of the base kernel's family, or a :class:`MapRecipe` from which one is made at the first
-        call, when the number of columns is known.
+    :param feature_map: a map of the base kernel's family, or a ``MapRecipe`` from which one is made at the first call.
     :param center: a point (d,) that is subtracted from the inputs; for shift-invariant kernels.
     :raises ValueError: where the map does not fit the kernel.
 
     >>> import gpytorch, rfgp
     >>> sketch = rfgp.features.TensorSRHT(3, 64, degree=2)
-    >>> kernel = FeatureKernel(gpytorch.kernels.PolynomialKernel(power=2), sketch)
-    >>> kernel(torch.randn(5, 2)).shape
+    >>> FeatureKernel(gpytorch.kernels.PolynomialKernel(power=2), sketch)(torch.randn(5, 2)).shape
     torch.Size([5, 5])
     """
 
@@ -64,14 +62,21 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         if self.feature_map is not None:
             self.family.check_map(self.feature_map)
 
-    @property
+    @functools.cached_property
     def family(self) -> MapFamily:
-        """The family of the base kernel."""
+        """The family of the base kernel; another base kernel has another one."""
         return map_family(self.base_kernel)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "base_kernel":
+            self.__dict__.pop("family", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "family"}
 
     @property
     def has_unbiased_columns(self) -> bool:
-        """Whether every single column of the map is an unbiased estimate of the kernel."""
         return self.feature_map is not None and self.feature_map.has_unbiased_columns
 
     def columnwise(self) -> FeatureKernel | None:
@@ -91,15 +96,24 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     @property
     def is_complex(self) -> bool:
-        """Whether the features are complex; the kernel is then their real part."""
-        source = self.recipe if self.feature_map is None else self.feature_map
+        source = self.feature_map or self.recipe
         return source is not None and source.is_complex
 
     def active_features(self, x: Tensor) -> Tensor:
-        """Features of selected inputs: (..., N, d) to (..., N, D), complex for complex maps."""
-        feature_map, hyperparameters = self.bound_map(x)
-        features, scale = feature_map(self.map_inputs(x), **hyperparameters), self.family.scale(feature_map)
-        return features if scale == 1.0 else scale * features
+        feature_map, rows = self._map_and_rows(x)
+        return torch.complex(*rows.chunk(2, dim=-1)) if feature_map.is_complex else rows
+
+    def active_real_features(self, x: Tensor) -> Tensor:
+        return self._map_and_rows(x)[1]
+
+    def _map_and_rows(self, x: Tensor) -> tuple[FeatureMap, Tensor]:
+        """The map, and its features with [real, imaginary] parts side by side; a map that fails is forgotten again."""
+        feature_map, center = self.feature_map, self.center
+        if feature_map is None:
+            with maps_kept_on_error(self):
+                self._map(x)
+                return self._map_and_rows(x)
+        return feature_map, self.family.rows(feature_map, x if center is None else x - center)
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
         if not self.family.is_truncated(self._map(x)):
@@ -112,66 +126,59 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         moments = self.family.moments(self._map(x), self._centered(x), self._centered(y))
         return None if moments is None else KernelMoments(*moments)
 
-    def _real_scalar_features(self, x: Tensor) -> Tensor:
-        feature_map, hyperparameters = self.bound_map(x)
-        if not feature_map.is_complex:
-            return super()._real_scalar_features(x)
-        planes = torch.cat(feature_map.planes(self.map_inputs(x), **hyperparameters), dim=-1)
-        return self.family.scale(feature_map) * planes
-
     def map_inputs(self, x: Tensor) -> Tensor:
         """The inputs of the map for selected inputs (..., N, d): centered, and scaled by the hyperparameters."""
-        feature_map = self._map(x)
-        _checks.inputs(x, feature_map.input_dim - self.family.extra_columns(feature_map))
-        return self.family.batched_inputs(feature_map, self._centered(x))
+        return self.family.map_inputs(self._map(x), self._centered(x))
 
     def _centered(self, x: Tensor) -> Tensor:
         return x if self.center is None else x - self.center
 
-    def bound_map(self, x: Tensor) -> tuple[FeatureMap, dict[str, Tensor]]:
-        """The map, made for inputs like x where there is none yet, and the kernel parameters that it takes."""
-        feature_map = self._map(x)
-        return feature_map, self.family.hyperparameters(feature_map)
-
     def active_waves(self, input_dim: int) -> Waves:
         identity = torch.eye(input_dim, dtype=reference_tensor(self).dtype, device=reference_tensor(self).device)
         feature_map = self._map(identity)
-        known = feature_map.waves(**self.family.hyperparameters(feature_map))
-        if known is None or not self.family.is_shift_invariant:
+        waves = feature_map.waves(**self.family.hyperparameters(feature_map))
+        if waves is None or not self.family.is_shift_invariant:
             return super().active_waves(input_dim)
-        frequencies = known[0] @ self.family.batched_inputs(feature_map, identity).mT  # inputs are linear
-        amplitudes = known[1].expand(frequencies.shape[:-1]).unsqueeze(-1)
+        frequencies = waves[0] @ self.family.map_inputs(feature_map, identity).mT  # inputs are linear
+        amplitudes = waves[1].expand(frequencies.shape[:-1]).unsqueeze(-1)
         if not self.has_output_factor:
             return Waves(frequencies, amplitudes)
         factor = amplitudes.unsqueeze(-1) * self.base_kernel.factor(frequencies)
         return Waves(frequencies.repeat_interleave(factor.shape[-1], dim=-2), factor.mT.flatten(-3, -2))
 
     @property
+    def version(self) -> int:
+        feature_map = self.feature_map
+        return 0 if feature_map is None else feature_map.version
+
+    @property
     def num_scalar_features(self) -> int:
-        """The number of columns of the map."""
         return self.made_map().num_features
 
     @property
     def has_output_factor(self) -> bool:
-        """Whether the base kernel is operator-valued."""
         return self.family.has_output_factor
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
         """The factor of an operator-valued kernel at the map's frequencies; [[1]] for scalar kernels."""
-        if not self.has_output_factor:
+        if not self.family.has_output_factor:
             return super().output_factor(operator)
         return self.family.output_factor(self.made_map(), operator)
 
     def _map(self, x: Tensor) -> FeatureMap:
+        """The map, made for inputs like x where there is none yet."""
+        feature_map = self.feature_map
+        if feature_map is not None:
+            return feature_map
         like = reference_tensor(self, x)
         _checks.same_kind(_checks.inputs(x), like, "x", "the kernel")
-        return self._build(x.shape[-1], like) if self.feature_map is None else self.feature_map
+        return self._build(x.shape[-1], like)
 
-    def _build(self, input_dim: int, like: Tensor, known: MapFamily | None = None) -> FeatureMap:
+    def _build(self, input_dim: int, like: Tensor, family: MapFamily | None = None) -> FeatureMap:
         """Make the map from the recipe, with weights of the dtype and on the device of ``like``."""
         if self.recipe is None:
             raise ValueError("expected a recipe for the feature map, got none; pass a FeatureMap or a MapRecipe")
-        feature_map = (known or self.family).make(self.recipe, input_dim, None, like)
+        feature_map = (family or self.family).make(self.recipe, input_dim, None, like)
         self.family.check_map(feature_map)
         self.feature_map = feature_map
         return feature_map
@@ -193,7 +200,6 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     @property
     def description(self) -> str:
-        """Class and settings of the base kernel; the map has its own description."""
         return f"{type(self).__name__}({described(self.base_kernel)})"
 
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
@@ -219,8 +225,8 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
             self.feature_map = None
             return
         like = next((torch.empty(0, dtype=v.dtype) for v in weights if v.is_floating_point()), None)
-        own = f"{prefix}base_kernel."
-        values = {name.removeprefix(own): value for name, value in state.items() if name.startswith(own)}
+        start = f"{prefix}base_kernel."
+        values = {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
         trained = copy.deepcopy(self.base_kernel)  # a map may depend on the parameters that it is made with
         _state.check(trained, values)
         trained.load_state_dict(values, strict=False)

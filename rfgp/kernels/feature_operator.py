@@ -19,7 +19,8 @@ from linear_operator.operators import (
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from ..inference import OutputFactor, RootCovariance
+from ..inference import OutputFactor
+from ..inference.covariance import RootCovariance
 from .noisy_features import NoisyFeaturesLinearOperator, num_outputs, operator_noise
 from .output_features import OutputFeatures
 
@@ -67,8 +68,8 @@ def _residual_of(operator: RootLinearOperator) -> Tensor | None:
 
 
 def _residual_of_sum(left: RootLinearOperator, right: RootLinearOperator) -> Tensor | None:
-    known = [residual for part in (left, right) if (residual := _residual_of(part)) is not None]
-    return functools.reduce(torch.add, known) if known else None
+    residuals = [residual for part in (left, right) if (residual := _residual_of(part)) is not None]
+    return functools.reduce(torch.add, residuals) if residuals else None
 
 
 def _residual_of_product(left: RootLinearOperator, right: RootLinearOperator) -> Tensor | None:
@@ -76,20 +77,15 @@ def _residual_of_product(left: RootLinearOperator, right: RootLinearOperator) ->
     if all(residual is None for residual in residuals):
         return None
     first, second = left.diagonal(dim1=-1, dim2=-2), right.diagonal(dim1=-1, dim2=-2)
-    own, others = (first.new_zeros(()) if residual is None else residual for residual in residuals)
-    return own * second + first * others + own * others
+    first_residual, second_residual = (first.new_zeros(()) if residual is None else residual for residual in residuals)
+    return first_residual * second + first * second_residual + first_residual * second_residual
 
 
 class FeatureLinearOperator(LowRankRootLinearOperator):
-    r"""The kernel matrix :math:`\Phi \Phi^\top` of real features; sums with a diagonal are solved in float64.
+    r"""The kernel matrix :math:`\Phi \Phi^\top` of features (..., N, D); sums with a diagonal are solved in float64.
 
-    :param root: the features, (..., N, D).
     :param residual: returns the prior variance (..., N) that truncated features lack, for predictions; default: none.
         Scaling keeps it; parts of the matrix do not have it.
-
-    >>> features = torch.randn(5, 2)
-    >>> torch.allclose(FeatureLinearOperator(features).to_dense(), features @ features.mT)
-    True
     """
 
     def __init__(self, root: Tensor | LinearOperator, residual: Callable[[], Tensor | None] | None = None) -> None:
@@ -112,10 +108,7 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         return scalar, OutputFactor.kronecker(scalar.new_ones(1, 1, dtype=torch.float64), scalar.shape[-1])
 
     def mul(self, other: Any) -> LinearOperator:
-        """The product with numbers, or element by element with another matrix.
-
-        That with other features has all products of the two, where these are at most 1,024; it is dense otherwise.
-        """
+        """The product with numbers, or element by element: with features, where at most 1,024 come out."""
         if _is_scales(other):
             return self._mul_constant(other[..., 0, 0])
         if _has_root(self) and _has_root(other) and self.root.shape[-1] * other.root.shape[-1] <= _MANY:
@@ -146,9 +139,7 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         return DiagLinearOperator(diag.expand(torch.broadcast_shapes(diag.shape, self.shape[:-1])))
 
     def cat_rows(self, cross_mat: Any, new_mat: Any, *args: Any, **kwargs: Any) -> LinearOperator:
-        """The matrix with more rows and columns; their features below those of this one, where that is what they are.
-
-        Where there are more features than rows the result is dense, since its root is to be square.
+        """The matrix with more rows and columns, as features where there are no more of them than rows, and else dense.
 
         :param cross_mat: the matrix between the new rows and these, (..., M, N).
         :param new_mat: the matrix of the new rows, (..., M, M).
@@ -175,15 +166,7 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
 
 
 class FeatureCrossLinearOperator(MatmulLinearOperator):
-    r"""The kernel matrix :math:`\Phi_1 \Phi_2^\top` between two sets of inputs, closed under (batched) scaling.
-
-    :param left_linear_op: the features of the first inputs, (..., N, D).
-    :param right_linear_op: the transposed features of the second inputs, (..., D, M).
-
-    >>> left, right = torch.randn(5, 2), torch.randn(3, 2)
-    >>> FeatureCrossLinearOperator(left, right.mT).shape
-    torch.Size([5, 3])
-    """
+    r"""The matrix :math:`\Phi_1 \Phi_2^\top` of (..., N, D) and (..., D, M), closed under (batched) scaling."""
 
     def mul(self, other: Any) -> LinearOperator:
         return self._mul_constant(other[..., 0, 0]) if _is_scales(other) else super().mul(other)
@@ -197,16 +180,6 @@ class LazyFeatureCrossLinearOperator(LinearOperator):
 
     With every prediction GPyTorch asks for the matrix between the test and the training inputs; predictions in weight
     space leave it alone.
-
-    :param x1: the first inputs, (..., N, d).
-    :param x2: the second inputs, (..., M, d).
-    :param evaluate: takes both, and returns the matrix.
-    :param size: the size of the matrix.
-
-    >>> x, y = torch.randn(5, 2), torch.randn(3, 2)
-    >>> evaluate = lambda a, b: FeatureCrossLinearOperator(a, b.mT)
-    >>> LazyFeatureCrossLinearOperator(x, y, evaluate, torch.Size([5, 3])).to_dense().shape
-    torch.Size([5, 3])
     """
 
     def __init__(

@@ -16,16 +16,10 @@ from .derivatives import partial_derivatives, smoothness
 
 
 def covariance_of_fields(feature_map: FeatureMap, left: Any, right: Any, x: Tensor, y: Tensor) -> Tensor | None:
-    r"""The sum of the covariances of the entries of two estimates; of one estimate, its variance.
+    """The sum (..., N, M) of the covariances of the entries of two estimates of operator-valued kernels.
 
-    The expression is that of :func:`rfgp.kernels.hilbert_schmidt_variance`.
-
-    :param feature_map: the map with the frequencies of both.
-    :param left: an operator-valued kernel.
-    :param right: one with the same scalar kernel.
-    :param x: selected inputs, (..., N, d).
-    :param y: (..., M, d).
-    :returns: (..., N, M), which may be infinite; None where there is no closed form.
+    They have one scalar kernel and the frequencies of one map. Of one estimate it is the variance, which may be
+    infinite, :func:`rfgp.kernels.hilbert_schmidt_variance`; None where there is no closed form.
 
     Source: errata, from B 4.4 (whose Proposition 33 lacks a factor).
     """

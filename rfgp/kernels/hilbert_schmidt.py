@@ -22,23 +22,22 @@ def hilbert_schmidt_variance(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor | N
     The entries of Q are polynomials, so that the means are derivatives of scalar kernels: of the kernel itself for
     unbounded features; of a Gaussian with variance 2/3 of that of the frequencies for widened ones. Under the trace
     measure of one order q, :math:`a^2 = M_q / \|w\|^{2 q}` of scaled frequencies divides the sums over s and t.
+    For :math:`k\,\Gamma` it is :math:`\|\Gamma\|_F^2` times the variance of scalar features. Scales multiply it, and
+    the parts of a sum add up, with their covariance where they share one measure.
 
-    :param kernel: a kernel made by :func:`rfgp.approximate`; for a separable kernel :math:`k\,\Gamma` it is
-        :math:`\|\Gamma\|_F^2` times the variance of the scalar features, and for scalar kernels that variance itself.
-        Scales multiply it; the parts of a sum add up, with their covariance where they share one measure.
+    :param kernel: a kernel made by :func:`rfgp.approximate`.
     :param x: the full inputs, (..., N, d).
     :param y: (..., M, d).
-    :returns: (..., N, M), or None where there is no closed form (for orthogonal frequencies, and for the trace measure
-        of several orders or with ARD, and for parts of a sum that share weights in other ways), and where the variance
-        is infinite: without a change of measure derivatives of order q need nu > 2 q.
+    :returns: (..., N, M), which may be infinite: without a change of measure derivatives of order q need nu > 2 q.
+        None where there is no closed form: for orthogonal frequencies, the trace measure of several orders or with
+        ARD, and parts of a sum that share weights in other ways.
     :raises ValueError: for a kernel without features.
 
     Source: errata, from B 4.4 (whose Proposition 33 lacks a factor).
 
     >>> import gpytorch, rfgp
-    >>> from rfgp.features import RandomFourier
     >>> exact = rfgp.kernels.CurlFreeKernel(gpytorch.kernels.RBFKernel())
-    >>> kernel = rfgp.approximate(exact, num_features=64, method=RandomFourier(3, 64))
+    >>> kernel = rfgp.approximate(exact, num_features=64, method=rfgp.features.RandomFourier(3, 64))
     >>> hilbert_schmidt_variance(kernel, torch.zeros(2, 3), torch.zeros(4, 3)).shape
     torch.Size([2, 4])
     """

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel
 from torch import Tensor
 
-from .leaves import leaves
+from .feature_kernel import FeatureKernel
+from .observation import ObservesRows
 
 
 def input_units(kernel: Kernel, x: Tensor) -> Tensor:
-    """The unit (d,) of every column of the inputs: the shortest lengthscale of the kernels that see it, in float64.
+    """The unit (d,) of every column of inputs (N, d): the shortest lengthscale of the kernels that see it, in float64.
 
     Columns that only kernels without lengthscales see are measured in standard deviations. Those that no kernel sees
     have an infinite unit, and do not count.
-
-    :param kernel: an exact kernel.
-    :param x: its full inputs, (N, d).
     """
     spread = x.detach().double().std(0, correction=0)
     units = torch.full_like(spread, float("inf"))
@@ -33,3 +33,22 @@ def input_units(kernel: Kernel, x: Tensor) -> Tensor:
 def _has_lengths(kernel: Kernel) -> bool:
     """Whether a kernel has lengthscales in units of its inputs, other than those of a periodic one."""
     return kernel.has_lengthscale and not hasattr(kernel, "period_length")
+
+
+def leaves(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
+    """The parts that have no parts, or features of their own, with the columns of x (..., N, d) that they see."""
+    if kernel.active_dims is not None:
+        x = x.index_select(-1, kernel.active_dims)
+    yield from _inner_leaves(kernel, x)
+
+
+def _inner_leaves(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
+    x = kernel.coordinates(x) if isinstance(kernel, ObservesRows) else x
+    parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part is not kernel]
+    parts = [] if isinstance(kernel, FeatureKernel) else parts
+    direct = [part for part in parts if not any(part in other.modules() for other in parts if other is not part)]
+    if not direct:
+        yield kernel, x
+    for part in direct:
+        is_composed = isinstance(kernel, AdditiveKernel | ProductKernel | ObservesRows)
+        yield from leaves(part, x) if is_composed else _inner_leaves(part, x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor
 from .. import _checks
 from .checked import CheckedKernel
 from .exact_parameters import ExactParameters
-from .kept_value import KeptValue
 from .operator_valued import without_dims
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .reference_tensor import reference_tensor
@@ -28,10 +28,9 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
 
     They are the projection of the kernel on its landmarks, and need nothing but its values: any scalar positive
     definite GPyTorch kernel has them; tensors that ``forward`` uses are to be parameters or buffers of the kernel.
-    Hyperparameters act through the kernel, and gradients run through both factors.
-    Whatever the dtype of the rows, kernel values, factor and solve are in float64, since float32 would lose the digits
-    that the solve cancels; features come out in the dtype of the rows. The jitter is 1e-8 of the mean of the diagonal,
-    or as little more as the factorization needs. Landmarks are no random weights: ``resample`` leaves them.
+    Whatever the dtype of the rows, values, factor and solve are in float64, since float32 would lose the digits that
+    the solve cancels. The jitter is 1e-8 of the mean of the diagonal, or as little more as the factorization needs.
+    Landmarks are no random weights: ``resample`` leaves them.
 
     :param base_kernel: any scalar positive definite kernel.
     :param landmarks: rows (M, d) of the columns that ``base_kernel.active_dims`` select, in the dtype of the kernel;
@@ -39,13 +38,11 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
     :param learn: whether the landmarks are a parameter.
     :raises ValueError: for a kernel of several outputs, or landmarks that are not finite, or of another dtype.
 
-    Source: C. K. I. Williams and M. Seeger, Using the Nystrom method to speed up kernel machines, 2001; J.
-    Quinonero-Candela and C. E. Rasmussen, A unifying view of sparse approximate Gaussian process regression, 2005.
+    Source: Williams and Seeger (2001); Quinonero-Candela and Rasmussen (2005).
 
-    >>> import gpytorch, rfgp
+    >>> import gpytorch
     >>> x = torch.rand(100, 2)
-    >>> kernel = LandmarkKernel(gpytorch.kernels.MaternKernel(nu=1.5), x[:20])
-    >>> kernel.features(x).shape
+    >>> LandmarkKernel(gpytorch.kernels.MaternKernel(nu=1.5), x[:20]).features(x).shape
     torch.Size([100, 20])
     """
 
@@ -74,26 +71,21 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
 
     @property
     def num_scalar_features(self) -> int:
-        """The number of landmarks."""
         return self.landmarks.shape[-2]
 
     @property
     def is_complex(self) -> bool:
-        """Always False."""
         return False
 
     @property
     def input_dim(self) -> int:
-        """The number of columns of the landmarks."""
         return self.landmarks.shape[-1]
 
     @property
     def has_residual_covariance(self) -> bool:
-        """Always True."""
         return True
 
     def active_features(self, x: Tensor) -> Tensor:
-        """Features of selected inputs: (..., N, d) to (..., N, M)."""
         return self._accurate_features(x).to(x.dtype)
 
     def active_residual_variance(self, x: Tensor) -> Tensor:
@@ -101,7 +93,6 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
         return missing.to(x.dtype).clamp_min(torch.finfo(x.dtype).tiny)  # not zero, where its root has no gradient
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments:
-        """The kernel of the features, without variance: landmarks are no random weights."""
         mean = self.active_features(x) @ self.active_features(y).mT
         return KernelMoments(mean, torch.zeros_like(mean))
 
@@ -151,7 +142,6 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
 
     @property
     def description(self) -> str:
-        """Class and settings of the base kernel."""
         return f"{type(self).__name__}({described(self.base_kernel)})"
 
 
@@ -169,3 +159,32 @@ def check_scalar(kernel: Kernel, x: Tensor) -> None:
             f"expected a kernel with the values of its forward(x1, x2) for landmarks, got {name}, which overrides "
             "__call__; override forward"
         )
+
+
+class KeptValue:
+    """A tensor computed of others, kept while these have the same values, and no gradients run through it.
+
+    GPyTorch changes parameters by ``.data``, which no version counter sees: values are compared. Copies start empty.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[list[Tensor], Tensor] | None = None
+
+    def of(self, tensors: list[Tensor], compute: Callable[[], Tensor]) -> Tensor:
+        """The value, computed anew where a tensor has changed, or gradients run back to one."""
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            return compute()
+        if self._known is None or not _are_same(self._known[0], tensors):
+            with torch.inference_mode(False), torch.no_grad():
+                self._known = [tensor.clone() for tensor in tensors], compute()
+        return self._known[1]
+
+    def __reduce__(self) -> tuple[type[KeptValue], tuple[()]]:
+        return KeptValue, ()
+
+
+def _are_same(before: list[Tensor], now: list[Tensor]) -> bool:
+    pairs = zip(before, now, strict=False)
+    return len(before) == len(now) and all(
+        a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b) for a, b in pairs
+    )

@@ -15,20 +15,12 @@ _NOTHING_LEFT = 1e-8
 
 
 def choose_landmarks(kernel: Kernel, x: Tensor, num_landmarks: int, method: str, seed: int) -> Tensor:
-    """Distinct rows of inputs; fewer than asked for where there are no more.
+    """Distinct rows of selected inputs (N, d); fewer than ``num_landmarks`` where there are no more.
 
-    :param kernel: the exact kernel, with the parameters that count for "landmarks_greedy".
-    :param x: the rows (N, d), selected by the ``active_dims`` of the kernel.
-    :param num_landmarks: the number of rows M.
     :param method: "landmarks" takes random rows; "landmarks_greedy", of a sample of 4 M, always the row whose value the
         earlier ones leave most uncertain, until nothing is left (pivoted Cholesky); "landmarks_kmeans", of the same
         sample, rows far from the earlier ones at random (the seeding of k-means++).
-    :param seed: the seed of the rows.
     :raises ValueError: for "landmarks_greedy" of a batch of kernels, or of one with negative variances.
-
-    >>> x = torch.arange(10.0)[:, None]
-    >>> choose_landmarks(Kernel(), x, 3, "landmarks", seed=0).shape
-    torch.Size([3, 1])
     """
     if method == "landmarks":
         return _random_rows(x, num_landmarks, seed)
@@ -77,9 +69,9 @@ def _most_uncertain(kernel: Kernel, x: Tensor, count: int) -> list[int]:
         pivot = int(left.argmax())
         if float(left[pivot]) <= _NOTHING_LEFT * float(prior.mean()):
             break
-        known = factor[: len(chosen)]
+        rows = factor[: len(chosen)]
         values = accurate_values(kernel, x[pivot : pivot + 1], x).squeeze(0)
-        row.copy_((values - known[:, pivot] @ known) / left[pivot].sqrt())
+        row.copy_((values - rows[:, pivot] @ rows) / left[pivot].sqrt())
         left = (left - row.square()).clamp_min(0.0)
         left[pivot] = 0.0
         chosen.append(pivot)

@@ -9,24 +9,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..features import ComplexToReal, FeatureMap
+from .. import _checks
+from ..features import ComplexToReal, FeatureMap, RandomFourier, Spectrum
 from ..inference import OutputFactor
 from ..operators import Operator
 from .family import Family, UnregisteredFamily, family, unsupported
+from .map_holder import MapRecipe
 from .method import Method
-from .recipe import MapRecipe
 from .request import Request
 
 
 class MapFamily(Family):
     """A family of kernels with feature maps: their methods, how maps are built, and the inputs that maps take."""
 
-    default: ClassVar[str]
-    """The method without training inputs."""
-    in_products: ClassVar[str | None] = None
-    """The method whose every column is unbiased, for element-wise products; None where there is none."""
-    is_shift_invariant: ClassVar[bool] = False
-    """Whether the kernel is shift-invariant."""
     truncated: ClassVar[tuple[str, ...]] = ()
     """Methods that truncate an infinite series, whose features vanish far from the data."""
     is_ranked: ClassVar[bool] = True
@@ -38,6 +33,21 @@ class MapFamily(Family):
     @abc.abstractmethod
     def methods(self) -> tuple[str, ...]:
         """The names of the methods."""
+
+    @property
+    @abc.abstractmethod
+    def default(self) -> str:
+        """The method without training inputs."""
+
+    @property
+    def in_products(self) -> str | None:
+        """The method whose every column is unbiased, for element-wise products; None where there is none."""
+        return None
+
+    @property
+    def is_shift_invariant(self) -> bool:
+        """Whether the kernel is shift-invariant."""
+        return False
 
     @abc.abstractmethod
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
@@ -56,7 +66,11 @@ class MapFamily(Family):
 
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         """The inputs of the map, (..., N, d) to (..., N, d'), which carry hyperparameters; differentiable."""
-        return x
+        return self.scaled(x)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """The inputs (..., N, d) in units of the lengthscale, where the kernel has one; differentiable."""
+        return x / self.kernel.lengthscale if self.kernel.has_lengthscale else x
 
     def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
         """Parameters of the kernel that the map takes beside its inputs; differentiable."""
@@ -88,7 +102,7 @@ class MapFamily(Family):
     def moments(self, feature_map: FeatureMap, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         """Mean and variance of the estimate by a map at centered inputs; None where there is no closed form."""
         hyperparameters = self.hyperparameters(feature_map)
-        inputs = [self.batched_inputs(feature_map, rows) for rows in (x, y)]
+        inputs = [self.map_inputs(feature_map, rows) for rows in (x, y)]
         moments = feature_map.moments(*inputs, **hyperparameters)
         if moments is None:
             return None
@@ -97,11 +111,25 @@ class MapFamily(Family):
         variance = scale**2 * 0.5 * (moments.variance + moments.pseudo_variance.real)
         return scale * feature_map.target(*inputs, **hyperparameters).real, variance
 
-    def batched_inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
-        """The inputs of the map, with the batch dimensions of the kernel."""
+    def map_inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
+        """The inputs of a map for centered ones, with the batch dimensions of the kernel.
+
+        :raises ValueError: for other columns than the map was made for.
+        """
+        columns = feature_map.input_dim - self.extra_columns(feature_map)
+        if x.shape[-1] != columns:
+            _checks.inputs(x, columns)
         inputs = self.inputs(feature_map, x)
+        if not self.kernel.batch_shape:
+            return inputs
         batch = torch.broadcast_shapes(self.kernel.batch_shape, inputs.shape[:-2])
         return inputs.expand(*batch, *inputs.shape[-2:])
+
+    def rows(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
+        """The rows of a map for centered inputs, [real, imaginary] parts of complex ones side by side."""
+        rows = feature_map.rows(self.map_inputs(feature_map, x), **self.hyperparameters(feature_map))
+        scale = self.scale(feature_map)
+        return rows if scale == 1.0 else scale * rows
 
     def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
         """The number of columns of exact features, or None where the method approximates."""
@@ -154,10 +182,10 @@ class MapFamily(Family):
         return method.name in self.truncated
 
     def columnwise_method(self, request: Request) -> Method | None:
-        own = self.own_method(request)
-        if own is None and self.in_products is not None:
-            own = Method.parse(self.in_products)
-        return own.columnwise if own is not None and own.has_unbiased_columns else None
+        method = self.own_method(request)
+        if method is None and self.in_products is not None:
+            method = Method.parse(self.in_products)
+        return method.columnwise if method is not None and method.has_unbiased_columns else None
 
     def own_method(self, request: Request) -> Method | None:
         is_own = request.method is not None and request.method.name in self.methods
@@ -165,21 +193,23 @@ class MapFamily(Family):
 
 
 def map_family(kernel: Any) -> MapFamily:
-    """The family of a kernel that has feature maps of its own.
+    """The family of a kernel that has feature maps of its own; a ValueError for others."""
+    of_kernel = family(kernel)
+    if not isinstance(of_kernel, MapFamily):
+        raise of_kernel.error if isinstance(of_kernel, UnregisteredFamily) else unsupported(kernel)
+    return of_kernel
 
-    :raises ValueError: for compositions, and kernels without a family.
-    """
-    known = family(kernel)
-    if not isinstance(known, MapFamily):
-        raise known.error if isinstance(known, UnregisteredFamily) else unsupported(kernel)
-    return known
+
+def random_fourier(recipe: MapRecipe, input_dim: int, spectrum: Spectrum) -> RandomFourier:
+    """Random Fourier features as a recipe says."""
+    structure, generator = recipe.method.structure, recipe.generator
+    return RandomFourier(
+        input_dim, recipe.num_features, spectrum, structure, recipe.is_complex, generator=generator, dtype=recipe.dtype
+    )
 
 
 def checked_columns(ard_num_dims: int | None, input_dim: int | None) -> int | None:
-    """The number of columns that a kernel and its inputs agree in, or None where nothing tells.
-
-    :raises ValueError: where they do not agree.
-    """
+    """The number of columns that a kernel and its inputs agree in, or None where nothing tells."""
     if ard_num_dims is not None and input_dim not in (None, ard_num_dims):
         raise ValueError(
             f"expected {ard_num_dims} columns as ard_num_dims says, got {input_dim}; correct one of the two"

@@ -5,28 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .. import _checks
-from ..features.by_name import FORMS, SKETCHES
+from ..features.sketch_registry import FORMS, OTHERS, SKETCHES
 
 _LANDMARKS = ("landmarks", "landmarks_greedy", "landmarks_kmeans")
-_OTHERS = (
-    "fourier",
-    "fourier_orthogonal",
-    "fourier_hadamard",
-    "spherical",
-    "spherical_orthogonal",
-    "spherical_hadamard",
-    "optical",
-    "random_maclaurin",
-    "optimized_maclaurin",
-    "linear",
-    "series",
-    *_LANDMARKS,
-)
 
 
 def method_names() -> tuple[str, ...]:
     """The names of all methods, with those of sketches that were registered since."""
-    return (*SKETCHES, *_OTHERS)
+    return (*SKETCHES, *OTHERS)
 
 
 METHODS = method_names()
@@ -37,14 +23,7 @@ _REAL = ("optical", "linear", "series", *_LANDMARKS)
 
 @dataclass(frozen=True)
 class Method:
-    """A feature method: the name of a map, and the form of its columns.
-
-    :param name: a name in METHODS.
-    :param form: "real", "complex" or "ctr".
-
-    >>> Method.parse("rademacher") == Method.parse("rademacher:ctr")
-    True
-    """
+    """A feature method: the name of a map, and the form of its columns, "real", "complex" or "ctr"."""
 
     name: str
     form: str
@@ -53,10 +32,11 @@ class Method:
 
     @classmethod
     def parse(cls, text: str) -> Method:
-        """The method that a string stands for.
+        """The method that a name in METHODS with an optional ":real", ":complex" or ":ctr" behind it stands for.
 
-        :param text: a name in METHODS with an optional ":real", ":complex" or ":ctr" behind it; default: ":ctr" where a
-            complex form exists (cosines and sines for Fourier features), and ":real" for tensor_sketch.
+        The default is ":ctr" where a complex form exists (cosines and sines for Fourier features), and ":real" for
+        tensor_sketch.
+
         :raises ValueError: for an unknown name or form.
         """
         _checks.instance("method", text, str, "the name of a method", f"one of {', '.join(method_names())}")

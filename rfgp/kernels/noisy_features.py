@@ -9,10 +9,11 @@ import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator, SumLinearOperator
 from torch import Tensor
 
-from ..inference import CholeskyRoot, Group, Rows, WeightSystem
-from ..inference.noise.base import combined
+from ..inference.covariance import CholeskyRoot
+from ..inference.normal_equations import Group, NormalEquations, combined
 from ..inference.posterior import GaussianPosterior, refined_mean
 from ..inference.products import batched_gram, feature_product, transposed_product
+from ..inference.rows import Rows
 from ..linalg import cholesky, dense_evidence, product_dtype, sample_rows
 from .operator_noise import OperatorNoise, operator_noise
 from .output_features import OutputFeatures
@@ -26,50 +27,34 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
 
     The quadratic form is taken as :math:`(r - F m)^\top S^{-1} (r - F m) + m^\top m`, a sum of positive terms that is
     stationary in m: nothing cancels, and its gradient needs no derivative of m.
-
-    :param linear_op: the covariance of the functions, a FeatureLinearOperator.
-    :param noise: an operator that :func:`operator_noise` knows.
-
-    >>> from linear_operator.operators import ConstantDiagLinearOperator
-    >>> from rfgp.kernels import FeatureLinearOperator
-    >>> noise = ConstantDiagLinearOperator(torch.tensor([0.1]), 5)
-    >>> matrix = NoisyFeaturesLinearOperator(FeatureLinearOperator(torch.randn(5, 2)), noise)
-    >>> matrix.solve(torch.ones(5, 1)).shape
-    torch.Size([5, 1])
     """
 
     @property
     def noise(self) -> OperatorNoise:
         """The noise of the observations."""
-        found = operator_noise(self.linear_ops[1], num_outputs(self.linear_ops[0]))
-        if found is None:
+        noise = operator_noise(self.linear_ops[1], num_outputs(self.linear_ops[0]))
+        if noise is None:
             raise ValueError(f"expected noise by rows, got {type(self.linear_ops[1]).__name__}")
-        return found
+        return noise
 
-    def system(self, residuals: Tensor, observed: Tensor | None = None) -> WeightSystem:
-        """The regression of residuals (..., N T, S) on the features.
-
-        :param residuals: float64, zero where not observed.
-        :param observed: which are, (..., N T); default: all.
-        """
+    def system(self, residuals: Tensor, observed: Tensor | None = None) -> NormalEquations:
+        """The regression on the features of residuals (..., N T, S) in float64, zero where they are not observed."""
         (scalar, factor), noise = self.linear_ops[0].parts(), self.noise
         outputs, columns = factor.num_outputs, residuals.shape[-1]
         by_row = residuals.unflatten(-2, (-1, outputs)).flatten(-2)
-        known = None if observed is None else observed.unflatten(-1, (-1, outputs))
+        is_observed = None if observed is None else observed.unflatten(-1, (-1, outputs))
         dtype = product_dtype(scalar.dtype, noise.smallest, lambda: factor.largest_square(sample_rows(scalar)))
-        rows, precisions = noise.weigh(by_row, known)
+        rows, precisions = noise.weigh(by_row, is_observed)
         groups = []
         for precision, (gram, cross) in zip(precisions, _products(scalar, rows, dtype), strict=True):
             if precision is not None:
                 groups.append((Group(precision.to(cross.device), gram), cross.unflatten(-1, (outputs, columns))))
         zero = cross.new_zeros(())
-        return WeightSystem(combined(groups, zero, zero), factor)
+        return NormalEquations(combined(groups, zero, zero), factor)
 
     def posterior(self, residuals: Tensor, observed: Tensor | None = None, tracks: bool = False) -> GaussianPosterior:
-        """The posterior of the weights given residuals (..., N T), zero where they are not observed.
+        """The posterior of the weights given residuals (..., N T) in float64, zero where they are not observed.
 
-        :param residuals: float64.
-        :param observed: which are observed; default: all.
         :param tracks: whether gradients are to run back through it.
         """
         return self.system(residuals.unsqueeze(-1), observed).posterior(tracks)
@@ -180,4 +165,4 @@ def _products(scalar: Tensor, rows: Rows, dtype: torch.dtype) -> list[tuple[Tens
     members = [rows.groups == group for group in range(rows.num_groups)]
     if len(members) == 1:
         return [batched_gram(scalar, rows.targets, None, dtype)]
-    return [batched_gram(scalar[own], rows.targets[own], None, dtype) for own in members]
+    return [batched_gram(scalar[rows_of_group], rows.targets[rows_of_group], None, dtype) for rows_of_group in members]

@@ -25,13 +25,10 @@ def use_features() -> None:
     """Let GPyTorch take the features of kernels that have some.
 
     ``evaluate_kernel`` of its lazy kernel matrices gives the features of its own compositions of kernels with features,
-    such as ``AdditiveKernel(a, b)``; a ``MultitaskKernel`` stays the Kronecker product that BoTorch takes apart, with
-    features in densities alone. ``prediction_strategy`` of these, which an ``ExactGP`` asks, predicts in weight
-    space. ``log_prob`` of its normal distributions takes the features of a covariance.
-
-    Where ``gpytorch.settings.fast_computations.log_prob`` is off, as it is in the whole process after
-    ``import botorch``, GPyTorch factors the dense N x N covariance before any operator is asked. The density of
-    features plus noise is exact either way; every other covariance goes the way that the setting says.
+    such as ``AdditiveKernel(a, b)``; a ``MultitaskKernel`` stays the Kronecker product that BoTorch takes apart. Their
+    ``prediction_strategy`` predicts in weight space, and ``log_prob`` of normal distributions takes the features of a
+    covariance, also where ``gpytorch.settings.fast_computations.log_prob`` is off, as it is after ``import botorch``:
+    the density of features plus noise is exact either way.
     """
     LazyEvaluatedKernelTensor.evaluate_kernel = _of_composition(LazyEvaluatedKernelTensor.evaluate_kernel)
     Kernel.prediction_strategy = _in_weight_space(Kernel.prediction_strategy)
@@ -75,10 +72,7 @@ def _by_features(log_prob: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Te
 
 
 def noisy_features(covariance: LinearOperator) -> NoisyFeaturesLinearOperator | None:
-    """The covariance as features plus noise, or None where it is something else.
-
-    :param covariance: (..., N, N), evaluated or lazy.
-    """
+    """The covariance (..., N, N), evaluated or lazy, as features plus noise; None where it is something else."""
     parts = covariance.linear_ops if isinstance(covariance, SumLinearOperator) else ()
     if not any(_has_features(part) for part in parts):
         return None

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel, MaternKernel
+from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, MaternKernel, ProductKernel, ScaleKernel
 from gpytorch.means import Mean, MultitaskMean, ZeroMean
 from linear_operator import to_dense
 from torch import Tensor
 
 from .. import _checks
+from .._torch import has_values
 from ..observations import Rows, num_columns, split
 from ..observations.quadrature import extents, nodes
+from ..operators import Gradient, Value
 from .checked import CheckedKernel
-from .jets import jets
 from .laplace import LaplaceKernel
+from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
 
 _ENTRIES = 2**24
@@ -51,7 +54,7 @@ class ObservesRows:
                 f"coordinates, got {x.shape[-1]}; make them by points, boxes, segments or derivatives"
             )
         rows = split(x, self.input_dim)
-        is_rough = outputs is None and _checks.has_values() and _is_rough(self.observed_kernel)
+        is_rough = outputs is None and has_values() and _is_rough(self.observed_kernel)
         if is_rough and has_derivatives(rows):
             raise ValueError(
                 "expected values of a process without derivatives, got rows with derivatives; use an RBFKernel or a "
@@ -103,7 +106,6 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
 
     @property
     def observed_kernel(self) -> Kernel:
-        """The base kernel."""
         return self.base_kernel
 
     @property
@@ -172,10 +174,7 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
 
 
 def num_outputs(kernel: Kernel, input_dim: int) -> int | None:
-    """The number of outputs of a field, or None for a scalar function.
-
-    :raises ValueError: for a kernel with ``active_dims`` or ARD of other columns.
-    """
+    """The number of outputs of a field, or None for a scalar function."""
     columns = kernel.ard_num_dims
     if kernel.active_dims is None and columns not in (None, input_dim):
         raise ValueError(f"expected input_dim={columns} as ard_num_dims says, got {input_dim}; correct one of the two")
@@ -202,7 +201,7 @@ def check_observed_mean(kernel: Kernel, mean: Mean | None) -> None:
 
 def has_derivatives(rows: Rows) -> bool:
     """Whether rows of a scalar function have a derivative among them, or may have one."""
-    return not _checks.has_values() or bool((rows.weights[..., 1:] != 0).any())
+    return not has_values() or bool((rows.weights[..., 1:] != 0).any())
 
 
 def _is_rough(kernel: Kernel) -> bool:
@@ -215,10 +214,53 @@ def _is_rough(kernel: Kernel) -> bool:
 
 def _groups(kinds: Tensor) -> list[Tensor]:
     """The numbers of the rows of every kind."""
-    found, which = kinds.unique(dim=0, return_inverse=True)
-    return [(which == k).nonzero().squeeze(-1) for k in range(len(found))]
+    distinct, which = kinds.unique(dim=0, return_inverse=True)
+    return [(which == k).nonzero().squeeze(-1) for k in range(len(distinct))]
 
 
 def _in_place(indices: list[Tensor], parts: list[Tensor], dim: int) -> Tensor:
     """Parts of a tensor at the places that their indices say."""
     return torch.cat(parts, dim=dim).index_select(dim, torch.cat(indices).argsort())
+
+
+def jets(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor:
+    """The covariances of f and its first derivatives at two sets of points, (..., 1 + d, 1 + d, N, M).
+
+    :param kernel: an RBFKernel, MaternKernel or ConstantKernel, or scales, sums and products of these.
+    :raises ValueError: for a kernel whose derivatives are not known, or do not exist.
+    """
+    dims = kernel.active_dims
+    if dims is None:
+        return _jets(kernel, x, y)
+    chosen = torch.cat([dims.new_zeros(1), dims + 1])
+    inner = _jets(kernel, x.index_select(-1, dims), y.index_select(-1, dims))
+    rows = inner.new_zeros(*inner.shape[:-4], 1 + x.shape[-1], *inner.shape[-3:]).index_copy(-4, chosen, inner)
+    result = rows.new_zeros(*rows.shape[:-3], 1 + x.shape[-1], *rows.shape[-2:])
+    return result.index_copy(-3, chosen, rows)
+
+
+def _jets(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor:
+    """The same at inputs that ``active_dims`` have selected."""
+    if isinstance(kernel, ScaleKernel):
+        return kernel.outputscale[..., None, None, None, None] * _jets(kernel.base_kernel, x, y)
+    if isinstance(kernel, AdditiveKernel):
+        return reduce(torch.add, [jets(part, x, y) for part in kernel.kernels])
+    if isinstance(kernel, ProductKernel):
+        return reduce(_product, [jets(part, x, y) for part in kernel.kernels])
+    if isinstance(kernel, ConstantKernel):
+        return torch.nn.functional.pad(
+            to_dense(kernel.forward(x, y))[..., None, None, :, :], (0, 0, 0, 0, 0, x.shape[-1], 0, x.shape[-1])
+        )
+    observed = LinearlyObservedKernel(kernel, [Value(), Gradient()])
+    values, outputs = to_dense(observed.forward(x, y)), 1 + x.shape[-1]
+    values = values.unflatten(-1, (y.shape[-2], outputs)).unflatten(-3, (x.shape[-2], outputs))
+    return values.movedim((-3, -1), (-4, -3))
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """The product rule; every term that has a factor without derivatives comes up once for each side of the sum."""
+    half = left.new_ones(left.shape[-4])
+    half[0] = 0.5
+    total = left * right[..., :1, :1, :, :] + left[..., :1, :1, :, :] * right
+    total = total + left[..., :1, :, :] * right[..., :1, :, :, :] + left[..., :1, :, :, :] * right[..., :1, :, :]
+    return total * half[:, None, None, None] * half[:, None, None]

@@ -39,12 +39,12 @@ class LinearlyObservedKernel(OperatorValuedKernel):
     """
 
     def __init__(self, base_kernel: Kernel, operators: Sequence[Operator], **kwargs: Any) -> None:
-        known = tuple(operators) if isinstance(operators, Sequence) else ()
-        if not known or not all(isinstance(operator, Operator) for operator in known):
+        given = tuple(operators) if isinstance(operators, Sequence) else ()
+        if not given or not all(isinstance(operator, Operator) for operator in given):
             raise ValueError(f"expected a list of rfgp.operators, got {operators!r}; such as [Value(), Gradient()]")
         _check_parts(_leaves(base_kernel))
         super().__init__(base_kernel, **kwargs)
-        self.operators = known
+        self.operators = given
         if base_kernel.ard_num_dims is not None:
             self.covariance(base_kernel.ard_num_dims)
 
@@ -74,7 +74,6 @@ class LinearlyObservedKernel(OperatorValuedKernel):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
-        """The kernel matrix of selected inputs, (..., N T, M T), or its diagonal, (..., N T)."""
         kernel = self._distributed(None)
         if kernel is not self:
             return kernel.forward(x1, x2, diag=diag, last_dim_is_batch=last_dim_is_batch, **params)

@@ -16,9 +16,9 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from .._gpytorch import constant_of, diagonal_of
-from ..inference import Rows
 from ..inference.noise import CorrelatedNoise, IndependentNoise, KnownNoise, Targets
 from ..inference.noise.base import unit_matrices
+from ..inference.rows import Rows
 
 
 class OperatorNoise(abc.ABC):
@@ -28,11 +28,7 @@ class OperatorNoise(abc.ABC):
 
     @abc.abstractmethod
     def weigh(self, columns: Tensor, observed: Tensor | None) -> tuple[Rows, list[Tensor | None]]:
-        """Rows of columns (..., N, K), and the precision of each group of them.
-
-        :param columns: what is regressed.
-        :param observed: which outputs are observed, (..., N, T); default: all.
-        """
+        """Rows of columns (..., N, K) with outputs ``observed`` (..., N, T), and the precision of each group."""
 
     @abc.abstractmethod
     def solve(self, rows: Tensor) -> Tensor:
@@ -53,10 +49,7 @@ class OperatorNoise(abc.ABC):
 
 
 class ConstantNoise(OperatorNoise):
-    """A covariance of the outputs that is the same for all rows.
-
-    :param covariance: (..., T, T), float64.
-    """
+    """A covariance (..., T, T) of the outputs that is the same for all rows, in float64."""
 
     def __init__(self, covariance: Tensor) -> None:
         self.covariance = covariance
@@ -90,10 +83,7 @@ class ConstantNoise(OperatorNoise):
 
 
 class NoiseByRow(OperatorNoise):
-    """A variance for every observation.
-
-    :param by_row: (..., N, T), float64.
-    """
+    """A variance for every observation, (..., N, T), in float64."""
 
     def __init__(self, by_row: Tensor) -> None:
         self.by_row = by_row
@@ -118,11 +108,7 @@ class NoiseByRow(OperatorNoise):
 
 
 def operator_noise(noise: LinearOperator, num_outputs: int) -> OperatorNoise | None:
-    """The noise that an operator stands for, or None where it is of another kind.
-
-    :param noise: the operator, (..., N T, N T), rows interleaved.
-    :param num_outputs: T.
-    """
+    """The noise that an operator (..., N T, N T) stands for, rows interleaved; None where it is of another kind."""
     if noise.batch_shape and num_outputs > 1:
         return None
     if (covariance := _covariance(noise, num_outputs)) is not None:
@@ -135,8 +121,8 @@ def operator_noise(noise: LinearOperator, num_outputs: int) -> OperatorNoise | N
 def _covariance(noise: LinearOperator, num_outputs: int) -> Tensor | None:
     """The covariance (..., T, T) of the outputs where it is the same for all rows, in float64."""
     if isinstance(noise, ConstantMulLinearOperator) and constant_of(noise).numel() == 1:
-        known = _covariance(noise.base_linear_op, num_outputs)
-        return None if known is None else constant_of(noise).double().reshape(()) * known
+        noise_of_outputs = _covariance(noise.base_linear_op, num_outputs)
+        return None if noise_of_outputs is None else constant_of(noise).double().reshape(()) * noise_of_outputs
     if isinstance(noise, ConstantDiagLinearOperator):
         identity = torch.eye(num_outputs, dtype=torch.float64, device=noise.device)
         return noise.diag_values.double().unsqueeze(-1) * identity

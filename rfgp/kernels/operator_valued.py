@@ -37,10 +37,10 @@ class OperatorValuedKernel(CheckedKernel, Kernel, abc.ABC):
 
     def __init__(self, base_kernel: Kernel, **kwargs: Any) -> None:
         if base_kernel.active_dims is not None:
-            own = base_kernel.active_dims
-            if kwargs.get("active_dims") is not None and not torch.equal(torch.as_tensor(kwargs["active_dims"]), own):
+            dims = base_kernel.active_dims
+            if kwargs.get("active_dims") is not None and not torch.equal(torch.as_tensor(kwargs["active_dims"]), dims):
                 raise ValueError("expected active_dims on the kernel or on its base, got two that differ; drop one")
-            kwargs["active_dims"] = own
+            kwargs["active_dims"] = dims
         super().__init__(**kwargs)
         self.base_kernel = base_kernel
 

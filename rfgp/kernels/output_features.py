@@ -14,18 +14,10 @@ class OutputFeatures(LinearOperator):
 
     .. math:: F_{(i, t), k} = \sum_l \psi(x_i)_{j_{lk}}\, c_{lkt}
 
-    Products with vectors cost O(N n T) for n scalar features, and no memory beside N n.
-
-    :param scalar: the scalar features, (..., N, n).
-    :param coefficient: the coefficients of an OutputFactor, (..., L, K, T).
-    :param index: its scalar columns, (L, K).
+    Products with vectors cost O(N n T) for n scalar features (..., N, n), and no memory beside. The coefficients
+    (..., L, K, T) and the columns (L, K) are those of an OutputFactor.
 
     Source: B 5.4, Eq. 29 and 30.
-
-    >>> factor = OutputFactor.kronecker(torch.eye(2), 3)
-    >>> features = OutputFeatures.of(torch.ones(5, 3), factor)
-    >>> features.matvec(torch.ones(6)).shape, features.rmatvec(torch.ones(10)).shape
-    (torch.Size([10]), torch.Size([6]))
     """
 
     def __init__(self, scalar: Tensor, coefficient: Tensor, index: Tensor, is_kronecker: bool = False) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..allocation import optimized_maclaurin, random_maclaurin
 from ..features import FeatureMap, Maclaurin
 from .map_family import unwrap_ctr
-from .recipe import MapRecipe
+from .map_holder import MapRecipe
 
 
 def maclaurin(
@@ -53,11 +53,7 @@ def maclaurin(
 
 
 def leaves_out_terms(feature_map: FeatureMap, coefficients: Tensor) -> bool:
-    """Whether a Maclaurin map has no columns for some degree of a power series.
-
-    :param feature_map: any map; others leave out nothing.
-    :param coefficients: a_0, a_1, ... of the kernel, (..., p + 1).
-    """
+    """Whether a Maclaurin map has no columns for some degree of a power series a_0, a_1, ..., (..., p + 1)."""
     inner = unwrap_ctr(feature_map)
     if not isinstance(inner, Maclaurin):
         return False

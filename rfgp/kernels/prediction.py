@@ -14,7 +14,8 @@ from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from ..features import FeatureMap
-from ..inference import GaussianPosterior, WeightSpaceCovariance, plus_residual
+from ..inference import GaussianPosterior
+from ..inference.covariance import WeightSpaceCovariance, plus_residual
 from .feature_operator import FeatureLinearOperator, PosteriorLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
 from .output_features import OutputFeatures
@@ -22,20 +23,12 @@ from .width_warning import warn_of_width
 
 
 class FeaturePredictionStrategy(DefaultPredictionStrategy):
-    r"""GPyTorch's prediction strategy, by the posterior :math:`N(m, B^{-1})` of the weights at O(N D^2).
+    """GPyTorch's prediction strategy, by the posterior :math:`N(m, B^{-1})` of the weights at O(N D^2).
 
     It honors ``detach_test_caches``, ``skip_posterior_variances`` and ``observation_nan_policy`` (a missing
-    observation has precision zero), and notices when the weights of the features were drawn anew. Features of
-    landmarks or of a truncated series are completed by the variance that they lack. Where the covariance has lost its
-    features it falls back on GPyTorch's dense prediction, whose variances count missing observations as seen and are
-    not completed; so are those under ``lazily_evaluate_kernels(False)``, where GPyTorch does not ask for this strategy.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> x, likelihood = torch.randn(30, 2), gpytorch.likelihoods.GaussianLikelihood()
-    >>> prior = gpytorch.distributions.MultivariateNormal(torch.zeros(30), kernel(x))
-    >>> type(kernel.prediction_strategy([x], prior, torch.randn(30), likelihood)).__name__
-    'FeaturePredictionStrategy'
+    observation has precision zero), and notices when the weights of the features were drawn anew. The variance that
+    features of landmarks or of a truncated series lack is added. Where the covariance has lost its features, GPyTorch's
+    dense prediction takes its place, which counts missing observations as seen and adds nothing.
     """
 
     def __init__(

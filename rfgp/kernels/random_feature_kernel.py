@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import functools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
@@ -11,26 +10,23 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from linear_operator import to_dense
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from .. import _checks
-from .._torch import are_equal
 from ..features.random_weights import weights_kept_on_error
 from ..inference import OutputFactor
 from ..linalg import row_chunks
 from ..operators import Operator
 from .checked import CheckedKernel
 from .checked_state import CheckedState
-from .dense_warning import warn_of_dense
-from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, LazyFeatureCrossLinearOperator
+from .kernel_matrix import kernel_matrix
 from .map_holder import map_holders, maps_kept_on_error
 from .output_features import OutputFeatures
 from .prediction import FeaturePredictionStrategy
 from .randomized import randomized
 from .reference_tensor import reference_tensor
-from .registry import FAMILIES
+from .registry import composed
 from .shared_tensors import SharedTensors
 from .waves import Waves
 
@@ -40,11 +36,6 @@ class KernelMoments(NamedTuple):
 
     :param mean: :math:`E \hat K`, (..., N T, M T).
     :param variance: :math:`E \|\hat K - E \hat K\|_F^2` of every block of T outputs, (..., N, M); may be infinite.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2)
-    >>> kernel.moments(torch.randn(5, 2), torch.randn(3, 2)).variance.shape
-    torch.Size([5, 3])
     """
 
     mean: Tensor
@@ -56,6 +47,9 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
 
     .. math:: k(x, y) \approx \mathrm{Re}\, \phi(x) \phi(y)^H
 
+    A kernel has the three abstract members, and of those below them what differs from the default; all else follows.
+    Members called ``active_...`` take inputs whose ``active_dims`` have been selected.
+
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=64, input_dim=3)
     >>> kernel.features(torch.zeros(5, 3)).shape
@@ -63,6 +57,8 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     """
 
     active_dims: Any
+
+    # What every kernel has to define
 
     @property
     @abc.abstractmethod
@@ -72,14 +68,18 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     @property
     @abc.abstractmethod
     def num_scalar_features(self) -> int:
-        """The number of columns of the scalar features.
-
-        :raises ValueError: where a map has not been made yet.
-        """
+        """The number of columns D of the scalar features; a ValueError where a map has not been made yet."""
 
     @abc.abstractmethod
     def active_features(self, x: Tensor) -> Tensor:
-        """The scalar features (..., N, D) of inputs whose ``active_dims`` have been selected."""
+        """The scalar features, (..., N, d) to (..., N, D)."""
+
+    # What a kernel may define
+
+    @property
+    def parts(self) -> list[Any]:
+        """The kernels with features that this one is made of; none for one with features of its own."""
+        return []
 
     @property
     def is_complex(self) -> bool:
@@ -91,57 +91,71 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         """Whether every column alone, times the root of D, estimates the kernel without bias."""
         return False
 
-    @property
-    def has_residual_covariance(self) -> bool:
-        r"""Whether :math:`k(x, y) - \phi(x) \phi(y)^\top` is positive semidefinite.
+    def columnwise(self) -> RandomFeatureKernel | None:
+        """The kernel with the same weights in unbiased columns, complex where they are pairs; None where none exist."""
+        return None
 
-        It is where the features are the projection of the kernel on landmarks.
-        """
+    @property
+    def has_output_factor(self) -> bool:
+        """Whether the kernel is operator-valued, with an OutputFactor."""
         return False
 
-    @property
-    def parts(self) -> list[Any]:
-        """The kernels with features that this one is made of; none for one with features of its own."""
-        return []
+    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
+        """The root (..., 1, 1) of the output scale for scalar kernels, else the factor of the outputs.
 
-    def __add__(self, other: Kernel) -> Kernel:
-        """The sum with another kernel, whose features are those of both side by side."""
-        return _composed(super().__add__(other), other)
-
-    def __mul__(self, other: Kernel) -> Kernel:
-        """The product with another kernel, whose features are products of those of both.
-
-        :raises ValueError: where both have the same random weights.
+        :param operator: what is predicted instead of the outputs of an operator-valued kernel.
+        :raises ValueError: where there is no such operator for the kernel, or a map has not been made yet.
         """
-        return _composed(super().__mul__(other), other)
+        if operator is not None:
+            check_no_operator(operator)
+        return reference_tensor(self).new_ones(1, 1)
 
-    def __radd__(self, other: Kernel) -> Kernel:
-        """The sum, where this kernel is of a subclass of the other's class."""
-        if not isinstance(other, Kernel):
-            return NotImplemented
-        return _composed(Kernel.__add__(other, self), other)
+    def active_real_features(self, x: Tensor) -> Tensor:
+        """The scalar features, complex ones with their real and imaginary parts side by side."""
+        features = self.active_features(x)
+        return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
 
-    def __rmul__(self, other: Kernel) -> Kernel:
-        """The product, where this kernel is of a subclass of the other's class."""
-        if not isinstance(other, Kernel):
-            return NotImplemented
-        return _composed(Kernel.__mul__(other, self), other)
-
-    def columnwise(self) -> RandomFeatureKernel | None:
-        """The kernel with the same weights in columns that are each without bias, complex where they are pairs.
-
-        None where there is no such form.
-        """
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """What :meth:`residual_variance` returns, (..., N) or (..., N T)."""
         return None
+
+    @property
+    def has_residual_covariance(self) -> bool:
+        r"""Whether :math:`k(x, y) - \phi(x) \phi(y)^\top` is positive semidefinite, as for landmarks."""
+        return False
+
+    def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
+        """Mean and variance of the estimate; None where there is no closed form."""
+        return None
+
+    def active_waves(self, input_dim: int) -> Waves:
+        """The plane waves that the features are, as functions of ``input_dim`` columns."""
+        raise ValueError(
+            f"expected Fourier features of a shift-invariant kernel, got others of {type(self.exact_kernel).__name__}; "
+            'use a Fourier method, or method="landmarks" for the whole kernel'
+        )
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters that ``scalar_features`` depends on."""
+        return self.parameters()
+
+    @property
+    def version(self) -> int:
+        """How many times the weights have been drawn anew; caches compare it."""
+        total = 0
+        for part in self.parts:
+            total += part.version
+        return total
+
+    @property
+    def input_dim(self) -> int:
+        """The number of columns that ``active_dims`` leave; a ValueError where a map has not been made yet."""
+        return map_holders(self)[0].made_map().input_dim
 
     @property
     def exact_parts(self) -> list[Any]:
         """The modules beside kernels with features that have parameters of this one."""
         return []
-
-    def to_random_module(self) -> Self:
-        """GPyTorch's copy for Pyro, whose parameters become those that are sampled."""
-        return randomized(self)
 
     @property
     def unscaled(self) -> Any:
@@ -154,18 +168,94 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return reference_tensor(self).new_ones(())
 
     @property
-    def input_dim(self) -> int:
-        """The number of columns that ``active_dims`` leave to the features of an operator-valued kernel.
+    def description(self) -> str:
+        """What a state has to agree in beside its tensors: the kind of the kernel, and settings that are no tensors."""
+        return f"{type(self).__name__}(is_complex={self.is_complex})"
 
-        :raises ValueError: where its map has not been made yet.
+    # What users and models call
+
+    def features(self, x: Tensor) -> Tensor:
+        r"""Features with :math:`\phi(x) \phi(y)^H` = the kernel (its real part for complex maps).
+
+        :param x: the full inputs, (..., N, d), of the dtype of the kernel; ``active_dims`` are applied here.
+        :returns: (..., N, D), or (..., N T, K) for T outputs, rows interleaved.
+        :raises ValueError: for inputs of another dtype, or with which the features overflow.
         """
-        return map_holders(self)[0].made_map().input_dim
+        with maps_kept_on_error(self):
+            return _checks.no_overflow(self.all_features(x), x)
 
-    @property
-    def version(self) -> int:
-        """How many times the weights have been drawn anew; caches compare it."""
-        maps = [part.feature_map for part in map_holders(self)]
-        return sum(feature_map.version for feature_map in maps if feature_map is not None)
+    def all_features(self, x: Tensor) -> Tensor:
+        """What :meth:`features` returns, which may be infinite."""
+        scalar = self.scalar_features(x)
+        return self.outputs_factor().features(scalar) if self.has_output_factor else scalar
+
+    def scalar_features(self, x: Tensor) -> Tensor:
+        """The features (..., N, D) of the full inputs (..., N, d), without the output factor.
+
+        :raises ValueError: for inputs of another dtype or device.
+        """
+        _checks.same_kind(_checks.inputs(x), reference_tensor(self, x), "x", "the kernel")
+        return self.active_features(self.selected(x))
+
+    def feature_operator(self, x: Tensor) -> OutputFeatures:
+        """The features (..., N T, K) of many outputs as a linear operator, for iterative solvers.
+
+        Nothing of its size is formed; ``matvec`` and ``rmatvec`` cost O(N n T) for n scalar features.
+
+        :raises ValueError: for a scalar kernel, whose features are ``features(x)``.
+
+        Source: B 5.4, Eq. 29 and 30.
+        """
+        with maps_kept_on_error(self):
+            return OutputFeatures.of(self.scalar_features(x), self.outputs_factor())
+
+    def selected(self, x: Tensor) -> Tensor:
+        """The columns of the full inputs that ``active_dims`` select; a ValueError where there are too few."""
+        if self.active_dims is None:
+            return x
+        if int(self.active_dims.max()) >= x.shape[-1]:
+            raise ValueError(
+                f"expected x with more than {int(self.active_dims.max())} columns as active_dims says, got "
+                f"{x.shape[-1]}; correct one of the two"
+            )
+        return x.index_select(-1, self.active_dims)
+
+    def outputs_factor(self) -> OutputFactor:
+        """The factor of several outputs; a ValueError where there is one."""
+        factor = self.output_factor()
+        if not isinstance(factor, OutputFactor):
+            raise ValueError("expected a kernel of several outputs, got a scalar one; use features(x)")
+        return factor
+
+    def residual_variance(self, x: Tensor) -> Tensor | None:
+        r"""The prior variance that landmarks or a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
+
+        Predictions add it, independently between points, so that far from the data the variance of the prior comes
+        back. Features that estimate the whole kernel lack nothing on average, and have none.
+
+        :param x: the full inputs, (..., N, d).
+        :returns: (..., N), or (..., N T) for several outputs, with the output scale; None where nothing is left out.
+        :raises ValueError: where a map has not been made yet.
+        """
+        selected = self.selected(_checks.inputs(x))
+        chunks = row_chunks(x.shape[-2], self.num_scalar_features)
+        residuals = [self.active_residual_variance(selected[..., rows, :]) for rows in chunks]
+        parts = [part for part in residuals if part is not None]
+        return torch.cat(parts, dim=-1) if parts else None
+
+    def moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
+        """Mean (..., N T, M T) and variance (..., N, M) of the estimate; None where there is no closed form."""
+        return self.active_moments(self.selected(x), self.selected(y))
+
+    def waves(self, input_dim: int) -> Waves:
+        """The plane waves that Fourier features consist of, with frequencies per unit of the full inputs.
+
+        :param input_dim: the number of columns of the full inputs.
+        :raises ValueError: for features that are no plane waves.
+        """
+        if self.active_dims is None:
+            return self.active_waves(input_dim)
+        return self.active_waves(self.active_dims.numel()).embedded(self.active_dims, input_dim)
 
     def resample(self, generator: torch.Generator | None = None) -> Self:
         """Draw new weights in place, and return the kernel.
@@ -177,6 +267,28 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
             for part in map_holders(self):
                 part.made_map().resample(generator)
         return self
+
+    def shared(self) -> SharedTensors:
+        """Tensors that the features of all rows have in common, to be computed once for all chunks of rows."""
+        return SharedTensors(self)
+
+    def __add__(self, other: Kernel) -> Kernel:
+        """The sum with another kernel, whose features are those of both side by side."""
+        return composed(super().__add__(other), other)
+
+    def __mul__(self, other: Kernel) -> Kernel:
+        """The product with another kernel; a ValueError where both have the same random weights."""
+        return composed(super().__mul__(other), other)
+
+    def __radd__(self, other: Kernel) -> Kernel:
+        """The sum, where this kernel is of a subclass of the other's class."""
+        return composed(Kernel.__add__(other, self), other) if isinstance(other, Kernel) else NotImplemented
+
+    def __rmul__(self, other: Kernel) -> Kernel:
+        """The product, where this kernel is of a subclass of the other's class."""
+        return composed(Kernel.__mul__(other, self), other) if isinstance(other, Kernel) else NotImplemented
+
+    # What GPyTorch calls
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """GPyTorch's lazy kernel matrix; inputs of another dtype or device are refused at once."""
@@ -191,164 +303,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         """The kernel matrix of selected inputs, as an operator that knows its features, or its diagonal."""
         if last_dim_is_batch:
             raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
-        for x in (x1, x2):
-            _checks.inputs(x)
-        same = x1 is x2 or (x1.shape == x2.shape and are_equal(x1, x2))
-        if diag:
-            left, right = self._pair(x1, None if same else x2)
-            return (to_dense(left) * to_dense(right)).sum(-1)
-        if same:
-            residual = functools.partial(self.active_residual_variance, x1)
-            return FeatureLinearOperator(self._pair(x1, None)[0], residual)
-        outputs = self.num_outputs_per_input(x1, x2)
-        batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
-        size = torch.Size((*batch_shape, outputs * x1.shape[-2], outputs * x2.shape[-2]))
-        return LazyFeatureCrossLinearOperator(x1, x2, self._cross, size)
-
-    def _cross(self, x1: Tensor, x2: Tensor) -> LinearOperator:
-        left, right = self._pair(x1, x2)
-        return FeatureCrossLinearOperator(left, right.mT)
-
-    def _pair(self, x1: Tensor, x2: Tensor | None) -> tuple[Tensor | LinearOperator, Tensor | LinearOperator]:
-        """Checked real features of two sets of selected inputs, or of one; those of many outputs as operators."""
-        features = self.active_output_features if self.has_output_factor else self._real_features
-        with maps_kept_on_error(self):
-            left = features(x1)
-            return left, left if x2 is None else features(x2)
-
-    def _real_features(self, x: Tensor) -> Tensor:
-        return _checks.no_overflow(self._real_scalar_features(_checks.finite(x)), x)
-
-    def _real_scalar_features(self, x: Tensor) -> Tensor:
-        """Scalar features of selected inputs: complex ones as real and imaginary part side by side."""
-        features = self.active_features(x)
-        return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
-
-    def features(self, x: Tensor) -> Tensor:
-        r"""Features with :math:`\phi(x) \phi(y)^H` = the kernel (its real part for complex maps).
-
-        :param x: the full inputs, (..., N, d), of the dtype of the kernel; ``active_dims`` are applied here.
-        :returns: (..., N, D), or (..., N T, K) for T outputs, rows interleaved.
-        :raises ValueError: for inputs of another dtype, or with which the features overflow.
-        """
-        with maps_kept_on_error(self):
-            return _checks.no_overflow(self.all_features(x), x)
-
-    def all_features(self, x: Tensor) -> Tensor:
-        """What :meth:`features` returns, unchecked."""
-        scalar = self.scalar_features(x)
-        return self._many_outputs().features(scalar) if self.has_output_factor else scalar
-
-    def scalar_features(self, x: Tensor) -> Tensor:
-        """The features (..., N, D) of the full inputs (..., N, d), without the output factor."""
-        _checks.same_kind(_checks.inputs(x), reference_tensor(self, x), "x", "the kernel")
-        with maps_kept_on_error(self):
-            return self.active_features(self._select(x))
-
-    def waves(self, input_dim: int) -> Waves:
-        """The plane waves that Fourier features consist of, with frequencies per unit of the full inputs.
-
-        :param input_dim: the number of columns of the full inputs.
-        :raises ValueError: for features that are no plane waves.
-        """
-        if self.active_dims is None:
-            return self.active_waves(input_dim)
-        return self.active_waves(self.active_dims.numel()).embedded(self.active_dims, input_dim)
-
-    def active_waves(self, input_dim: int) -> Waves:
-        """The waves as functions of the inputs that ``active_dims`` select, of so many columns."""
-        raise ValueError(
-            f"expected Fourier features of a shift-invariant kernel, got others of {type(self.exact_kernel).__name__}; "
-            'use a Fourier method, or method="landmarks" for the whole kernel'
-        )
-
-    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """The parameters that ``scalar_features`` depends on."""
-        return self.parameters()
-
-    def shared(self) -> SharedTensors:
-        """Tensors that the features of all rows have in common, to be computed once for all chunks of rows."""
-        return SharedTensors(self)
-
-    def _select(self, x: Tensor) -> Tensor:
-        if self.active_dims is None:
-            return x
-        if int(self.active_dims.max()) >= x.shape[-1]:
-            raise ValueError(
-                f"expected x with more than {int(self.active_dims.max())} columns as active_dims says, got "
-                f"{x.shape[-1]}; correct one of the two"
-            )
-        return x.index_select(-1, self.active_dims)
-
-    @property
-    def has_output_factor(self) -> bool:
-        """Whether the kernel is operator-valued, with an OutputFactor."""
-        return False
-
-    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
-        """The root (..., 1, 1) of the output scale for scalar kernels, else the factor of the outputs.
-
-        :param operator: what is predicted instead of the outputs of an operator-valued kernel.
-        :raises ValueError: where there is no such operator for the kernel, or a map has not been made yet.
-        """
-        check_no_operator(operator)
-        return reference_tensor(self).new_ones(1, 1)
-
-    def _many_outputs(self) -> OutputFactor:
-        factor = self.output_factor()
-        if not isinstance(factor, OutputFactor):
-            raise ValueError("expected a kernel of several outputs, got a scalar one; use features(x)")
-        return factor
-
-    def feature_operator(self, x: Tensor) -> OutputFeatures:
-        """The features of many outputs as a linear operator, for iterative solvers: nothing of its size is formed.
-
-        :param x: the full inputs, (..., N, d).
-        :returns: (..., N T, K), with ``matvec`` and ``rmatvec`` at O(N n T) for n scalar features.
-        :raises ValueError: for a scalar kernel, whose features are ``features(x)``.
-
-        Source: B 5.4, Eq. 29 and 30.
-        """
-        with maps_kept_on_error(self):
-            return OutputFeatures.of(self.scalar_features(x), self._many_outputs())
-
-    def active_output_features(self, x: Tensor) -> OutputFeatures:
-        """The features (..., N T, K) of many outputs at selected inputs, as an operator."""
-        scalar = _checks.no_overflow(self.active_features(_checks.finite(x)), x)
-        return OutputFeatures.of(scalar, self._many_outputs())
-
-    def residual_variance(self, x: Tensor) -> Tensor | None:
-        r"""The prior variance that landmarks or a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
-
-        Predictions add it, independently between points, so that far from the data the variance of the prior comes
-        back. Features that estimate the whole kernel lack nothing on average, and have none.
-
-        :param x: the full inputs, (..., N, d).
-        :returns: (..., N), or (..., N T) for several outputs, with the output scale; None where nothing is left out.
-        :raises ValueError: where a map has not been made yet.
-        """
-        selected = self._select(_checks.inputs(x))
-        chunks = row_chunks(x.shape[-2], self.num_scalar_features)
-        parts = [self.active_residual_variance(selected[..., rows, :]) for rows in chunks]
-        known = [part for part in parts if part is not None]
-        return torch.cat(known, dim=-1) if known else None
-
-    def active_residual_variance(self, x: Tensor) -> Tensor | None:
-        """The residual variance at inputs (..., N, d) whose ``active_dims`` have been selected."""
-        return None
-
-    def moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
-        """Mean and variance of the estimate of the kernel by its features, over the draw of the weights.
-
-        :param x: the full inputs, (..., N, d).
-        :param y: (..., M, d).
-        :returns: (..., N T, M T) and (..., N, M), or None where there is no closed form.
-        """
-        return self.active_moments(self._select(x), self._select(y))
-
-    def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
-        """The moments at inputs whose ``active_dims`` have been selected."""
-        return None
+        return kernel_matrix(self, x1, x2, diag)
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
         """One, or the number of outputs of the exact kernel."""
@@ -364,24 +319,9 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         """Predictions in weight space."""
         return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
-    @property
-    def description(self) -> str:
-        """What a state has to agree in beside its tensors: the kind of the kernel, and settings that are no tensors."""
-        return f"{type(self).__name__}(is_complex={self.is_complex})"
-
-
-def _composed(kernel: Kernel, other: Kernel) -> Kernel:
-    """A sum or product that GPyTorch has made, with features where all parts have some."""
-    known = FAMILIES[type(kernel)](kernel)
-    if known.has_features:
-        return known.with_features()
-    warn_of_dense(
-        kernel,
-        f"{type(other).__name__} has no features, so that the sum or product with it is dense, at O(N^3); wrap it with "
-        "rfgp.approximate first",
-        stacklevel=3,
-    )
-    return kernel
+    def to_random_module(self) -> Self:
+        """GPyTorch's copy for Pyro, whose parameters become those that are sampled."""
+        return randomized(self)
 
 
 def check_parts(kernels: Iterable[Any]) -> None:

@@ -9,13 +9,10 @@ from .._gpytorch import registries_of
 
 
 def randomized(module: Any) -> Any:
-    """A copy whose exact kernels are GPyTorch's random modules; those that occur twice stay one.
-
-    :param module: a kernel, inside which ``exact_parts`` of kernels name what has parameters.
-    """
+    """A copy whose ``exact_parts`` are GPyTorch's random modules; those that occur twice stay one."""
     parts: list[Any] = []
     for inner in module.modules():
-        parts += [part for part in getattr(inner, "exact_parts", []) if not any(part is known for known in parts)]
+        parts += [part for part in getattr(inner, "exact_parts", []) if not any(part is other for other in parts)]
     made: dict[int, Any] = {}
     for part in parts:
         random = part.to_random_module()

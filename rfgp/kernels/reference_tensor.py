@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-
 import torch
 from torch import Tensor
 
 
 def reference_tensor(module: torch.nn.Module, default: Tensor | None = None) -> Tensor:
-    """A tensor of the dtype and on the device of a module: its first parameter or buffer.
+    """The first parameter or floating-point buffer of a module, whose dtype and device stand for the module's.
 
-    :param module: any module.
     :param default: what stands for a module that has neither; default: an empty tensor of the default dtype.
     """
-    buffers = (buffer for buffer in module.buffers() if buffer.is_floating_point())
-    found = next(itertools.chain(module.parameters(), buffers), default)
-    return torch.empty(0) if found is None else found
+    for parameter in module.parameters():
+        return parameter
+    for buffer in module.buffers():
+        if buffer.is_floating_point():
+            return buffer
+    return torch.empty(0) if default is None else default

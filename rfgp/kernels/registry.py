@@ -7,14 +7,17 @@ from typing import Any
 
 from gpytorch.kernels import Kernel
 
+from .width_warning import warn_of_dense
+
 FAMILIES: dict[type[Kernel], Any] = {}
 """The families by the kernels that :func:`rfgp.kernels.approximates` has registered them for."""
 
 
 def settings(kernel: Kernel) -> dict[str, Any]:
-    """The settings of a kernel that are neither tensors nor parts, by name; none of a kernel without a family."""
-    known = next((FAMILIES[base].settings for base in type(kernel).__mro__ if base in FAMILIES), ())
-    return {name: vars(kernel)[name] for name in known if name in vars(kernel)}
+    """The settings of a kernel that are neither tensors nor parts, by name, as its class or its family lists them."""
+    of_family = next((FAMILIES[base].settings for base in type(kernel).__mro__ if base in FAMILIES), ())
+    names = (*of_family, *getattr(type(kernel), "settings", ()))
+    return {name: vars(kernel)[name] for name in names if name in vars(kernel)}
 
 
 def described(kernel: Kernel) -> str:
@@ -26,3 +29,18 @@ def described(kernel: Kernel) -> str:
 def _class_and_settings(kernel: Kernel) -> str:
     texts = [f"{name}={float(v) if isinstance(v, int) else v!r}" for name, v in settings(kernel).items()]
     return re.sub(r" at 0x[0-9a-f]+", "", f"{type(kernel).__name__}({', '.join(texts)})")
+
+
+def composed(kernel: Kernel, other: Kernel) -> Kernel:
+    """A sum or product that GPyTorch has made, with features where all parts have some."""
+    family = FAMILIES[type(kernel)](kernel)
+    if family.has_features:
+        features: Kernel = family.with_features()
+        return features
+    warn_of_dense(
+        kernel,
+        f"{type(other).__name__} has no features, so that the sum or product with it is dense, at O(N^3); wrap it with "
+        "rfgp.approximate first",
+        stacklevel=3,
+    )
+    return kernel

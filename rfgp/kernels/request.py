@@ -16,14 +16,9 @@ from .method import Method
 class Request:
     """The features to be made for a kernel, or for a part of one.
 
-    :param num_features: the number of columns that come out.
-    :param input_dim: the number of columns of the inputs, where it is known.
-    :param x: training inputs (N, d), where they are known.
-    :param like: a tensor with the dtype and device of the weights, for parts without parameters.
-    :param seeds: the seeds of the maps, one after the other.
-    :param choose: returns the name of the method for a kernel, a number of features and inputs; for the default method.
-    :param method: the requested method; default: the best one for every part.
-    :param feature_map: a map to be used instead; default: none.
+    ``x`` are training inputs (N, d), and ``input_dim`` their columns, where known; ``like`` has the dtype and device of
+    weights of parts without parameters. ``seeds`` are those of the maps, one after the other. ``choose`` names the
+    method for a kernel, a number of features and inputs, where no ``method`` and no ``feature_map`` is asked for.
     """
 
     num_features: int
@@ -36,10 +31,7 @@ class Request:
     feature_map: FeatureMap | None = None
 
     def select(self, kernel: Kernel) -> Request:
-        """The same request for the inputs that the ``active_dims`` of a kernel select.
-
-        :raises ValueError: where there are fewer columns of inputs.
-        """
+        """The same request for the inputs that ``active_dims`` select; a ValueError where there are fewer columns."""
         if kernel.active_dims is None:
             return self
         dims = kernel.active_dims

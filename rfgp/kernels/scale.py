@@ -20,10 +20,6 @@ class SharedScaleKernel(ScaleKernel):
 
     Parameter, constraint and prior are those of the original at any time: what is set or registered on either kernel
     later reaches both.
-
-    :param base_kernel: the kernel that is scaled.
-    :param source: the kernel whose output scale is shared.
-    :param batch_shape: the batch shape; default: that of the source.
     """
 
     counts_priors = True
@@ -45,10 +41,12 @@ class SharedScaleKernel(ScaleKernel):
     @property
     def _modules(self) -> dict[str, Any]:
         """The base kernel, and the constraints and priors that the original has now."""
-        own: dict[str, Any] = vars(self)["_modules"]
+        modules: dict[str, Any] = vars(self)["_modules"]
         if "_original" in vars(self):
-            own.update((name, part) for name, part in modules_of(self.original).items() if name != "base_kernel")
-        return own
+            for name, part in modules_of(self._original[0]).items():
+                if name != "base_kernel":
+                    modules[name] = part
+        return modules
 
     @_modules.setter
     def _modules(self, value: dict[str, Any]) -> None:
@@ -57,12 +55,12 @@ class SharedScaleKernel(ScaleKernel):
     @property
     def raw_outputscale(self) -> Tensor:
         """The raw output scale of the original."""
-        return self.original.raw_outputscale
+        return self._original[0].raw_outputscale
 
     @property
     def raw_outputscale_constraint(self) -> Interval:
         """The constraint of the original."""
-        return self.original.raw_outputscale_constraint
+        return self._original[0].raw_outputscale_constraint
 
     @property
     def outputscale_prior(self) -> Prior:

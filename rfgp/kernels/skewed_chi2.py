@@ -10,9 +10,10 @@ from torch import Tensor
 from .. import _checks
 from ..features import HyperbolicSecant
 from .parameter_free import ParameterFreeKernel
+from .stationary import StationaryKernel
 
 
-class SkewedChiSquaredKernel(ParameterFreeKernel):
+class SkewedChiSquaredKernel(ParameterFreeKernel, StationaryKernel):
     r"""The skewed chi-squared kernel of inputs above -c, shift-invariant in their logarithms.
 
     .. math:: k(x, y) = \prod_k \frac{2 \sqrt{(x_k + c)(y_k + c)}}{(x_k + c) + (y_k + c)}
@@ -28,11 +29,20 @@ class SkewedChiSquaredKernel(ParameterFreeKernel):
     tensor([[0.8000]])
     """
 
+    has_lengthscale = False
+    settings = ("skewness",)
+    spectrum = HyperbolicSecant()
+
     def __init__(self, skewness: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.skewness = _checks.positive("skewness", skewness, "inputs have to exceed its negative")
 
-    def log_inputs(self, x: Tensor) -> Tensor:
+    @property
+    def is_stationary(self) -> bool:
+        """False: only in the logarithms."""
+        return False
+
+    def scaled(self, x: Tensor) -> Tensor:
         """The logarithms log(x + c), in whose differences the kernel is shift-invariant."""
         if not bool((x > -self.skewness).all()):
             raise ValueError(
@@ -41,4 +51,4 @@ class SkewedChiSquaredKernel(ParameterFreeKernel):
         return torch.log(x + self.skewness)
 
     def values(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return HyperbolicSecant().kernel(self.log_inputs(x1), self.log_inputs(x2))
+        return self.spectrum.kernel(self.scaled(x1), self.scaled(x2))

@@ -84,7 +84,6 @@ class SpectralDensityKernel(OperatorValuedKernel):
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
-        """The kernel matrix of selected inputs by quadrature, (..., N T, M T), or its diagonal, (..., N T)."""
         self.num_outputs(x1.shape[-1])
         left, right = (x / self.lengthscale for x in (x1, x2))
         if diag:

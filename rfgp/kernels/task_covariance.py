@@ -85,10 +85,7 @@ class GraphLaplacianCovariance(gpytorch.Module):
 
 
 def dense_covariance(module: Any) -> Tensor:
-    """The covariance (T, T) of the outputs that a module has, without GPyTorch's cache, which does not compile.
-
-    :param module: an IndexKernel, or anything with a ``covar_matrix``.
-    """
+    """The covariance (T, T) of the outputs that a module has, without GPyTorch's cache, which does not compile."""
     if type(module) is IndexKernel:
         covariance: Tensor = module.covar_factor @ module.covar_factor.mT + torch.diag_embed(module.var)
         return covariance

@@ -14,22 +14,15 @@ from torch.func import functional_call
 
 
 def accurate_values(kernel: Kernel, x: Tensor, y: Tensor, diag: bool = False) -> Tensor:
-    """The kernel matrix (..., N, M) in float64, or the diagonal (..., N); gradients run back to all parameters.
+    """The matrix (..., N, M) of a scalar kernel in float64, or the diagonal (..., N), without its ``active_dims``.
 
-    :param kernel: a scalar kernel, whose ``active_dims`` are not applied.
-    :param x: selected inputs, (..., N, d).
-    :param y: (..., M, d); x itself for the diagonal.
-    :param diag: whether only the diagonal is wanted.
-
-    >>> import gpytorch
-    >>> accurate_values(gpytorch.kernels.RBFKernel(), torch.zeros(3, 2), torch.zeros(4, 2)).dtype
-    torch.float64
+    Gradients run back to all parameters.
     """
     batch = torch.broadcast_shapes(kernel.batch_shape, x.shape[:-2], y.shape[:-2])
     rows = [inputs.double().expand(*batch, *inputs.shape[-2:]) for inputs in (x, y)]
     module = _Values(kernel)
-    known = [*module.named_parameters(), *module.named_buffers()]
-    tensors = {name: value.double() for name, value in known if value.is_floating_point()}
+    named = [*module.named_parameters(), *module.named_buffers()]
+    tensors = {name: value.double() for name, value in named if value.is_floating_point()}
 
     def evaluate(x: Tensor, y: Tensor, *values: Tensor) -> Tensor:
         dense: Tensor = functional_call(module, dict(zip(tensors, values, strict=True)), (x, y, diag))
@@ -62,8 +55,8 @@ class _Recomputed(torch.autograd.Function):
         with torch.enable_grad():
             values = ctx.evaluate(*tensors)
         wanted = [tensor for tensor in tensors if tensor.requires_grad]
-        found = iter(torch.autograd.grad(values, wanted, gradient, allow_unused=True))
-        return None, *(next(found) if n else None for n in needed)
+        gradients = iter(torch.autograd.grad(values, wanted, gradient, allow_unused=True))
+        return None, *(next(gradients) if n else None for n in needed)
 
 
 class _Values(torch.nn.Module):

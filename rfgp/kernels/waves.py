@@ -13,8 +13,7 @@ class Waves(NamedTuple):
 
     .. math:: K(x, y) = \mathrm{Re} \sum_j e^{\mathrm{i} w_j^\top (x - y)}\, b_j b_j^H
 
-    :param frequencies: w, in radians per unit of the inputs, (..., m, d).
-    :param factor: b, real or complex, (..., m, T).
+    with frequencies w, (..., m, d), in radians per unit of the inputs, and real or complex factors b, (..., m, T).
     """
 
     frequencies: Tensor

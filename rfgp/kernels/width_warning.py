@@ -1,4 +1,4 @@
-"""The advice where a kernel has more features than there are training rows, given once."""
+"""Advice about the cost of kernels with features, given once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ _IS_QUIET = ContextVar("is_quiet", default=False)
 
 
 def warn_of_width(kernel: torch.nn.Module, text: str, stacklevel: int = 2) -> None:
-    """Warn that a kernel has more features than there are training rows, the first time for this kernel or a part.
-
-    :param kernel: a kernel, or a composition, with features.
-    :param text: the numbers, such as "20 features exceed the 10 training rows".
-    :param stacklevel: as for ``warnings.warn``, from the caller on.
-    """
+    """Warn that a kernel has more features than training rows, the first time for it or a part of it."""
     parts = [part for part in kernel.modules() if hasattr(part, "exact_kernel")]
     if _IS_QUIET.get() or any(part in _ADVISED for part in parts):
         return
@@ -36,3 +31,14 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         _IS_QUIET.reset(token)
+
+
+_WARNED: WeakSet[torch.nn.Module] = WeakSet()
+
+
+def warn_of_dense(kernel: torch.nn.Module, text: str, stacklevel: int = 2) -> None:
+    """Warn of a dense kernel, the first time for this one or a part of it."""
+    if any(part in _WARNED for part in kernel.modules()):
+        return
+    _WARNED.add(kernel)
+    warnings.warn(text, stacklevel=stacklevel + 1)

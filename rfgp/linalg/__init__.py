@@ -1,15 +1,23 @@
 """Linear algebra of random features: Walsh-Hadamard transform, Gram matrices, Cholesky factors and evidences."""
 
-from .cholesky_factor import check_factor, cholesky, cholesky_, log_determinant
+from .cholesky_factor import (
+    check_factor,
+    cholesky,
+    cholesky_,
+    dense_evidence,
+    log_determinant,
+    log_determinant_and_quadratic,
+)
 from .chunks import joined, row_chunks
 from .complex_numbers import accurate_dtype
-from .evidence import dense_evidence, log_determinant_and_quadratic
+from .conjugate_gradients import ConjugateGradients
 from .gram_matrix import GramGradients, add_gram_, gram, mirror_
 from .precision import FLOAT32_NOISE, is_ill_conditioned, largest_square, product_dtype, sample_rows
 from .walsh_hadamard import fwht, hadamard, next_power_of_two
 
 __all__ = [
     "FLOAT32_NOISE",
+    "ConjugateGradients",
     "GramGradients",
     "accurate_dtype",
     "add_gram_",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 _CHUNK_BYTES = 24 * 2**20
+_SIZES = int | torch.SymInt | Tensor  # tensors in a trace
 
 
 def row_chunks(num_rows: int, num_columns: int, itemsize: int = 8) -> list[slice]:
@@ -21,8 +22,7 @@ def row_chunks(num_rows: int, num_columns: int, itemsize: int = 8) -> list[slice
     >>> row_chunks(10_000, 1024)
     [slice(0, 3072, None), slice(3072, 6144, None), slice(6144, 9216, None), slice(9216, 10000, None)]
     """
-    sizes = int | torch.SymInt | Tensor  # tensors in a trace
-    is_whole = all(isinstance(number, sizes) for number in (num_rows, num_columns, itemsize))
+    is_whole = isinstance(num_rows, _SIZES) and isinstance(num_columns, _SIZES) and isinstance(itemsize, _SIZES)
     if not is_whole or num_rows < 0 or num_columns < 1 or itemsize < 1:
         raise ValueError(
             f"expected integers for rows, columns and bytes, got {num_rows!r}, {num_columns!r} and {itemsize!r}; "

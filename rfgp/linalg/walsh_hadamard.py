@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
+from .._torch import has_values
 
 _TRANSFORM_BLOCK = 32
 
@@ -76,7 +77,7 @@ def fwht(x: Tensor, dim: int = -1) -> Tensor:
     if order < 1 or order & (order - 1):
         raise ValueError(f"expected a power of two along dimension {dim}, got {order}; pad the input with zeros")
     before, after = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1 :])
-    matrix_of = _cached_hadamard if _checks.has_values() else _hadamard
+    matrix_of = _cached_hadamard if has_values() else _hadamard
     result, done = x, 1
     while done < order:
         factor = min(_TRANSFORM_BLOCK, order // done)

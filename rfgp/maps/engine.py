@@ -13,22 +13,20 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .evaluation import BatchValues, Evaluation, Float32Error
-from .outs import Out
+from .evaluation import BatchValues, Evaluator, Float32Error
 from .points import Part
+from .writers import Writer
 
 _AHEAD = 64
 """So many parts are handed to an executor before the first of them is done."""
 
-_Results = Future[list[tuple["Done", int, dict[str, np.ndarray]]]]
+_Results = Future[list[tuple["Progress", int, dict[str, np.ndarray]]]]
 
 
-class Done(NamedTuple):
+class Progress(NamedTuple):
     """What is known of rows whose values are written.
 
-    :param num_rows: how many rows.
     :param error: the error of float32 values; None where none were computed.
-    :param float64_rows: how many rows float64 took over.
     """
 
     num_rows: int
@@ -36,27 +34,27 @@ class Done(NamedTuple):
     float64_rows: int
 
     @classmethod
-    def of(cls, values: BatchValues) -> Done:
+    def of(cls, values: BatchValues) -> Progress:
         """What is known of a batch."""
         return cls(values.num_rows, values.error, values.num_rows if values.is_replaced else 0)
 
-    def plus(self, other: Done) -> Done:
+    def plus(self, other: Progress) -> Progress:
         """What is known of these and other rows."""
         errors = [error for error in (self.error, other.error) if error is not None]
         largest = Float32Error(*map(max, zip(*errors, strict=True))) if errors else None
-        return Done(self.num_rows + other.num_rows, largest, self.float64_rows + other.float64_rows)
+        return Progress(self.num_rows + other.num_rows, largest, self.float64_rows + other.float64_rows)
 
 
-def one_after_the_other(evaluation: Evaluation, parts: Sequence[Part], out: Out) -> Iterator[Done]:
+def one_after_the_other(evaluation: Evaluator, parts: Sequence[Part], out: Writer) -> Iterator[Progress]:
     """Write the values of all parts, and say what is done batch by batch."""
     for part in parts:
         with _rows_named(part):
             for values in evaluation.of(part):
                 out.write(values.start, values.arrays)
-                yield Done.of(values)
+                yield Progress.of(values)
 
 
-def by_executor(evaluation: Evaluation, parts: Sequence[Part], out: Out, executor: Executor) -> Iterator[Done]:
+def by_executor(evaluation: Evaluator, parts: Sequence[Part], out: Writer, executor: Executor) -> Iterator[Progress]:
     """Write the values of all parts by the workers of an executor, and say what is done in the order of the parts.
 
     Workers write into an ``out`` that is shared, and else return their values, which are written here.
@@ -76,7 +74,7 @@ def by_executor(evaluation: Evaluation, parts: Sequence[Part], out: Out, executo
         wait([future for _, future in futures])
 
 
-def _written(part: Part, future: _Results, out: Out) -> Iterator[Done]:
+def _written(part: Part, future: _Results, out: Writer) -> Iterator[Progress]:
     """Wait for a part, and write what its worker has not written."""
     with _rows_named(part):
         results = future.result()
@@ -98,7 +96,7 @@ def _rows_named(part: Part) -> Iterator[None]:
         raise RuntimeError(f"{rows}: {type(error).__name__}: {error}") from error
 
 
-def _work(task: bytes, part: Part, process: int) -> list[tuple[Done, int, dict[str, np.ndarray]]]:
+def _work(task: bytes, part: Part, process: int) -> list[tuple[Progress, int, dict[str, np.ndarray]]]:
     """Evaluate a part, in a process of its own by one thread."""
     if os.getpid() != process:
         torch.set_num_threads(1)
@@ -107,5 +105,5 @@ def _work(task: bytes, part: Part, process: int) -> list[tuple[Done, int, dict[s
     for values in evaluation.of(part):
         if out is not None:
             out.write(values.start, values.arrays)
-        result.append((Done.of(values), values.start, {} if out is not None else values.arrays))
+        result.append((Progress.of(values), values.start, {} if out is not None else values.arrays))
     return result

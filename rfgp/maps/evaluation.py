@@ -23,9 +23,6 @@ class Float32Error(NamedTuple):
 
     :param mean: the error of the mean.
     :param stddev: that of the standard deviation; zero for maps without variances.
-
-    >>> Float32Error(mean=1e-6, stddev=2e-6).stddev
-    2e-06
     """
 
     mean: float
@@ -35,10 +32,8 @@ class Float32Error(NamedTuple):
 class BatchValues(NamedTuple):
     """Values of a map from one row on.
 
-    :param start: the row.
     :param arrays: by name, "mean" and, where wanted, "variance": (n,), or (n, T) for several outputs.
     :param error: the error of float32 values; None where none were computed.
-    :param is_replaced: whether float64 took the place of float32.
     """
 
     start: int
@@ -52,13 +47,11 @@ class BatchValues(NamedTuple):
         return len(self.arrays["mean"])
 
 
-class Evaluation:
+class Evaluator:
     """Means and variances of a model at batches of points.
 
     :param predictor: takes points (n, d), and says mean and variance (n, T).
-    :param exact: the same predictor in float64, where the first is in float32.
     :param noise: variances (T,) that are added; default: none.
-    :param has_variance: whether there are variances, or means alone.
     """
 
     def __init__(
@@ -67,10 +60,7 @@ class Evaluation:
         self.predictor, self.exact, self.noise, self.has_variance = predictor, exact, noise, has_variance
 
     def of(self, part: Part) -> Iterator[BatchValues]:
-        """The values of a part, batch by batch.
-
-        :raises ValueError: for bad points; it names the rows.
-        """
+        """The values of a part, batch by batch."""
         for start, x in part.batches():
             yield self.at(x, start)
 
@@ -78,8 +68,6 @@ class Evaluation:
         """The values at one batch of points.
 
         :param x: (n, d).
-        :param start: the row of the map that the first of them is.
-        :raises ValueError: for bad points; it names the rows.
         """
         try:
             return self._at(x, start)
@@ -100,12 +88,12 @@ class Evaluation:
     def _error(self, x: Tensor, values: PointMoments) -> Float32Error:
         """The error at a few rows of the batch."""
         rows = torch.linspace(0, len(x) - 1, min(_SAMPLE, len(x)), device=x.device).long()
-        known = self.exact(x[rows], self.has_variance)
+        wanted = self.exact(x[rows], self.has_variance)
         unit = self.exact.prior_variance(x[rows]).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-        mean = ((values.mean[rows] - known.mean).abs() / unit).max()
+        mean = ((values.mean[rows] - wanted.mean).abs() / unit).max()
         if values.variance is None:
             return Float32Error(float(mean), 0.0)
-        deviations = values.variance[rows].double().sqrt() - known.variance.sqrt()
+        deviations = values.variance[rows].double().sqrt() - wanted.variance.sqrt()
         return Float32Error(float(mean), float((deviations.abs() / unit).max()))
 
     def _arrays(self, values: PointMoments) -> dict[str, np.ndarray]:

@@ -18,8 +18,6 @@ class Part(NamedTuple):
     """Points in batches, and the row of the map that the first of them is.
 
     :param points: a re-iterable of batches of points (n, d), or of tuples that begin with one.
-    :param start: the number of the first row.
-    :param num_rows: how many rows.
     """
 
     points: Any
@@ -27,10 +25,7 @@ class Part(NamedTuple):
     num_rows: int
 
     def batches(self) -> Iterator[tuple[int, Tensor]]:
-        """Every batch with the row of the map that its first point is.
-
-        :raises ValueError: for a batch that is none of points, or has values that are not finite; it names the row.
-        """
+        """Every batch with the row of the map that its first point is."""
         row = self.start
         for batch in self.points:
             x = _points_of(batch)
@@ -43,7 +38,6 @@ class Points:
     """All points of a map.
 
     :param points: a tensor or array (N, d), a :class:`rfgp.data.Source` of inputs, or a re-iterable of batches.
-    :raises ValueError: for something else.
     """
 
     def __init__(self, points: Any) -> None:
@@ -56,9 +50,9 @@ class Points:
                 f"expected points (N, d), a Source, or batches that can be read again, got {type(points).__name__}; "
                 "use a list or a DataLoader in place of a generator"
             )
-        known = self.points.num_rows if isinstance(self.points, Source) else None
-        self.is_counted = known is not None
-        self.num_rows = sum(len(_points_of(batch)) for batch in self.points) if known is None else known
+        num_rows = self.points.num_rows if isinstance(self.points, Source) else None
+        self.is_counted = num_rows is not None
+        self.num_rows = sum(len(_points_of(batch)) for batch in self.points) if num_rows is None else num_rows
         if self.num_rows == 0:
             raise ValueError("expected at least one point, got none; check the source")
 
@@ -67,12 +61,7 @@ class Points:
         return next(Part(self.points, 0, self.num_rows).batches())[1][:1]
 
     def parts(self, num_outputs: int, wants_many: bool) -> list[Part]:
-        """The points in parts, which do not depend on what works on them.
-
-        :param num_outputs: how many values a point has.
-        :param wants_many: whether there have to be parts.
-        :raises ValueError: where there have to be, and the points cannot be parted.
-        """
+        """The points in parts, which do not depend on what works on them."""
         if not self.is_counted:
             if wants_many:
                 raise ValueError(

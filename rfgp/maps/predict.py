@@ -18,11 +18,11 @@ from tqdm.auto import tqdm
 from .. import _checks
 from ..distributions import MultitaskMultivariateNormal
 from ..models import PosteriorPoints, WeightSpaceGP
-from .engine import Done, by_executor, one_after_the_other
-from .evaluation import Evaluation
-from .outs import Layout, opened
+from .engine import Progress, by_executor, one_after_the_other
+from .evaluation import Evaluator
 from .points import Points
 from .summary import MapSummary
+from .writers import Layout, opened
 
 
 def predict_map(
@@ -40,28 +40,21 @@ def predict_map(
 
     .. math:: m_t(x) = E f_t(x), \qquad v_t(x) = \mathrm{Var} f_t(x)
 
-    They equal those of ``model.posterior(x)``. The features of a point are made once for both, roots of the posterior
-    once for all points; there are no covariances between points. Points are taken in parts of at most 2^18 rows, which
-    do not depend on who works on them: the result is the same to the last bit whatever the number of workers.
-
-    float32 takes half of the time of float64. Its errors are measured at 32 points of every batch, and the summary has
-    the largest in prior standard deviations. A batch with one above a thousandth is computed in float64.
-
-    A file or folder appears under its name when the map is whole; one that was there is replaced. A folder that is no
-    map is refused. Parts are written by the workers, into NumPy files and Zarr chunks, or by the calling process.
+    They equal those of ``model.posterior(x)``, to the last bit the same whatever the number of workers. float32 takes
+    half of the time of float64; its errors are measured at 32 points of every batch, and a batch with an error above a
+    thousandth of a prior standard deviation is computed in float64. A file or folder appears when the map is whole.
 
     :param model: a fitted :class:`rfgp.WeightSpaceGP`, or any model with ``posterior(x)``.
     :param points: inputs (N, d) as a tensor or array, a :class:`rfgp.data.Source` of inputs, whose further columns are
         left out, or a re-iterable of batches, which an executor cannot part. They are converted to ``dtype``.
     :param out: where values go: a path that ends in ``.zarr``, a group with arrays ``mean`` and ``variance``, or in
         ``.parquet``, a file of such columns, or in neither, a folder of ``mean.npy`` and ``variance.npy``; or a mapping
-        with arrays of these names, such as a dictionary of memory maps; default: tensors in the summary. Arrays are
-        (N,), or (N, T) for several outputs and (N, C) for classes, whose columns are ``mean_0`` and so on.
+        with arrays of these names; default: tensors in the summary. Arrays are (N,), or (N, T) for several outputs and
+        (N, C) for classes, whose columns are ``mean_0`` and so on.
     :param variance: whether there are variances; means alone take less than half of the time.
     :param noise: whether variances include that of observations, for likelihoods with one noise for all points.
     :param dtype: torch.float32 or torch.float64, of features, products and values; default: that of the model.
-    :param executor: whose workers take parts, such as a ProcessPoolExecutor; in processes of their own they use one
-        thread each; default: this process.
+    :param executor: whose workers take parts, such as a ProcessPoolExecutor; default: this process.
     :param progress: whether a bar counts rows; default: on a terminal.
     :returns: sizes, seconds and errors, and the values where ``out`` is None.
     :raises ValueError: for a model that is not fitted, or stale, points that are not finite, which it names, or an
@@ -76,12 +69,12 @@ def predict_map(
     """
     _checks.flag("variance", variance)
     start = time.perf_counter()
-    known = Points(points)
+    every = Points(points)
     evaluation = _evaluation(model, variance, _checks.flag("noise", noise), dtype)
-    example = evaluation.at(known.first())
-    layout = Layout.of(known.num_rows, example.arrays)
+    example = evaluation.at(every.first())
+    layout = Layout.of(every.num_rows, example.arrays)
     num_outputs = example.arrays["mean"][0].size
-    parts = known.parts(num_outputs, executor is not None)
+    parts = every.parts(num_outputs, executor is not None)
     destination = layout.empty() if out is None else out
     if executor is not None and not hasattr(executor, "submit"):
         raise ValueError(f"expected an executor, got {type(executor).__name__}; such as a ProcessPoolExecutor")
@@ -90,7 +83,7 @@ def predict_map(
             work = one_after_the_other(evaluation, parts, opened_out)
         else:
             work = by_executor(evaluation, parts, opened_out, executor)
-        done = _all(work, known.num_rows, progress)
+        done = _all(work, every.num_rows, progress)
     return MapSummary(
         num_rows=done.num_rows,
         num_outputs=num_outputs,
@@ -103,9 +96,9 @@ def predict_map(
     )
 
 
-def _all(work: Iterator[Done], num_rows: int, progress: bool | None) -> Done:
+def _all(work: Iterator[Progress], num_rows: int, progress: bool | None) -> Progress:
     """Have all work done, with a bar."""
-    done = Done(0, None, 0)
+    done = Progress(0, None, 0)
     silent = _checks.no_bar(progress)
     with tqdm(total=num_rows, desc="map", unit="row", unit_scale=True, disable=silent, leave=False) as bar:
         for more in work:
@@ -114,7 +107,7 @@ def _all(work: Iterator[Done], num_rows: int, progress: bool | None) -> Done:
     return done
 
 
-def _evaluation(model: Any, has_variance: bool, has_noise: bool, dtype: torch.dtype | None) -> Evaluation:
+def _evaluation(model: Any, has_variance: bool, has_noise: bool, dtype: torch.dtype | None) -> Evaluator:
     """What evaluates a model, with what checks its float32 values."""
     if isinstance(model, WeightSpaceGP):
         predictor: Any = model.point_predictor(dtype)
@@ -126,15 +119,12 @@ def _evaluation(model: Any, has_variance: bool, has_noise: bool, dtype: torch.dt
             raise ValueError(f"expected {predictor.dtype}, the dtype of the model, got {dtype}; convert the model")
     is_checked = predictor.dtype == torch.float32 and not isinstance(predictor, PosteriorPoints)
     exact = model.point_predictor(torch.float64) if is_checked else None
-    return Evaluation(predictor, exact, _noise_variance(model.likelihood) if has_noise else None, has_variance)
+    return Evaluator(predictor, exact, _noise_variance(model.likelihood) if has_noise else None, has_variance)
 
 
 @torch.no_grad()
 def _noise_variance(likelihood: Any) -> Tensor:
-    """The noise variances (1,) or (T,) of a likelihood that has the same at all points.
-
-    :raises ValueError: for another likelihood.
-    """
+    """The noise variances (1,) or (T,) of a likelihood that has the same at all points."""
     if isinstance(likelihood, MultitaskGaussianLikelihood):
         zero = next(likelihood.parameters()).new_zeros(1, likelihood.num_tasks)
         latent = MultitaskMultivariateNormal(zero, DiagLinearOperator(zero.flatten()))

@@ -13,25 +13,18 @@ from .evaluation import Float32Error
 
 @dataclass(frozen=True, eq=False)
 class MapSummary:
-    """The summary of a map of N points and T outputs.
+    """The summary of a map of N points and T outputs; made by :func:`rfgp.predict_map`.
 
     :param num_rows: N.
     :param num_outputs: T, or the number of classes.
     :param seconds: how long it took.
     :param dtype: of features, products and values.
-    :param float32_error: how far float32 values are from float64 ones, at most, at some 32 points of every batch, in
-        prior standard deviations; None where all is in float64, or where the model predicts by its ``posterior``.
+    :param float32_error: how far float32 values are from float64 ones, at most, at some 32 points of every batch; None
+        where all is in float64, or where the model predicts by its ``posterior``.
     :param float64_rows: how many rows were computed in float64 where float32 was off by more than a thousandth.
     :param path: where the map is; None where it is in memory.
     :param mean: the means, (N,) or (N, T), where the map went nowhere else.
     :param variance: the variances, likewise.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 32, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> summary = rfgp.predict_map(model.condition(torch.rand(50, 2), torch.rand(50)), torch.rand(100, 2))
-    >>> summary.num_rows, summary.mean.shape
-    (100, torch.Size([100]))
     """
 
     num_rows: int

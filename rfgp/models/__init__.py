@@ -1,6 +1,5 @@
 """Models that work in weight space."""
 
-from .conjugate_gradients import Convergence
 from .exact_samples import sample_functions
 from .folds import folds
 from .function_samples import FunctionSamples
@@ -13,8 +12,8 @@ from .posterior_points import PosteriorPoints
 from .task_columns import task_columns
 from .variational import WeightSpaceVariationalGP
 from .variational_strategy import WeightSpaceVariationalStrategy
-from .weight_space import WeightSpaceGP
-from .weight_space_updates import RefitError
+from .weight_equations import Convergence
+from .weight_space import RefitError, WeightSpaceGP
 from .wide import WideWeightSpaceGP
 
 __all__ = [

@@ -12,8 +12,8 @@ from gpytorch.models.exact_prediction_strategies import prediction_strategy
 from torch import Tensor
 
 from .. import _checks
-from ..inference import FunctionDraws, OutputFactor, WeightPrior, drawn_weights
-from ..inference.draws import detached
+from ..inference import OutputFactor
+from ..inference.draws import FunctionDraws, WeightPrior, detached, drawn_weights
 from ..kernels.feature_operator import FeatureLinearOperator
 from ..kernels.noisy_features import NoisyFeaturesLinearOperator
 from ..kernels.prediction import FeaturePredictionStrategy
@@ -76,9 +76,7 @@ def sample_functions(model: WeightSpaceGP | ExactGP, num_functions: int, prior: 
 class _ExactDraws(FunctionDraws):
     """The functions of draws of the weights of a model.
 
-    :param model: a copy of the model, whose ``forward`` has the features of inputs.
     :param weights: draws of the weights, (..., K, S).
-    :param is_multitask: whether the functions have several outputs.
     """
 
     def __init__(self, model: Any, weights: Tensor, is_multitask: bool) -> None:

@@ -9,7 +9,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from ..inference import FunctionDraws
+from ..inference.draws import FunctionDraws
 
 
 class FunctionSamples:

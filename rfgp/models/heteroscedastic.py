@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import gpytorch
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
 from gpytorch.means import ConstantMean, Mean
-from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from .. import _checks, _state
 from ..distributions import MultivariateNormal
-from ..inference import GaussianWeights, expected_log_likelihood
 from ..inference.mean_basis import mean_values
+from ..inference.variational import GaussianWeights
 from ..kernels import with_features
-from ..kernels.feature_operator import FeatureLinearOperator
-from ..kernels.noisy_features import NoisyFeaturesLinearOperator
 from ..likelihoods import LogVarianceLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from ..likelihoods.quadrature import log_mean_density
-from .target_moments import target_moments
+from .noise_fit import NoiseFit, TrainingParts, best_fit, least_noise
 from .variational import WeightSpaceVariationalGP
-from .variational_strategy import FunctionParts
 from .weight_space import WeightSpaceGP
-
-_STEPS = 500
-_PRECISION = 1e-10
-_ROUNDING = 10.0 * torch.finfo(torch.float64).eps
-"""Errors of the matrix of a regression, relative to its trace, at most."""
-_SMALLEST_STEP = 1e-3
 
 
 class HeteroscedasticGP(torch.nn.Module):
@@ -213,7 +203,7 @@ class HeteroscedasticGP(torch.nn.Module):
             prior = self.covar_module(x).evaluate_kernel()
             mean = mean_values(self.mean_module, x).expand(len(x), self.num_outputs).reshape(y.shape)
             residual = torch.where(observed, y - mean, 0.0).double()
-            missing = _least_noise(y, self.mean_module, x, prior)
+            missing = least_noise(y, self.mean_module, x, prior)
             residual_variance = None if self.covar_module.has_output_factor else self.covar_module.residual_variance(x)
             if residual_variance is not None:
                 missing = missing + residual_variance.double()
@@ -225,19 +215,7 @@ class HeteroscedasticGP(torch.nn.Module):
         :param at: the training data.
         :param start: where the steps begin.
         """
-        now = self._step(at, start)
-        for _ in range(_STEPS):
-            target, size = now.weights.target(at.noise.features, now.d_mean, now.d_variance), 1.0
-            tolerance = _PRECISION * max(1.0, abs(now.bound))
-            gain = -math.inf
-            while gain < -tolerance and size >= _SMALLEST_STEP:
-                new = self._step_or_none(at, now.weights, target, size)
-                gain, size = -math.inf if new is None else new.bound - now.bound, 0.5 * size
-            if new is not None and gain > 0.0:
-                now = new
-            if gain <= tolerance:
-                break
-        return now
+        return best_fit(at, self.log_noise.likelihood, start)
 
     def set(self, at: TrainingParts, found: NoiseFit) -> None:
         """Take over a distribution of log noise, and leave the function fitted with it.
@@ -258,31 +236,6 @@ class HeteroscedasticGP(torch.nn.Module):
         """
         self._set_residual(at.x)
         return self.function.condition(at.x, at.y, noise=noise).log_marginal_likelihood()
-
-    def _step_or_none(
-        self, at: TrainingParts, weights: GaussianWeights, target: tuple[Tensor, Tensor], size: float
-    ) -> NoiseFit | None:
-        """The same as :meth:`_step` after a step, or None where it leads to weights or noise without a regression."""
-        try:
-            found = self._step(at, weights.stepped(target, size))
-        except ValueError:
-            return None
-        return found if math.isfinite(found.bound) else None
-
-    @torch.no_grad()
-    def _step(self, at: TrainingParts, weights: GaussianWeights) -> NoiseFit:
-        """The bound for a distribution of the weights of log noise, and its gradient in the moments of log noise."""
-        mean, variance = at.noise.moments(weights)
-        known = at.by_row(at.observed)
-        noise = at.by_row((mean - 0.5 * variance).exp())
-        evidence, errors = at.regression(noise)
-        found = expected_log_likelihood(
-            self.log_noise.likelihood, at.by_row(errors)[known], mean[known], variance[known]
-        )
-        d_mean, d_variance = torch.zeros_like(mean), torch.zeros_like(mean)
-        d_mean[known], d_variance[known] = found.d_mean, found.d_variance
-        bound = evidence - 0.25 * float(variance[known].sum()) - float(weights.kl_divergence.sum())
-        return NoiseFit(weights, noise.to(at.x), bound, d_mean, d_variance)
 
     def _set_residual(self, x: Tensor) -> None:
         """Let the bound take account of the variance that features of one output lack."""
@@ -319,75 +272,8 @@ class HeteroscedasticGP(torch.nn.Module):
             raise
 
 
-class TrainingParts(NamedTuple):
-    """Training data of a :class:`HeteroscedasticGP`.
-
-    :param x: inputs (N, d).
-    :param y: targets (N,) or (N, T).
-    :param observed: which of them are observed.
-    :param noise: what the functions of log noise are made of.
-    :param prior: the covariance of the function at the inputs, by its features.
-    :param residual: the targets minus the mean function, zero where they are missing, in float64.
-    :param missing: the variance that the features lack of the prior of one output, and the least noise of the targets,
-        of a shape that expands to that of y.
-    """
-
-    x: Tensor
-    y: Tensor
-    observed: Tensor
-    noise: FunctionParts
-    prior: FeatureLinearOperator
-    residual: Tensor
-    missing: Tensor
-
-    def by_row(self, values: Tensor) -> Tensor:
-        """Values (N,) as they are; (T, N) as (N, T), or the other way round."""
-        return values.mT if values.dim() > 1 else values
-
-    def regression(self, noise: Tensor) -> tuple[float, Tensor]:
-        """The log evidence with known noise, and the roots of the expected squares of the errors of the targets.
-
-        :param noise: variances of the shape of the targets, in float64.
-        """
-        noisy = NoisyFeaturesLinearOperator(self.prior, DiagLinearOperator(noise.reshape(-1)))
-        system = noisy.system(self.residual.reshape(-1, 1), self.observed.reshape(-1))
-        posterior, (scalar, factor) = system.posterior(), self.prior.parts()
-        errors = self.residual - noisy.fitted(posterior.mean).reshape(noise.shape)
-        variance = posterior.function_variance(scalar, factor).reshape(noise.shape) + self.missing
-        terms = (errors.square() + self.missing) / noise + (2.0 * math.pi * noise).log()
-        total = terms[self.observed].sum() + posterior.mean.square().sum() + system.log_determinant(posterior)
-        return -0.5 * float(total), (errors.square() + variance).sqrt()
-
-
-class NoiseFit(NamedTuple):
-    """A distribution of the weights of log noise, and what follows from it.
-
-    :param weights: the distribution.
-    :param noise: the noise variances of the best regression, of the shape of the targets.
-    :param bound: the bound of the log evidence.
-    :param d_mean: its gradient in the means of log noise, (N,) or (T, N).
-    :param d_variance: that in the variances.
-    """
-
-    weights: GaussianWeights
-    noise: Tensor
-    bound: float
-    d_mean: Tensor
-    d_variance: Tensor
-
-
 def _num_outputs(kernel: Any) -> int:
     return int(kernel.output_factor().num_outputs) if kernel.has_output_factor else 1
-
-
-def _least_noise(y: Tensor, mean: Mean, x: Tensor, prior: FeatureLinearOperator) -> Tensor:
-    r"""The least noise variances of targets (N,) or (N, T): (1,) or (T,).
-
-    The matrix of a regression, :math:`I + \Phi^\top S^{-1} \Phi`, has rounding errors of its trace, which are to stay
-    below the identity.
-    """
-    known = target_moments(y if y.dim() > 1 else y.unsqueeze(-1), mean, x).least_noise
-    return known.maximum(_ROUNDING * prior.diagonal().double().sum())
 
 
 def _known_noise(kernel: Any, num_outputs: int) -> gpytorch.likelihoods.Likelihood:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .row_search import row_numbers
+from ..linalg.row_search import row_numbers
 
 LEVEL = 1e-4
 """The probability of a warning where the residuals are proper."""
@@ -56,8 +56,6 @@ def warn_of_impropriety(residuals: Tensor, leverages: Tensor, noise: float, stac
 
     :param residuals: r, (n,), complex.
     :param leverages: the diagonal h of the matrix that takes targets to the posterior mean, (n,).
-    :param noise: the noise variance.
-    :param stacklevel: that of ``warnings.warn``, as seen from the caller.
     """
     free = 1.0 - leverages.clamp(0.0, 1.0)
     power = float(residuals.abs().square().sum())

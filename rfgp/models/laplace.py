@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
-import gpytorch
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
-from gpytorch.means import LinearMean, Mean, MultitaskMean, ZeroMean
+from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
 from .. import _checks, _state
-from ..distributed import Shard
-from ..distributions import MultitaskMultivariateNormal, MultivariateNormal
-from ..inference import OutputFactor, WeightPosterior, WeightSpaceCovariance, plus_residual
+from ..distributions import MultivariateNormal
+from ..inference import GaussianPosterior, WeightPosterior
 from ..inference.function_posterior import FunctionPosterior
-from ..inference.laplace import LaplaceSums, LatentFunctions
+from ..inference.laplace import LatentFunctions
 from ..inference.latent_terms import latent_likelihood
 from ..inference.newton import LaplaceProblem, Precision
-from ..inference.products import feature_product
 from ..kernels import with_features
 from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.observation import check_observed_mean
 from ..kernels.reference_tensor import reference_tensor
-from ..linalg import joined, row_chunks
-from .batches import batches
+from .laplace_mode import LaplaceMode
+from .laplace_rows import LaplaceRows, check_parts, checked_start
 from .record import WEIGHTS, Record, WeightsCode
 from .snapshot import Snapshots
 
 MAX_WEIGHTS = 8192
 """The largest number of weights of all classes together that a full Hessian is formed for."""
-_FITTED, _RECORD = "laplace.", "fitted_with."
 
 
 class LaplaceGP(torch.nn.Module):
@@ -95,14 +90,14 @@ class LaplaceGP(torch.nn.Module):
         self.mean_module = ZeroMean() if mean is None else mean
         self.hessian = hessian
         self.product_dtype = None if product_dtype is None else _checks.product_dtype(product_dtype)
-        self._latent = latent_likelihood(likelihood, hessian)
-        _check_parts(self.covar_module, self.mean_module, self._latent.num_functions)
+        self.latent = latent_likelihood(likelihood, hessian)
+        check_parts(self.covar_module, self.mean_module, self.latent.num_functions)
         check_observed_mean(self.covar_module, self.mean_module)
         self.num_passes = 0
         """How many times the last fit has summed the Hessian to find the mode, steps that were shortened included."""
-        self._fitted: _Fitted | None = None
+        self._mode: LaplaceMode | None = None
         self._evidence: Tensor | None = None
-        self._posterior: WeightPosterior | FunctionPosterior | None = None
+        self._posterior: GaussianPosterior | None = None
         self._weights_code = WeightsCode()
         self._snapshots = Snapshots()
 
@@ -124,13 +119,13 @@ class LaplaceGP(torch.nn.Module):
         """
         tracks = torch.is_grad_enabled()
         with maps_kept_on_error(self.covar_module), torch.inference_mode(False), torch.set_grad_enabled(tracks):
-            rows = _Rows(self, x, y)
+            rows = LaplaceRows(self, x, y)
             problem = LaplaceProblem(self._functions(), rows)
             self._check_size(rows)
-            weights = problem.mode(_checked_start(start, problem.zeros()))
+            weights = problem.mode(checked_start(start, problem.zeros()))
             evidence, sums = problem.log_evidence(weights)
             _checks.finite(evidence.detach(), "the evidence")
-        self._fitted = _Fitted(weights, sums.detach(), Record(self._parameter_state()))
+        self._mode = LaplaceMode(weights, sums.detach(), Record(self._parameter_state()))
         self._evidence, self._posterior, self.num_passes = evidence, None, problem.num_passes
         return self
 
@@ -141,29 +136,29 @@ class LaplaceGP(torch.nn.Module):
             raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
         with torch.no_grad():
             self.covar_module.scalar_features(x[:1])
-        width, count = self._functions().num_features, self._latent.num_functions
-        if self._latent.has_full_hessian and count > 1 and width * count > MAX_WEIGHTS:
+        width, count = self._functions().num_features, self.latent.num_functions
+        if self.latent.has_full_hessian and count > 1 and width * count > MAX_WEIGHTS:
             raise ValueError(
                 f"expected at most {MAX_WEIGHTS} weights of all classes for a full Hessian, got {count} x {width}; use "
                 'hessian="block_diagonal", or fewer features'
             )
-        pairs = len(self._latent.pairs)
+        pairs = len(self.latent.pairs)
         what = f"{pairs} Gram matrices of {width} features"
         _checks.fits_in_memory(24.0 * pairs * width**2, what, "use fewer features")
 
     def _functions(self, kernel: Any = None, mean: Mean | None = None) -> LatentFunctions:
         parts = (self.covar_module, self.mean_module) if kernel is None or mean is None else (kernel, mean)
-        return LatentFunctions(*parts, self._latent, self.product_dtype)
+        return LatentFunctions(*parts, self.latent, self.product_dtype)
 
-    def _known(self) -> _Fitted:
+    def _conditioned(self) -> LaplaceMode:
         """What was fitted.
 
         :raises ValueError: before the first fit, or where parameters or weights have changed since.
         """
-        if self._fitted is None:
+        if self._mode is None:
             raise ValueError("expected a fitted model, got one without data; call condition(x, y) first")
-        self._fitted.record.check(self._parameter_state(), "the mode was computed")
-        return self._fitted
+        self._mode.record.check(self._parameter_state(), "the mode was computed")
+        return self._mode
 
     def _parameter_state(self) -> dict[str, Tensor]:
         """What the mode depends on, by name."""
@@ -179,23 +174,23 @@ class LaplaceGP(torch.nn.Module):
 
         :raises ValueError: before the first fit, or where parameters or random weights have changed since.
         """
-        return self._known().weights
+        return self._conditioned().weights
 
-    def weight_posterior(self) -> WeightPosterior | FunctionPosterior:
+    def weight_posterior(self) -> GaussianPosterior:
         """The posterior of the weights, without gradients in the parameters.
 
         :raises ValueError: where the model is not fitted, or stale.
         """
-        known = self._known()
+        at = self._conditioned()
         if self._posterior is None:
             with torch.inference_mode(False), torch.no_grad():
                 scale = self._functions().scale
                 if len(scale) == 1:
-                    gram = known.sums.gram[0] * scale.square()
-                    self._posterior = WeightPosterior(gram, gram @ known.weights + known.sums.slope * scale)
+                    gram = at.sums.gram[0] * scale.square()
+                    self._posterior = WeightPosterior(gram, gram @ at.weights + at.sums.slope * scale)
                 else:
-                    factor = Precision(known.sums.gram, scale, self._latent.has_full_hessian).factor
-                    self._posterior = FunctionPosterior(factor, known.weights)
+                    factor = Precision(at.sums.gram, scale, self.latent.has_full_hessian).factor
+                    self._posterior = FunctionPosterior(factor, at.weights)
         return self._posterior
 
     def posterior(self, x: Tensor) -> MultivariateNormal:
@@ -213,25 +208,10 @@ class LaplaceGP(torch.nn.Module):
         posterior = self.weight_posterior()
         _checks.finite(_checks.inputs(x).detach())
         _checks.same_kind(x, reference_tensor(self.covar_module, x), "x", "the kernel")
-        is_multitask = self._latent.num_functions > 1
-        if is_multitask and x.dim() != 2:
+        if self.latent.num_functions > 1 and x.dim() != 2:
             raise ValueError(f"expected inputs of shape (N, d) for classes, got {tuple(x.shape)}; flatten the batch")
-        kernel, mean = self._snapshots.take(self.covar_module, self.mean_module)
-        functions = self._functions(kernel, mean)
-        factor = OutputFactor.kronecker(torch.diag_embed(functions.scale), functions.num_features)
-        features = functools.partial(_features, functions, torch.is_grad_enabled())
-        weights = factor.scalar_weights(posterior.mean).squeeze(-1)
-        chunks = row_chunks(x.shape[-2], functions.num_features)
-        parts = (feature_product(features(x[..., rows, :]), weights) for rows in chunks)
-        values = _checks.no_overflow(joined(parts, x.shape[-2]), x) + functions.mean_at(x)
-        covariance = WeightSpaceCovariance(x.clone(), posterior, factor, features)
-        residual = kernel.residual_variance(x)
-        if is_multitask:
-            if residual is not None:
-                residual = residual.mT if residual.dim() == x.dim() else residual.unsqueeze(-1)
-                residual = residual.expand(*x.shape[:-1], len(functions.scale)).flatten(-2)
-            return MultitaskMultivariateNormal(values.to(x.dtype), plus_residual(covariance, residual))
-        return MultivariateNormal(values.squeeze(-1).to(x.dtype), plus_residual(covariance, residual))
+        functions = self._functions(*self._snapshots.take(self.covar_module, self.mean_module))
+        return functions.distribution(x, posterior)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """:meth:`posterior`, as GPyTorch's models are called."""
@@ -250,11 +230,11 @@ class LaplaceGP(torch.nn.Module):
 
         Source: Rasmussen and Williams (2006), Eq. 3.32, and Algorithm 5.1 for the gradient.
         """
-        known = self._known()
+        at = self._conditioned()
         if self._evidence is None:
             with torch.no_grad():
-                scale, sums, weights = self._functions().scale, known.sums, known.weights
-                log_determinant = Precision(sums.gram, scale, self._latent.has_full_hessian).log_determinant
+                scale, sums, weights = self._functions().scale, at.sums, at.weights
+                log_determinant = Precision(sums.gram, scale, self.latent.has_full_hessian).log_determinant
                 self._evidence = sums.log_density - 0.5 * (weights.square().sum() + log_determinant)
         return self._evidence
 
@@ -285,9 +265,9 @@ class LaplaceGP(torch.nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
-        if self._fitted is not None:
-            device = reference_tensor(self.covar_module, self._fitted.weights).device
-            self._fitted = self._fitted.to(device)
+        if self._mode is not None:
+            device = reference_tensor(self.covar_module, self._mode.weights).device
+            self._mode = self._mode.to(device)
         self._posterior, self._evidence = None, None
         return self
 
@@ -297,144 +277,31 @@ class LaplaceGP(torch.nn.Module):
         :raises ValueError: for the state of another model; this one stays as it was.
         """
         with maps_kept_on_error(self.covar_module):
-            rest, _ = _Fitted.split(state_dict)
+            rest, _ = LaplaceMode.split(state_dict)
             _state.check(self, rest, strict=strict)
             return super().load_state_dict(state_dict, strict, assign)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self._fitted is not None:
-            destination.update({prefix + name: value for name, value in self._fitted.state_dict().items()})
+        if self._mode is not None:
+            destination.update({prefix + name: value for name, value in self._mode.state_dict().items()})
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         with maps_kept_on_error(self.covar_module):
-            rest, fitted = _Fitted.split(state_dict, prefix)
+            rest, fitted = LaplaceMode.split(state_dict, prefix)
             _state.check(self, rest, prefix)
             if fitted is not None:
                 self._check_fitted(fitted)
             super()._load_from_state_dict(rest, prefix, *args)
             device = reference_tensor(self.covar_module).device
-            self._fitted = None if fitted is None else fitted.to(device)
+            self._mode = None if fitted is None else fitted.to(device)
             self._posterior, self._evidence = None, None
 
-    def _check_fitted(self, fitted: _Fitted) -> None:
+    def _check_fitted(self, fitted: LaplaceMode) -> None:
         """Raise a ValueError where a mode is not one of this model."""
         shapes = [tuple(part.shape) for part in (fitted.weights, fitted.sums.slope, fitted.sums.gram)]
         width = self._functions().num_features
-        weights = width, self._latent.num_functions
-        wanted = [weights, weights, (len(self._latent.pairs), width, width)]
+        weights = width, self.latent.num_functions
+        wanted = [weights, weights, (len(self.latent.pairs), width, width)]
         if shapes != wanted:
             raise ValueError(f"expected the state of a model with sums of shapes {wanted}, got {shapes}; make it alike")
-
-
-class _Fitted(NamedTuple):
-    """The mode, the sums over the training data there, and what both depend on."""
-
-    weights: Tensor
-    sums: LaplaceSums
-    record: Record
-
-    def to(self, device: torch.device) -> _Fitted:
-        """The same on a device."""
-        sums = LaplaceSums(*(part.to(device) for part in self.sums[:3]))
-        return _Fitted(self.weights.to(device), sums, self.record.to(device))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Tensors by name."""
-        own = {"weights": self.weights, **dict(zip(LaplaceSums._fields, self.sums[:3], strict=False))}
-        state = {_FITTED + name: value.clone() for name, value in own.items() if isinstance(value, Tensor)}
-        return state | {_RECORD + name: value.clone() for name, value in self.record.tensors.items()}
-
-    @classmethod
-    def split(cls, state: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], _Fitted | None]:
-        """What belongs to the parts of a model in a state, and what was fitted, if that is there.
-
-        :raises ValueError: where only some of it is there, or something is no tensor.
-        """
-        _state.check_mapping(state)
-        kinds = tuple(prefix + kind for kind in (_FITTED, _RECORD))
-        own = {name: value for name, value in state.items() if name.startswith(kinds)}
-        rest = {name: value for name, value in state.items() if name not in own}
-        if not own:
-            return rest, None
-        names = [kinds[0] + name for name in ("weights", *LaplaceSums._fields[:3])]
-        if any(name not in own for name in names) or not all(isinstance(value, Tensor) for value in own.values()):
-            raise ValueError(f"expected tensors for {', '.join(names)}, got a state without some; save it again")
-        weights, *sums = (own.pop(name).clone() for name in names)
-        record = Record({name.removeprefix(kinds[1]): value for name, value in own.items()})
-        return rest, cls(weights, LaplaceSums(*sums), record)
-
-
-class _Rows:
-    """The rows of a fit as checked batches, which can be gone through again.
-
-    :param model: the model, whose kernel and likelihood they have to suit.
-    :param x: inputs, or a loader.
-    :param y: targets.
-    """
-
-    def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
-        if isinstance(x, Shard):
-            raise ValueError("expected the rows of all ranks for a LaplaceGP, got the Shard of one; pass all rows")
-        self.model, self.x, self.y = model, x, y
-        known = batches(x, y, None)
-        self._checked = [self._check(*batch) for batch in known] if isinstance(x, Tensor) else None
-        if self._checked is None and iter(x) is x:
-            raise ValueError(
-                f"expected batches that can be gone through again, got {type(x).__name__}, which is used up after one "
-                "pass; pass a list or a DataLoader"
-            )
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        if self._checked is not None:
-            yield from self._checked
-            return
-        for batch in batches(self.x, self.y, None):
-            yield self._check(*batch)
-
-    def _check(self, x: Any, y: Any, noise: Any) -> tuple[Tensor, Tensor]:
-        model = self.model
-        if noise is not None:
-            raise ValueError("expected batches (x, y), got noise beside them; the likelihood of a LaplaceGP has it")
-        _checks.finite(_checks.inputs(x).detach())
-        if x.dim() != 2:
-            raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
-        _checks.same_kind(x, reference_tensor(model.covar_module, x), "x", "the kernel")
-        return x, model._latent.targets(y, x)
-
-
-def _check_parts(kernel: Any, mean: Any, num_functions: int) -> None:
-    """Raise a ValueError where the kernel or the mean are not those of so many latent functions."""
-    if kernel.has_output_factor:
-        raise ValueError("expected a kernel of one output, got one of several; make a model for each output")
-    if not isinstance(mean, Mean) or isinstance(mean, MultitaskMean):
-        raise ValueError(
-            f"expected a mean function of one output, got {type(mean).__name__}; give it a batch shape for classes"
-        )
-    allowed = [torch.Size()] if num_functions == 1 else [torch.Size(), torch.Size([num_functions])]
-    scale = torch.Size(kernel.output_factor().shape[:-2])
-    inner = kernel
-    while isinstance(inner, gpytorch.kernels.ScaleKernel):
-        inner = inner.base_kernel
-    batch = mean.weights.shape[:-2] if isinstance(mean, LinearMean) else getattr(mean, "batch_shape", torch.Size())
-    if inner.batch_shape or scale not in allowed or batch not in allowed:
-        found = next(shape for shape in (inner.batch_shape, scale, batch) if shape)
-        raise ValueError(
-            f"expected batch shapes () or (Q,) of output scale and mean for Q = {num_functions} latent functions, and "
-            f"() inside the features, got {tuple(found)}; batch only the ScaleKernel and the mean, over classes"
-        )
-
-
-def _checked_start(start: Tensor | None, zeros: Tensor) -> Tensor | None:
-    """Weights in float64, or a ValueError where they are not like those that are searched for."""
-    if start is None:
-        return None
-    if _checks.floating(start, "start").shape != zeros.shape:
-        raise ValueError(f"expected start of shape {tuple(zeros.shape)}, got {tuple(start.shape)}; take the mode")
-    return _checks.finite(start.detach(), "start").to(zeros)
-
-
-def _features(functions: LatentFunctions, tracks: bool, x: Tensor) -> Tensor:
-    """Real features, made later with gradients where these were enabled at first."""
-    with torch.set_grad_enabled(tracks and torch.is_grad_enabled()):
-        return functions.features(x)

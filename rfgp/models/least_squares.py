@@ -16,7 +16,7 @@ from ..kernels import RandomFeatureKernel, with_features
 from ..kernels.map_holder import maps_kept_on_error
 from ..linalg import row_chunks
 from ..operators import Operator
-from .normal_equations import Problem, Sums, by_lbfgs
+from .normal_equations import LeastSquaresData, NormalEquations, by_lbfgs
 from .record import WEIGHTS, Record, Recorded
 
 SOLVERS = ("cholesky", "lbfgs")
@@ -82,6 +82,8 @@ class VectorLeastSquares(Recorded["_Fitted"]):
         self.num_iterations: int | None = None
         """Iterations of the last fit by "lbfgs"."""
 
+    _verb = "fit(x, y)"
+
     @property
     def weights(self) -> Tensor:
         """The weights h of the features (K, 1), in float64.
@@ -137,7 +139,9 @@ class VectorLeastSquares(Recorded["_Fitted"]):
             )
         columns = factor.num_outputs if operator is None else len(operator)
         targets = _checked_targets(y, x, columns)
-        problem = Problem(kernel, factor, every if has_graph else x, targets, operator, graph if has_graph else None)
+        problem = LeastSquaresData(
+            kernel, factor, every if has_graph else x, targets, operator, graph if has_graph else None
+        )
         if self.solver == "lbfgs":
             penalties = len(x) * self.regularization, len(x) * self.manifold_regularization
             sums = None
@@ -208,7 +212,7 @@ class _Fitted(NamedTuple):
     """Weights, the sums that they come from (None for L-BFGS), and what both depend on."""
 
     weights: Tensor
-    sums: Sums | None
+    sums: NormalEquations | None
     record: Record
 
 

@@ -232,7 +232,6 @@ def farthest_point_centers(x: Tensor, threshold: float) -> Tensor:
     """Centers such that every input is within a threshold of one: the mean, then the farthest input again and again.
 
     :param x: inputs (N, d).
-    :param threshold: a distance.
     :returns: (C, d).
 
     Source: T Algorithm 7.

@@ -42,10 +42,10 @@ def together(models: Iterable[Any]) -> Iterator[None]:
 
     All threads take the locks in one order, so that none waits for another that waits for it.
 
-    :param models: objects with a ``_lock``, some perhaps several times.
+    :param models: objects with a ``lock``, some perhaps several times.
     """
     with ExitStack() as held:
-        for lock in sorted((model._lock for model in models), key=id):
+        for lock in sorted((model.lock for model in models), key=id):
             held.enter_context(lock)
         yield
 
@@ -53,14 +53,14 @@ def together(models: Iterable[Any]) -> Iterator[None]:
 def alone(method: _Method) -> _Method:
     """Let a method wait until no other thread is in one of the same model.
 
-    :param method: a method of an object with a ``_lock``.
+    :param method: a method of an object with a ``lock``.
     """
 
     @functools.wraps(method)
     def locked(self: Any, *args: Any, **options: Any) -> Any:
         if torch.compiler.is_compiling():
             return method(self, *args, **options)
-        with self._lock:
+        with self.lock:
             return method(self, *args, **options)
 
     return cast(_Method, locked)

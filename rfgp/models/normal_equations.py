@@ -21,7 +21,7 @@ _MEMORY = 20
 _REFINEMENTS = 4
 
 
-class Problem(NamedTuple):
+class LeastSquaresData(NamedTuple):
     """Data in the form that all solvers take; the first ``len(targets)`` inputs are labeled."""
 
     kernel: RandomFeatureKernel
@@ -35,7 +35,7 @@ class Problem(NamedTuple):
         """Rows (l, T') times C: (l, T)."""
         return values if self.operator is None else values @ self.operator
 
-    def sums(self) -> Sums:
+    def sums(self) -> NormalEquations:
         """What the closed form needs of the data, chunk by chunk."""
         width, targets = self.factor.num_scalar, self.adjoint(self.targets)
         gram = targets.new_zeros(width, width)
@@ -43,7 +43,7 @@ class Problem(NamedTuple):
         for rows in row_chunks(len(targets), width):
             add_gram_(gram, cross, self.kernel.scalar_features(self.x[rows]), targets[rows])
         graph_gram = None if self.graph is None else self._graph_gram(self.graph)
-        return Sums(len(targets), self.factor, self.operator, mirror_(gram), cross, graph_gram)
+        return NormalEquations(len(targets), self.factor, self.operator, mirror_(gram), cross, graph_gram)
 
     def _graph_gram(self, graph: Tensor) -> Tensor:
         features = self.kernel.scalar_features(self.x).double()
@@ -52,7 +52,7 @@ class Problem(NamedTuple):
         return 0.5 * (gram + gram.mT)
 
 
-class Sums(NamedTuple):
+class NormalEquations(NamedTuple):
     """Scalar Gram matrices (n, n), without and with the Laplacian between, and cross products (n, T) with C^T y."""
 
     num_rows: int
@@ -102,7 +102,7 @@ class Sums(NamedTuple):
 
 
 def by_lbfgs(
-    problem: Problem, ridge: float, along_graph: float, tolerance: float, max_iterations: int
+    problem: LeastSquaresData, ridge: float, along_graph: float, tolerance: float, max_iterations: int
 ) -> tuple[Tensor, int]:
     """Half the objective, B Eq. 23, by its gradient, Eq. 26, from products with the features, up to a constant.
 

@@ -41,17 +41,15 @@ class Record:
         """Whether these are the tensors that were recorded, and no others."""
         return self.tensors.keys() == now.keys() and not self.changes(now)
 
-    def check(self, now: Mapping[str, Tensor], result: str) -> None:
+    def check(self, now: Mapping[str, Tensor], result: str, advice: str = "call condition(x, y) again") -> None:
         """Raise a ValueError where something has changed.
 
         :param now: the tensors as they are now.
         :param result: what was computed, for the message.
+        :param advice: what to do.
         """
         if changed := self.changes(now):
-            raise ValueError(
-                f"expected the parameters that {result} with, got a new {', '.join(changed)}; call "
-                "condition(x, y) again"
-            )
+            raise ValueError(f"expected the parameters that {result} with, got a new {', '.join(changed)}; {advice}")
 
     def to(self, device: torch.device) -> Self:
         """Move the copies, in place; the code of random weights stays on the CPU, where it is made."""
@@ -71,6 +69,7 @@ class Recorded(Generic[_Fitted]):
     """A model that knows what it was fitted to as long as nothing that this depends on has changed."""
 
     _fitted: _Fitted | None = None
+    _verb = "condition(x, y)"
 
     def _state(self) -> Mapping[str, Tensor]:
         """What the fit depends on, by name."""
@@ -79,8 +78,8 @@ class Recorded(Generic[_Fitted]):
     def _known(self) -> _Fitted:
         """What was fitted, or a ValueError where there is none, or it is stale."""
         if self._fitted is None:
-            raise ValueError("expected a fitted model, got one without data; call condition(x, y) first")
-        self._fitted.record.check(self._state(), "the model was fitted")
+            raise ValueError(f"expected a fitted model, got one without data; call {self._verb} first")
+        self._fitted.record.check(self._state(), "the model was fitted", f"call {self._verb} again")
         return self._fitted
 
 

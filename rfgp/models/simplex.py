@@ -22,16 +22,11 @@ def simplex_code(num_classes: int, dtype: torch.dtype | None = None, device: tor
 
     These are the columns of Helmert's matrix, in reverse order and scaled.
 
-    :param num_classes: the number of classes p + 1, at least two.
     :param dtype: the dtype of the result; default: the default dtype.
     :param device: the device of the result; default: the CPU.
     :returns: (p, p + 1), with columns of unit norm and inner products of -1/p.
-    :raises ValueError: for fewer than two classes, or where the code would not fit in memory.
 
     Source: B 6.1.1 (Mroueh et al., 2012), with the errata.
-
-    >>> simplex_code(2)
-    tensor([[ 1., -1.]])
     """
     num_classes = _checks.positive_integer("num_classes", num_classes)
     if num_classes < 2:
@@ -49,14 +44,8 @@ def encode(labels: Tensor, num_classes: int, dtype: torch.dtype | None = None) -
     """The corners of classes, as targets of a regression with one output less than there are classes.
 
     :param labels: integers (N,) from 0 to ``num_classes - 1``.
-    :param num_classes: the number of classes p + 1.
     :param dtype: the dtype of the result; default: the default dtype.
     :returns: (N, p).
-    :raises ValueError: for labels that are not such integers.
-
-    >>> encode(torch.tensor([0, 1]), 2)
-    tensor([[ 1.],
-            [-1.]])
     """
     code = simplex_code(num_classes, dtype)
     if not isinstance(labels, Tensor) or labels.dim() != 1:
@@ -70,10 +59,6 @@ def decode(values: Any) -> Tensor:
 
     :param values: (..., p), for p + 1 classes.
     :returns: integers (...), from 0 to p.
-    :raises ValueError: for other values than finite floating-point ones.
-
-    >>> decode(encode(torch.tensor([2, 0, 1]), 3))
-    tensor([2, 0, 1])
     """
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.dim() == 0 or values.shape[-1] == 0:
         got = f"{values.dtype} of shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__

@@ -10,7 +10,7 @@ import torch
 from gpytorch.means import Mean
 from torch import Tensor
 
-from .._gpytorch import own_tensors, version_of
+from .._gpytorch import TensorMark, tensor_marks
 
 
 class Snapshot(NamedTuple):
@@ -39,7 +39,7 @@ class Snapshots:
         if self._known is None or not self._known.is_of(modules):
             copies, clones = frozen(modules)
             snapshot = Snapshot(*copies)
-            self._known = _Known(modules, _marks(modules), clones, snapshot)
+            self._known = _Known(modules, tensor_marks(modules), clones, snapshot)
         return self._known.snapshot
 
     def __reduce__(self) -> tuple[type[Snapshots], tuple[()]]:
@@ -60,36 +60,24 @@ def frozen(
         return copy.deepcopy(modules, known), clones
 
 
-class _Mark(NamedTuple):
-    """What tells whether a tensor was replaced, or changed in place other than by ``.data``."""
-
-    tensor: Tensor
-    version: int
-    requires_grad: bool
-
-
 class _Known(NamedTuple):
     """A snapshot, what it was taken of, and the parameters with their clones."""
 
     modules: tuple[torch.nn.Module, ...]
-    marks: list[_Mark]
+    marks: list[TensorMark]
     clones: list[tuple[Tensor, Tensor]]
     snapshot: Snapshot
 
     def is_of(self, modules: tuple[torch.nn.Module, ...]) -> bool:
         """Whether it would be taken of these modules now; GPyTorch changes parameters by ``.data``: compare values."""
-        marks = _marks(modules)
-        if len(marks) != len(self.marks) or any(a is not b for a, b in zip(modules, self.modules, strict=True)):
+        marks = tensor_marks(modules)
+        if len(marks) != len(self.marks) or [*map(id, modules)] != [*map(id, self.modules)]:
             return False
-        pairs = zip(marks, self.marks, strict=True)
-        has_marks = all(now.tensor is then.tensor and now[1:] == then[1:] for now, then in pairs)
-        return has_marks and all(_same(parameter, clone) for parameter, clone in self.clones)
-
-
-def _marks(modules: tuple[torch.nn.Module, ...]) -> list[_Mark]:
-    parts = [part for module in modules for part in module.modules()]
-    return [_Mark(t, version_of(t), t.requires_grad) for part in parts for t in own_tensors(part)]
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+        for now, then in zip(marks, self.marks, strict=True):
+            if now.tensor is not then.tensor or now[1:] != then[1:]:
+                return False
+        for parameter, clone in self.clones:
+            is_alike = parameter.shape == clone.shape and parameter.dtype == clone.dtype
+            if not is_alike or parameter.device != clone.device or not torch.equal(parameter, clone):
+                return False
+        return True

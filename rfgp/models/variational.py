@@ -24,9 +24,9 @@ from torch import Tensor
 
 from .. import _checks, _state
 from .._gpytorch import OneDimensionalLikelihood
-from ..inference import GaussianWeights, expected_log_likelihood
-from ..inference.expected_log_likelihood import expected_log_probabilities
+from ..inference.expected_log_likelihood import expected_log_likelihood, expected_log_probabilities
 from ..inference.latent_terms import possible_targets
+from ..inference.variational import GaussianWeights
 from ..kernels import with_features
 from ..kernels.observation import check_observed_mean
 from ..kernels.reference_tensor import reference_tensor

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from .. import _checks
 from ..distributions import MultitaskMultivariateNormal, MultivariateNormal
-from ..inference import GaussianWeights, OutputFactor, WeightDistribution, WeightSpaceCovariance, plus_residual
+from ..inference import OutputFactor
+from ..inference.covariance import WeightSpaceCovariance, plus_residual
 from ..inference.products import feature_product
+from ..inference.variational import GaussianWeights, WeightDistribution
 from ..linalg import joined, row_chunks
 
 

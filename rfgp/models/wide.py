@@ -13,17 +13,18 @@ from torch import Tensor
 
 from .. import _checks
 from ..distributions import MultivariateNormal
-from ..inference import NoiseModel, Regression, noise_model
+from ..inference import NoiseModel, noise_model
 from ..inference.mean_basis import basis, check_mean, coefficients
+from ..inference.regression import Regression
 from ..kernels import with_features
 from ..kernels.map_holder import maps_kept_on_error
 from ..kernels.observation import check_observed_mean
 from ..kernels.width_warning import warn_of_width
 from ..linalg import row_chunks
-from .conjugate_gradients import Convergence, WeightEquations, solved
 from .record import WEIGHTS, Record, Recorded, WeightsCode
+from .weight_equations import Convergence, WeightEquations, solved
 from .weight_space import WeightSpaceGP
-from .weight_space_checks import check_scalar_kernel
+from .weight_space.checks import check_scalar_kernel
 
 
 class WideWeightSpaceGP(Recorded["_Fitted"]):

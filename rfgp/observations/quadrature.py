@@ -12,21 +12,17 @@ from .rows import Rows
 
 
 def nodes(rows: Rows, order: int) -> tuple[Tensor, Tensor]:
-    """Nodes (..., N, Q, d) of the regions of rows, and their weights (Q,), which add up to 1.
-
-    :param rows: rows whose regions extend in the same directions: others have no nodes there.
-    :param order: the number of nodes in every direction.
-    """
+    """Nodes (..., N, Q, d) of regions that extend in the same directions, and their weights (Q,), which sum to 1."""
     center, directions = rows.center, [*torch.diag_embed(rows.half_widths).unbind(-2), rows.half_vector]
     extended = [direction for direction in directions if bool((direction != 0).any())]
     abscissas, masses = np.polynomial.legendre.leggauss(order)
     grid = list(itertools.product(range(order), repeat=len(extended)))
     chosen = torch.tensor(grid, dtype=torch.long).reshape(len(grid), len(extended))
-    known = torch.as_tensor(abscissas, dtype=center.dtype)[chosen].to(center.device)
+    places = torch.as_tensor(abscissas, dtype=center.dtype)[chosen].to(center.device)
     mass = torch.as_tensor(0.5 * masses, dtype=center.dtype)[chosen].prod(-1).to(center.device)
     offsets = torch.zeros_like(center).unsqueeze(-2)
     for column, direction in enumerate(extended):
-        offsets = offsets + known[:, column, None] * direction.unsqueeze(-2)
+        offsets = offsets + places[:, column, None] * direction.unsqueeze(-2)
     return center.unsqueeze(-2) + offsets, mass
 
 

@@ -11,17 +11,15 @@ from .. import _checks
 
 
 class Rows(NamedTuple):
-    r"""What encoded rows consist of: regions :math:`c + [-h, h] + [-s, s]` and weights of the outputs.
+    """What encoded rows consist of: regions :math:`c + [-h, h] + [-s, s]` and weights of the outputs.
 
     :param center: c, (..., N, d).
     :param half_widths: h, the half widths of a box along the coordinates, (..., N, d).
     :param half_vector: s, half the vector from the start to the end of a segment, (..., N, d).
     :param weights: a, (..., N, T).
 
-    >>> import torch
-    >>> zeros = torch.zeros(5, 2)
-    >>> Rows(zeros, zeros, zeros, torch.ones(5, 3)).weights.shape
-    torch.Size([5, 3])
+    >>> split(points(torch.ones(4, 2)), input_dim=2).center.shape
+    torch.Size([4, 2])
     """
 
     center: Tensor
@@ -31,10 +29,7 @@ class Rows(NamedTuple):
 
 
 def num_columns(input_dim: int, num_outputs: int | None = None) -> int:
-    """The number of columns 3 d + T of encoded rows.
-
-    :param input_dim: d.
-    :param num_outputs: T, for a field; default: 1 + d, the value and the derivatives of a scalar function.
+    """The number of columns 3 d + T of encoded rows, with T = 1 + d for value and derivatives of a function.
 
     >>> num_columns(2), num_columns(2, num_outputs=2)
     (9, 8)
@@ -44,14 +39,10 @@ def num_columns(input_dim: int, num_outputs: int | None = None) -> int:
 
 
 def split(x: Tensor, input_dim: int) -> Rows:
-    """What encoded rows consist of.
+    """What encoded rows (..., N, 3 d + T) consist of.
 
-    :param x: rows, (..., N, 3 d + T).
-    :param input_dim: d.
-    :raises ValueError: where there are too few columns for a weight.
-
-    >>> split(points(torch.ones(4, 2)), input_dim=2).center.shape
-    torch.Size([4, 2])
+    >>> split(points(torch.ones(4, 2)), input_dim=2).weights.shape
+    torch.Size([4, 3])
     """
     dim = _checks.positive_integer("input_dim", input_dim)
     if _checks.inputs(x).shape[-1] <= 3 * dim:
@@ -91,8 +82,8 @@ def derivatives(x: Tensor, direction: Tensor) -> Tensor:
     torch.Size([3, 9])
     """
     center = _points("x", x)
-    known = _like(center, "direction", direction, center.shape[-1])
-    return points(center, torch.cat([torch.zeros_like(known[:, :1]), known], dim=-1))
+    weights = _like(center, "direction", direction, center.shape[-1])
+    return points(center, torch.cat([torch.zeros_like(weights[:, :1]), weights], dim=-1))
 
 
 def boxes(lower: Tensor, upper: Tensor, weights: Tensor | None = None, integral: bool = False) -> Tensor:
@@ -142,11 +133,11 @@ def segments(start: Tensor, end: Tensor, weights: Tensor | None = None, integral
 
 def _rows(center: Tensor, half_widths: Tensor, half_vector: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
-        known = torch.zeros(len(center), 1 + center.shape[-1], dtype=center.dtype, device=center.device)
-        known[:, 0] = 1.0
+        values = torch.zeros(len(center), 1 + center.shape[-1], dtype=center.dtype, device=center.device)
+        values[:, 0] = 1.0
     else:
-        known = _like(center, "weights", weights)
-    return torch.cat([center, half_widths, half_vector, known], dim=-1)
+        values = _like(center, "weights", weights)
+    return torch.cat([center, half_widths, half_vector, values], dim=-1)
 
 
 def _scaled(rows: Tensor, dim: int, size: Tensor) -> Tensor:
@@ -161,10 +152,10 @@ def _points(name: str, x: Tensor) -> Tensor:
 
 def _like(center: Tensor, name: str, value: Tensor, columns: int | None = None) -> Tensor:
     """A checked tensor (N, k) with a row for every point, or one (k,) for all of them."""
-    known = _checks.finite(_checks.same_kind(_checks.floating(value, name), center, name, "the points"), name)
-    if known.dim() == 1:
-        known = known.expand(len(center), -1)
-    if known.dim() != 2 or len(known) != len(center) or known.shape[1] != (columns or known.shape[1]):
+    values = _checks.finite(_checks.same_kind(_checks.floating(value, name), center, name, "the points"), name)
+    if values.dim() == 1:
+        values = values.expand(len(center), -1)
+    if values.dim() != 2 or len(values) != len(center) or values.shape[1] != (columns or values.shape[1]):
         wanted = f"({len(center)}, {columns or 'T'})"
         raise ValueError(f"expected {name} of shape {wanted}, got {tuple(value.shape)}; pass one row for every point")
-    return known
+    return values

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from .. import _checks
-from .checks import num_components
 from .polynomials import (
     PolynomialMatrix,
     add,
@@ -32,20 +32,10 @@ class Operator(abc.ABC):
 
     @abc.abstractmethod
     def symbol(self, w: Tensor, components: int) -> Tensor:
-        """The matrix S(w) of the multiplier, (..., d) to (..., T', T), complex.
-
-        :param w: frequencies, in radians per unit of the inputs.
-        :param components: T.
-        :raises ValueError: where the operator is not defined for so many components or coordinates.
-        """
+        """The matrix S(w) of the multiplier at frequencies in radians per unit, (..., d) to (..., T', T), complex."""
 
     def matrix(self, input_dim: int, components: int) -> PolynomialMatrix:
-        """The operator as a (T', T) matrix of polynomials in the partial derivatives.
-
-        :param input_dim: d.
-        :param components: T.
-        :raises ValueError: where it is not a differential operator.
-        """
+        """The (T', T) matrix of polynomials in the partial derivatives; a ValueError where there is none."""
         raise ValueError(
             f"expected a differential operator, got {self}, which exact kernels cannot apply; predict it from a model "
             "with features"
@@ -186,3 +176,30 @@ class _Composition(Operator):
 
     def of_constant(self, constants: Tensor, input_dim: int) -> Tensor:
         return self.outer.of_constant(self.inner.of_constant(constants, input_dim), input_dim)
+
+
+def num_coordinates(w: Any) -> int:
+    """The number of coordinates of frequencies (..., d), or raise."""
+    if _checks.floating(w, "w").dim() == 0:
+        raise ValueError("expected frequencies w of shape (..., d), got a single number; use w.reshape(1, 1)")
+    return w.shape[-1]
+
+
+def num_components(constants: Any) -> int:
+    """The number of components of a constant field (T,), or raise."""
+    if _checks.floating(constants, "constants").dim() != 1:
+        raise ValueError(f"expected constants of shape (T,), got {tuple(constants.shape)}; pass one per component")
+    return len(_checks.finite(constants, "constants"))
+
+
+def check_vector_field(name: str, input_dim: int, components: int, dims: Sequence[int] | None = None) -> int:
+    """Return d, or raise where a field on R^d has not a component per coordinate, or d is not in ``dims``."""
+    input_dim = _checks.positive_integer("input_dim", input_dim)
+    components = _checks.positive_integer("components", components)
+    if input_dim != components or (dims is not None and input_dim not in dims):
+        space = f"R^{input_dim}" if dims is None else " or ".join(f"R^{d}" for d in dims)
+        raise ValueError(
+            f"expected a vector field on {space} for {name}, got {components} components of {input_dim} coordinates; "
+            "apply it to a field with a component per coordinate"
+        )
+    return input_dim

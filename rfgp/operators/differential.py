@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from .base import Operator
-from .checks import check_vector_field, num_coordinates
+from .base import Operator, check_vector_field, num_coordinates
 from .polynomials import (
     Polynomial,
     PolynomialMatrix,

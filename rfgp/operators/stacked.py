@@ -14,8 +14,6 @@ from .polynomials import (
 class Stacked(Operator):
     """Several operators, whose components come one after the other.
 
-    :param operators: what they are.
-
     >>> from rfgp.operators import Gradient, Value
     >>> Stacked(Value(), Gradient()).symbol(torch.ones(5, 2), components=1).shape
     torch.Size([5, 3, 1])

@@ -15,11 +15,7 @@ from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 
 
 def attributes(obj: Any, with_rows: bool) -> dict[str, Any]:
-    """The attributes of an object that a file holds.
-
-    :param obj: the object.
-    :param with_rows: whether training rows that predictions need are among them.
-    """
+    """The attributes of an object that a file holds."""
     if isinstance(obj, HasRows):
         state = obj.saved_attributes(with_rows)
     else:

@@ -20,8 +20,8 @@ from torch import Tensor
 from .. import _archives, _checks, _files
 from .._version import __version__
 from ..models.record import Recorded
-from .building import Building
-from .description import Description
+from .decoder import Decoder
+from .encoder import Encoder
 
 FORMAT = 1
 _KEYS = {"header", "tensors", "checksum"}
@@ -34,23 +34,17 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
     versions, settings and a description of all objects of the model; ``tensors`` by name; and ``checksum``, SHA-256 of
     both. It appears whole or not at all, and the model stays as it was.
 
-    *Rows.* A model with ``block_size`` predicts with its training rows, and a
-    :class:`rfgp.models.LocalizedMaclaurinGP` too: they are in the file, and a warning says how many. A model with
-    blocks that is saved without them predicts everywhere as in a block without rows, from its landmarks, and its
-    variances include all that these lack. With 512 landmarks and blocks of 128 the price is a test error of 0.32 in
-    place of 0.27 standard deviations on the 6,554 rows of kin8nm and 0.72 in place of 0.61 on the 36,584 of protein,
-    and 0.16 and 0.15 nats a row of predictive density: about what landmarks without blocks have. It can be fitted
-    anew, and not updated. A model of many classes holds those with few rows by the features of these, which count as
-    rows here; saved without them it has Gram matrices in their place, C D\ :sup:`2` numbers, and the same predictions
-    to rounding. Landmarks are part of a kernel: where they were chosen of the training inputs, these inputs are in the
-    file, without targets; and sums over a single row are those of its features.
+    *Rows.* A model with ``block_size`` predicts with its training rows, and so does a
+    :class:`rfgp.models.LocalizedMaclaurinGP`: they are in the file, and a warning says how many. Saved without them a
+    model with blocks predicts everywhere from its landmarks alone, and cannot be updated. A model of many classes holds
+    those with few rows by the features of these, which count as rows here; saved without them it has C D\ :sup:`2`
+    numbers in their place, and the same predictions to rounding. Landmarks that were chosen of the training inputs are
+    in the file.
 
-    *Left out.* The rows of ``keep_data``, and those of complex targets on which a prediction would check the noise; the
-    noise and the labels of training rows that a likelihood knows; hooks, gradients and caches; and priors whose
-    closures have no names, such as those registered by the name of a parameter: the header lists these. Of kernels and
-    likelihoods of your own it has the attributes: numbers, strings, tensors, modules, and lists and dictionaries of
-    them. What else there is, such as a function, comes from ``into=`` of :func:`load`. The estimators of
-    :mod:`rfgp.sklearn` are pickled, as is usual there.
+    *Left out.* The rows of ``keep_data``; the noise and the labels of training rows that a likelihood knows; hooks,
+    gradients and caches; and priors whose closures have no names: the header lists these. Of kernels and likelihoods of
+    your own it has numbers, strings, tensors, modules, and lists and dictionaries of them. What else there is, such as
+    a function, comes from ``into=`` of :func:`load`. Estimators of :mod:`rfgp.sklearn` are pickled.
 
     :param model: a model of :mod:`rfgp.models`, fitted or not, or a kernel.
     :param path: the file to write.
@@ -74,7 +68,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
         _checks.flag("with_rows", with_rows)
     if not isinstance(model, torch.nn.Module | Recorded):
         raise ValueError(f"expected a model of rfgp.models, got {type(model).__name__}; pass a model, or a kernel")
-    description = Description(with_rows is not False)
+    description = Encoder(with_rows is not False)
     with torch.inference_mode(False), torch.no_grad():
         root = description.of(model)
         header = json.dumps(
@@ -107,7 +101,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
 
     Predictions, evidence and updates are those of the saved model, to the last bit on the same machine. Nothing is
     unpickled: only classes of rfgp, GPyTorch and PyTorch are made, and those that are named here. Tensors are loaded on
-    the CPU; ``rfgp.load(path).to("cuda")`` moves a model.
+    the CPU; ``rfgp.load(path).to("cuda")`` moves a model. See :func:`save` for an example.
 
     :param path: the file to read.
     :param into: a model made as the saved one was, which takes over parameters and all that was fitted, in place; for
@@ -116,15 +110,6 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     :returns: the model; ``into`` where it is given.
     :raises ValueError: for another file, one that is damaged or of a newer format, a class that is not known, or
         another model in ``into``.
-
-    >>> import tempfile, gpytorch, rfgp, torch
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     rfgp.save(model.condition(torch.rand(30, 2), torch.rand(30)), f"{folder}/model")
-    ...     loaded = rfgp.load(f"{folder}/model")
-    >>> torch.equal(loaded.posterior(torch.ones(1, 2)).mean, model.posterior(torch.ones(1, 2)).mean)
-    True
     """
     _checks.file("path", path, "rfgp.save wrote")
     _checks.instance("classes", classes, (list, tuple), "a list of classes", "such as classes=[MyKernel]")
@@ -138,7 +123,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     _check_versions(header, name)
     device = None if into is None else _device(into)
     try:
-        model = Building(header["objects"], tensors, classes).build(header["root"], into)
+        model = Decoder(header["objects"], tensors, classes).build(header["root"], into)
     except Exception as error:  # a header may say anything
         if _checks.is_own(error):
             raise
@@ -190,12 +175,12 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"expected {name} as rfgp.save wrote it, got another checksum; it was changed or damaged; copy it again"
         )
     try:
-        known: Any = json.loads(header)
-        _ = int(known["format"]), known["root"], known["objects"]
-        known["versions"] = {package: str(known["versions"][package]) for package in _versions()}
+        parsed: Any = json.loads(header)
+        _ = int(parsed["format"]), parsed["root"], parsed["objects"]
+        parsed["versions"] = {package: str(parsed["versions"][package]) for package in _versions()}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"expected a header of rfgp.save in {name}, got another one; save the model again") from error
-    return known, tensors
+    return parsed, tensors
 
 
 def _check_versions(header: Mapping[str, Any], name: str) -> None:
@@ -226,10 +211,12 @@ def _major(version: str) -> str:
 def _settings(model: Any) -> dict[str, Any]:
     """The settings of a model that are numbers and strings, and its dtype."""
     plain = (bool, int, float, str, type(None))
-    own = {name: value for name, value in vars(model).items() if isinstance(value, plain) and not name.startswith("_")}
+    settings = {
+        name: value for name, value in vars(model).items() if isinstance(value, plain) and not name.startswith("_")
+    }
     kernel = getattr(model, "covar_module", model)
     parameter = next(kernel.parameters(), None)
-    return own | {"dtype": None if parameter is None else str(parameter.dtype).removeprefix("torch.")}
+    return settings | {"dtype": None if parameter is None else str(parameter.dtype).removeprefix("torch.")}
 
 
 def _rows_seen(model: Any) -> int | None:

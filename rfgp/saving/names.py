@@ -39,9 +39,9 @@ _OF_TORCH: dict[str, Callable[..., Any]] = {
 """Functions of PyTorch, which constraints transform parameters by."""
 
 
-def name_of(known: Any) -> str:
+def name_of(named: Any) -> str:
     """The name of a class or a function."""
-    return f"{known.__module__}:{known.__qualname__}"
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def is_known_class(kind: type) -> bool:
@@ -51,44 +51,35 @@ def is_known_class(kind: type) -> bool:
 
 def function_name(function: Any) -> str | None:
     """The name of a function that is looked up; None for others."""
-    for name, known in _OF_TORCH.items():
-        if function is known:
+    for name, of_torch in _OF_TORCH.items():
+        if function is of_torch:
             return name
     is_known = isinstance(function, FunctionType) and _is_inside(function.__module__, _FUNCTIONS)
     return name_of(function) if is_known and "<" not in function.__qualname__ else None
 
 
-def find_class(name: str, own: Mapping[str, type]) -> type:
-    """The class of a name.
-
-    :param name: the name.
-    :param own: classes of the user by their own names.
-    :raises ValueError: where it is not one of the known packages, nor the user's.
-    """
+def find_class(name: str, classes: Mapping[str, type]) -> type:
+    """The class of a name."""
     _, _, qualname = name.partition(":")
-    if qualname in own:
-        return own[qualname]
-    found = _find(name, _CLASSES)
-    if not isinstance(found, type):
+    if qualname in classes:
+        return classes[qualname]
+    kind = _find(name, _CLASSES)
+    if not isinstance(kind, type):
         raise ValueError(
             f"expected classes of rfgp, GPyTorch and PyTorch in the file, got {name}; pass classes=[{qualname}] if it "
             "is yours, or load with the version of rfgp that the file names"
         )
-    return found
+    return kind
 
 
 def find_function(name: str) -> Callable[..., Any]:
-    """The function of a name.
-
-    :param name: the name.
-    :raises ValueError: where it is not one of the known functions.
-    """
-    found = _OF_TORCH.get(name, _find(name, _FUNCTIONS))
-    if not callable(found) or isinstance(found, type):
+    """The function of a name."""
+    function = _OF_TORCH.get(name, _find(name, _FUNCTIONS))
+    if not callable(function) or isinstance(function, type):
         raise ValueError(
             f"expected functions that rfgp.save names, got {name}; load with the version of rfgp that the file names"
         )
-    return found
+    return function
 
 
 def _find(name: str, packages: tuple[str, ...]) -> Any:
@@ -97,13 +88,13 @@ def _find(name: str, packages: tuple[str, ...]) -> Any:
     if not _is_inside(module, packages):
         return None
     try:
-        found: Any = importlib.import_module(module)
+        result: Any = importlib.import_module(module)
         for part in qualname.split("."):
-            found = vars(found)[part]
+            result = vars(result)[part]
     except (ImportError, KeyError, TypeError):
         return None
-    is_defined = isinstance(found, type | FunctionType) and name_of(found) == name
-    return found if is_defined else None
+    is_defined = isinstance(result, type | FunctionType) and name_of(result) == name
+    return result if is_defined else None
 
 
 def _is_inside(module: str | None, packages: tuple[str, ...]) -> bool:

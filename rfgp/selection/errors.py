@@ -91,10 +91,7 @@ def redraw(kernel: RandomFeatureKernel, generator: torch.Generator) -> bool:
 
 
 def sample_rows(x: Tensor, seed: int) -> Tensor:
-    """At most 512 rows of inputs (..., N, d), (n, d).
-
-    :raises ValueError: for inputs that are no finite floating-point tensors.
-    """
+    """At most 512 rows of inputs (..., N, d), (n, d)."""
     _checks.finite(_checks.inputs(x, name="train_inputs"), "train_inputs")
     rows = x.detach().reshape(-1, x.shape[-1])
     if len(rows) <= _SAMPLE:

@@ -34,6 +34,15 @@ def warn_of_lost_posterior(model: Any, x: Tensor, num_rows: int | None = None) -
     >>> warn_of_lost_posterior(model, x).kl_per_point < 0.01
     True
     """
+    loss = lost_posterior(model, x, num_rows)
+    advice = advice_on_loss(loss)
+    if advice is not None:
+        warnings.warn(advice, stacklevel=2)
+    return loss
+
+
+def lost_posterior(model: Any, x: Tensor, num_rows: int | None = None) -> PosteriorLoss | None:
+    """The same without a warning."""
     kernel, likelihood = getattr(model, "covar_module", None), getattr(model, "likelihood", None)
     if not isinstance(kernel, RandomFeatureKernel) or getattr(model, "block_size", None) is not None:
         return None
@@ -41,16 +50,19 @@ def warn_of_lost_posterior(model: Any, x: Tensor, num_rows: int | None = None) -
     if noise is None:
         return None
     try:
-        loss = posterior_loss(kernel, x, noise=noise, num_rows=num_rows)
+        return posterior_loss(kernel, x, noise=noise, num_rows=num_rows)
     except ValueError:  # such as a noise that is too small for any factor
         return None
-    if loss.kl_per_point >= _LARGE:
-        warnings.warn(
-            f"{kl_reading(loss.kl_per_point)}, {100.0 * loss.coverage:.0f}% to be expected: take more features, or "
-            "landmarks, or see rfgp.selection.rank_methods",
-            stacklevel=3,
-        )
-    return loss
+
+
+def advice_on_loss(loss: PosteriorLoss | None) -> str | None:
+    """What to do about a loss, where it is large."""
+    if loss is None or loss.kl_per_point < _LARGE:
+        return None
+    return (
+        f"{kl_reading(loss.kl_per_point)}, {100.0 * loss.coverage:.0f}% to be expected: take more features, or "
+        "landmarks, or see rfgp.selection.rank_methods"
+    )
 
 
 def _mean_noise(likelihood: Any) -> float | None:

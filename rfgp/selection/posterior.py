@@ -83,10 +83,8 @@ def posterior_loss(
 class PosteriorTest:
     """The rows on which posteriors are compared with the exact one, which is computed once.
 
-    :param x: all inputs (N, d).
-    :param seed: the seed of the sample.
     :param noise: the variance of the noise; default: a hundredth of the mean prior variance.
-    :param num_rows: N; default: the number of rows of x.
+    :param num_rows: N; default: the number of rows of x, (N, d).
     :param kernel: a kernel whose landmarks are not held out, where there are other rows.
     :param num_draws: how many draws of a kernel are looked at.
     """
@@ -136,15 +134,14 @@ class PosteriorTest:
     def upper_loss(self, kernels: Iterable[RandomFeatureKernel], limit: float = math.inf) -> PosteriorLoss:
         """What a draw loses, with a probability of 0.9 at most: quantiles of the losses of kernels.
 
-        :param kernels: draws, such as those of :func:`draws_of`.
         :param limit: a loss that is of no interest; no further draw is looked at once two of them are above it.
         """
         losses: list[PosteriorLoss] = []
         for kernel in itertools.islice(kernels, self._num_draws):
             losses.append(self._posterior(kernel).loss(kernel))
-            if sum(known.kl_per_point > limit for known in losses) == 2:
+            if sum(loss.kl_per_point > limit for loss in losses) == 2:
                 break
-        values = torch.tensor([(known.kl_per_point, known.coverage) for known in losses], dtype=torch.float64)
+        values = torch.tensor([(loss.kl_per_point, loss.coverage) for loss in losses], dtype=torch.float64)
         upper, lower = values[:, 0].quantile(_QUANTILE), values[:, 1].quantile(1.0 - _QUANTILE)
         return PosteriorLoss(float(upper), float(lower))
 
@@ -167,11 +164,7 @@ class PosteriorTest:
 
 
 def draws_of(make: Callable[[int], Kernel], seed: int) -> Iterator[Kernel]:
-    """Eight draws of a kernel with features; one of a kernel that has nothing random.
-
-    :param make: makes a kernel of a seed: its landmarks, or its weights, of which all but the first are drawn again.
-    :param seed: the first seed.
-    """
+    """Eight draws of the kernel that ``make`` makes of a seed; one where nothing is random."""
     made, generator = copy.deepcopy(make(seed)).double(), torch.Generator().manual_seed(seed)
     has_landmarks = any(isinstance(part, LandmarkKernel) for part in made.modules())
     for index in range(NUM_DRAWS):
@@ -185,13 +178,13 @@ def draws_of(make: Callable[[int], Kernel], seed: int) -> Iterator[Kernel]:
 
 def _are_landmarks(kernel: Kernel, x: Tensor) -> Tensor:
     """Which rows (n, d) are landmarks of a kernel, (n,)."""
-    found = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    is_landmark = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     for part in kernel.modules():
         if isinstance(part, LandmarkKernel):
-            own = x if part.active_dims is None else x.index_select(-1, part.active_dims)
-            if own.shape[-1] == part.input_dim:
-                found |= (own[:, None] == part.landmarks.detach()).all(-1).any(-1)
-    return found
+            columns = x if part.active_dims is None else x.index_select(-1, part.active_dims)
+            if columns.shape[-1] == part.input_dim:
+                is_landmark |= (columns[:, None] == part.landmarks.detach()).all(-1).any(-1)
+    return is_landmark
 
 
 def beyond(points: Tensor, x: Tensor) -> Tensor:
@@ -216,8 +209,8 @@ class _ExactPosterior:
         self._count = covariance.shape[-1] * num_train // len(self._inputs)
         prior = covariance.diagonal(dim1=-2, dim2=-1)
         self._scale = max(float(prior[..., : self._count].mean()), torch.finfo(prior.dtype).tiny)
-        own = _RELATIVE_NOISE * self._scale if noise is None else noise
-        self._noise = max(share * own, _LEAST_NOISE * self._scale)
+        variance = _RELATIVE_NOISE * self._scale if noise is None else noise
+        self._noise = max(share * variance, _LEAST_NOISE * self._scale)
         self._root, white = self._solved(
             covariance[..., : self._count, : self._count], covariance[..., : self._count, self._count :]
         )
@@ -242,12 +235,12 @@ class _ExactPosterior:
     def _approximate(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         r"""The variance by features of rows (n, D) and points (P, D), and :math:`(K + s I)^{1/2} \hat a`, (n, P)."""
         if left.shape[-1] < left.shape[-2]:
-            factor, known = self._solved(left.mT @ left, right.mT)
-            coefficients = torch.linalg.solve_triangular(factor.mT, known, upper=True)
-            return self._noise * known.square().sum(-2), (self._root.mT @ left) @ coefficients
-        factor, known = self._solved(left @ left.mT, left @ right.mT)
-        weights = torch.linalg.solve_triangular(factor.mT, known, upper=True)
-        return right.square().sum(-1) - known.square().sum(-2), self._root.mT @ weights
+            factor, solved = self._solved(left.mT @ left, right.mT)
+            coefficients = torch.linalg.solve_triangular(factor.mT, solved, upper=True)
+            return self._noise * solved.square().sum(-2), (self._root.mT @ left) @ coefficients
+        factor, solved = self._solved(left @ left.mT, left @ right.mT)
+        weights = torch.linalg.solve_triangular(factor.mT, solved, upper=True)
+        return right.square().sum(-1) - solved.square().sum(-2), self._root.mT @ weights
 
     def _solved(self, covariance: Tensor, cross: Tensor) -> tuple[Tensor, Tensor]:
         """The Cholesky factor of a noisy covariance, and what it makes of the covariances with the points."""

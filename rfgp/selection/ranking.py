@@ -14,11 +14,12 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .. import _checks
-from ..kernels import LandmarkKernel, Method, RandomFeatureKernel, family
+from ..kernels import LandmarkKernel, RandomFeatureKernel, family
 from ..kernels.approximated import approximated
 from ..kernels.checked import check_columns
 from ..kernels.landmark_kernel import check_scalar
 from ..kernels.map_holder import map_holders
+from ..kernels.method import Method
 from .errors import PredictedError, predict, sample_rows
 from .posterior import PosteriorTest, draws_of
 
@@ -123,23 +124,23 @@ def _ranked(
 ) -> list[Candidate]:
     """The candidates of some names that suit a kernel, that with the smallest loss first."""
     start = perf_counter()
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     reasons: list[str] = []
     with tqdm(names, desc="rank", unit="method", disable=_checks.no_bar(progress), leave=False) as bar:
         for i, name in enumerate(bar):
-            if found and perf_counter() - start > time_limit:
+            if candidates and perf_counter() - start > time_limit:
                 left_out = ", ".join(names[i:])
                 warnings.warn(f"time_limit={time_limit:g} seconds ended the ranking before {left_out}", stacklevel=3)
                 break
             bar.set_postfix(method=name)
             try:
-                limit = math.inf if has_error else _limit(found)
-                found.append(candidate_of(kernel, num_features, name, x, test, seed, has_error, limit))
+                limit = math.inf if has_error else _limit(candidates)
+                candidates.append(candidate_of(kernel, num_features, name, x, test, seed, has_error, limit))
             except ValueError as reason:
                 reasons.append(f"{name}: {reason}")
-    if not found:
+    if not candidates:
         raise ValueError(f"expected a method that suits the kernel, got none; {'; '.join(reasons)}")
-    return sorted(found, key=lambda candidate: candidate.kl_per_point)
+    return sorted(candidates, key=lambda candidate: candidate.kl_per_point)
 
 
 def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed: int = 0) -> str:
@@ -148,12 +149,7 @@ def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed
     As little is within a tenth, which few draws of the weights do not tell apart, or below 0.001 per point. Random
     Maclaurin degrees, which the optimized ones improve on, are left out. So are truncated methods, unless the kernel
     has no others: off the data their features have no variance, which function samples and the evidence lack.
-
-    :param kernel: an exact kernel, with the parameters that count.
-    :param num_features: the number of columns that come out.
-    :param train_inputs: (N, d).
-    :param seed: as for :func:`rank_methods`.
-    :raises ValueError: where no method suits the kernel and the number of features.
+    The arguments and errors are those of :func:`rank_methods`.
 
     >>> import gpytorch
     >>> best_method(gpytorch.kernels.LinearKernel(), 3, torch.rand(50, 3))
@@ -197,14 +193,11 @@ def _best(kernel: Kernel, num_features: int, train_inputs: Tensor, seed: int, is
 
 def _limit(candidates: Sequence[Candidate]) -> float:
     """The largest loss that is as small as the smallest one."""
-    return max(_SIMILAR * min((known.kl_per_point for known in candidates), default=math.inf), _NOTHING)
+    return max(_SIMILAR * min((candidate.kl_per_point for candidate in candidates), default=math.inf), _NOTHING)
 
 
 def check_time_limit(time_limit: float) -> float:
-    """A positive number of seconds.
-
-    :raises ValueError: for any other.
-    """
+    """A positive number of seconds."""
     if not _checks.number(time_limit) > 0.0:
         raise ValueError(f"expected a positive time_limit, got {time_limit!r}; 60 is usual")
     return _checks.number(time_limit)
@@ -216,22 +209,17 @@ def check_kernel(kernel: Kernel) -> None:
 
 
 def applicable(kernel: Kernel, x: Tensor) -> tuple[str, ...]:
-    """The names of the methods that suit a kernel on inputs (N, d).
-
-    "auto" is one, where its parts may have methods of their own, and landmarks are one, where it has one output.
-
-    :raises ValueError: where there are none.
-    """
-    known, has_landmarks = family(kernel), _has_landmarks(kernel, x)
+    """The names of the methods that suit a kernel on inputs (N, d), "auto" where its parts may have their own."""
+    of_kernel, has_landmarks = family(kernel), _has_landmarks(kernel, x)
     try:
-        mixed = ("auto",) if known.mixes_methods else ()
-        own = known.applicable(x.shape[-1])
+        mixed = ("auto",) if of_kernel.mixes_methods else ()
+        methods = of_kernel.applicable(x.shape[-1])
     except ValueError:
         if not has_landmarks:
             raise
         return (LANDMARKS,)
-    is_exact = own is None
-    return (*mixed, *map(str, own or ()), *((LANDMARKS,) if has_landmarks and not is_exact else ()))
+    is_exact = methods is None
+    return (*mixed, *map(str, methods or ()), *((LANDMARKS,) if has_landmarks and not is_exact else ()))
 
 
 def _has_landmarks(kernel: Kernel, x: Tensor) -> bool:

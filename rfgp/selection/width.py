@@ -106,30 +106,30 @@ def suggest_num_features(
         while (now := predicted(high)) > goal.limit:
             needed = high * (now / goal.limit) ** 2
             follows_law = low > 0 and low * error**2 <= 1.05 * high * now**2
-            found = f"with {high:,} features the predicted {goal.what} is {goal.shown(now)}"
+            loss = f"with {high:,} features the predicted {goal.what} is {goal.shown(now)}"
             if high >= most or (follows_law and needed > 1.5 * most):
                 if is_diagonal:
                     raise ValueError(
                         f"expected a {goal.name} that fewer features than the {num_rows:,} rows reach, got "
                         f"{goal.asked}: this kernel is nearly diagonal on these inputs (correlations of "
-                        f"{correlation:.2g} in root mean square), and {found}; use the exact one, or a larger "
+                        f"{correlation:.2g} in root mean square), and {loss}; use the exact one, or a larger "
                         f"{goal.name}"
                     )
                 if ends_at_rows:
                     raise ValueError(
                         f"expected a {goal.name} that fewer features than the {num_rows:,} rows reach, got "
-                        f"{goal.asked}: the exact kernel costs less, since {found}; use it, a larger {goal.name}, or "
+                        f"{goal.asked}: the exact kernel costs less, since {loss}; use it, a larger {goal.name}, or "
                         "landmarks"
                     )
                 raise ValueError(
                     f"expected a {goal.name} that {_MOST_FEATURES} features reach, got {goal.asked}; use a larger one, "
-                    f"or the exact kernel: {found}"
+                    f"or the exact kernel: {loss}"
                 )
             low, error = high, now
             high = min(max(2 * math.ceil(min(0.505 * needed, _STEP * high)), high + 2), _STEP * high, most)
             if not has_time(high):
                 raise ValueError(
-                    f"expected a number of features that is found in {time_limit:g} seconds, got none: {found}, and "
+                    f"expected a number of features that is found in {time_limit:g} seconds, got none: {loss}, and "
                     f"about {needed:,.0f} are needed; use a larger {goal.name} or time_limit, or another method"
                 )
         guess = high * (now / goal.limit) ** 2
@@ -154,11 +154,7 @@ def suggest_num_features(
 
 @dataclass(frozen=True)
 class _Goal:
-    """What a number of features has to reach, as an error that falls as the root of that number.
-
-    :param asked: the value that was asked for.
-    :param is_posterior: whether the error is the root of the loss of the posterior, and not that of the kernel matrix.
-    """
+    """What a number of features has to reach, as an error that falls as the root of that number."""
 
     asked: float
     is_posterior: bool

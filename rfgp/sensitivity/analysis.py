@@ -69,7 +69,7 @@ def analysis(model: WeightSpaceGP, inputs: Inputs, num_functions: int) -> Analys
     levels = torch.tensor(_CENTRAL, dtype=torch.float64)
     check_bounds(model, tuple(by_name), torch.stack([d.quantile(levels) for d in distributions], dim=-1))
     posterior = posterior_waves(model, distributions, count)
-    has_outputs = model._noise.targets.has_tasks or model._noise.is_batched
+    has_outputs = model.noise.targets.has_tasks or model.noise.is_batched
     if posterior is None:
         sampled = SampledFunctions(model, count)
         width = sampled(torch.tensor([[d.mean for d in distributions]])).shape[-1] // (1 + count)
@@ -91,7 +91,7 @@ def check_model(model: WeightSpaceGP) -> None:
             "expected a model without blocks, whose functions are features and weights, got one with block_size; "
             "use block_size=None"
         )
-    if model._noise.is_complex:
+    if model.noise.is_complex:
         raise ValueError("expected a model of real targets, got one of complex ones; fit real and imaginary part")
 
 
@@ -100,7 +100,7 @@ def check_bounds(model: WeightSpaceGP, names: Sequence[str], central: Tensor) ->
 
     Equal bounds say nothing of distances, and are left out.
     """
-    bounds = model._known().input_bounds
+    bounds = None if model.conditioned is None else model.conditioned.sums.input_bounds
     if bounds is None or bounds.shape != central.shape:
         return
     width = bounds[1] - bounds[0]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference import drawn_weights
+from ..inference.draws import drawn_weights
 from ..inference.mean_basis import mean_values
 from ..models import WeightSpaceGP
 from .inputs import InputDistribution
@@ -83,7 +83,7 @@ def posterior_waves(model: WeightSpaceGP, inputs: Sequence[InputDistribution], n
         waves = plane_waves(part.covar_module, len(inputs))
         if waves is None or part._noise.is_complex:
             return None
-        weights, factor = part.weight_posterior(), part._regression(is_frozen=True).factor()
+        weights, factor = part.weight_posterior(), part.regression(is_frozen=True).factor()
         means.append(_functions(part, waves, factor.scalar_weights(weights.mean), inputs))
         if share:
             drawn = factor.scalar_weights(drawn_weights(weights, share, False))

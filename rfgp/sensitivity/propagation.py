@@ -119,7 +119,7 @@ def propagate(
     with drawing_from(seed):
         values = SampledFunctions(model, count).drawn(x)
     mean, variance = posterior.mean, posterior.variance
-    if model._noise.is_batched:
+    if model.noise.is_batched:
         mean, variance = mean.mT, variance.mT
     return Propagation(mean.mean(0), mean.std(0, correction=0), variance.mean(0).sqrt(), x, values)
 

@@ -30,7 +30,7 @@ class SampledFunctions:
     def drawn(self, x: Tensor) -> Tensor:
         """The values of the functions drawn at x (N, d), (S, N) or (S, N, T)."""
         values = self.samples(x)
-        values = values.mT if self.model._noise.is_batched else values
+        values = values.mT if self.model.noise.is_batched else values
         parts = [
             part.covar_module.residual_variance(x) for part in (self.model, *self.model.further_draws.of(self.model))
         ]
@@ -45,7 +45,7 @@ class SampledFunctions:
         """The values at x (N, d), (N, (1 + S) T): those of the mean first."""
         x = x.to(reference_tensor(self.model.covar_module))
         mean, drawn = self.model.posterior(x).mean, self.drawn(x)
-        mean = mean.mT if self.model._noise.is_batched else mean
+        mean = mean.mT if self.model.noise.is_batched else mean
         values = torch.cat([mean.unsqueeze(0), drawn]).double().cpu()
         return values.unsqueeze(-1).transpose(0, 1).flatten(1) if values.dim() == 2 else values.movedim(1, 0).flatten(1)
 

@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from ..features import FeatureMap, FourierSeries, LinearFeatures, RandomFourier
-from ..kernels import (
-    FeatureKernel,
-    FeatureMultitaskKernel,
-    FeatureProductKernel,
-    FeatureScaleKernel,
-    FeatureSumKernel,
-    SharedMeasureKernel,
-)
+from ..kernels import FeatureKernel
+from ..kernels.families.multitask import FeatureMultitaskKernel
+from ..kernels.families.product import FeatureProductKernel
+from ..kernels.families.scale import FeatureScaleKernel
+from ..kernels.families.shared_measure import SharedMeasureKernel
+from ..kernels.families.sum import FeatureSumKernel
 from ..kernels.reference_tensor import reference_tensor
 
 

@@ -16,10 +16,7 @@ Floats = NDArray[np.float64]
 
 
 def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-    """What scikit-learn's ``validate_data`` returns, also of tensors that require gradients.
-
-    :raises ValueError: for bad data, and for tensors that are sparse or have no values.
-    """
+    """What scikit-learn's ``validate_data`` returns, also of tensors that require gradients."""
     return validate_data(estimator, _array(X, "X"), _array(y, "y"), **options)
 
 

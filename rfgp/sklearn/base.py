@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
+import abc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
-from sklearn.preprocessing import StandardScaler
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .. import _checks
 from ..approximation import approximate
+from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
 from ..training import fit
-from .arrays import validated
+from .arrays import Floats, validated
+from .folds import fold_labels
 from .kernels import is_rough
-from .plan import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, Plan, default_plan, timed_plan
+from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, ModelSize, default_size, timed_size
 
 
 class Parts(NamedTuple):
-    """What a model is made of.
-
-    :param kernel: the exact kernel.
-    :param likelihood: the likelihood.
-    :param mean: the mean function.
-    :param seed: the seed of the features.
-    :param can_have_blocks: whether there may be local blocks: for one target with Gaussian noise.
-    """
+    """What a model is made of."""
 
     kernel: Kernel
     likelihood: Likelihood
@@ -46,6 +41,10 @@ class Parts(NamedTuple):
 
 class RandomFeatureGP(BaseEstimator):
     """The base of :class:`RandomFeatureGPRegressor`, where its parameters are described, and the classifier."""
+
+    fit: Callable[..., Self]
+    cross_val_predict: Callable[..., Any]
+    _metric: Callable[..., float]
 
     def __init__(
         self,
@@ -77,15 +76,59 @@ class RandomFeatureGP(BaseEstimator):
         with torch.no_grad():
             return float(self.model_.log_marginal_likelihood())
 
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Add rows; the first call is ``fit``.
+
+        Scales, parameters and features stay those of the first call, so let it have typical rows and enough of them.
+
+        :param X: inputs (N, d).
+        :param y: as in ``fit``.
+        :raises ValueError: for bad data; the estimator stays as it was.
+        """
+        if not hasattr(self, "model_"):
+            return self.fit(X, y)
+        x, targets = self._model_rows(*self._rows(X, y, is_first=False))
+        with torch.no_grad():
+            self.model_.update(x, targets)
+        return self
+
+    def cross_validate(
+        self, X: ArrayLike, y: ArrayLike, cv: Any = 5, groups: ArrayLike | None = None
+    ) -> dict[str, Floats]:
+        """The scores of folds (R2 or accuracy), each predicted by the others without a refit.
+
+        :param X: the inputs (N, d) that were fitted.
+        :param y: their targets or labels.
+        :param cv: a number of folds, or a splitter of scikit-learn that has every row once.
+        :param groups: labels of groups, for splitters that take them.
+        :returns: ``{"test_score": (K,)}``.
+        :raises ValueError: as for ``cross_val_predict``.
+        """
+        predicted, targets = self.cross_val_predict(X, y, cv, groups), np.asarray(y)
+        folds = fold_labels(cv, np.asarray(X), targets, groups, is_classifier(self)).numpy()
+        scores = [self._metric(targets[folds == fold], predicted[folds == fold]) for fold in range(folds.max() + 1)]
+        return {"test_score": np.array(scores)}
+
+    def _left_out(self, X: ArrayLike, y: ArrayLike, cv: Any, groups: Any) -> LeaveOneOut | LeaveGroupOut:
+        """What the model predicts of every row of the fit by the rows of other folds."""
+        check_is_fitted(self)
+        inputs, targets = self._rows(X, y, is_first=False)
+        folds = fold_labels(cv, inputs, targets, groups, is_classifier(self))
+        x, z = self._model_rows(inputs, targets)
+        return self.model_.leave_one_out(x, z) if cv is None else self.model_.leave_group_out(x, z, folds)
+
+    @abc.abstractmethod
+    def _rows(self, X: ArrayLike, y: ArrayLike, is_first: bool) -> tuple[Floats, NDArray[Any]]:
+        """Inputs (N, d) and targets or labels, checked."""
+
+    @abc.abstractmethod
+    def _model_rows(self, inputs: Floats, targets: NDArray[Any]) -> tuple[Tensor, Tensor]:
+        """Checked rows as the model takes them."""
+
     def _inputs(self, X: ArrayLike) -> Tensor:
         """New inputs, checked and standardized."""
         check_is_fitted(self)
         return torch.from_numpy(self.x_scaler_.transform(validated(self, X, dtype=np.float64, order="C", reset=False)))
-
-    def _standardized(self, X: np.ndarray) -> Tensor:
-        """The inputs of the first fit, whose scales are kept."""
-        self.x_scaler_ = StandardScaler().fit(X)
-        return torch.from_numpy(self.x_scaler_.transform(X))
 
     @property
     def _method(self) -> str:
@@ -97,16 +140,13 @@ class RandomFeatureGP(BaseEstimator):
     def _train(self, parts: Parts, x: Tensor, y: Tensor, began: float) -> None:
         """Choose the size of the model, find its parameters, and fit it.
 
-        :param parts: what the model is made of.
         :param x: standardized inputs, (N, d).
-        :param y: targets or labels as the model takes them.
-        :param began: when the fit began.
         """
 
-        def complete(proposed: Plan) -> Plan:
+        def complete(proposed: ModelSize) -> ModelSize:
             return self._completed(proposed, len(x), parts.can_have_blocks)
 
-        def make(chosen: Plan) -> WeightSpaceGP:
+        def make(chosen: ModelSize) -> WeightSpaceGP:
             kernel = approximate(
                 parts.kernel, chosen.num_features, method=self._method, train_inputs=x, seed=parts.seed
             )
@@ -117,17 +157,17 @@ class RandomFeatureGP(BaseEstimator):
         with _quiet():
             if self.time_limit is None:
                 has_blocks = parts.can_have_blocks and self.block_size is not None
-                plan = complete(default_plan(len(x), has_blocks and is_rough(parts.kernel)))
+                size = complete(default_size(len(x), has_blocks and is_rough(parts.kernel)))
             else:
                 limit = _checks.positive("time_limit", self.time_limit, "choose a number of seconds")
-                plan = timed_plan(complete, make, x, y, began, limit, not parts.can_have_blocks)
-            model = make(plan)
+                size = timed_size(complete, make, x, y, began, limit, not parts.can_have_blocks)
+            model = make(size)
             self.fit_summary_ = fit(
                 model,
                 x,
                 y,
                 strategy=self._strategy(model, y),
-                time_limit=plan.training_seconds,
+                time_limit=size.training_seconds,
                 max_evaluations=self.max_evaluations,
                 progress=False,
             )
@@ -141,8 +181,8 @@ class RandomFeatureGP(BaseEstimator):
             return "blocks"
         return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"
 
-    def _completed(self, proposed: Plan, num_rows: int, can_have_blocks: bool) -> Plan:
-        """A plan with what the user has set, and without what the model cannot have."""
+    def _completed(self, proposed: ModelSize, num_rows: int, can_have_blocks: bool) -> ModelSize:
+        """A size with what the user has set, and without what the model cannot have."""
         num_features, block_size = proposed.num_features, proposed.block_size
         if self.num_features != "auto":
             num_features = _checks.positive_integer("num_features", self.num_features)
@@ -157,7 +197,7 @@ class RandomFeatureGP(BaseEstimator):
             raise ValueError(
                 f'expected "auto", None or a number of rows for block_size, got {self.block_size!r}; choose one'
             )
-        return Plan(num_features, block_size)
+        return ModelSize(num_features, block_size)
 
 
 @contextmanager

@@ -10,7 +10,9 @@ import torch
 from gpytorch.means import ConstantMean
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import StratifiedShuffleSplit
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -20,7 +22,6 @@ from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.mean_softmax import mean_softmax
 from .arrays import Floats, drawn_seed, validated
 from .base import Parts, RandomFeatureGP
-from .folds import by_fold, fold_labels
 from .kernels import scaled_kernel
 
 _HELD_OUT = 0.1
@@ -50,6 +51,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     (['left', 'right'], (100, 2))
     """
 
+    _metric = staticmethod(accuracy_score)
+
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the parameters, and fit.
 
@@ -60,22 +63,14 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         return self._fit(X, y, None)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Add rows; the first call is ``fit``.
-
-        Scales, parameters and features stay those of the first call, so let it have typical rows and enough of them.
+        """Add rows, as :meth:`RandomFeatureGPRegressor.partial_fit` does.
 
         :param X: inputs (N, d).
         :param y: labels (N,).
         :param classes: all classes that will ever come, in the first call; default: those in its labels.
         :raises ValueError: for bad data, or a label that is none of the classes; the estimator stays as it was.
         """
-        if not hasattr(self, "model_"):
-            return self._fit(X, y, classes)
-        inputs, labels = self._rows(X, y, is_first=False)
-        x, codes = torch.from_numpy(self.x_scaler_.transform(inputs)), _codes(labels, self.classes_)
-        with torch.no_grad():
-            self.model_.update(x, codes)
-        return self
+        return super().partial_fit(X, y) if hasattr(self, "model_") else self._fit(X, y, classes)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """The probability of every class, averaged over the posterior of the latent functions.
@@ -91,44 +86,20 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     def cross_val_predict(
         self, X: ArrayLike, y: ArrayLike, cv: Any = None, groups: ArrayLike | None = None, method: str = "predict"
     ) -> NDArray[Any]:
-        """The prediction of every row of the fit by the rows of other folds, without a refit.
-
-        Parameters, landmarks and scales stay those of the fit, in which scikit-learn's function of this name fits them
-        again for every fold.
+        """The prediction of every row by other folds, as :meth:`RandomFeatureGPRegressor.cross_val_predict` has it.
 
         :param X: the inputs (N, d) that were fitted.
         :param y: their labels.
-        :param cv: None for every row alone, a number of stratified folds, or a splitter of scikit-learn that has every
-            row once.
+        :param cv: None for every row alone, a number of stratified folds, or a splitter.
         :param groups: labels of groups, for splitters that take them.
         :param method: "predict" for labels (N,), or "predict_proba" for probabilities (N, C).
         :raises ValueError: for rows other than those of the fit, other folds, or another method.
         """
-        check_is_fitted(self)
         _checks.choice("method", method, ("predict", "predict_proba"))
-        inputs, labels = self._rows(X, y, is_first=False)
-        folds = fold_labels(cv, inputs, labels, groups, is_classifier=True)
-        x, codes = torch.from_numpy(self.x_scaler_.transform(inputs)), _codes(labels, self.classes_)
-        found = self.model_.leave_one_out(x, codes) if cv is None else self.model_.leave_group_out(x, codes, folds)
-        probabilities = _probabilities(found.mean.mT, found.latent_variance.mT)
-        chosen: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
-        return probabilities if method == "predict_proba" else chosen
-
-    def cross_validate(
-        self, X: ArrayLike, y: ArrayLike, cv: Any = 5, groups: ArrayLike | None = None
-    ) -> dict[str, Floats]:
-        """The accuracies of folds, each predicted by the others without a refit, as ``cross_validate`` has them.
-
-        :param X: the inputs (N, d) that were fitted.
-        :param y: their labels.
-        :param cv: a number of stratified folds, or a splitter of scikit-learn that has every row once.
-        :param groups: labels of groups, for splitters that take them.
-        :returns: ``{"test_score": (K,)}``.
-        :raises ValueError: as for :meth:`cross_val_predict`.
-        """
-        found, labels = self.cross_val_predict(X, y, cv, groups), np.asarray(y)
-        folds = fold_labels(cv, np.asarray(X), labels, groups, is_classifier=True)
-        return by_fold(folds, lambda rows: np.mean(found[rows] == labels[rows]))
+        left_out = self._left_out(X, y, cv, groups)
+        probabilities = _probabilities(left_out.mean.mT, left_out.latent_variance.mT)
+        labels: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
+        return probabilities if method == "predict_proba" else labels
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class.
@@ -143,18 +114,18 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     def _fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None) -> Self:
         began = time.perf_counter()
         inputs, labels = self._rows(X, y, is_first=True)
-        known = np.unique(labels if classes is None else np.asarray(classes))
-        if len(known) < 2:
+        every = np.unique(labels if classes is None else np.asarray(classes))
+        if len(every) < 2:
             raise ValueError(
-                f"expected labels of at least two classes, got one class, {known[0]!r}; add rows of others"
+                f"expected labels of at least two classes, got one class, {every[0]!r}; add rows of others"
             )
-        codes = _codes(labels, known)
-        self.classes_ = known
+        _check_labels(labels, every)
+        self.classes_, self.x_scaler_ = every, StandardScaler().fit(inputs)
         seed = drawn_seed(self.random_state)
-        x = self._standardized(inputs)
+        x, codes = self._model_rows(inputs, labels)
         exact = scaled_kernel(self.kernel, x.shape[-1])
-        likelihood = DirichletClassificationLikelihood(num_classes=len(known), dtype=torch.float64)
-        mean = ConstantMean(batch_shape=torch.Size([len(known)])).double()
+        likelihood = DirichletClassificationLikelihood(num_classes=len(every), dtype=torch.float64)
+        mean = ConstantMean(batch_shape=torch.Size([len(every)])).double()
         train, held_out = _split(codes, seed)
         parts = Parts(exact, likelihood, mean, seed, can_have_blocks=False)
         self._train(parts, x[train], codes[train], began)
@@ -170,6 +141,11 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         check_classification_targets(labels)
         return inputs, labels
 
+    def _model_rows(self, inputs: Floats, targets: NDArray[Any]) -> tuple[Tensor, Tensor]:
+        _check_labels(targets, self.classes_)
+        codes = torch.from_numpy(np.searchsorted(self.classes_, targets))
+        return torch.from_numpy(self.x_scaler_.transform(inputs)), codes
+
 
 def _probabilities(mean: Tensor, variance: Tensor) -> Floats:
     """The probabilities of classes from the latent functions, (N, C)."""
@@ -177,18 +153,14 @@ def _probabilities(mean: Tensor, variance: Tensor) -> Floats:
     return probabilities
 
 
-def _codes(labels: NDArray[Any], classes: NDArray[Any]) -> Tensor:
-    """Labels as positions in the sorted classes.
-
-    :raises ValueError: for a label that is none of them.
-    """
+def _check_labels(labels: NDArray[Any], classes: NDArray[Any]) -> None:
+    """Raise a ValueError for a label that is none of the sorted classes."""
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
         raise ValueError(
             f"expected labels among the classes {classes.tolist()}, got {unknown.tolist()}; give all classes to the "
             "first call of partial_fit"
         )
-    return torch.from_numpy(np.searchsorted(classes, labels))
 
 
 def _split(codes: Tensor, seed: int) -> tuple[Tensor, Tensor]:

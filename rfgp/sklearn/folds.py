@@ -15,10 +15,6 @@ def fold_labels(cv: Any, X: Any, y: Any, groups: Any, is_classifier: bool) -> Te
 
     :param cv: None for every row alone, a number of folds, a splitter, or an iterable of (train, test).
     :param X: inputs, (N, d).
-    :param y: targets.
-    :param groups: labels of groups, for splitters that take them.
-    :param is_classifier: whether folds are stratified where a number is given.
-    :raises ValueError: where a row is in no fold or in several.
     """
     if cv is None:
         return torch.arange(len(X))
@@ -30,13 +26,3 @@ def fold_labels(cv: Any, X: Any, y: Any, groups: Any, is_classifier: bool) -> Te
     if (labels < 0).any():
         raise ValueError("expected folds that have every row once, got some in none; use a splitter such as KFold")
     return torch.from_numpy(labels)
-
-
-def by_fold(labels: Tensor, score: Any) -> dict[str, np.ndarray]:
-    """What scikit-learn's ``cross_validate`` gives: a score for every fold.
-
-    :param labels: the folds, (N,).
-    :param score: takes the numbers of the rows of a fold.
-    """
-    numbers = [np.flatnonzero(labels.numpy() == fold) for fold in range(int(labels.max()) + 1)]
-    return {"test_score": np.array([score(rows) for rows in numbers])}

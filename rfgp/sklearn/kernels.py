@@ -36,12 +36,7 @@ KERNELS: dict[str, Callable[[int], Kernel]] = {
 
 
 def input_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
-    """A new kernel in float64: by name, with a lengthscale per column, or a copy of one that is given.
-
-    :param kernel: a name in ``KERNELS``, or a GPyTorch kernel, which stays as it is.
-    :param num_columns: the number of columns of the inputs.
-    :raises ValueError: for another name or object.
-    """
+    """A new kernel in float64: by name, with a lengthscale per column, or a copy of one that is given."""
     if isinstance(kernel, Kernel):
         return copy.deepcopy(kernel).double()
     if not isinstance(kernel, str) or kernel not in KERNELS:
@@ -52,31 +47,18 @@ def input_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
 
 
 def is_rough(kernel: Kernel) -> bool:
-    """Whether functions drawn from a kernel have at most one derivative, so that near rows tell most about them.
-
-    :param kernel: an exact kernel.
-    """
+    """Whether functions drawn from a kernel have at most one derivative, so that near rows tell most about them."""
     return any(isinstance(part, MaternKernel) and part.nu < 2.0 for part in kernel.modules())
 
 
 def scaled_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
-    """The kernel of one output: with an output scale where it comes by name.
-
-    :param kernel: a name in ``KERNELS``, or a GPyTorch kernel.
-    :param num_columns: the number of columns of the inputs.
-    """
+    """The kernel of one output: with an output scale where it comes by name."""
     made = input_kernel(kernel, num_columns)
     return made if isinstance(kernel, Kernel) or isinstance(made, LinearKernel) else ScaleKernel(made).double()
 
 
 def multitask_kernel(kernel: str | Kernel, num_columns: int, num_outputs: int, generator: Generator) -> Kernel:
-    """The kernel of several outputs that share information; their covariance is learnt.
-
-    :param kernel: a name in ``KERNELS``, or a GPyTorch kernel of one or of so many outputs.
-    :param num_columns: the number of columns of the inputs.
-    :param num_outputs: the number of outputs.
-    :param generator: draws the covariance from which training starts.
-    """
+    """The kernel of several outputs that share information; their covariance is learnt."""
     made = input_kernel(kernel, num_columns)
     example = torch.zeros(1, num_columns, dtype=torch.float64)
     if made.num_outputs_per_input(example, example) > 1:

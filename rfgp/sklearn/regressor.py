@@ -16,13 +16,12 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import assert_all_finite, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import assert_all_finite, check_consistent_length
 from torch import Tensor
 
 from .. import _checks
 from .arrays import Floats, drawn_seed, validated
 from .base import Parts, RandomFeatureGP
-from .folds import by_fold, fold_labels
 from .kernels import multitask_kernel, scaled_kernel
 
 _SMALLEST_NOISE = 1e-6
@@ -67,6 +66,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     (True, True)
     """
 
+    _metric = staticmethod(r2_score)
+
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the parameters, and fit.
 
@@ -77,11 +78,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         began = time.perf_counter()
         inputs, targets = self._rows(X, y, is_first=True)
         generator = torch.Generator().manual_seed(drawn_seed(self.random_state))
-        x = self._standardized(inputs)
-        self._num_target_axes, targets = targets.ndim, _columns(targets)
-        self.y_scaler_ = StandardScaler().fit(targets)
-        z = self._scaled_targets(targets)
-        num_columns, num_outputs = x.shape[-1], targets.shape[1]
+        self._num_target_axes = targets.ndim
+        self.x_scaler_, self.y_scaler_ = StandardScaler().fit(inputs), StandardScaler().fit(_columns(targets))
+        x, z = self._model_rows(inputs, targets)
+        num_columns, num_outputs = x.shape[-1], self.y_scaler_.n_features_in_
         seed, constraint = generator.initial_seed(), GreaterThan(_SMALLEST_NOISE)
         if num_outputs == 1:
             exact = scaled_kernel(self.kernel, num_columns)
@@ -95,34 +95,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         self._train(parts, x, z, began)
         return self
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Add rows; the first call is ``fit``.
-
-        Scales, parameters and features stay those of the first call, so let it have typical rows and enough of them.
-        With these, the predictions are those of a fit to all rows.
-
-        :param X: inputs (N, d).
-        :param y: targets of the shape that ``fit`` was given.
-        :raises ValueError: for bad data; the estimator stays as it was.
-        """
-        if not hasattr(self, "model_"):
-            return self.fit(X, y)
-        inputs, targets = self._rows(X, y, is_first=False)
-        targets = _columns(targets)
-        if targets.shape[1] != self.y_scaler_.n_features_in_:
-            raise ValueError(
-                f"expected {self.y_scaler_.n_features_in_} targets as in the first call, got {targets.shape[1]}; "
-                "pass a column for each"
-            )
-        with torch.no_grad():
-            self.model_.update(torch.from_numpy(self.x_scaler_.transform(inputs)), self._scaled_targets(targets))
-        return self
-
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean of the targets at inputs, with their standard deviation or covariance if wanted.
 
-        Both are those of new observations, with their noise, so that ``mean - 2 * std`` to ``mean + 2 * std`` are error
-        bars of what will be measured. The posterior of the function is ``model_.posterior``.
+        Both are those of new observations, with their noise. The posterior of the function is ``model_.posterior``.
 
         :param X: inputs (N, d).
         :param return_std: whether to return standard deviations, of the shape of the mean.
@@ -149,43 +125,22 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     ) -> Any:
         """The prediction of every row of the fit by the rows of other folds, without a refit.
 
-        Parameters, landmarks and scales stay those of the fit, in which scikit-learn's function of this name fits them
-        again for every fold.
+        Parameters, landmarks and scales stay those of the fit.
 
         :param X: the inputs (N, d) that were fitted.
         :param y: their targets.
         :param cv: None for every row alone, a number of folds, or a splitter of scikit-learn that has every row once.
         :param groups: labels of groups, for splitters that take them.
-        :param return_std: whether to return standard deviations of observations too, as in :meth:`predict`.
+        :param return_std: whether to return standard deviations of observations too.
         :returns: means (N,) or (N, T), or a pair.
         :raises ValueError: for rows other than those of the fit, and other folds.
         """
-        check_is_fitted(self)
         return_std = _checks.flag("return_std", return_std)
-        inputs, targets = self._rows(X, y, is_first=False)
-        labels = fold_labels(cv, inputs, targets, groups, is_classifier=False)
-        x, z = torch.from_numpy(self.x_scaler_.transform(inputs)), self._scaled_targets(_columns(targets))
-        found = self.model_.leave_one_out(x, z) if cv is None else self.model_.leave_group_out(x, z, labels)
-        mean = self._shaped(self.y_scaler_.inverse_transform(_columns(found.mean.numpy())))
+        left_out = self._left_out(X, y, cv, groups)
+        mean = self._shaped(self.y_scaler_.inverse_transform(_columns(left_out.mean.numpy())))
         if not return_std:
             return mean
-        return mean, self._shaped(_columns(found.variance.sqrt().numpy()) * self.y_scaler_.scale_)
-
-    def cross_validate(
-        self, X: ArrayLike, y: ArrayLike, cv: Any = 5, groups: ArrayLike | None = None
-    ) -> dict[str, Floats]:
-        """The R2 scores of folds, each predicted by the others without a refit, as ``cross_validate`` has them.
-
-        :param X: the inputs (N, d) that were fitted.
-        :param y: their targets, without NaN.
-        :param cv: a number of folds, or a splitter of scikit-learn that has every row once.
-        :param groups: labels of groups, for splitters that take them.
-        :returns: ``{"test_score": (K,)}``.
-        :raises ValueError: as for :meth:`cross_val_predict`.
-        """
-        mean, targets = self.cross_val_predict(X, y, cv, groups), np.asarray(y)
-        labels = fold_labels(cv, np.asarray(X), targets, groups, is_classifier=False)
-        return by_fold(labels, lambda rows: r2_score(targets[rows], mean[rows]))
+        return mean, self._shaped(_columns(left_out.variance.sqrt().numpy()) * self.y_scaler_.scale_)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:
         """Draws of new observations at inputs, which are correlated between rows and targets.
@@ -222,17 +177,23 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             assert_all_finite(targets, input_name="y")
         return inputs, targets
 
-    def _scaled_targets(self, targets: Floats) -> Tensor:
-        """Standardized targets as the model takes them."""
-        scaled = torch.from_numpy(self.y_scaler_.transform(targets))
-        return scaled.squeeze(-1) if scaled.shape[1] == 1 else scaled
+    def _model_rows(self, inputs: Floats, targets: Floats) -> tuple[Tensor, Tensor]:
+        columns = _columns(targets)
+        if columns.shape[1] != self.y_scaler_.n_features_in_:
+            raise ValueError(
+                f"expected {self.y_scaler_.n_features_in_} targets as in the first call, got {columns.shape[1]}; "
+                "pass a column for each"
+            )
+        scaled = torch.from_numpy(self.y_scaler_.transform(columns))
+        x = torch.from_numpy(self.x_scaler_.transform(inputs))
+        return x, scaled.squeeze(-1) if scaled.shape[1] == 1 else scaled
 
     def _covariances(self, observed: MultivariateNormal, num_rows: int) -> Floats:
         """The covariances of every target, in its units."""
         count = self.y_scaler_.n_features_in_
         joint = observed.covariance_matrix.reshape(num_rows, count, num_rows, count)
-        own = joint.diagonal(dim1=1, dim2=3).numpy() * self.y_scaler_.scale_**2
-        return own[..., 0] if self._num_target_axes == 1 else own
+        by_target = joint.diagonal(dim1=1, dim2=3).numpy() * self.y_scaler_.scale_**2
+        return by_target[..., 0] if self._num_target_axes == 1 else by_target
 
     def _shaped(self, columns: Floats) -> Floats:
         """Values (N, T) in the shape that the targets had."""

@@ -21,20 +21,17 @@ from .kernels import input_kernel
 
 
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    r"""Features of a kernel, so that a linear model behind them is a kernel machine.
+    r"""Features of a kernel of standardized inputs, in float64, so that a linear model behind them is a kernel machine.
 
     .. math:: k(x, y) \approx \phi(x)^\top \phi(y)
 
-    Inputs are standardized inside, and features are in float64.
-
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
-        GPyTorch kernel of standardized inputs, which is copied and keeps its parameters.
+        GPyTorch kernel, which is copied and keeps its parameters.
     :param lengthscale: the lengthscale of a kernel that is given by name, in standard deviations of the inputs;
-        default: the root of the number of columns, which is what rows are apart.
+        default: the root of the number of columns.
     :param num_features: the number D of features, an even number for most methods; fewer come out where the kernel
         needs fewer.
-    :param method: a method of :func:`rfgp.approximate`, among them "landmarks"; "auto" takes exact features for linear
-        kernels, orthogonal Fourier features for shift-invariant ones and complex-to-real TensorSRHT for polynomials.
+    :param method: a method of :func:`rfgp.approximate`, among them "landmarks".
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
 
     >>> import numpy as np

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from .. import _checks
 from ..distributions import ComplexNormal, MultivariateNormal
-from ..inference import mixture
+from ..inference.mixture import mixture
 from ..models import WeightSpaceGP
-from ..training.rescale import learn_from_statistics
+from ..models.spectral_evidence import learn_from_statistics
 from .forgetting import Forgetting
 from .window import SlidingWindow
 
@@ -22,23 +22,18 @@ _NEGLIGIBLE = 1e-9
 
 
 class LengthscaleBank:
-    r"""Copies of a stream at several lengthscales, updated together: parameters that follow the data.
+    r"""Copies of a stream at several lengthscales, updated together and weighted by their evidence.
 
     .. math:: w_k \propto p(y | \ell_k), \qquad E f = \sum_k w_k m_k, \qquad
         \mathrm{Cov} f = \sum_k w_k \big(\Sigma_k + (m_k - E f)(m_k - E f)^\top\big)
 
-    The evidence is that of the rows that a member still sees, in a window or with the weights that forgetting has left
-    them, so that the weights follow a drift. All members have the same random weights, up to their lengthscales. An
-    update costs as much as that of all members, weights and predictions a Cholesky factor of each.
-
-    Members of a :class:`SlidingWindow` move: after every window of rows, where the best is the first or the last, a
-    member one step beyond takes the place of the one at the other end, fitted to the rows of the window.
+    The evidence is that of the rows that a member still sees, so that the weights follow a drift. After every window
+    of rows the members of a :class:`SlidingWindow` move by one step towards the best, where that is the first or last.
 
     :param stream: a :class:`SlidingWindow` or :class:`Forgetting` without rows; it is copied.
     :param factors: what the lengthscales of its kernel are multiplied by in every member, ascending.
-    :param learn_every: learn noise variance, output scale and mean of every member from its statistics, which takes no
-        pass over rows, whenever so many rows have come; for one output with one noise variance, whatever forgetting has
-        made of the weights of rows. Default: they stay.
+    :param learn_every: learn noise variance, output scale and mean of every member from its statistics whenever so
+        many rows have come; for one output with one noise variance. Default: they stay.
     :raises ValueError: for a kernel without lengthscales, a stream with rows, or other factors.
 
     >>> import gpytorch, rfgp, torch
@@ -82,7 +77,6 @@ class LengthscaleBank:
         :param x: inputs (n, d).
         :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.condition`.
         :param noise: noise variances, for a fixed-noise likelihood.
-        :returns: the bank.
         :raises ValueError: for bad data; the bank stays as it was.
         """
         for stream in self.streams:
@@ -97,10 +91,7 @@ class LengthscaleBank:
 
     @property
     def log_evidences(self) -> Tensor:
-        """The log evidence of every member, (K,), in float64.
-
-        :raises ValueError: before the first rows.
-        """
+        """The log evidence of every member, (K,), in float64."""
         with torch.no_grad():
             return torch.stack([model.log_marginal_likelihood() for model in self.models])
 
@@ -120,11 +111,7 @@ class LengthscaleBank:
         return evidences.logsumexp(0) - torch.tensor(float(len(evidences))).log()
 
     def posterior(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
-        """The posterior of the function at inputs, with the moments of the mixture.
-
-        :param x: inputs (..., N, d).
-        :returns: a distribution as :meth:`rfgp.models.WeightSpaceGP.posterior` gives it.
-        """
+        """The posterior of the function at inputs (..., N, d), with the moments of the mixture."""
         return self._mixture([model.posterior for model in self.models], x)
 
     def predictive(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
@@ -153,12 +140,12 @@ class LengthscaleBank:
         beside = 1 if best == 0 else best - 1
         step = self.factors[best] / self.factors[beside]
         stream: Any = _scaled(self.streams[best], step).refit()
-        known, factors = list(self.streams), list(self.factors)
-        place, gone = (0, -1) if best == 0 else (len(known) - 1, 0)
-        del known[gone], factors[gone]
-        known.insert(place, stream)
+        streams, factors = list(self.streams), list(self.factors)
+        place, gone = (0, -1) if best == 0 else (len(streams) - 1, 0)
+        del streams[gone], factors[gone]
+        streams.insert(place, stream)
         factors.insert(place, self.factors[best] * step)
-        self.streams, self.factors = known, factors
+        self.streams, self.factors = streams, factors
 
 
 def _scaled(stream: Any, factor: float) -> Any:

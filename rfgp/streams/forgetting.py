@@ -13,8 +13,7 @@ from ..models import WeightSpaceGP
 class Forgetting:
     r"""A model whose rows have the weight :math:`\gamma^a` where a rows have come after their batch.
 
-    It sees about :math:`1 / (1 - \gamma)` rows. The rows of one batch are of one age. Sums are multiplied by numbers
-    below one and added to, never subtracted: rounding errors fade as the rows do.
+    It sees about :math:`1 / (1 - \gamma)` rows. The rows of one batch are of one age.
 
     :param model: the model, whose earlier data are forgotten at the first update.
     :param factor: :math:`\gamma`, above 0 and at most 1, for which no row is forgotten.
@@ -47,7 +46,6 @@ class Forgetting:
         :param x: inputs (n, d).
         :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.condition`.
         :param noise: noise variances, for a fixed-noise likelihood.
-        :returns: the stream.
         :raises ValueError: for bad data, or stale statistics; the stream stays as it was.
         """
         _checks.inputs(x)

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from ..inference import GramStatistics
+from ..data.batches import Batch, joined
+from ..inference.sufficient_statistics import SufficientStatistics
+from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
-from ..models.batches import Batch, joined
-from ..models.row_sums import RowSums
+from ..models.weight_space.row_summation import sums_without
+from ..models.weight_space.row_sums import FeatureSums
 
 _UNIT = 2.0**-53
 
@@ -23,11 +25,8 @@ class Drift(NamedTuple):
 
     :param last: that of the Gram matrix at the last exchange, relative to its largest trace; 0 before.
     :param largest: the largest of all exchanges.
-    :param bound: the bound for the last exchange; NaN with blocks, whose products are of whitened rows.
+    :param bound: the bound for the last exchange; NaN with blocks.
     :param exchanges: how many exchanges there were.
-
-    >>> Drift().exchanges
-    0
     """
 
     last: float = 0.0
@@ -39,23 +38,15 @@ class Drift(NamedTuple):
 class SlidingWindow:
     r"""A model of the last rows of a stream: new rows are added to its sums, and the oldest are subtracted.
 
-    The rows of the window are kept, n (d + 1) numbers, in place of partial sums of D x D numbers for every batch.
-
-    Rounding errors of additions and subtractions are bounded without pauses: beside the sums of the window, others are
-    begun anew after every n rows, to which rows are only added. When n rows have come these are the sums over the
-    window, and take its place. A batch costs one more addition of D x D numbers for it, and no product. The difference
-    of both is the drift, relative to the trace of the Gram matrix,
+    Rounding errors are bounded: beside the sums of the window, others are begun anew after every n rows, to which rows
+    are only added. When n rows have come these take the place of the sums of the window. The difference of both is the
+    drift, relative to the trace of the Gram matrix,
 
     .. math:: \frac{\|\hat G - G\|_F}{\max \mathrm{tr}\, G} \le 4 m u + 4 (b + 2) u_p
 
     to first order, for m batches of at most b rows since the last exchange, the rounding unit u of float64, and that of
-    features and products, :math:`u_p`. Every entry of a sum is rounded relative to
-    :math:`\sum_n |\phi_{ni} \phi_{nj}|`, and the Frobenius norm of these is at most the trace; a batch is added and
-    subtracted, and added to the new sums and those before them; the products of a row are made twice, and so are its
-    features.
-
-    Where the model has ``block_size`` the blocks of the window are computed again at every exchange, at the cost of a
-    fit to n rows for every n rows, and new blocks are made.
+    features and products, :math:`u_p`. Where the model has ``block_size`` the blocks of the window are computed again
+    at every exchange.
 
     :param model: the model, whose earlier data are forgotten at the first update.
     :param size: the number n of rows of the window.
@@ -75,7 +66,7 @@ class SlidingWindow:
         self.model, self.size = model, _checks.positive_integer("size", size)
         self.drift = Drift()
         self._batches: collections.deque[Batch] = collections.deque()
-        self._fresh: RowSums | None = None
+        self._fresh: FeatureSums | None = None
         self._num_rows = self._num_new = self._num_batches = self._largest = 0
         self._trace = 0.0
 
@@ -85,10 +76,7 @@ class SlidingWindow:
 
     @property
     def rows(self) -> Batch:
-        """The rows of the window, oldest first: inputs, targets, and noise variances or None.
-
-        :raises ValueError: before the first rows.
-        """
+        """The rows of the window, oldest first: inputs, targets, and noise variances or None."""
         return joined(list(self._batches))
 
     @property
@@ -102,7 +90,6 @@ class SlidingWindow:
         :param x: inputs (n, d); of more rows than the window has the last are taken.
         :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.condition`.
         :param noise: noise variances, for a fixed-noise likelihood.
-        :returns: the window.
         :raises ValueError: for bad data, or stale statistics, after which :meth:`refit` helps; the window stays as it
             was.
         """
@@ -116,25 +103,21 @@ class SlidingWindow:
         self._batches, self._num_rows = left, min(self.size, self._num_rows + len(x))
         self._num_new, self._num_batches = self._num_new + len(x), self._num_batches + 1
         self._largest = max(self._largest, len(x))
-        if sums is not None:
-            self._fresh = sums if self._fresh is None else self._fresh.merged(sums, self.model._noise)
+        if isinstance(sums, FeatureSums):
+            self._fresh = sums if self._fresh is None else self._fresh.merge(sums, self.model)
             self._trace = max(self._trace, self.model.statistics.trace)
         if removed is not None and self._num_new >= self.size:
             self._exchange(_last(removed, self._num_new - self.size))
         return self
 
     def refit(self) -> Self:
-        """Fit the model to the rows of the window with the parameters that it has now.
-
-        :returns: the window.
-        :raises ValueError: before the first rows.
-        """
+        """Condition the model on the rows of the window with the parameters that it has now."""
         return self._begin(self._batches)
 
     def _begin(self, rows: collections.deque[Batch]) -> Self:
         """Begin anew with some rows."""
-        known: Any = list(rows)
-        self.model.condition(known)
+        batches: Any = list(rows)
+        self.model.condition(batches)
         self._batches, self._fresh = rows, None
         self._num_rows = self._largest = sum(len(x) for x, _, _ in rows)
         self._num_new = self._num_batches = 0
@@ -147,23 +130,25 @@ class SlidingWindow:
 
         :param gone: those of these rows that have left the window already.
         """
-        model, before = self.model, self.model._known_sums()
+        model = self.model
+        before: Any = model.sums
         if self._fresh is None:
-            local = model._known_rows()
-            model._set_blocks(local, model.training_data)
+            with quiet():
+                model.take(before.resummed(model))
         else:
             fresh = self._fresh
             if len(gone[0]):
-                fresh = model.sums_without(fresh, gone, self._batches[-1])
-            model.set_sums(fresh)
+                fresh = sums_without(model, fresh, gone, self._batches[-1])
+            with model.nothing_lost_on_error(), quiet():
+                model.take(fresh.with_some_rows(before.some_rows))
         measured = max(_drift(a, b, self._trace) for a, b in zip(before.draws, model.draw_statistics, strict=True))
         dtype = model.product_dtype or self._batches[0][0].dtype
         roundings = 4 * self._num_batches * _UNIT + 2 * (self._largest + 2) * torch.finfo(dtype).eps
         bound = math.nan if self._fresh is None else roundings
         self.drift = Drift(measured, max(self.drift.largest, measured), bound, self.drift.exchanges + 1)
         if self._fresh is None:
-            known: Any = list(self._batches)
-            model.condition(known)
+            batches: Any = list(self._batches)
+            model.condition(batches)
         self._fresh, self._num_new, self._num_batches = None, 0, 0
         self._largest = max(len(x) for x, _, _ in self._batches)
         self._trace = model.statistics.trace
@@ -202,7 +187,7 @@ def _taken(batches: collections.deque[Batch], count: int) -> Batch | None:
     return joined(taken) if taken else None
 
 
-def _drift(a: GramStatistics, b: GramStatistics, trace: float) -> float:
+def _drift(a: SufficientStatistics, b: SufficientStatistics, trace: float) -> float:
     a, b = a.pooled(), b.pooled()
     is_alike = abs(a.num_rows - b.num_rows) <= 1e-6 * b.num_rows
     return float(torch.linalg.vector_norm(a.gram - b.gram)) / trace if is_alike else math.nan

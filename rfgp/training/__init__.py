@@ -1,8 +1,24 @@
-"""Training: parameters from the log marginal likelihood, of all rows or of little data, by L-BFGS."""
+"""Training: parameters from the evidence of all rows, from few rows, or from minibatches."""
 
-from .evidence import fit
+from .auto import Auto
+from .exact_stages import Blocks, Subset
+from .fitting import fit
+from .minibatches import Minibatches
 from .objectives import cholesky_forced
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
+from .strategies import Evidence, LeaveOut
 from .summary import FitStage, FitSummary
 
-__all__ = ["FitStage", "FitSummary", "LeaveOneOutPseudoLikelihood", "cholesky_forced", "fit"]
+__all__ = [
+    "Auto",
+    "Blocks",
+    "Evidence",
+    "FitStage",
+    "FitSummary",
+    "LeaveOneOutPseudoLikelihood",
+    "LeaveOut",
+    "Minibatches",
+    "Subset",
+    "cholesky_forced",
+    "fit",
+]

@@ -23,15 +23,7 @@ class _Limit(Exception):
 
 @dataclass
 class Ascent:
-    """The best point of a maximization, and how it ended.
-
-    :param point: the coordinates.
-    :param value: the value there.
-    :param gradient: the gradient there.
-    :param evaluations: how many times value and gradient were evaluated.
-    :param converged: whether the projected gradient is zero to tolerance.
-    :param message: what ended it, in plain words.
-    """
+    """The best point of a maximization, and how it ended."""
 
     point: np.ndarray
     value: float
@@ -48,15 +40,11 @@ def projected(gradient: np.ndarray, point: np.ndarray, lower: np.ndarray, upper:
 
 
 class Maximizer:
-    r"""L-BFGS-B in a box around the best point, again from there until the projected gradient is zero.
+    """L-BFGS-B in a box around the best point, again from there until the projected gradient is zero.
 
-    A box of radius 3 keeps line searches near what is known: in log coordinates a step changes a parameter by a factor
-    of 20 at most. Where there is no value inside it, the box shrinks.
+    A box of radius 3 keeps line searches near evaluated points; where there is no value inside it, it shrinks.
 
     :param evaluate: takes coordinates and returns value and gradient; raises NoValueError where there are none.
-    :param lower: lower bounds of the coordinates.
-    :param upper: upper bounds.
-    :param limit: the largest number of evaluations.
     :param tolerance: the largest component of the projected gradient that counts as zero.
     :param precision: the gain of value that counts as none.
     :param is_late: whether time is over, which ends the maximization once there is a value.
@@ -89,11 +77,7 @@ class Maximizer:
         return -value, -gradient
 
     def run(self, *starts: np.ndarray) -> Ascent:
-        """Maximize from the best of some points.
-
-        :param starts: coordinates; moved inside the bounds.
-        :raises NoValueError: where there is no value at any of them.
-        """
+        """Maximize from the best of some points."""
         failure = NoValueError()
         try:
             for start in starts:

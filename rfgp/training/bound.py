@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, StudentTLikelihood
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from ..inference import ExpectedLogLikelihood, GaussianWeights, expected_log_likelihood
-from ..inference.expected_log_likelihood import is_deterministic
+from ..inference.expected_log_likelihood import ExpectedLogLikelihood, expected_log_likelihood, is_deterministic
+from ..inference.variational import GaussianWeights
 from ..models import WeightSpaceVariationalGP
 from ..models.variational_strategy import FunctionParts
 from .objectives import Objective
 from .run import constrained_values, parts_of
-from .strategies import SMALL
+from .strategies import Strategy, Task
 from .summary import FitStage, FitSummary
 from .timing import clock
 
@@ -30,13 +27,8 @@ class BoundObjective(Objective):
 
     .. math:: L(\theta) = \max_q \sum_i E_q \log p(y_i | f(x_i)) - KL(q \| N(0, I))
 
-    Its gradient is that of the bound at this q. Natural-gradient steps find q: whole ones, halved where the bound would
-    fall, from what the rows contributed at the last parameters.
-
-    :param model: the model.
-    :param x: inputs (N, d).
-    :param y: targets (N,).
-    :raises ValueError: for bad data.
+    Natural-gradient steps find q: whole ones, halved where the bound would fall. They start from what the rows
+    contributed at the last parameters.
     """
 
     def __init__(self, model: WeightSpaceVariationalGP, x: Tensor, y: Tensor) -> None:
@@ -47,44 +39,41 @@ class BoundObjective(Objective):
     def outputs(self) -> Tensor:
         return function_values(self.model, self.y)
 
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.x
-
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
         at = self.model.variational_strategy.at(x)
-        weights, found = self._best(at, y, rows)
-        bound = found.value - weights.kl_divergence.sum()
-        return bound + at.first_order(weights, found.d_mean, found.d_variance)
+        weights, expected = self._best(at, y, rows)
+        bound = expected.value - weights.kl_divergence.sum()
+        return bound + at.first_order(weights, expected.d_mean, expected.d_variance)
 
     def finish(self) -> Tensor:
         at = self.model.variational_strategy.at(self.x)
-        weights, found = self._best(at, self.y, None)
+        weights, expected = self._best(at, self.y, None)
         self.model.set_weights(weights)
         self.model.eval()
-        return found.value - weights.kl_divergence.sum()
+        return expected.value - weights.kl_divergence.sum()
 
     def _best(self, at: FunctionParts, y: Tensor, rows: Tensor | None) -> tuple[GaussianWeights, ExpectedLogLikelihood]:
         """The best distribution of the weights, and the expected log likelihood of rows under it."""
         weights = self._start(at, y, rows)
-        found = self._expected(weights, at, y)
-        value = _bound(weights, found)
+        expected = self._expected(weights, at, y)
+        value = _bound(weights, expected)
         for _ in range(_STEPS):
-            target, size, gain = weights.target(at.features, found.d_mean, found.d_variance), 1.0, 0.0
+            target, size, gain = weights.target(at.features, expected.d_mean, expected.d_variance), 1.0, 0.0
             while gain <= 0.0 and size >= _SMALLEST_STEP:
                 new = weights.stepped(target, size)
-                new_found = self._expected(new, at, y)
-                gain, size = _bound(new, new_found) - value, 0.5 * size
+                new_expected = self._expected(new, at, y)
+                gain, size = _bound(new, new_expected) - value, 0.5 * size
                 if abs(gain) <= _PRECISION * max(1.0, abs(value)):
                     break
             if gain > 0.0:
-                weights, found, value = new, new_found, value + gain
+                weights, expected, value = new, new_expected, value + gain
             if gain <= _PRECISION * max(1.0, abs(value)):
                 break
         if rows is None:
             mean, variance = at.moments(weights)
             self._moments = mean - at.offset.detach(), variance
-        return weights, found
+        return weights, expected
 
     def _start(self, at: FunctionParts, y: Tensor, rows: Tensor | None) -> GaussianWeights:
         """What follows from the moments of the functions at the last parameters, or from the prior."""
@@ -93,29 +82,25 @@ class BoundObjective(Objective):
         if self._moments is None:
             return prior
         mean, variance = self._moments if rows is None else (part[..., rows] for part in self._moments)
-        found = expected_log_likelihood(self.model.likelihood, y, mean + at.offset.detach(), variance)
-        return prior.stepped(prior.target(at.features, found.d_mean, found.d_variance, mean), 1.0)
+        expected = expected_log_likelihood(self.model.likelihood, y, mean + at.offset.detach(), variance)
+        return prior.stepped(prior.target(at.features, expected.d_mean, expected.d_variance, mean), 1.0)
 
     def _expected(self, weights: GaussianWeights, at: FunctionParts, y: Tensor) -> ExpectedLogLikelihood:
         return expected_log_likelihood(self.model.likelihood, y, *at.moments(weights))
 
 
-def fit_weights(model: WeightSpaceVariationalGP, x: Any, y: Any) -> FitSummary:
-    """Find the best distribution of the weights of a model without other parameters to learn.
+class WeightsAlone(Strategy):
+    """The best distribution of the weights of a model without other parameters to learn."""
 
-    :param model: the model.
-    :param x: inputs (N, d).
-    :param y: targets (N,).
-    :returns: what was done.
-    :raises ValueError: for bad data; the model stays as it was.
-    """
-    began = clock()
-    with torch.no_grad():
-        initial = float(model.elbo(x, y))
-        value = float(BoundObjective(model, x, y).finish())
-    took = clock() - began
-    stage = FitStage("weights", "all rows", 1, took, value / len(x))
-    return FitSummary(value, initial, 1, True, "converged: weights alone", took, constrained_values(model), (stage,))
+    def fit(self, task: Task) -> FitSummary:
+        model, x, y, began = task.model, task.x, task.y, clock()
+        with torch.no_grad():
+            initial = float(model.elbo(x, y))
+            value = float(BoundObjective(model, x, y).finish())
+        took = clock() - began
+        stages = (FitStage("weights", "all rows", 1, took, value / len(x)),)
+        values = constrained_values(model)
+        return FitSummary(value, initial, 1, True, "converged: weights alone", took, values, stages)
 
 
 def has_parameters(model: WeightSpaceVariationalGP) -> bool:
@@ -123,46 +108,18 @@ def has_parameters(model: WeightSpaceVariationalGP) -> bool:
     return any(p.requires_grad for part in parts_of(model).values() for p in part.parameters())
 
 
-def _bound(weights: GaussianWeights, found: ExpectedLogLikelihood) -> float:
-    return float(found.value.detach() - weights.kl_divergence.sum())
+def _bound(weights: GaussianWeights, expected: ExpectedLogLikelihood) -> float:
+    return float(expected.value.detach() - weights.kl_divergence.sum())
 
 
 def function_values(model: WeightSpaceVariationalGP, y: Tensor) -> Tensor:
-    """Columns with the mean and the variance that functions start from: those of y, or 0 and 1 for other likelihoods.
-
-    :param model: the model.
-    :param y: targets (N,).
-    """
+    """Columns with the mean and the variance that functions start from: those of y (N,), or 0 and 1."""
     if isinstance(model.likelihood, GaussianLikelihood | LaplaceLikelihood | StudentTLikelihood):
         return y.unsqueeze(-1)
     return torch.tensor([[-1.0], [1.0]], dtype=torch.float64, device=y.device)
 
 
-def takes_all_rows(model: WeightSpaceVariationalGP, x: Any, strategy: str) -> bool:
-    """Whether the bound of all rows is to be maximized, which needs a full covariance and no random draws.
-
-    :param model: the model.
-    :param x: inputs, or batches.
-    :param strategy: "evidence", or "auto", for up to 2,000 rows.
-    :raises ValueError: where it cannot be, and the strategy asks for it.
-    """
-    has_full = not isinstance(
-        model.variational_strategy.variational_distribution.lazy_covariance_matrix, DiagLinearOperator
-    )
-    is_possible = isinstance(x, Tensor) and is_deterministic(model.likelihood) and has_full
-    if strategy == "evidence" and not is_possible:
-        raise ValueError(
-            "expected tensors, a full covariance of the weights and a likelihood of one function for "
-            'strategy="evidence", got others; leave strategy out'
-        )
-    return is_possible and (strategy == "evidence" or len(x) <= SMALL)
-
-
-def check_variational(strategy: str, noise: Any) -> None:
-    """Raise a ValueError for arguments of :func:`fit` that a variational model has no use for."""
-    if strategy not in ("auto", "evidence"):
-        raise ValueError(
-            f'expected strategy "auto" or "evidence" for a variational model, got {strategy!r}; choose one'
-        )
-    if noise is not None:
-        raise ValueError("expected no noise for a variational model, got some; use a WeightSpaceGP for known noise")
+def is_exact(model: WeightSpaceVariationalGP) -> bool:
+    """Whether the bound has no random draws, and the covariance of the weights is full."""
+    covariance = model.variational_strategy.variational_distribution.lazy_covariance_matrix
+    return is_deterministic(model.likelihood) and not isinstance(covariance, DiagLinearOperator)

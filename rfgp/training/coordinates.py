@@ -14,18 +14,14 @@ from gpytorch.likelihoods.noise_models import Noise
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
-from .moments import Moments
+from .moments import DataMoments
 
 _MARGIN = 1e-3
 """How far, relative to the value, optimized parameters stay from the bounds of their constraints."""
 
 
 class Coordinate(abc.ABC):
-    """Some parameters, as a vector to optimize.
-
-    :param name: the name of the parameter.
-    :param parameters: the tensors that are set.
-    """
+    """Some parameters, as a vector to optimize."""
 
     def __init__(self, name: str, parameters: list[Tensor]) -> None:
         self.name, self.parameters = name, parameters
@@ -54,13 +50,7 @@ class Coordinate(abc.ABC):
 
 
 class Linear(Coordinate):
-    """A parameter on a linear scale: (value - center) / unit.
-
-    :param name: the name of the parameter.
-    :param parameter: the tensor.
-    :param center: the origin.
-    :param unit: the unit of every element, of a shape that expands to the parameter's.
-    """
+    """A parameter on a linear scale: (value - center) / unit."""
 
     def __init__(self, name: str, parameter: Tensor, center: Tensor, unit: Tensor) -> None:
         super().__init__(name, [parameter])
@@ -79,9 +69,6 @@ class Linear(Coordinate):
 class Logarithmic(Coordinate):
     """A positive parameter under a constraint, by the logarithm of its value.
 
-    :param name: the name of the parameter.
-    :param parameter: the raw tensor.
-    :param constraint: its constraint, with a lower bound of zero or more.
     :param least: what it may not fall below, of a shape that expands to the parameter's; default: nothing.
     """
 
@@ -120,13 +107,10 @@ class Logarithmic(Coordinate):
 class LinearMeanCoordinate(Coordinate):
     """Weights and bias of a linear mean function of standardized inputs and targets.
 
-    :param name: the name of the mean function.
-    :param mean: the mean function.
-    :param moments: means and standard deviations of inputs and targets.
     :param output: the output that it is the mean of; default: all.
     """
 
-    def __init__(self, name: str, mean: LinearMean, moments: Moments, output: int | None = None) -> None:
+    def __init__(self, name: str, mean: LinearMean, moments: DataMoments, output: int | None = None) -> None:
         super().__init__(name, [mean.weights] if mean.bias is None else [mean.weights, mean.bias])
         self.columns = moments.input_mean.unsqueeze(-1)
         self.center, self.scale = moments.of_output(output)
@@ -164,11 +148,9 @@ class Coordinates:
     units of their start.
 
     :param parts: the modules of the model, by the prefix of their parameters.
-    :param moments: means and standard deviations of inputs and targets.
-    :raises ValueError: where no parameter requires gradients.
     """
 
-    def __init__(self, parts: dict[str, gpytorch.Module], moments: Moments) -> None:
+    def __init__(self, parts: dict[str, gpytorch.Module], moments: DataMoments) -> None:
         self.members = list(_coordinates(parts, moments))
         if not self.members:
             raise ValueError("expected parameters to train, got none that require gradients; set requires_grad_(True)")
@@ -208,26 +190,26 @@ class Coordinates:
 
     def at_bounds(self, values: np.ndarray) -> list[tuple[Coordinate, str, float]]:
         """Members with a coordinate at a bound of their constraint: which bound, and the value there."""
-        found: list[tuple[Coordinate, str, float]] = []
+        ends: list[tuple[Coordinate, str, float]] = []
         start = 0
         for member in self.members:
-            own = slice(start, start + member.size)
+            part = slice(start, start + member.size)
             start += member.size
             if not isinstance(member, Logarithmic):
                 continue
             for side in ("lower", "upper"):
-                known = member._flat(getattr(member.constraint, f"{side}_bound"))
-                is_bound = np.isfinite(known) & (known > 0)
-                is_at = is_bound & (np.abs(values[own] - np.log(np.where(is_bound, known, 1.0))) <= 2.0 * _MARGIN)
+                bound = member._flat(getattr(member.constraint, f"{side}_bound"))
+                is_bound = np.isfinite(bound) & (bound > 0)
+                is_at = is_bound & (np.abs(values[part] - np.log(np.where(is_bound, bound, 1.0))) <= 2.0 * _MARGIN)
                 if is_at.any():
-                    found.append((member, side, float(known[is_at][0])))
-        return found
+                    ends.append((member, side, float(bound[is_at][0])))
+        return ends
 
 
-def _coordinates(parts: dict[str, gpytorch.Module], moments: Moments) -> Iterator[Coordinate]:
+def _coordinates(parts: dict[str, gpytorch.Module], moments: DataMoments) -> Iterator[Coordinate]:
     seen: set[int] = set()
     for prefix, part in parts.items():
-        known = moments.of_log_noise() if prefix.startswith("log_noise.") else moments
+        units = moments.of_log_noise() if prefix.startswith("log_noise.") else moments
         owners = {id(p): module for module in part.modules() for p in module.parameters(recurse=False)}
         several = [module for module in part.modules() if isinstance(module, MultitaskMean)]
         outputs = {id(mean): t for module in several for t, mean in enumerate(module.base_means)}
@@ -238,24 +220,24 @@ def _coordinates(parts: dict[str, gpytorch.Module], moments: Moments) -> Iterato
             seen.add(id(parameter))
             full = prefix + name
             is_joint = isinstance(owner, LinearMean) and all(p.requires_grad for p in owner.parameters())
-            if is_joint and owner.weights.shape[-2] == len(known.input_mean):
+            if is_joint and owner.weights.shape[-2] == len(units.input_mean):
                 seen |= {id(p) for p in owner.parameters()}
-                yield LinearMeanCoordinate(full.rpartition(".")[0], owner, known, outputs.get(id(owner)))
+                yield LinearMeanCoordinate(full.rpartition(".")[0], owner, units, outputs.get(id(owner)))
             elif constraint is not None and bool((constraint.lower_bound >= 0).all()):
-                yield Logarithmic(full.replace("raw_", ""), parameter, constraint, _least(owner, parameter, known))
+                yield Logarithmic(full.replace("raw_", ""), parameter, constraint, _least(owner, parameter, units))
             elif constraint is None and isinstance(owner, ConstantMean):
-                yield Linear(full.replace("raw_", ""), parameter, *known.of_output(outputs.get(id(owner))))
+                yield Linear(full.replace("raw_", ""), parameter, *units.of_output(outputs.get(id(owner))))
             else:
                 is_by_row = parameter.dim() > 1 and name.endswith("covar_factor")
                 zero = torch.zeros((), dtype=torch.float64, device=parameter.device)
                 yield Linear(full, parameter, zero, _root_mean_square(parameter, is_by_row))
 
 
-def _least(owner: torch.nn.Module, parameter: Tensor, known: Moments) -> Tensor | None:
+def _least(owner: torch.nn.Module, parameter: Tensor, units: DataMoments) -> Tensor | None:
     """The least noise in the units of the targets, for noises of likelihoods; None for all else."""
     if not isinstance(owner, Likelihood | Noise):
         return None
-    least = known.targets.least_noise
+    least = units.targets.least_noise
     return least if parameter.shape == least.shape else least.min()
 
 

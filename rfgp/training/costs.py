@@ -17,11 +17,7 @@ _SMALL_SPECTRUM, _SAFETY = 128, 2.0
 
 
 def fit_seconds(objective: Objective, deadline: Deadline) -> tuple[float, float]:
-    """What a fit to few rows takes, and what the fit to all rows at the end will; zeros without a deadline.
-
-    :param objective: the evidence of the model and its data.
-    :param deadline: when all is to have ended.
-    """
+    """What a fit to few rows takes, and what the fit to all rows at the end will; zeros without a deadline."""
     few = last = 0.0
     for size in _SIZES if deadline.is_set else ():
         rows = objective.first_rows(size)
@@ -41,10 +37,7 @@ def _seconds(objective: Objective, rows: Tensor | None) -> float:
 
 
 def spectrum_seconds(num_features: int) -> float:
-    """What the eigenvalues and eigenvectors of a matrix of features will take, at most.
-
-    :param num_features: its width.
-    """
+    """What the eigenvalues and eigenvectors of a matrix of features will take, at most."""
     began = timing.clock()
     torch.linalg.eigh(torch.eye(_SMALL_SPECTRUM, dtype=torch.float64))
     return _SAFETY * (timing.clock() - began) * (num_features / _SMALL_SPECTRUM) ** 3

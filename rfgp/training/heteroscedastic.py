@@ -5,25 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..inference import GaussianWeights
+from ..inference.variational import GaussianWeights
 from ..models import HeteroscedasticGP
-from ..models.heteroscedastic import NoiseFit, TrainingParts
+from ..models.noise_fit import NoiseFit, TrainingParts
 from .objectives import Objective
 
 
 class NoiseObjective(Objective):
-    r"""The bound of a :class:`rfgp.models.HeteroscedasticGP` at the distribution of log noise that maximizes it.
+    """The bound of a :class:`rfgp.models.HeteroscedasticGP` at the distribution of log noise that maximizes it.
 
-    Its gradient is that of the bound at this distribution, which is found anew for every set of parameters, from what
-    the rows contributed at the last ones.
-
-    :param model: the model.
-    :param x: inputs (N, d).
-    :param y: targets (N,) or (N, T).
-    :raises ValueError: for bad data.
+    The distribution is computed anew for every set of parameters, from what the rows contributed at the last ones.
     """
 
     def __init__(self, model: HeteroscedasticGP, x: Tensor, y: Tensor) -> None:
@@ -32,13 +25,6 @@ class NoiseObjective(Objective):
         self.model, self.x, self.y = model, x, y
         self._known: tuple[Tensor, NoiseFit] | None = None
         self._highest: NoiseFit | None = None
-
-    @property
-    def outputs(self) -> Tensor:
-        return self.y if self.y.dim() > 1 else self.y.unsqueeze(-1)
-
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.x
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
@@ -85,12 +71,3 @@ class NoiseObjective(Objective):
             return self.model.best(at, start)
         except ValueError:
             return None
-
-
-def noise_objective(model: HeteroscedasticGP, x: Any, y: Any, noise: Any, strategy: str) -> NoiseObjective:
-    """The bound of the data, or a ValueError where it is asked for with what it cannot go with."""
-    if noise is not None:
-        raise ValueError("expected no noise beside a HeteroscedasticGP, which learns it, got some; leave it out")
-    if strategy not in ("auto", "evidence"):
-        raise ValueError(f'expected strategy "auto" or "evidence" for a HeteroscedasticGP, got {strategy!r}')
-    return NoiseObjective(model, x, y)

@@ -7,7 +7,6 @@ from typing import Any
 
 import scipy
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -20,11 +19,6 @@ class LaplaceObjective(Objective):
     """Laplace's evidence of a :class:`rfgp.models.LaplaceGP`, whose mode is found anew for every set of parameters.
 
     Newton's method starts at the mode of the evaluation before.
-
-    :param model: the model.
-    :param x: inputs.
-    :param y: targets.
-    :raises ValueError: for bad data.
     """
 
     def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
@@ -38,9 +32,9 @@ class LaplaceObjective(Objective):
     @property
     def outputs(self) -> Tensor:
         """The targets on the scale of the latent function, as far as that is known before the fit, (N, 1)."""
-        known = latent_likelihood(self.model.likelihood)
-        if isinstance(known, OneFunction):
-            return latent_targets(known, known.targets(self.y, self.x)).unsqueeze(-1)
+        likelihood = latent_likelihood(self.model.likelihood)
+        if isinstance(likelihood, OneFunction):
+            return latent_targets(likelihood, likelihood.targets(self.y, self.x)).unsqueeze(-1)
         return _standard(len(self.y)).unsqueeze(-1)
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
@@ -53,21 +47,14 @@ class LaplaceObjective(Objective):
     def finish(self) -> Tensor:
         return self.evidence()
 
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.x
-
 
 @torch.no_grad()
 def latent_targets(likelihood: OneFunction, y: Tensor) -> Tensor:
-    r"""Targets on the scale of the latent function: y where it may be any real number, else one step of linearization.
+    r"""Targets (N,) on the scale of the latent function: y where it may be any real number, else one linearized step.
 
     .. math:: z_i = c + g_i(c) \Big/ \frac1N \sum_j W_j(c), \qquad c = \arg\max_c \sum_i \log p(y_i \mid c)
 
-    which are the targets y themselves for a Gaussian likelihood. Where that is not finite, such as for labels that are
-    all alike, they have mean zero and variance one.
-
-    :param likelihood: a likelihood of one latent function.
-    :param y: checked targets, (N,).
+    Where that is not finite, such as for labels that are all alike, they have mean zero and variance one.
     """
     support = likelihood.likelihood(torch.zeros_like(y)).support
     if support is constraints.real:
@@ -82,9 +69,9 @@ def latent_targets(likelihood: OneFunction, y: Tensor) -> Tensor:
     except (RuntimeError, ValueError):
         return _standard(len(y)).to(y)
     terms = likelihood.terms(torch.full_like(y, constant).unsqueeze(-1), y)
-    found = constant + terms.slope.squeeze(-1) / terms.curvature.mean().clamp_min(0.0)
-    is_usable = bool(torch.isfinite(found).all()) and bool(found.std(correction=0) > 0)
-    return found if is_usable and abs(constant) < 1e6 * float(y.abs().max() + 1.0) else _standard(len(y)).to(y)
+    targets = constant + terms.slope.squeeze(-1) / terms.curvature.mean().clamp_min(0.0)
+    is_usable = bool(torch.isfinite(targets).all()) and bool(targets.std(correction=0) > 0)
+    return targets if is_usable and abs(constant) < 1e6 * float(y.abs().max() + 1.0) else _standard(len(y)).to(y)
 
 
 def _standard(count: int) -> Tensor:

@@ -6,21 +6,20 @@ import math
 from typing import Any
 
 import torch
-from gpytorch.models import ExactGP
 from torch import Tensor
 
 from .. import _checks
 from ..inference.mean_basis import mean_values
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
-from ..models.weight_space_leave_out import group_labels
-from .objectives import ExactObjective, Objective, WeightSpaceObjective, cholesky_forced
+from ..models.weight_space.leave_out import group_labels
+from ..models.weight_space.row_summation import checked_rows
+from .objectives import ExactObjective, WeightSpaceObjective, cholesky_forced
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
 
 _QUANTITY = "log density of what is left out"
 _COVARIANCES = 6
 """Covariances of every group that are held at a time, those that gradients need included."""
-OBJECTIVES = ("evidence", "leave_one_out", "leave_group_out")
 
 
 class LeaveOutObjective(WeightSpaceObjective):
@@ -31,23 +30,23 @@ class LeaveOutObjective(WeightSpaceObjective):
 
     with the variance R that features lack. The features of all rows are held.
 
-    :param model: a model of one output with Gaussian or fixed noise, without blocks, and with one draw of the weights.
-    :param x: inputs.
-    :param y: targets.
-    :param noise: noise variances, for fixed noise.
     :param groups: the label of each row, (N,), or the number of random folds; default: every row alone.
     """
 
     quantity = _QUANTITY
 
     def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any, groups: Tensor | int | None = None) -> None:
-        known = None if model.covar_module.has_output_factor else model._noise
-        is_one = known is not None and known.num_systems * known.num_outputs == 1 and not known.is_complex
+        noise_model = None if model.covar_module.has_output_factor else model.noise
+        is_one = (
+            noise_model is not None
+            and noise_model.num_systems * noise_model.num_outputs == 1
+            and not noise_model.is_complex
+        )
         is_plain = model.block_size is None and model.num_draws == 1 and model.residual == "none"
         if not (is_one and is_plain and not model.covar_module.is_complex):
             raise ValueError(
                 "expected one output with Gaussian or fixed noise, real features, one draw of the weights, no blocks "
-                'and residual="none" for a leave-out objective, got another model; use objective="evidence"'
+                'and residual="none" for a leave-out objective, got another model; use strategy="evidence"'
             )
         super().__init__(model, x, y, noise)
         self.groups = None if groups is None else group_labels(groups, x)
@@ -61,15 +60,13 @@ class LeaveOutObjective(WeightSpaceObjective):
         return self.groups is None
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
-        x, y, noise = self.x, self.y, self.noise
-        if rows is not None:
-            x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
+        x, y, noise = self.data(rows)
         with quiet():
             model = self.model.condition(x, y, noise)
-        regression, kernel = model._regression(), model.covar_module
+        regression, kernel = model.regression(), model.covar_module
         posterior = regression.posterior(model.statistics, tracks=True)
         factor, scalar = regression.factor(), kernel.scalar_features(x)
-        variances = model._noise.variances(model._checked_rows(x, y, noise, is_all=True))
+        variances = model.noise.variances(checked_rows(model, x, y, noise, is_all=True))
         fitted = factor.functions(scalar, posterior.mean).flatten(-3)
         weights = (y.double() - mean_values(model.mean_module, x).double().squeeze(-1) - fitted) / variances
         lack = kernel.residual_variance(x)
@@ -80,13 +77,13 @@ class LeaveOutObjective(WeightSpaceObjective):
         root = posterior.function_root(scalar, factor) / variances.unsqueeze(-1)
         total = torch.zeros((), dtype=torch.float64, device=x.device)
         for group in self.groups.unique():
-            own = self.groups == group
-            inner = torch.diag(1.0 / variances[own]) - root[own] @ root[own].mT
+            is_in = self.groups == group
+            inner = torch.diag(1.0 / variances[is_in]) - root[is_in] @ root[is_in].mT
             covariance = torch.linalg.inv(inner)
-            whole = torch.linalg.cholesky(covariance + torch.diag(residual[own]))
-            white = torch.linalg.solve_triangular(whole, (covariance @ weights[own]).unsqueeze(-1), upper=False)
+            whole = torch.linalg.cholesky(covariance + torch.diag(residual[is_in]))
+            white = torch.linalg.solve_triangular(whole, (covariance @ weights[is_in]).unsqueeze(-1), upper=False)
             total = (
-                total + _log_density(white.squeeze(-1), torch.ones_like(weights[own])) - whole.diagonal().log().sum()
+                total + _log_density(white.squeeze(-1), torch.ones_like(weights[is_in])) - whole.diagonal().log().sum()
             )
         return total
 
@@ -103,29 +100,11 @@ class ExactLeaveOneOutObjective(ExactObjective):
         if self.is_masked or self.is_many:
             raise ValueError(
                 "expected one output without missing targets for a leave-out objective, got another model; use "
-                'objective="evidence"'
+                'strategy="evidence"'
             )
         with cholesky_forced():
             objective = LeaveOneOutPseudoLikelihood(self.model.likelihood, self.model)
             return objective.log_densities(self.model(*inputs), targets, *inputs).sum()
-
-
-def leave_out_objective(name: str, model: Any, x: Any, y: Any, noise: Any, groups: Tensor | int | None) -> Objective:
-    """The objective of a name of ``OBJECTIVES`` but the evidence.
-
-    :raises ValueError: where the model or the data do not have it.
-    """
-    if (groups is None) != (name == "leave_one_out"):
-        got = "none" if groups is None else "some"
-        raise ValueError(f'expected groups beside objective="leave_group_out" and no other, got {got}; correct one')
-    if isinstance(model, WeightSpaceGP):
-        return LeaveOutObjective(model, x, y, noise, groups)
-    if isinstance(model, ExactGP) and groups is None and noise is None:
-        return ExactLeaveOneOutObjective(model, x, y)
-    raise ValueError(
-        f"expected a WeightSpaceGP, or an ExactGP whose single rows are left out, for a leave-out objective, got "
-        f'{type(model).__name__}; use objective="evidence"'
-    )
 
 
 def _log_density(error: Tensor, variance: Tensor) -> Tensor:

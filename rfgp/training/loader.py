@@ -11,14 +11,13 @@ import torch
 from torch import Tensor
 
 from ..data import ArraySource, Source
-from ..distributed import Shard
+from ..data.batches import Batch, batches
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
-from ..models.batches import Batch, batches
-from ..models.partitions import Partitions
+from ..passes import Partitions, Shard
 from .minibatches import first_pass
 from .objectives import WeightSpaceObjective
-from .starts import sample_rows
+from .starts import random_rows
 
 
 class LoaderObjective(WeightSpaceObjective):
@@ -26,11 +25,9 @@ class LoaderObjective(WeightSpaceObjective):
 
     Moments and starts come from random rows.
 
-    :param model: the model.
     :param loader: batches (x, y) or (x, y, noise) that can be gone through again and again; with an executor a source,
         or a list of partitions.
     :param executor: whose workers sum the rows; default: none, all in this process.
-    :raises ValueError: for bad data.
     """
 
     def __init__(self, model: WeightSpaceGP, loader: Any, executor: Executor | None = None) -> None:
@@ -59,7 +56,7 @@ class LoaderObjective(WeightSpaceObjective):
 
     def some_rows(self) -> Tensor | None:
         """Rows of the random ones on which starts are compared; None where these are all."""
-        return None if self.count == len(self.x) else sample_rows(len(self.x)).to(self.x.device)
+        return None if self.count == len(self.x) else random_rows(len(self.x)).to(self.x.device)
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         if rows is not None:
@@ -72,10 +69,7 @@ class LoaderObjective(WeightSpaceObjective):
 
 
 class _AllParts:
-    """The batches of all partitions, one after the other.
-
-    :param parts: the partitions, as :meth:`rfgp.WeightSpaceGP.condition` takes them.
-    """
+    """The batches of all partitions, one after the other."""
 
     def __init__(self, parts: Any) -> None:
         self.parts = Partitions(parts, None, None)
@@ -86,7 +80,7 @@ class _AllParts:
 
 
 def loader_objective(
-    model: WeightSpaceGP, loader: Any, y: Any, noise: Any, strategy: str, executor: Executor | None = None
+    model: WeightSpaceGP, loader: Any, y: Any, noise: Any, executor: Executor | None = None
 ) -> LoaderObjective:
     """The evidence of the rows of a loader, or a ValueError where it is given with what it cannot go with."""
     if isinstance(loader, Tensor):
@@ -95,9 +89,5 @@ def loader_objective(
         raise ValueError(
             f"expected batches (x, y) or (x, y, noise) alone, got y or noise beside {type(loader).__name__}; use "
             "tensors for x and y, or leave y and noise out"
-        )
-    if strategy not in ("auto", "evidence"):
-        raise ValueError(
-            f'expected strategy="evidence" for batches from a loader, got {strategy!r}; pass tensors x and y for it'
         )
     return LoaderObjective(model, loader, executor)

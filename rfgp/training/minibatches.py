@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.likelihoods import SoftmaxLikelihood
+from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from .. import _checks
 from ..data import Source, sample
-from ..distributed import Shard
-from ..inference import expected_log_likelihood
-from ..models import WeightSpaceVariationalGP
-from ..models.batches import Batch, batches, joined
+from ..data.batches import Batch, batches, joined
+from ..inference.expected_log_likelihood import expected_log_likelihood, is_deterministic
+from ..kernels.width_warning import quiet
+from ..likelihoods import DirichletClassificationLikelihood
+from ..models import WeightSpaceGP, WeightSpaceVariationalGP
+from ..passes import Shard
 from . import timing
-from .bound import function_values, has_parameters
+from .ascent import NoValueError
+from .bound import BoundObjective, function_values, has_parameters
 from .coordinates import Coordinates
-from .first_rows import learn_from_first_rows
-from .moments import moments
+from .moments import data_moments
+from .objectives import Objective, WeightSpaceObjective
 from .rollback import Rollback
-from .run import constrained_values, log_prior, parts_of
+from .run import Run, constrained_values, log_prior, parts_of
 from .starts import center_inputs, start_from_data
+from .strategies import Strategy, Task, show
 from .summary import FitStage, FitSummary
 from .timing import NEVER, Deadline
 
 _SAMPLE = 2000
 _SMALLEST_BATCH, _LARGEST_BATCH, _FEWEST_BATCHES = 100, 1000, 8
 _LEARNING_RATE = 0.05
+_FIRST_ROWS, _EVALUATIONS, _LARGEST_WIDTH = 1000, 60, 2048
 _SHARE_OF_FIRST_ROWS, _SHARE_OF_BOUND = 0.4, 0.5
 """Of a time limit, what the first rows may take; of the time of a step, what the bound of its rows takes."""
 _STEPS_TO_AVERAGE = 4
@@ -42,8 +51,6 @@ class RowBatches:
 
     :param x: inputs (N, d).
     :param y: targets (N, ...).
-    :param size: the largest number of rows in a batch.
-    :param seed: of the order.
     """
 
     def __init__(self, x: Tensor, y: Tensor, size: int, seed: int = 0) -> None:
@@ -61,7 +68,6 @@ def as_batches(x: Any, y: Any) -> Any:
 
     :param x: inputs (N, d), or batches (x, y).
     :param y: targets (N,), or None for batches.
-    :raises ValueError: for data of another kind.
     """
     if not isinstance(x, Tensor):
         if y is not None or not isinstance(x, Iterable):
@@ -81,13 +87,8 @@ def as_batches(x: Any, y: Any) -> Any:
 def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
     """Random rows of a loader, which stand for all, and how many it has.
 
-    Up to 2,000 rows these are all, in their order. Where the number of rows is known, the first batches of a loader are
-    enough; those of a source are in the order of its table, and it is gone through all the same.
-
-    :param loader: an iterable of batches (x, y) or (x, y, noise) that can be gone through again and again.
-    :param num_data: the number of all rows, where it is known.
-    :returns: the rows as one batch, and the number of rows.
-    :raises ValueError: where there are no batches, or where they can be had once only.
+    Up to 2,000 rows these are all, in their order. Where ``num_data`` is given, the first batches of a loader are
+    enough, but not those of a source, which are in the order of its table.
     """
     if isinstance(loader, Iterator):
         raise ValueError(
@@ -97,13 +98,13 @@ def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
     if num_data is not None and not isinstance(loader, Source):
         return _first_rows(loader), num_data
     is_shard = isinstance(loader, Shard)
-    found = loader.sample(_SAMPLE, seed=0) if is_shard else sample(batches(loader, None, None), _SAMPLE, seed=0)
-    tensors = found.tensors
-    if found.num_rows <= _SAMPLE:
-        order = torch.from_numpy(found.rows).argsort()
+    drawn = loader.sample(_SAMPLE, seed=0) if is_shard else sample(batches(loader, None, None), _SAMPLE, seed=0)
+    tensors = drawn.tensors
+    if drawn.num_rows <= _SAMPLE:
+        order = torch.from_numpy(drawn.rows).argsort()
         tensors = tuple(values[order.to(values.device)] for values in tensors)
     x, y, *noise = tensors
-    return (x, y, noise[0] if noise else None), found.num_rows
+    return (x, y, noise[0] if noise else None), drawn.num_rows
 
 
 def _first_rows(loader: Iterable[Any]) -> Batch:
@@ -117,16 +118,12 @@ def _first_rows(loader: Iterable[Any]) -> Batch:
 
 
 class MinibatchTraining:
-    r"""Variational training from minibatches: a natural-gradient step for the weights, one of Adam for parameters.
+    """A natural-gradient step for the weights and one of Adam for parameters, batch by batch.
 
     Step t of the natural gradient has the size 4/(t + 4), so that the weights come from an average over the last
     quarter of the batches; the rate of Adam falls linearly to zero. A distribution of the weights whose covariance is
     not full is learned by Adam too.
 
-    :param model: the model.
-    :param loader: batches (x, y), as often as wanted.
-    :param num_data: the number of all rows.
-    :param epochs: how many times the batches are gone through.
     :param coordinates: the parameters to learn beside the weights; None for none.
     """
 
@@ -150,12 +147,7 @@ class MinibatchTraining:
         self.optimizer = torch.optim.Adam(self.parameters, lr=_LEARNING_RATE) if self.parameters else None
 
     def run(self, report: Callable[[float], None], deadline: Deadline = NEVER) -> str:
-        """Go through the batches, and leave the model with what was learned.
-
-        :param report: is told the bound after every epoch, as the batches of the epoch estimate it.
-        :param deadline: when the bound of all rows is to have been evaluated after it; there is one step at least.
-        :returns: what ended the training.
-        """
+        """Go through the batches, leave the model with what was learned, and say what ended it."""
         try:
             for epoch in range(self.epochs):
                 expected = self._epoch(epoch / self.epochs, deadline)
@@ -191,15 +183,15 @@ class MinibatchTraining:
             if self.weights.is_diagonal:
                 return self._plain_step(x, labels)
             at = model.variational_strategy.at(x)
-            found = expected_log_likelihood(model.likelihood, labels, *at.moments(self.weights))
-            gradients = scale * found.d_mean, scale * found.d_variance
+            expected = expected_log_likelihood(model.likelihood, labels, *at.moments(self.weights))
+            gradients = scale * expected.d_mean, scale * expected.d_variance
             target = self.weights.target(at.features, *gradients)
             if self.point is not None:
-                _backward(scale * found.value + log_prior(model) + at.first_order(self.weights, *gradients))
+                _backward(scale * expected.value + log_prior(model) + at.first_order(self.weights, *gradients))
         self._move()
         self.weights = self.weights.stepped(target, _STEPS_TO_AVERAGE / (self.steps + _STEPS_TO_AVERAGE))
         self.steps += 1
-        return float(found.value.detach())
+        return float(expected.value.detach())
 
     def _plain_step(self, x: Tensor, labels: Tensor) -> float:
         divergence = float(self.weights.kl_divergence.sum())
@@ -230,7 +222,6 @@ class MinibatchTraining:
 def full_bound(model: WeightSpaceVariationalGP, loader: Iterable[Any]) -> float:
     """The evidence lower bound of all rows of a loader.
 
-    :param model: the model.
     :param loader: batches (x, y).
     """
     weights, total = model.weights(), 0.0
@@ -247,59 +238,87 @@ def _backward(value: Tensor) -> None:
         value.backward()
 
 
-def fit_minibatches(
-    model: WeightSpaceVariationalGP,
-    loader: Any,
-    num_data: int | None,
-    epochs: int,
-    initialize: bool,
-    deadline: Deadline,
-    report: Callable[[float], None],
-) -> FitSummary:
-    """Train a variational model from minibatches, and leave it in evaluation mode.
+def _learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor, deadline: Deadline = NEVER) -> None:
+    """Maximize the bound of at most 1,000 rows (N, d) and (N,) over all parameters but the weights.
 
-    :param model: the model.
-    :param loader: batches (x, y) that can be gone through again and again.
-    :param num_data: the number of all rows; default: they are counted.
-    :param epochs: how many times the batches are gone through.
-    :param initialize: whether starting values come from some of the rows.
-    :param deadline: when it is to have ended.
-    :param report: is told the bound after every epoch.
-    :returns: what was done.
-    :raises ValueError: for bad data; the model stays as it was.
+    For a Softmax likelihood it is the evidence of the Dirichlet regressions that stand for the labels. Where neither
+    can be evaluated nothing is learned.
     """
-    began, before = timing.clock(), Rollback(model)
+    objective = _first_objective(model, x[:_FIRST_ROWS], y[:_FIRST_ROWS])
+    if objective is None:
+        return
     try:
-        (x, y, noise), total = first_pass(loader, num_data)
-        if noise is not None:
-            raise ValueError("expected batches (x, y) for a variational model, got noise too; leave it out")
-        labels = model.checked_targets(x, y)
-        known = moments(x, function_values(model, labels), model.mean_module)
-        if initialize:
-            center_inputs(model, x)
-            start_from_data(model, model.covar_module.exact_kernel, x, known)
-            learn_from_first_rows(model, x, labels, deadline.share(_SHARE_OF_FIRST_ROWS))
-        coordinates = Coordinates(parts_of(model), known) if has_parameters(model) else None
-        model.train()
-        training = MinibatchTraining(model, loader, total, epochs, coordinates)
-        message = training.run(report, deadline)
-        value = full_bound(model, loader)
-    except Exception:
-        before.restore()
-        raise
-    finally:
-        model.zero_grad(set_to_none=True)
-        model.eval()
-    took = timing.clock() - began
-    stage = FitStage("minibatches", f"{total} rows", training.steps, took, value / total)
-    return FitSummary(
-        value,
-        training.trace[0],
-        training.steps,
-        False,
-        message,
-        took,
-        constrained_values(model),
-        (stage,),
-        tuple(training.trace),
-    )
+        with quiet():
+            Run(objective, True, _EVALUATIONS, deadline=deadline).ascend()
+    except NoValueError:
+        return
+
+
+def _first_objective(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor) -> Objective | None:
+    kernel, likelihood = model.covar_module, model.likelihood
+    if kernel.num_scalar_features > _LARGEST_WIDTH or not any(p.requires_grad for p in kernel.parameters()):
+        return None
+    if is_deterministic(likelihood):
+        return BoundObjective(model, x, y)
+    has_own_classes = isinstance(likelihood, SoftmaxLikelihood) and likelihood.mixing_weights is None
+    if not has_own_classes or kernel.is_complex or kernel.residual_variance(x[:1]) is not None:
+        return None
+    regressions = DirichletClassificationLikelihood(num_classes=likelihood.num_classes, dtype=x.dtype)
+    classes = torch.Size([likelihood.num_classes])
+    mean = ConstantMean(batch_shape=classes).to(x)
+    return WeightSpaceObjective(WeightSpaceGP(kernel, regressions, mean), x, y, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minibatches(Strategy):
+    """The bound of a variational model, from minibatches.
+
+    Natural-gradient steps for a full covariance of the weights, with Adam for all other parameters.
+
+    :param epochs: how many times the batches are gone through.
+    :param num_data: the number of rows of a loader; default: they are counted once.
+    :param initialize: whether starting values come from some of the rows.
+    """
+
+    epochs: int = 50
+    num_data: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checks.positive_integer("epochs", self.epochs)
+        if self.num_data is not None:
+            _checks.positive_integer("num_data", self.num_data)
+
+    def fit(self, task: Task) -> FitSummary:
+        loader = as_batches(task.x, task.y)
+        with task.bar(self.epochs, "epoch") as bar:
+            return self._trained(task.model, loader, task.deadline, functools.partial(show, bar))
+
+    def _trained(self, model: Any, loader: Any, deadline: Deadline, report: Callable[[float], None]) -> FitSummary:
+        """Train, and leave the model in evaluation mode; after an error as it was."""
+        began, before = timing.clock(), Rollback(model)
+        try:
+            (x, y, noise), total = first_pass(loader, self.num_data)
+            if noise is not None:
+                raise ValueError("expected batches (x, y) for a variational model, got noise too; leave it out")
+            labels = model.checked_targets(x, y)
+            of_sample = data_moments(x, function_values(model, labels), model.mean_module)
+            if self.initialize:
+                center_inputs(model, x)
+                start_from_data(model, model.covar_module.exact_kernel, x, of_sample)
+                _learn_from_first_rows(model, x, labels, deadline.share(_SHARE_OF_FIRST_ROWS))
+            coordinates = Coordinates(parts_of(model), of_sample) if has_parameters(model) else None
+            model.train()
+            training = MinibatchTraining(model, loader, total, self.epochs, coordinates)
+            message = training.run(report, deadline)
+            value = full_bound(model, loader)
+        except Exception:
+            before.restore()
+            raise
+        finally:
+            model.zero_grad(set_to_none=True)
+            model.eval()
+        took = timing.clock() - began
+        stage = FitStage("minibatches", f"{total} rows", training.steps, took, value / total)
+        values, trace = constrained_values(model), tuple(training.trace)
+        return FitSummary(value, trace[0], training.steps, False, message, took, values, (stage,), trace)

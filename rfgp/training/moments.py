@@ -12,10 +12,9 @@ from ..models.target_moments import TargetMoments, target_moments
 
 
 @dataclass(frozen=True)
-class Moments:
+class DataMoments:
     """Moments of inputs and targets, in float64.
 
-    :param targets: those of the outputs.
     :param input_mean: the mean of every column of the inputs, (d,).
     :param input_scale: their standard deviations, (d,); one for constant columns.
     """
@@ -63,27 +62,23 @@ class Moments:
             return self.mean, self.scale
         return self.output_means[output], self.output_variances[output].sqrt()
 
-    def of_log_noise(self) -> Moments:
+    def of_log_noise(self) -> DataMoments:
         """Those of the logarithms of noise variances, which start at those of the first noises."""
         level = self.first_noises.log()
         ones = torch.ones_like(level)
-        return Moments(TargetMoments(level, ones, ones, torch.zeros_like(level)), self.input_mean, self.input_scale)
+        return DataMoments(TargetMoments(level, ones, ones, torch.zeros_like(level)), self.input_mean, self.input_scale)
 
 
-def moments(x: Tensor, outputs: Tensor, mean: Mean | None = None) -> Moments:
+def data_moments(x: Tensor, outputs: Tensor, mean: Mean | None = None) -> DataMoments:
     """Moments of inputs (..., N, d) and of outputs (N, T), real or complex, with NaN for missing values.
 
     Everything is taken in float64 around a first value, so that an offset costs no digits.
-
-    :param x: inputs.
-    :param outputs: targets.
-    :param mean: the mean function of the model, where it is known.
     """
     columns = x.detach().reshape(-1, x.shape[-1]).double()
     start = columns[0]
     centered = columns - start
     scale = centered.std(0, correction=0)
-    return Moments(
+    return DataMoments(
         target_moments(outputs, mean, x),
         start + centered.mean(0),
         torch.where(scale > 0, scale, torch.ones_like(scale)),

@@ -8,15 +8,10 @@ from torch import Tensor
 
 
 def near_blocks(points: Tensor, size: int, count: int, seed: int = 0) -> Tensor:
-    """Some blocks of near rows, by recursive splits at the median of the widest coordinate.
-
-    Only parts with blocks that were drawn are split further.
+    """Some blocks (count, size) of near rows, by recursive splits at the median of the widest coordinate.
 
     :param points: scaled inputs, (N, d).
-    :param size: the rows of a block, at most N.
     :param count: how many blocks are drawn; all where there are fewer.
-    :param seed: of the draw.
-    :returns: row numbers, (count, size).
     """
     values = points.detach().double().cpu().numpy()
     random = np.random.default_rng(seed)
@@ -33,10 +28,10 @@ def _split(
     total = len(rows) // size
     if total <= 1:
         return [rows[:size]]
-    own = points[rows]
-    low, high = np.quantile(own[:4096], (0.05, 0.95), axis=0)
+    inside = points[rows]
+    low, high = np.quantile(inside[:4096], (0.05, 0.95), axis=0)
     half = total // 2
-    order = np.argpartition(own[:, int((high - low).argmax())], half * size)
+    order = np.argpartition(inside[:, int((high - low).argmax())], half * size)
     left = int(random.hypergeometric(half, total - half, count))
     first = _split(rows[order[: half * size]], points, size, left, random)
     return first + _split(rows[order[half * size :]], points, size, count - left, random)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ..kernels.input_units import input_units
-from .narrow import ExactForm
-from .starts import sample_rows
+from .exact_regression import ExactRegression
+from .starts import random_rows
 from .stationary import covariance
 
 NUM_ROWS, NUM_NEIGHBORS = 500, 64
@@ -18,38 +18,34 @@ _SMALLEST_GAIN = 0.05
 _FACTORS = tuple(2.0**power for power in range(11))
 
 
-def has_one_noise(form: ExactForm) -> bool:
+def has_one_noise(regression: ExactRegression) -> bool:
     """Whether a model has one target per row, and noise of one variance that it learns."""
-    noise = getattr(form.model.likelihood, "noise_covar", None)
-    return form.is_plain and form.noise is None and noise is not None and bool(noise.raw_noise.requires_grad)
+    if not regression.is_plain or regression.noise is not None:
+        return False
+    noise = getattr(regression.model.likelihood, "noise_covar", None)
+    return noise is not None and bool(noise.raw_noise.requires_grad)
 
 
 @torch.no_grad()
-def noise_factor(form: ExactForm, rows: Tensor) -> tuple[float, float]:
+def noise_factor(regression: ExactRegression, rows: Tensor) -> tuple[float, float]:
     r"""By what the noise is to be multiplied so that rows are predicted best, and their mean log density then.
-
-    Few blocks of near rows, among them rows that are nearly the same, may teach a noise of almost zero. Rows at random
-    are then predicted from their nearest ones with error bars that are far too short.
 
     .. math:: \max_{c \in \{1, 2, 4, \dots\}} \sum_i \log p(y_i \mid y_{n(i)}, c \sigma^2)
 
-    The factor is one where the gain is below 0.05 nats a row: a noise that is right costs .1 when it is doubled, and
-    one that is drowned by the variance of the function costs nothing.
-
-    :param form: a model with one target per row, and noise of one variance.
-    :param rows: the numbers of the training rows, more than 64 of them.
+    for the rows n(i) near row i: few blocks of near rows may teach a noise of almost zero. The factor is one where the
+    gain is below 0.05 nats a row.
     """
-    points = (form.x[rows].double() / input_units(form.kernel, form.x)).cpu().numpy()
-    chosen = sample_rows(len(rows), NUM_ROWS)
-    _, found = scipy.spatial.KDTree(points).query(points[chosen.numpy()], NUM_NEIGHBORS + 1)
-    near = torch.from_numpy(found)
+    points = (regression.x[rows].double() / input_units(regression.kernel, regression.x)).cpu().numpy()
+    chosen = random_rows(len(rows), NUM_ROWS)
+    _, neighbors = scipy.spatial.KDTree(points).query(points[chosen.numpy()], NUM_NEIGHBORS + 1)
+    near = torch.from_numpy(neighbors)
     is_own = near == chosen.unsqueeze(-1)
     is_own[:, -1] |= ~is_own.any(-1)  # among more than 64 equal rows
     group = rows[torch.cat([near[~is_own].reshape(len(chosen), -1), chosen.unsqueeze(-1)], dim=-1)]
-    x = form.x[group]
-    matrix = covariance(form.kernel, x).double()
-    residual = (form.targets[group] - form.model.mean_module(x).double()).unsqueeze(-1)
-    noise = form.noise_variances(group)
+    x = regression.x[group]
+    matrix = covariance(regression.kernel, x).double()
+    residual = (regression.targets[group] - regression.model.mean_module(x).double()).unsqueeze(-1)
+    noise = regression.noise_variances(group)
     densities = torch.stack([_last_log_density(matrix, factor * noise, residual) for factor in _FACTORS])
     best = int(densities.mean(-1).argmax())
     gain = float((densities[best] - densities[0]).mean())

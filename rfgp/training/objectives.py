@@ -26,8 +26,8 @@ from ..kernels.observation import check_observed_mean
 from ..kernels.reference_tensor import reference_tensor
 from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
-from .moments import Moments, moments
-from .starts import sample_rows
+from .moments import DataMoments, data_moments
+from .starts import random_rows
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Gradients per row and e-fold of a parameter that count as zero."""
@@ -35,13 +35,11 @@ _SAMPLE = 1000
 
 
 class Objective(abc.ABC):
-    """The log evidence of training data.
-
-    :param model: the model.
-    """
+    """The log evidence of training data."""
 
     model: Any
     x: Tensor
+    y: Tensor
     centers_inputs: ClassVar[bool] = True
     """Whether kernels may be given the mean of the inputs as their center before."""
     growth: ClassVar[float] = 1.0
@@ -71,13 +69,13 @@ class Objective(abc.ABC):
     def some_rows(self) -> Tensor | None:
         """Rows on which starts are compared; None for all."""
         is_small = self.num_rows <= _SAMPLE or not self.can_take_rows
-        return None if is_small else sample_rows(self.num_rows, _SAMPLE).to(self.x.device)
+        return None if is_small else random_rows(self.num_rows, _SAMPLE).to(self.x.device)
 
     def first_rows(self, size: int) -> Tensor | None:
         """So many random rows, or all that are at hand where these are fewer; None for all rows."""
         if not self.can_take_rows or size >= self.num_rows:
             return None
-        return sample_rows(self.x.shape[-2], size).to(self.x.device)
+        return random_rows(self.x.shape[-2], size).to(self.x.device)
 
     def scaled_seconds(self, seconds: float, rows: Tensor | None, num_rows: int | None = None) -> float:
         """What takes so many seconds for these rows, for another number of them, or for all."""
@@ -86,9 +84,9 @@ class Objective(abc.ABC):
         return seconds * ((self.num_rows if num_rows is None else num_rows) / rows.numel()) ** self.growth
 
     @property
-    @abc.abstractmethod
     def outputs(self) -> Tensor:
         """The targets as columns, one per output, with NaN where they are missing."""
+        return self.y.unsqueeze(-1) if self.y.dim() == 1 else self.y
 
     @abc.abstractmethod
     def evidence(self, rows: Tensor | None = None) -> Tensor:
@@ -98,26 +96,18 @@ class Objective(abc.ABC):
     def finish(self) -> Tensor:
         """Leave the model fitted, and return the evidence."""
 
-    @abc.abstractmethod
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
-        """The exact kernel and what it is evaluated at, or None where they are not known."""
+        """The exact kernel and what it is evaluated at, or None where there is no such kernel."""
+        return self.model.covar_module.exact_kernel, self.x
 
     @functools.cached_property
-    def moments(self) -> Moments:
+    def moments(self) -> DataMoments:
         """The moments of inputs and targets."""
-        return moments(self.x, self.outputs, getattr(self.model, "mean_module", None))
+        return data_moments(self.x, self.outputs, getattr(self.model, "mean_module", None))
 
 
 class WeightSpaceObjective(Objective):
-    """Evidence of a weight-space model, with statistics computed anew for every set of parameters.
-
-    :param model: the model.
-    :param x: inputs.
-    :param y: targets.
-    :param noise: noise variances, for fixed noise.
-    :param is_lazy: whether data are checked without a fit to all of them.
-    :raises ValueError: for bad data.
-    """
+    """Evidence of a weight-space model, with statistics computed anew for every set of parameters."""
 
     def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any, is_lazy: bool = False) -> None:
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
@@ -137,8 +127,8 @@ class WeightSpaceObjective(Objective):
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
         _checks.same_kind(x, reference_tensor(kernel, x), "x", "the kernel")
         kernel.scalar_features(x[:1])
-        known = noise_model(self.model.likelihood, self.model.num_outputs if kernel.has_output_factor else None)
-        known.rows(x, self.y, self.noise, basis(self.model.mean_module, x), True)
+        noise = noise_model(self.model.likelihood, self.model.num_outputs if kernel.has_output_factor else None)
+        noise.rows(x, self.y, self.noise, basis(self.model.mean_module, x), True)
 
     @property
     def outputs(self) -> Tensor:
@@ -148,29 +138,26 @@ class WeightSpaceObjective(Objective):
             return targets.reshape(-1, 1)
         if self.y.is_complex() and self.model.covar_module.has_output_factor:
             return torch.view_as_real(self.y)
-        return self.y.unsqueeze(-1) if self.y.dim() == 1 else self.y
+        return super().outputs
+
+    def data(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Inputs, targets and noise of some rows, or of all."""
+        if rows is None:
+            return self.x, self.y, self.noise
+        return self.x[rows], self.y[rows], None if self.noise is None else self.noise[rows]
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
-        x, y, noise = self.x, self.y, self.noise
-        if rows is not None:
-            x, y, noise = x[rows], y[rows], None if noise is None else noise[rows]
         with quiet():
-            return self.model.condition(x, y, noise).log_marginal_likelihood()
+            return self.model.condition(*self.data(rows)).log_marginal_likelihood()
 
     def finish(self) -> Tensor:
         return self.model.condition(self.x, self.y, self.noise).log_marginal_likelihood()
-
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.x
 
 
 class ExactObjective(Objective):
     """Evidence of an exact GPyTorch model, by Cholesky factors.
 
-    :param model: the model.
     :param x: new inputs; default: those of the model.
-    :param y: new targets.
-    :raises ValueError: for bad data; the model stays as it was.
     """
 
     growth: ClassVar[float] = 3.0
@@ -214,10 +201,10 @@ class ExactObjective(Objective):
         if y.shape[-1:] != (rows,) if tasks is None else y.shape[-2:] != (rows, tasks):
             wanted = f"({rows},)" if tasks is None else f"({rows}, {tasks})"
             raise ValueError(f"expected y of shape {wanted}, or a batch of it, got {tuple(y.shape)}; correct it")
-        known = self.model.train_inputs
-        if known is not None and known[0].shape[-1] != inputs.shape[-1]:
+        before = self.model.train_inputs
+        if before is not None and before[0].shape[-1] != inputs.shape[-1]:
             raise ValueError(
-                f"expected x with {known[0].shape[-1]} columns as the model has, got {inputs.shape[-1]}; make another"
+                f"expected x with {before[0].shape[-1]} columns as the model has, got {inputs.shape[-1]}; make another"
             )
         if isinstance(likelihood, FixedNoiseGaussianLikelihood) and likelihood.noise_covar.noise.shape[-1] != rows:
             raise ValueError(
@@ -278,11 +265,6 @@ class ExactObjective(Objective):
 
 @contextmanager
 def cholesky_forced() -> Iterator[None]:
-    """GPyTorch settings under which exact models use Cholesky factors whatever their size.
-
-    >>> with cholesky_forced():
-    ...     gpytorch.settings.max_cholesky_size.value() > 10**6
-    True
-    """
+    """GPyTorch settings under which exact models use Cholesky factors whatever their size."""
     with CHOLESKY_ALWAYS:
         yield

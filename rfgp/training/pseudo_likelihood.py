@@ -32,26 +32,18 @@ class LeaveOneOutPseudoLikelihood(gpytorch.mlls.LeaveOneOutPseudoLikelihood):
     Source: C. E. Rasmussen and C. K. I. Williams, Gaussian Processes for Machine Learning, 2006, Eq. 5.10 to 5.12;
     errata, identity 4 of the last section.
 
-    >>> import gpytorch, rfgp
-    >>> class Model(gpytorch.models.ExactGP):
-    ...     def __init__(self, x, y, likelihood):
-    ...         super().__init__(x, y, likelihood)
-    ...         self.mean_module = gpytorch.means.ConstantMean()
-    ...         self.covar_module = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
-    ...     def forward(self, x):
-    ...         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+    >>> import gpytorch
     >>> x, y = torch.rand(100, 2), torch.rand(100)
+    >>> class Model(gpytorch.models.ExactGP):
+    ...     def forward(self, x):
+    ...         return MultivariateNormal(torch.zeros(len(x)), gpytorch.kernels.RBFKernel()(x))
     >>> model = Model(x, y, gpytorch.likelihoods.GaussianLikelihood())
     >>> LeaveOneOutPseudoLikelihood(model.likelihood, model)(model(x), y).shape
     torch.Size([])
     """
 
     def forward(self, function_dist: MultivariateNormal, target: Tensor, *params: Any) -> Tensor:
-        """The objective.
-
-        :param function_dist: what the model in training mode returns.
-        :param target: y, (..., N).
-        """
+        """The objective, of what the model in training mode returns, and targets (..., N)."""
         output = self.likelihood(function_dist, *params)
         if not _has_fewer_features(output.lazy_covariance_matrix.evaluate_kernel()):
             result: Tensor = super().forward(function_dist, target, *params)
@@ -62,11 +54,7 @@ class LeaveOneOutPseudoLikelihood(gpytorch.mlls.LeaveOneOutPseudoLikelihood):
         return total / target.size(-1) - constant
 
     def log_densities(self, function_dist: MultivariateNormal, target: Tensor, *params: Any) -> Tensor:
-        """The log density of every target given all others, (..., N), without priors.
-
-        :param function_dist: what the model in training mode returns.
-        :param target: y, (..., N).
-        """
+        """The log density of every target given all others, (..., N), without priors."""
         output = self.likelihood(function_dist, *params)
         covariance, residual = output.lazy_covariance_matrix.evaluate_kernel(), target - output.mean
         residual = residual.reshape(target.shape)

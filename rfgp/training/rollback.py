@@ -10,15 +10,14 @@ _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 class Rollback:
-    """Parameters, buffers, training data and caches of a model, to be restored after a failure.
-
-    :param model: the model.
-    """
+    """Parameters, buffers, training data and caches of a model, to be restored after a failure."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self._values = [(p, p.detach().clone()) for p in model.parameters()]
         self._modules = [(module, dict(vars(module)), _tables(module)) for module in model.modules()]
-        self._lists = [(v, list(v)) for _, own, _ in self._modules for v in own.values() if isinstance(v, list)]
+        self._lists = [
+            (v, list(v)) for _, attributes, _ in self._modules for v in attributes.values() if isinstance(v, list)
+        ]
 
     def restore(self) -> None:
         """Put everything back."""
@@ -26,14 +25,14 @@ class Rollback:
             for parameter, value in self._values:
                 parameter.copy_(value)
                 parameter.grad = None
-        for module, own, tables in self._modules:
+        for module, attributes, tables in self._modules:
             vars(module).clear()
-            vars(module).update(own)
+            vars(module).update(attributes)
             for name, table in zip(_MODULE_TABLES, tables, strict=True):
                 vars(module)[name].clear()
                 vars(module)[name].update(table)
-        for known, values in self._lists:
-            known[:] = values
+        for entries, values in self._lists:
+            entries[:] = values
 
 
 def _tables(module: torch.nn.Module) -> list[dict[str, Any]]:

@@ -32,13 +32,9 @@ _PRECISION = {torch.float64: 1e-12, torch.float32: 1e-7}
 class Run:
     """One maximization, from starting values to the best point.
 
-    :param objective: what is maximized.
-    :param initialize: whether starting values come from the data.
-    :param limit: the largest number of evaluations.
     :param report: is told the log likelihood of every evaluation of all rows.
-    :param deadline: when it is to end.
     :param trial_limit: the largest number of evaluations of one trial; default: what ``limit`` has room for.
-    :param seconds: what an evaluation of few rows takes, about, as far as that is known.
+    :param seconds: what an evaluation of few rows takes, about.
     """
 
     def __init__(
@@ -62,9 +58,9 @@ class Run:
         present = Coordinates(parts_of(self.model), moments)
         self.trained = None if present.has_defaults else present
         self.incoming = present.values()
-        known = objective.kernel_and_inputs()
-        if initialize and known is not None:
-            lengths, noises = start_from_data(self.model, *known, moments)
+        kernel_and_inputs = objective.kernel_and_inputs()
+        if initialize and kernel_and_inputs is not None:
+            lengths, noises = start_from_data(self.model, *kernel_and_inputs, moments)
         self.coordinates = Coordinates(parts_of(self.model), moments)
         self.lengths, self.noises = self.coordinates.mask(lengths), self.coordinates.mask(noises)
         self.maximizers: list[Maximizer] = []
@@ -102,11 +98,11 @@ class Run:
 
     def keep_best(self) -> bool:
         """Leave the model with the best parameters seen so far; whether there are any."""
-        found = [maximizer.best for maximizer in self.maximizers[::-1] if maximizer.best is not None]
-        if not found:
+        bests = [maximizer.best for maximizer in self.maximizers[::-1] if maximizer.best is not None]
+        if not bests:
             return False
         is_last = self.maximizers[-1].best is not None
-        self._assign(found[0] if is_last else max(found, key=lambda ascent: ascent.value))
+        self._assign(bests[0] if is_last else max(bests, key=lambda ascent: ascent.value))
         return True
 
     def _assign(self, ascent: Ascent) -> None:
@@ -134,12 +130,12 @@ class Run:
                 evidence = self.objective.evidence(rows)
                 total = evidence + log_prior(self.model)
             total.backward()
-            found = np.array([float(total.detach()), float(evidence.detach()), *self.coordinates.gradient()])
+            numbers = np.array([float(total.detach()), float(evidence.detach()), *self.coordinates.gradient()])
             cause = None
         except (ValueError, NanError, NotPSDError) as error:
-            found, cause = np.full(2 + len(point), np.nan), error
+            numbers, cause = np.full(2 + len(point), np.nan), error
         self._seconds = timing.clock() - began
-        value, log_likelihood, *gradient = self.objective.agreed(found)
+        value, log_likelihood, *gradient = self.objective.agreed(numbers)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             raise NoValueError from cause
         return float(value) / count, np.array(gradient) / count, float(log_likelihood)
@@ -164,18 +160,18 @@ class Run:
         def evaluate_some(point: np.ndarray) -> tuple[float, np.ndarray]:
             return self.evaluate(point, rows)[:2]
 
-        found: list[Ascent] = []
+        trials: list[Ascent] = []
         for length, noise in _TRIALS:
             if not deadline.allows(self._seconds):
                 break
             trial = self._maximizer(evaluate if rows is None else evaluate_some, size, deadline)
             self.maximizers.append(trial)
             try:
-                found.append(trial.run(present + np.log(length) * self.lengths + np.log(noise) * self.noises))
+                trials.append(trial.run(present + np.log(length) * self.lengths + np.log(noise) * self.noises))
             except NoValueError:
                 continue
         used = sum(trial.evaluations for trial in self.maximizers) if rows is None else 0
-        return [*points, *[ascent.point for ascent in sorted(found, key=lambda ascent: -ascent.value)[:1]]], used
+        return [*points, *[ascent.point for ascent in sorted(trials, key=lambda ascent: -ascent.value)[:1]]], used
 
     def _affordable_rows(self) -> Tensor | None:
         """As many rows as can be evaluated often enough in the time that is left; None for all."""

@@ -28,19 +28,15 @@ from torch import Tensor
 
 from ..features import FourierSeries, RandomFourier
 from ..kernels import DecomposableKernel, FeatureKernel
-from ..kernels.leaves import leaves
+from ..kernels.input_units import leaves
 from ..models import HeteroscedasticGP
-from .moments import Moments
+from .moments import DataMoments
 
 _SAMPLE = 1000
 
 
-def sample_rows(num_rows: int, size: int = _SAMPLE) -> Tensor:
-    """The same random rows for the same number of rows, at most ``size`` of them.
-
-    :param num_rows: how many there are.
-    :param size: how many are drawn.
-    """
+def random_rows(num_rows: int, size: int = _SAMPLE) -> Tensor:
+    """The same random rows for the same number of rows, at most ``size`` of them."""
     return torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:size]
 
 
@@ -50,22 +46,17 @@ def median_distances(x: Tensor) -> Tensor:
     Where most rows agree in a column it is the mean distance, and one where all do.
     """
     flat = x.detach().reshape(-1, x.shape[-1]).double()
-    rows = flat[sample_rows(len(flat)).to(flat.device)]
+    rows = flat[random_rows(len(flat)).to(flat.device)]
     distances = torch.cat([(rows - rows.roll(shift, 0)).abs() for shift in range(1, min(len(rows), 6))] or [rows * 0.0])
     median, mean = distances.median(0).values, distances.mean(0)
     result = torch.where(median > 0, median, mean)
     return torch.where(result > 0, result, torch.ones_like(result))
 
 
-def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: Moments) -> tuple[set[int], set[int]]:
+def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: DataMoments) -> tuple[set[int], set[int]]:
     """Set parameters from the data, and return the identities of the lengths and of the noises that were guessed.
 
     Lengthscales and what acts like them are set where they have GPyTorch's default value: what the user has set stays.
-
-    :param model: what has a likelihood and a mean function.
-    :param kernel: the exact kernel, whose parameters the model has.
-    :param x: inputs of the kernel, (..., N, d).
-    :param moments: the moments of the data.
     """
     lengths: set[int] = set()
     with torch.no_grad():
@@ -73,7 +64,7 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: Moments) -> 
             lengths |= _start_lengths(leaf, columns)
         noises = _start_noise(model.likelihood, moments)
         rows = x.reshape(-1, x.shape[-1])
-        sample = rows[sample_rows(len(rows), 512).to(rows.device)]
+        sample = rows[random_rows(len(rows), 512).to(rows.device)]
         _start_scale(kernel, sample, moments.targets.function_variances)
         for module in model.modules():
             if isinstance(module, MultitaskMean):
@@ -83,19 +74,16 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: Moments) -> 
         if isinstance(model, HeteroscedasticGP):
             for leaf, columns in leaves(model.log_noise.covar_module.exact_kernel, x):
                 lengths |= _start_lengths(leaf, columns)
-            known = moments.of_log_noise()
-            _start_mean(model.log_noise.mean_module, float(known.mean))
-            _start_levels(model.log_noise.mean_module, known.output_means)
+            of_log_noise = moments.of_log_noise()
+            _start_mean(model.log_noise.mean_module, float(of_log_noise.mean))
+            _start_levels(model.log_noise.mean_module, of_log_noise.output_means)
     return lengths, noises
 
 
 def center_inputs(model: torch.nn.Module, x: Tensor) -> None:
-    """Let the shift-invariant kernels with features in a model subtract the mean of the inputs.
+    """Let the shift-invariant kernels with features in a model subtract the mean of the inputs (..., N, d).
 
     Maclaurin features keep the center that they were made with: they are best around it.
-
-    :param model: a model with a ``covar_module``.
-    :param x: its inputs, (..., N, d).
     """
     kernel = getattr(model, "covar_module", None)
     if not isinstance(kernel, Kernel):
@@ -145,7 +133,7 @@ def _is_default(kernel: Kernel, name: str) -> bool:
     return bool(raw.requires_grad) and bool((raw == 0).all())
 
 
-def _start_noise(likelihood: Any, moments: Moments) -> set[int]:
+def _start_noise(likelihood: Any, moments: DataMoments) -> set[int]:
     """Set noises in the units of the targets."""
     variances = moments.first_noises
     smallest = variances.min() if hasattr(likelihood, "raw_task_noises") else variances.mean()
@@ -162,8 +150,8 @@ def _start_noise(likelihood: Any, moments: Moments) -> set[int]:
         if factor is not None and factor.requires_grad:
             size = factor.square().sum(-1, keepdim=True).clamp_min(1e-12)
             factor.mul_((variances.unsqueeze(-1) / size).sqrt().to(factor))
-    found = [(m, name, v) for m, name, v in wanted if getattr(m, f"raw_{name}", None) is not None]
-    free = [(m, name, v) for m, name, v in found if getattr(m, f"raw_{name}").requires_grad]
+    existing = [(m, name, v) for m, name, v in wanted if getattr(m, f"raw_{name}", None) is not None]
+    free = [(m, name, v) for m, name, v in existing if getattr(m, f"raw_{name}").requires_grad]
     for module, name, variance in free:
         set_within(module, name, variance)
     return {id(getattr(module, f"raw_{name}")) for module, name, _ in free}

@@ -45,14 +45,9 @@ _MATERN: dict[float, Profile] = {0.5: _one_half, 1.5: _three_halves, 2.5: _five_
 
 
 def covariance(kernel: Kernel, x: Tensor) -> Tensor:
-    """The dense covariance of an exact kernel at batches of inputs, differentiable in its parameters, in float64.
+    """The dense covariance (..., n T, n T) of an exact kernel at inputs (..., n, d), differentiable, in float64.
 
-    Gaussian and Matern kernels, with output scales or without, have their gradient in closed form, at one product of
-    matrices; others have GPyTorch's.
-
-    :param kernel: an exact kernel.
-    :param x: (..., n, d).
-    :returns: (..., n T, n T).
+    Gaussian and Matern kernels, scaled or not, have their gradient in closed form; others have GPyTorch's.
     """
     if type(kernel) is ScaleKernel and not kernel.batch_shape:
         return kernel.outputscale.double() * covariance(kernel.base_kernel, x)

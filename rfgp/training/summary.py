@@ -12,15 +12,10 @@ class FitStage:
 
     :param name: what was maximized or computed.
     :param rows: how many rows it saw, and in which blocks.
-    :param evaluations: how many times value and gradient were evaluated, comparisons of starts on fewer rows not
-        included.
+    :param evaluations: how many times value and gradient were evaluated, without comparisons of starts on fewer rows.
     :param seconds: wall-clock time.
     :param value: the value reached.
     :param unit: what the value is.
-
-    >>> stage = FitStage("evidence", "1,500 random rows", 23, 1.4, -310.0, "nats")
-    >>> stage.evaluations
-    23
     """
 
     name: str
@@ -40,8 +35,8 @@ class FitSummary:
     """The result of :func:`fit`.
 
     :param log_marginal_likelihood: the value reached, summed over rows and classes, without priors, for the targets in
-        their own units; it is the evidence of the model, whatever its parameters were learned from. For a
-        variational model it is the evidence lower bound, and for a leave-out objective its log density.
+        their own units: the evidence of the model, whatever its parameters were learned from; for a variational model
+        the lower bound, and for :class:`LeaveOut` its log density.
     :param initial_log_marginal_likelihood: the value at the start; NaN where parameters were learned from few rows.
     :param evaluations: how many times a likelihood and its gradient were evaluated: of all rows, to compare starts
         included, or of those that a stage has seen.
@@ -52,13 +47,6 @@ class FitSummary:
     :param stages: what was done in which order.
     :param trace: the bound after every epoch of training from minibatches, as the batches estimate it.
     :param quantity: what was maximized, in words.
-
-    >>> import gpytorch, rfgp, torch
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=1)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> summary = rfgp.fit(model, torch.rand(40, 1), torch.rand(40), max_evaluations=5)
-    >>> summary.evaluations <= 5, sorted(summary.parameters)[0]
-    (True, 'covar_module.base_kernel.lengthscale')
     """
 
     log_marginal_likelihood: float

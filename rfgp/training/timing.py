@@ -14,10 +14,7 @@ def clock() -> float:
 
 @dataclass(frozen=True)
 class Deadline:
-    """When something is to have ended.
-
-    :param end: on the clock; infinite for never.
-    """
+    """When something is to have ended."""
 
     end: float = math.inf
 

@@ -15,7 +15,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from output_problems import ExactOutputModel, output_kernel, output_likelihood, output_mean, output_rows
 from problems import ExactModel, polynomial, regression_rows
 
-from rfgp.kernels import FeatureLinearOperator
+from rfgp.kernels.feature_operator import FeatureLinearOperator
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

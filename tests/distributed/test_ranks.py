@@ -141,7 +141,7 @@ def summary(model):
     found |= {f"gradient {name}": p.grad for name, p in model.named_parameters() if p.grad is not None}
     with torch.no_grad():
         found["mean"] = model.posterior(inputs()[:5]).mean
-    return found | {"evidence": value.detach(), "bounds": model._known().input_bounds}
+    return found | {"evidence": value.detach(), "bounds": model.conditioned.sums.input_bounds}
 
 
 def start(rank, count, folder):
@@ -152,7 +152,7 @@ def start(rank, count, folder):
 
 
 def shard_of(rank, x, y, noise):
-    return rfgp.distributed.Shard(batches_of(x, y, noise, EDGES[rank], EDGES[rank + 1]))
+    return rfgp.passes.Shard(batches_of(x, y, noise, EDGES[rank], EDGES[rank + 1]))
 
 
 def fit_in_process(rank, folder):
@@ -199,7 +199,7 @@ def train_in_process(rank, folder):
     start(rank, RANKS, folder)
     model, *data = one_output()
     model.covar_module.base_kernel.lengthscale = 0.5 + rank
-    rfgp.distributed.broadcast(model)
+    rfgp.passes.broadcast(model)
     found = rfgp.fit(model, shard_of(rank, *data), max_evaluations=20)
     torch.save({**model.state_dict(), "evidence": torch.tensor(found.log_marginal_likelihood)}, f"{folder}/{rank}")
     torch.distributed.destroy_process_group()
@@ -229,7 +229,7 @@ def fail_in_process(rank, folder):
             if data[0] is x and rank == 1:
                 model = single(GaussianLikelihood())
                 model.covar_module.base_kernel.lengthscale = 0.1  # another kernel than the others
-            model.condition(rfgp.distributed.Shard(rows))
+            model.condition(rfgp.passes.Shard(rows))
             messages.append("")
         except ValueError as error:
             messages.append(str(error))
@@ -251,7 +251,7 @@ def test_all_ranks_raise_where_one_fails_or_differs(tmp_path):
 def die_in_process(rank, folder):
     start(rank, 2, folder)
     model, x, y, _ = one_output()
-    shard = rfgp.distributed.Shard([(x, y)])
+    shard = rfgp.passes.Shard([(x, y)])
     model.condition(shard)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -271,9 +271,9 @@ def test_a_rank_that_dies_raises_on_the_others(tmp_path):
 
 def test_a_shard_needs_a_process_group_and_rows_that_can_be_read_again():
     with pytest.raises(ValueError, match="init_process_group"):
-        rfgp.distributed.Shard([])
+        rfgp.passes.Shard([])
     with pytest.raises(ValueError, match="again"):
-        rfgp.distributed.Shard(iter([]))
+        rfgp.passes.Shard(iter([]))
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def one_rank():
 @torch.no_grad()
 def test_sums_of_many_classes(one_rank):
     model, x, y, _ = many_classes()
-    model.condition(rfgp.distributed.Shard(batches_of(x, y, None, 0, ROWS)))
+    model.condition(rfgp.passes.Shard(batches_of(x, y, None, 0, ROWS)))
     found = model.posterior(x[:5]).mean
     torch.testing.assert_close(found, model.condition(x, y).posterior(x[:5]).mean, rtol=1e-12, atol=1e-12)
 
@@ -298,12 +298,12 @@ def test_models_that_keep_rows_are_refused(one_rank, options):
     kernel = approximated(ScaleKernel(RBFKernel()), method="landmarks", train_inputs=x)
     model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood().double(), **options)
     with pytest.raises(ValueError, match="without block_size and keep_data"):
-        model.condition(rfgp.distributed.Shard([(x, x.sum(-1))]))
+        model.condition(rfgp.passes.Shard([(x, x.sum(-1))]))
 
 
 def test_models_of_other_likelihoods_are_refused(one_rank):
     x = inputs()
-    shard = rfgp.distributed.Shard([(x, (x.sum(-1) > 1.0).double())])
+    shard = rfgp.passes.Shard([(x, (x.sum(-1) > 1.0).double())])
     kernel = approximated(ScaleKernel(RBFKernel()), input_dim=2)
     likelihood = gpytorch.likelihoods.BernoulliLikelihood()
     with pytest.raises(ValueError, match="rows of all ranks for a LaplaceGP"):

@@ -13,7 +13,7 @@ from rfgp.allocation import CONVEX_SKETCHES, allocate, optimized_maclaurin, rand
 from rfgp.allocation.gains import _take, sorted_gains
 from rfgp.allocation.pairs import _SAMPLE, PairTerms, sample_pairs
 from rfgp.features import ComplexToReal, LinearFeatures, Maclaurin, ProductSketch, TensorSRHT, polynomial_sketch
-from rfgp.features.by_name import FORMS
+from rfgp.features.sketch_registry import FORMS
 from rfgp.linalg import next_power_of_two
 
 STANDARD_ERRORS = 5.0

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.multiprocessing
 
-from rfgp.inference import ClassStatistics, GramStatistics, Rows
+from rfgp.inference import ClassStatistics, GramStatistics
+from rfgp.inference.rows import Rows
 
 WIDTH, TARGETS, CLASSES = 12, 2, 40
 NAMES = ("gram", "cross", "target_gram", "count", "log_noise")

@@ -9,7 +9,8 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 import rfgp
-from rfgp.inference import GramStatistics, Rows
+from rfgp.inference import GramStatistics
+from rfgp.inference.rows import Rows
 from rfgp.inference.summation import summed
 
 pytestmark = pytest.mark.usefixtures("float64_default")

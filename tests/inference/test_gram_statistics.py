@@ -282,7 +282,9 @@ def test_targets_far_from_zero_keep_their_digits():
     far = small + 1e8
     shifted = GramStatistics(3, 1, shift=far.mean(0)).update(features, far)
     deviation = far - far.mean(0)
-    torch.testing.assert_close(shifted.target_variances, deviation.square().mean(0, keepdim=True), rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(
+        shifted.targets.variances, deviation.square().mean(0, keepdim=True), rtol=1e-12, atol=0.0
+    )
     first = GramStatistics(3, 1, shift=far[:1].mean(0)).update(features[:20], far[:20])
     second = GramStatistics(3, 1, shift=far[20:].mean(0)).update(features[20:], far[20:])
-    torch.testing.assert_close(first.merge(second).target_variances, shifted.target_variances, rtol=1e-10, atol=0.0)
+    torch.testing.assert_close(first.merge(second).targets.variances, shifted.targets.variances, rtol=1e-10, atol=0.0)

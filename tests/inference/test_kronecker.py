@@ -13,8 +13,9 @@ from linear_operator.operators import (
 )
 
 import rfgp
-from rfgp.inference import Group, KroneckerPosterior, OutputFactor, WeightPosterior, WeightSystem, kronecker
+from rfgp.inference import KroneckerPosterior, OutputFactor, WeightPosterior, kronecker
 from rfgp.inference.noise.base import combined
+from rfgp.inference.normal_equations import Group, NormalEquations
 from rfgp.kernels.feature_operator import FeatureLinearOperator
 from rfgp.kernels.noisy_features import NoisyFeaturesLinearOperator
 from rfgp.kernels.operator_noise import operator_noise
@@ -29,7 +30,7 @@ ROWS, COLUMNS, OUTPUTS = 12, 5, 3
 def system_of(groups, factor):
     """The regression of groups of rows: precisions, Gram matrices and cross products."""
     pairs = [(Group(precision, scalar), cross) for precision, scalar, cross in groups]
-    return WeightSystem(combined(pairs, torch.zeros(()), torch.zeros(())), factor)
+    return NormalEquations(combined(pairs, torch.zeros(()), torch.zeros(())), factor)
 
 
 def close(actual, expected):

@@ -6,7 +6,7 @@ import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 import rfgp
-from rfgp.inference.noise import KnownNoise
+from rfgp.inference.noise import KnownNoise, registered
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -19,12 +19,9 @@ class RelativeNoiseLikelihood(FixedNoiseGaussianLikelihood):
         self.log_scale = torch.nn.Parameter(torch.tensor(0.3))
 
 
+@registered(RelativeNoiseLikelihood)
 class RelativeNoise(KnownNoise):
     """The scale divides the precisions, which the statistics do not contain."""
-
-    @classmethod
-    def of_likelihood(cls, likelihood, targets):
-        return cls(targets, likelihood) if isinstance(likelihood, RelativeNoiseLikelihood) else None
 
     def precisions(self, num_groups):
         return [precision / self.likelihood.log_scale.exp() for precision in super().precisions(num_groups)]

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from rfgp.inference import OutputFactor, PointVariance, WeightPosterior
+from rfgp.inference import OutputFactor, WeightPosterior
+from rfgp.inference.point_variance import PointVariance
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from rfgp.inference import KroneckerPosterior, OutputFactor, SquareRootPosterior, WeightPosterior
+from rfgp.inference import KroneckerPosterior, OutputFactor, WeightPosterior
+from rfgp.inference.square_root import SquareRootPosterior
 
 N, D, T = 20, 6, 3
 
@@ -90,7 +91,7 @@ def test_draws_have_the_moments():
     posterior = of_rows(draw(N, D), draw(N, 1, seed=2)).conditioned(new, z, noise_blocks(4, 1, 2))
     torch.manual_seed(0)
     count, x = 20_000, draw(3, D, seed=6)
-    values = torch.einsum("qn,sbmtn->sbmqt", x, posterior.deviations(count))[:, :, 0, :, 0]
+    values = torch.einsum("qn,sbmtn->sbmqt", x, posterior.draws(count) - posterior.mean_weights)[:, :, 0, :, 0]
     wanted = moments(posterior, x)[1][:, 0]
     found = torch.einsum("sbq,sbp->bqp", values, values) / count
     variance = wanted.diagonal(dim1=-2, dim2=-1)

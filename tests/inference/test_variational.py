@@ -13,9 +13,9 @@ from gpytorch.likelihoods import (
     SoftmaxLikelihood,
     StudentTLikelihood,
 )
+from rfgp.inference.expected_log_likelihood.expected_log_likelihood import expected_log_likelihood, is_deterministic
 
-from rfgp.inference import GaussianWeights, WeightDistribution, expected_log_likelihood
-from rfgp.inference.expected_log_likelihood import is_deterministic
+from rfgp.inference.variational import GaussianWeights, WeightDistribution
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

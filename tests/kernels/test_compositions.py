@@ -28,8 +28,11 @@ from problems import COMPOSITIONS, INPUTS, ExactModel, composition, constant, do
 
 import rfgp
 from rfgp.features import FeatureMap, FourierSeries, LinearFeatures, RandomFourier
-from rfgp.kernels import FeatureKernel, FeatureProductKernel, FeatureScaleKernel, FeatureSumKernel, OpticalKernel
+from rfgp.kernels import FeatureKernel, OpticalKernel
 from rfgp.kernels import approximated as door
+from rfgp.kernels.families.product import FeatureProductKernel
+from rfgp.kernels.families.scale import FeatureScaleKernel
+from rfgp.kernels.families.sum import FeatureSumKernel
 from rfgp.models import WeightSpaceGP
 from rfgp.selection.ranking import best_of_part
 

@@ -26,6 +26,7 @@ from problems import ExactModel
 
 import rfgp
 from rfgp.kernels import LandmarkKernel
+from rfgp.kernels.families.scale import FeatureScaleKernel
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -51,7 +52,7 @@ def expanded():
     """An output scale that occurs in every product of a product of sums."""
     exact = ScaleKernel(RBFKernel()) * (LinearKernel() + MaternKernel())
     kernel = rfgp.approximate(exact, 4 * WIDTH, input_dim=2, seed=0)
-    return exact.kernels[0], *[part for part in kernel.modules() if isinstance(part, rfgp.kernels.FeatureScaleKernel)]
+    return exact.kernels[0], *[part for part in kernel.modules() if isinstance(part, FeatureScaleKernel)]
 
 
 GROUPS = {"one": scaled, "two": twice, "product of sums": expanded}

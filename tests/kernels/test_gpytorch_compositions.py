@@ -27,8 +27,11 @@ from linear_operator.operators import LowRankRootLinearOperator, RootLinearOpera
 from problems import ExactModel
 
 import rfgp
-from rfgp.kernels import FeatureLinearOperator, FeaturePredictionStrategy, NoisyFeaturesLinearOperator, with_features
 from rfgp.kernels import RandomFeatureKernel as Featured
+from rfgp.kernels import with_features
+from rfgp.kernels.feature_operator import FeatureLinearOperator
+from rfgp.kernels.noisy_features import NoisyFeaturesLinearOperator
+from rfgp.kernels.prediction import FeaturePredictionStrategy
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -32,9 +32,12 @@ from problems import ExactModel
 
 import rfgp
 from rfgp.diagnostics import kl_to_exact
-from rfgp.kernels import FeatureScaleKernel, LandmarkKernel
+from rfgp.kernels import LandmarkKernel
 from rfgp.kernels.families import FAMILIES
+from rfgp.kernels.families.product import FeatureProductKernel
+from rfgp.kernels.families.scale import FeatureScaleKernel
 from rfgp.kernels.landmarks import choose_landmarks
+from rfgp.kernels.method import Method
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
 from rfgp.selection import predicted_error, rank_methods
@@ -545,7 +548,7 @@ def test_diagnostics_and_predicted_errors_know_landmarks():
     assert error.relative_error == pytest.approx(float(relative.detach()), rel=1e-6)
     ranking = rank_methods(exact, 20, x, methods=["landmarks", "fourier"])
     assert {candidate.method for candidate in ranking} == {"landmarks", "fourier"}
-    assert rfgp.kernels.Method.parse("landmarks").is_landmarks
+    assert Method.parse("landmarks").is_landmarks
 
 
 @pytest.mark.parametrize("around", [lambda kernel: kernel, ScaleKernel, lambda kernel: RBFKernel() + kernel])
@@ -626,7 +629,7 @@ def test_bad_input_is_refused(name):
 
 def test_products_of_landmarks_made_apart_are_kronecker_products():
     parts = [LandmarkKernel(kernel, points(4)) for kernel in (RBFKernel(), PolynomialKernel(power=2))]
-    kernel, x = rfgp.kernels.FeatureProductKernel(*parts), points()
+    kernel, x = FeatureProductKernel(*parts), points()
     expected = parts[0](x).to_dense() * parts[1](x).to_dense()
     torch.testing.assert_close(kernel(x).to_dense(), expected)
     assert isinstance(kernel.exact_kernel, ProductKernel) and kernel.num_scalar_features == 16

@@ -30,14 +30,14 @@ from rfgp.kernels import (
     AdvectedKernel,
     CurlFreeKernel,
     DivergenceFreeKernel,
-    FeatureObservationKernel,
     HelmholtzKernel,
     LinearlyObservedKernel,
-    MapRecipe,
     ObservationKernel,
     SkewedChiSquaredKernel,
 )
+from rfgp.kernels.families.observation import FeatureObservationKernel
 from rfgp.kernels.input_units import input_units
+from rfgp.kernels.map_holder import MapRecipe
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from rfgp.observations import boxes, derivatives, points, segments, split
 from rfgp.observations.quadrature import nodes

@@ -31,17 +31,17 @@ from rfgp.kernels import (
     CurlFreeKernel,
     DecomposableKernel,
     DivergenceFreeKernel,
-    FeatureMultitaskKernel,
-    FeatureProductKernel,
-    FeatureSumKernel,
     GraphLaplacianCovariance,
     HelmholtzKernel,
     LinearlyObservedKernel,
     OperatorValuedKernel,
-    OutputFeatures,
     SpectralDensityKernel,
 )
 from rfgp.kernels.divergence_free import orthogonal_complement
+from rfgp.kernels.families.multitask import FeatureMultitaskKernel
+from rfgp.kernels.families.product import FeatureProductKernel
+from rfgp.kernels.families.sum import FeatureSumKernel
+from rfgp.kernels.output_features import OutputFeatures
 from rfgp.operators import (
     Component,
     CurlFreePart,

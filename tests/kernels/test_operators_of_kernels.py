@@ -26,14 +26,11 @@ from kernel_suite import suite
 from problems import ExactModel
 
 import rfgp
-from rfgp.kernels import (
-    FeatureLinearOperator,
-    FeaturePredictionStrategy,
-    FeatureProductKernel,
-    FeatureSumKernel,
-    RandomFeatureKernel,
-    with_features,
-)
+from rfgp.kernels import RandomFeatureKernel, with_features
+from rfgp.kernels.families.product import FeatureProductKernel
+from rfgp.kernels.families.sum import FeatureSumKernel
+from rfgp.kernels.feature_operator import FeatureLinearOperator
+from rfgp.kernels.prediction import FeaturePredictionStrategy
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -24,6 +24,7 @@ from pyro.ops.integrator import potential_grad, register_exception_handler
 
 import rfgp
 from rfgp.kernels import CurlFreeKernel, HelmholtzKernel, LandmarkKernel
+from rfgp.kernels.families.scale import FeatureScaleKernel
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),
@@ -209,7 +210,7 @@ def test_a_scale_and_a_kernel_that_occur_in_every_product_are_sampled_once():
     shared = ScaleKernel(RBFKernel(lengthscale_prior=prior()), outputscale_prior=prior())
     kernel = rfgp.approximate(shared * (LinearKernel() + MaternKernel()), 4 * WIDTH, input_dim=2, seed=0)
     drawn, values = sampled_values(kernel)
-    scales = [part for part in drawn.modules() if isinstance(part, rfgp.kernels.FeatureScaleKernel)]
+    scales = [part for part in drawn.modules() if isinstance(part, FeatureScaleKernel)]
     assert len(values) == len(scales) == 2
     for part in scales:
         assert any(torch.equal(part.outputscale, value) for value in values.values())
@@ -230,7 +231,7 @@ def test_landmarks_are_sampled_with_the_kernel():
     assert drawn.features(points(3)).shape == (3, 5)
 
 
-class OwnScale(rfgp.kernels.FeatureScaleKernel):
+class OwnScale(FeatureScaleKernel):
     """A user's subclass."""
 
 

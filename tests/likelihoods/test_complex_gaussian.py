@@ -260,13 +260,13 @@ def test_forgotten_rows_are_not_judged():
 
 def test_a_call_that_fails_forgets_its_rows():
     model = model_for("complex").condition(*rows_for("complex", 40))
-    before = model._some_rows
+    before = model.conditioned.sums.some_rows
     x, y, _ = rows_for("complex", 10)
     with pytest.raises(ValueError, match="expected"):
         model.update(x, y[:5])
     with pytest.raises(ValueError, match="expected"):
         model.condition([(x, y), (x, y[:5])])
-    assert model._some_rows is before
+    assert model.conditioned.sums.some_rows is before
 
 
 REALS = {

@@ -28,7 +28,7 @@ import rfgp
 from rfgp.distributions import MultitaskMultivariateNormal
 from rfgp.inference import PointMixture, PointMoments, PointPredictor
 from rfgp.likelihoods import ComplexGaussianLikelihood
-from rfgp.maps.evaluation import Evaluation
+from rfgp.maps.evaluation import Evaluator
 from rfgp.models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP, WideWeightSpaceGP
 
 pytestmark = [
@@ -255,7 +255,7 @@ def test_a_float32_value_that_is_no_number_is_replaced(part):
         return PointMoments(*values)
 
     lost.dtype = torch.float32
-    found = Evaluation(lost, exact).at(x)
+    found = Evaluator(lost, exact).at(x)
     assert found.is_replaced and np.isfinite(found.arrays["mean"]).all() and np.isfinite(found.arrays["variance"]).all()
 
 

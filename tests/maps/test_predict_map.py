@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 import rfgp
 from rfgp.data import ArraySource, GridSource, ParquetSource
-from rfgp.maps import engine, outs
+from rfgp.maps import engine, writers
 from rfgp.models import WeightSpaceGP
 
 pytestmark = [
@@ -160,7 +160,7 @@ def test_a_grid_and_a_table(tmp_path):
     found = rfgp.predict_map(fitted(), GridSource(axes), progress=False)
     torch.testing.assert_close(found.mean.reshape(40, 60), expected.mean.reshape(40, 60), rtol=1e-12, atol=1e-13)
     table = {f"x{i}": x[:, i].numpy() for i in range(2)}
-    parquet.write_table(outs.require("pyarrow", "pyarrow", "a test").table(table), tmp_path / "points.parquet")
+    parquet.write_table(writers.require("pyarrow", "pyarrow", "a test").table(table), tmp_path / "points.parquet")
     source = ParquetSource(tmp_path / "points.parquet", inputs=["x0", "x1"], target=None)
     found = rfgp.predict_map(fitted(), source, progress=False)
     torch.testing.assert_close(found.variance, expected.variance, rtol=1e-10, atol=0.0)
@@ -321,6 +321,6 @@ def test_a_bar_counts_rows(capsys):
 
 
 def test_chunks_of_zarr_divide_parts_and_stay_small():
-    assert outs._chunk_rows(2**18, 8) == 2**16
-    assert outs._chunk_rows(2**18, 8000) == 2**10
-    assert outs._chunk_rows(7 * 2**12, 8) == 7 * 2**12
+    assert writers._chunk_rows(2**18, 8) == 2**16
+    assert writers._chunk_rows(2**18, 8000) == 2**10
+    assert writers._chunk_rows(7 * 2**12, 8) == 7 * 2**12

@@ -51,13 +51,13 @@ def given(arguments):
 
 
 def assert_same_bits(model, other):
-    assert model._patterns == other._patterns
+    assert model.patterns == other.patterns
     for one, two in zip(model.draw_statistics, other.draw_statistics, strict=True):
         states = one.state_dict(), two.state_dict()
         assert states[0].keys() == states[1].keys()
         for name, value in states[0].items():
             assert torch.equal(value, states[1][name]), name
-    for one, two in zip(model._some_rows or (), other._some_rows or (), strict=True):
+    for one, two in zip(model.conditioned.sums.some_rows or (), other.conditioned.sums.some_rows or (), strict=True):
         assert torch.equal(one, two)
 
 
@@ -70,7 +70,7 @@ def check(make, arguments, path, batch_size=BATCH):
         source.stop, model = stop, make()
         with pytest.raises(StoppedError):
             model.condition(source, **options)
-        assert model._fitted is None
+        assert model.conditioned is None
     source.stop, model = None, make()
     assert_same_bits(model.condition(source, **options), whole)
     assert_same_bits(make().condition(source, **options), whole)
@@ -231,7 +231,7 @@ def test_a_checkpoint_of_another_fit_is_named(name, tmp_path):
     model, rows = change(source)
     with pytest.raises(ValueError, match=message) as raised:
         model.condition(rows, checkpoint=path)
-    assert "fit.checkpoint" in str(raised.value) and model._fitted is None
+    assert "fit.checkpoint" in str(raised.value) and model.conditioned is None
     assert path.read_bytes() == content
     model_for("gaussian", keep_data=False).condition(source, checkpoint=path)
 

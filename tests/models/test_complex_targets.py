@@ -202,7 +202,7 @@ def test_several_draws(form):
     x, y, _ = rows()
     model = model_of(form, "improper", num_draws=3).condition(x, y)
     posterior = model.posterior(x[:4])
-    singles = [model._single_draw(model.covar_module).condition(x, y), *model.further_draws.of(model)]
+    singles = [model.unconditioned(model.covar_module).condition(x, y), *model.further_draws.of(model)]
     each = [single.posterior(x[:4]) for single in singles]
     means = torch.stack([part.mean for part in each])
     centered = means - means.mean(0)

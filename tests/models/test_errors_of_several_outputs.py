@@ -97,17 +97,17 @@ def summary(model):
         return model.log_marginal_likelihood(), latent.mean, latent.covariance_matrix
 
 
-@pytest.mark.parametrize("method", ["fit", "update"])
+@pytest.mark.parametrize("method", ["condition", "update"])
 @pytest.mark.parametrize(("case", "noise"), CASES)
 def test_bad_data_raise_and_leave_the_model(case, noise, method):
     with torch.no_grad():
         model = output_model("curl-free", noise).condition(*rows_for(noise))
     statistics, data, before = model.statistics, model.training_data, summary(model)
     sums = {name: getattr(statistics, name).clone() for name in SUMS}
-    patterns = model._patterns
+    patterns = model.patterns
     with pytest.raises(ValueError, match=MESSAGE):
         getattr(model, method)(*BAD[case][1](*rows_for(noise)))
-    assert model.statistics is statistics and model.training_data is data and model._patterns == patterns
+    assert model.statistics is statistics and model.training_data is data and model.patterns == patterns
     assert all(torch.equal(getattr(statistics, name), sums[name]) for name in SUMS)
     assert all(torch.equal(a, b) for a, b in zip(summary(model), before, strict=True))
 
@@ -120,7 +120,7 @@ def test_bad_data_of_a_first_fit_leave_the_model_unfitted(case, noise):
         model.condition(*BAD[case][1](*rows_for(noise)))
     with pytest.raises(ValueError, match="call condition"):
         model.posterior(points())
-    assert model.covar_module.feature_map is None and model._patterns == ()
+    assert model.covar_module.feature_map is None and model.patterns == ()
     with torch.no_grad():
         model.condition(*rows_for(noise))
         other.condition(*rows_for(noise))
@@ -132,7 +132,7 @@ def test_a_broken_loader_leaves_an_unfitted_model_as_it_was():
     x, y, _ = rows_for("full")
     with pytest.raises(ValueError, match=MESSAGE):
         model.condition([(x, y), (x, y), (x, y[:, :1])])
-    assert model.covar_module.feature_map is None and model._patterns == ()
+    assert model.covar_module.feature_map is None and model.patterns == ()
     with pytest.raises(ValueError, match="expected at least one batch"):
         model.condition([])
 

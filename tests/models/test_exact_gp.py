@@ -15,7 +15,8 @@ from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOper
 from problems import INPUTS, WIDTH, ExactModel, polynomial, regression_rows
 
 import rfgp
-from rfgp.kernels import FeatureCrossLinearOperator, FeatureLinearOperator, NoisyFeaturesLinearOperator
+from rfgp.kernels.feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
+from rfgp.kernels.noisy_features import NoisyFeaturesLinearOperator
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -11,7 +11,8 @@ from output_problems import ExactOutputModel, output_kernel, output_likelihood, 
 from problems import INPUTS, WIDTH, ExactModel, polynomial, regression_rows
 
 import rfgp
-from rfgp.kernels import FeatureKernel, LazyFeatureCrossLinearOperator
+from rfgp.kernels import FeatureKernel
+from rfgp.kernels.feature_operator import LazyFeatureCrossLinearOperator
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")

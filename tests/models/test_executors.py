@@ -133,13 +133,13 @@ def test_the_sums_are_the_same_bits_whatever_the_workers(executors, kind):
     first = fits.pop("one thread")
     for name, other in fits.items():
         assert are_same(first, other), name
-        assert first._patterns == other._patterns
+        assert first.patterns == other.patterns
     assert are_close(first, make().condition(parted(rows)))
 
 
 def test_tensors_sources_and_their_partitions_have_the_same_bits(executors, monkeypatch):
     (x, y, _), make = table("one output")
-    monkeypatch.setattr("rfgp.models.partitions.ROWS", 150)
+    monkeypatch.setattr("rfgp.passes.partitions.ROWS", 150)
     source = rfgp.data.ArraySource(x, y, batch_size=50)
     two = executors["two threads"]
     fits = [make().condition(*rows, executor=two) for rows in ((x, y), (source,), (source.partitions(4),))]
@@ -310,7 +310,7 @@ def test_training_is_the_same_bits_whatever_the_workers(executors):
     def trained(*data, **options):
         kernel = rfgp.approximate(ScaleKernel(RBFKernel()), WIDTH, input_dim=2, seed=0)
         model = WeightSpaceGP(kernel, GaussianLikelihood(), gpytorch.means.ConstantMean())
-        return model, rfgp.fit(model, *data, max_evaluations=10, **options)
+        return model, rfgp.fit(model, *data, max_evaluations=10, strategy=rfgp.training.Evidence(**options))
 
     first, summary = trained(parts, executor=executors["one thread"])
     for name in ("two threads", "two processes"):
@@ -384,7 +384,7 @@ def local_model(x, likelihood=None):
 
 @pytest.mark.parametrize("kind", ["one output", "fixed noise"])
 def test_local_blocks_have_the_same_bits_and_those_of_a_fit_in_one_process(executors, monkeypatch, kind):
-    monkeypatch.setattr("rfgp.models.block_tasks.BLOCK_ROWS", 100)
+    monkeypatch.setattr("rfgp.models.weight_space.block_tasks.BLOCK_ROWS", 100)
     (x, y, noise), _ = table(kind)
     likelihood = None if noise is None else FixedNoiseGaussianLikelihood(torch.ones(1))
     wanted = local_model(x, likelihood).condition([(x, y)] if noise is None else [(x, y, noise)])
@@ -394,9 +394,9 @@ def test_local_blocks_have_the_same_bits_and_those_of_a_fit_in_one_process(execu
     }
     for name, found in fits.items():
         assert are_same(fits["one thread"], found), name
-        blocks = found._fitted.local.partition.blocks
+        blocks = found.conditioned.sums.local.partition.blocks
         assert len(blocks) == 16
-        assert all(map(torch.equal, blocks, wanted._fitted.local.partition.blocks))
+        assert all(map(torch.equal, blocks, wanted.conditioned.sums.local.partition.blocks))
     assert are_close(found, wanted)
     assert torch.allclose(found.posterior(x[::7] + 0.01).variance, wanted.posterior(x[::7] + 0.01).variance, rtol=1e-9)
     evidence = found.log_marginal_likelihood()
@@ -414,4 +414,4 @@ def test_rows_for_blocks_that_fail_are_named(executors):
         model.condition(parted((bad, y, None)), executor=executors["two threads"])
     with pytest.raises(ValueError, match="expected at least one batch"):
         model.condition([(x[:0], y[:0])], executor=executors["two threads"])
-    assert model._fitted is None
+    assert model.conditioned is None

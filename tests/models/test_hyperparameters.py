@@ -77,7 +77,7 @@ def test_initial_values_make_statistics_stale():
     model, _ = models()
     model.condition(x, x[:, 0])
     model.initialize(**VALUES)
-    with pytest.raises(ValueError, match="fit"):
+    with pytest.raises(ValueError, match="condition"):
         model.posterior(x)
     assert model.condition(x, x[:, 0]).posterior(x[:3]).mean.shape == (3,)
 

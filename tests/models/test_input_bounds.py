@@ -10,7 +10,7 @@ from problems import model_for, rows_for
 from saved_models import through_a_file
 
 from rfgp.models import WeightSpaceGP
-from rfgp.models.input_bounds import input_bounds
+from rfgp.models.weight_space.row_sums import input_bounds
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),
@@ -63,7 +63,7 @@ def parts_of_rows():
 def test_every_fit_knows_the_bounds(way, tmp_path):
     parts = parts_of_rows()
     model = WAYS[way](model_for("gaussian", keep_data=False), parts, tmp_path / "file")
-    assert torch.equal(model._known().input_bounds, input_bounds(torch.cat([x for x, _ in parts])))
+    assert torch.equal(model.conditioned.sums.input_bounds, input_bounds(torch.cat([x for x, _ in parts])))
 
 
 def test_bounds_are_the_next_powers_of_two():
@@ -77,4 +77,4 @@ def test_states_from_before_bounds_were_kept_are_loaded():
     state = model.state_dict()
     del state["input_bounds"]
     model.load_state_dict(state)
-    assert model.update(x, y)._known().input_bounds is None
+    assert model.update(x, y).conditioned.sums.input_bounds is None

@@ -71,7 +71,7 @@ def check(model, x, y, groups, noise=None):
     found = model.condition(x, y, noise).leave_group_out(x, y, groups, noise)
     labels = groups.unique()
     assert torch.equal(found.labels, labels) and not found.mean.requires_grad
-    is_classes = model._noise.is_batched
+    is_classes = model.noise.is_batched
     target = DirichletClassificationLikelihood(y, dtype=x.dtype).transformed_targets if is_classes else y
     for label, joint in zip(labels.tolist(), found.group_log_prob, strict=True):
         is_out = groups == label
@@ -89,11 +89,11 @@ def check(model, x, y, groups, noise=None):
         errors = (values - mean).reshape(len(added), -1) if is_classes else (values - mean).reshape(1, -1)
         whole = (covariance + added).reshape(-1, *added.shape[-2:])
         pairs = list(zip(errors, whole, strict=True))
-        close(joint, torch.stack([density(*pair, model._noise.is_complex) for pair in pairs]).sum())
+        close(joint, torch.stack([density(*pair, model.noise.is_complex) for pair in pairs]).sum())
         size = values.shape[-1] if values.dim() == 2 and not is_classes else 1
         for number, row in enumerate(is_out.nonzero().squeeze(-1).tolist()):
             part = slice(number * size, (number + 1) * size)
-            single = [density(e[part], c[part, part], model._noise.is_complex) for e, c in pairs]
+            single = [density(e[part], c[part, part], model.noise.is_complex) for e, c in pairs]
             close(found.log_prob[row], torch.stack(single).sum())
     return found
 
@@ -190,7 +190,7 @@ def block_refit(model, x, y, noise, is_out):
         latent = left.posterior(x[is_out])
         model.condition(x, y, noise)
         return latent.mean.detach(), latent.covariance_matrix.detach()
-    local = model._known_rows()
+    local = model.conditioned.sums.local
     places = local.partition.place(local.points(x))
     features = model.covar_module.features(x).detach()
     low_rank, exact = features @ features.mT, model.covar_module.exact_kernel(x).to_dense().detach()
@@ -236,7 +236,7 @@ def test_single_rows_of_blocks(num_neighbors, noise):
 def test_a_block_out(num_neighbors):
     x, y = regression_rows(40)
     model = blocks(x, num_neighbors).condition(x, y)
-    groups = model._known_rows().partition.place(model._known_rows().points(x))
+    groups = model.conditioned.sums.local.partition.place(model.conditioned.sums.local.points(x))
     found = model.leave_group_out(x, y, groups)
     for label in (0, 3):
         mean, latent = block_refit(model, x, y, None, groups == label)

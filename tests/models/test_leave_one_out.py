@@ -41,7 +41,7 @@ def check(model, x, y, noise=None, chosen=(0, 3, 17)):
     """Means and variances of functions and observations against refits."""
     found = model.condition(x, y, noise).leave_one_out(x, y, noise)
     assert not any(part.requires_grad for part in found)
-    axis = 1 if model._noise.is_batched else 0
+    axis = 1 if model.noise.is_batched else 0
     for row in chosen:
         latent = model.condition(*(without(values, row) for values in (x, y, noise))).posterior(x[row : row + 1])
         missing = torch.isnan(y[row]) if y.dim() == 2 else torch.tensor(False)

@@ -57,7 +57,7 @@ def model(x, kernel="matern", likelihood=None, landmarks=LANDMARKS, mean="consta
 
 
 def local_rows(fitted):
-    return fitted._fitted.local
+    return fitted.conditioned.sums.local
 
 
 def same_block(fitted, x, xs):

@@ -12,7 +12,7 @@ from gpytorch.likelihoods import (
 )
 
 import rfgp
-from rfgp.inference import SquareRootPosterior
+from rfgp.inference.square_root import SquareRootPosterior
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 
@@ -147,7 +147,7 @@ def test_a_root_of_one_posterior(name):
     """Conditioning takes one system; those of classes are several."""
     with torch.no_grad():
         model, _ = POSTERIORS[name]()
-        posterior, factor = model.weight_posterior(), model._regression().factor()
+        posterior, factor = model.weight_posterior(), model.regression().factor()
         if "classes" in name:
             with pytest.raises(ValueError, match="expected one posterior"):
                 SquareRootPosterior.of(posterior, factor)

@@ -13,6 +13,7 @@ import rfgp
 from rfgp.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, FeatureKernel, HelmholtzKernel, LinearlyObservedKernel
+from rfgp.kernels.families.sum import FeatureSumKernel
 from rfgp.models import WeightSpaceGP
 from rfgp.operators import (
     Component,
@@ -114,7 +115,7 @@ def dense_functional(model, features, at_points):
 
 def leaves(kernel, scale=1.0):
     """The kernels with maps inside scales and sums, with the product of the scales around each."""
-    if isinstance(kernel, rfgp.kernels.FeatureSumKernel):
+    if isinstance(kernel, FeatureSumKernel):
         return [leaf for part in kernel.kernels for leaf in leaves(part, scale)]
     if isinstance(kernel, ScaleKernel):
         return leaves(kernel.base_kernel, scale * kernel.outputscale)

@@ -20,8 +20,10 @@ from problems import ExactModel
 
 import rfgp
 from rfgp.diagnostics import exact_posterior
-from rfgp.inference import CovariancePlusResidual
+from rfgp.inference.covariance import CovariancePlusResidual
 from rfgp.kernels import DotProductKernel, ExponentialDotProductKernel, FeatureKernel
+from rfgp.kernels.families.product import FeatureProductKernel
+from rfgp.kernels.families.sum import FeatureSumKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
 
@@ -85,7 +87,7 @@ def test_batched_scales_have_a_residual_each():
 def test_a_sum_adds_the_residuals_of_its_truncated_parts():
     first, second = maclaurin(scaled(RBFKernel(active_dims=[0])), seed=1), maclaurin(ExponentialDotProductKernel())
     fourier = rfgp.approximate(MaternKernel(nu=1.5), 10, input_dim=COLUMNS)
-    kernel, x = rfgp.kernels.FeatureSumKernel(first, fourier, second), inputs()
+    kernel, x = FeatureSumKernel(first, fourier, second), inputs()
     with torch.no_grad():
         torch.testing.assert_close(kernel.residual_variance(x), missing(first, x) + missing(second, x))
 
@@ -96,7 +98,7 @@ def test_a_product_has_the_prior_variance_of_its_parts():
     x = inputs()
     with torch.no_grad():
         for parts in ((first, second), (first, linear), (linear, second)):
-            kernel = rfgp.kernels.FeatureProductKernel(*parts)
+            kernel = FeatureProductKernel(*parts)
             own = [part.features(x).square().sum(-1) for part in parts]
             lacking = [torch.zeros(len(x)) if part is linear else missing(part, x) for part in parts]
             expected = (own[0] + lacking[0]) * (own[1] + lacking[1]) - own[0] * own[1]

@@ -243,7 +243,7 @@ def test_a_generator_is_fitted_but_has_no_gradient():
 def test_batches_that_require_gradients_are_refused():
     x, y, _ = rows_for("gaussian", ROWS)
     value = model_for("gaussian", keep_data=False).condition([(x.requires_grad_(), y)]).log_marginal_likelihood()
-    with pytest.raises(ValueError, match=r"fit\(x, y\), for gradients in the data"):
+    with pytest.raises(ValueError, match=r"condition\(x, y\), for gradients in the data"):
         value.backward()
 
 

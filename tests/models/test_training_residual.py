@@ -6,6 +6,7 @@ import torch
 from dense import evidence, posterior
 
 import rfgp
+from rfgp.kernels.families.scale import FeatureScaleKernel
 from rfgp.models import WeightSpaceGP
 
 RELATIVE = 1e-9
@@ -55,7 +56,7 @@ def model(x, residual, likelihood="gaussian", method="landmarks", width=10):
 
 
 def noises(fitted, x, y):
-    return fitted._noise.variances(fitted._noise.rows(x, y, None, x[:, :0], True))
+    return fitted.noise.variances(fitted.noise.rows(x, y, None, x[:, :0], True))
 
 
 def dense_evidence(fitted, x, y):
@@ -108,7 +109,7 @@ def test_the_bound_is_below_the_evidence_and_reaches_it_with_all_rows_as_landmar
     x, y, _ = data()
     with torch.no_grad():
         fitted = WeightSpaceGP(
-            rfgp.kernels.FeatureScaleKernel(
+            FeatureScaleKernel(
                 rfgp.kernels.LandmarkKernel(kernel(x).exact_kernel.base_kernel, x[:width]), kernel(x).exact_kernel
             ),
             gaussian(),

@@ -113,7 +113,7 @@ def assert_same_state(found, wanted):
 
 
 def assert_same_evidence(found, wanted, tolerance=TRACE):
-    if found.covar_module.is_complex and not found._noise.is_complex:
+    if found.covar_module.is_complex and not found.noise.is_complex:
         return
     values = [float(model.log_marginal_likelihood()) for model in (found, wanted)]
     assert abs(values[0] - values[1]) <= tolerance * max(1.0, abs(values[1]))
@@ -210,7 +210,7 @@ def test_forgetting_equals_a_fit_with_raised_noise(name):
     noise = rows[2] if rows[2] is not None else model.likelihood.noise.detach().expand(ROWS)
     if model.block_size is None:
         for chunk in chunks:
-            (model if model._fitted is None else model.forget(factor)).update(*part(rows, chunk))
+            (model if model.conditioned is None else model.forget(factor)).update(*part(rows, chunk))
         other = weighted_fit(model, rows, weights, noise)
         assert abs(model.statistics.num_rows - float(weights.sum())) <= 1e-12 * ROWS
     else:
@@ -248,7 +248,7 @@ def test_forgotten_rows_can_be_deleted(name):
     other.condition(*part(rows, slice(GONE, ROWS))).forget(0.9 * 0.7)
     if name in SUMS:
         assert_equal(moments(model, rows[0]), moments(other, rows[0]))
-    assert model._known_sums().num_rows == pytest.approx(other._known_sums().num_rows, rel=1e-9)
+    assert model.sums.num_rows == pytest.approx(other.sums.num_rows, rel=1e-9)
 
 
 @torch.no_grad()
@@ -257,11 +257,11 @@ def test_blocks_drop_rows_whose_weight_is_lost():
     model.condition(*part(rows, slice(0, 20)))
     for _ in range(60):
         model.forget(0.5)
-    assert len(model._fitted.local.x) == 20
+    assert len(model.conditioned.sums.local.x) == 20
     model.update(*part(rows, slice(20, ROWS))).forget(0.9)
-    assert len(model._fitted.local.x) == 20
+    assert len(model.conditioned.sums.local.x) == 20
     alone = LOCAL["block, gaussian"]()[0].condition(*part(rows, slice(20, ROWS)))
-    assert torch.equal(alone._fitted.local.x, model._fitted.local.x)
+    assert torch.equal(alone.conditioned.sums.local.x, model.conditioned.sums.local.x)
 
 
 @pytest.mark.parametrize("name", [*FEW, "missing complex", "fitc, gaussian", *LOCAL])
@@ -404,13 +404,13 @@ def test_whole_blocks_can_be_deleted_and_states_keep_that(neighbors):
     model, rows = with_landmarks("gaussian", block_size=8, num_neighbors=neighbors)()
     model.condition(*rows)
     for block in (5, 0):
-        numbers = model._fitted.local.partition.blocks[block]
-        gone = model._fitted.local.x[numbers]
+        numbers = model.conditioned.sums.local.partition.blocks[block]
+        gone = model.conditioned.sums.local.x[numbers]
         is_gone = (rows[0].unsqueeze(1) == gone).all(-1).any(-1)
         model.downdate(*part(rows, is_gone))
         rows = part(rows, ~is_gone)
     assert model.refit_error(*rows).largest <= TRACE
-    assert sorted(torch.cat(model._fitted.local.partition.blocks).tolist()) == list(range(len(rows[0])))
+    assert sorted(torch.cat(model.conditioned.sums.local.partition.blocks).tolist()) == list(range(len(rows[0])))
     twin = with_landmarks("gaussian", block_size=8, num_neighbors=neighbors)()[0]
     twin.load_state_dict(model.state_dict())
     points = torch.randn(30, INPUTS)
@@ -421,7 +421,7 @@ def test_whole_blocks_can_be_deleted_and_states_keep_that(neighbors):
 
 def graph_size(model):
     """The number of nodes of graphs that the sums and kept rows of a model keep alive."""
-    local = model._known().local
+    local = model.conditioned.sums.local
     tensors = [t for sums in model.draw_statistics for t in sums.sums().values()]
     tensors += [] if local is None else list(local.tensors)
     known, open_nodes = set(), [t.grad_fn for t in tensors]

@@ -103,9 +103,9 @@ def test_relative_imports_are_resolved():
     assert resolved(node, kernels) == ["rfgp._checks"]
     (node,) = ast.parse("from ..features import FeatureMap, TensorSRHT as T").body
     assert resolved(node, kernels) == ["rfgp.features.FeatureMap", "rfgp.features.TensorSRHT"]
-    (node,) = ast.parse("from .recipe import MapRecipe").body
-    assert resolved(node, kernels) == ["rfgp.kernels.recipe.MapRecipe"]
-    assert resolved(node, ROOT / "kernels" / "__init__.py") == ["rfgp.kernels.recipe.MapRecipe"]
+    (node,) = ast.parse("from .map_holder import MapRecipe").body
+    assert resolved(node, kernels) == ["rfgp.kernels.map_holder.MapRecipe"]
+    assert resolved(node, ROOT / "kernels" / "__init__.py") == ["rfgp.kernels.map_holder.MapRecipe"]
     (node,) = ast.parse("import gpytorch.kernels as k, math").body
     assert resolved(node, checks) == ["gpytorch.kernels", "math"]
     assert {name for name, _ in imports(kernels)} >= {"rfgp._checks", "torch.Tensor", "rfgp.features.FeatureMap"}

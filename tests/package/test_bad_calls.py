@@ -51,6 +51,12 @@ from rfgp import (
     tables,
     two_sample,
 )
+from rfgp.kernels.families.index import FeatureIndexKernel
+from rfgp.kernels.families.multitask import FeatureMultitaskKernel
+from rfgp.kernels.families.product import FeatureProductKernel
+from rfgp.kernels.families.scale import FeatureScaleKernel
+from rfgp.kernels.families.sum import FeatureSumKernel
+from rfgp.kernels.map_holder import MapRecipe
 from rfgp.models import simplex
 from rfgp.study.scaling import scale_inputs
 from rfgp.study.verdict import verdict
@@ -344,10 +350,10 @@ KERNELS_CALLS = [
     ("negative similarities", lambda: kernels.GraphLaplacianCovariance(-EYE)),
     ("a sketch of the wrong degree", lambda: kernels.FeatureKernel(POLY, features.TensorSRHT(4, 8, degree=3))),
     ("a Fourier map for a polynomial", lambda: kernels.FeatureKernel(POLY, FOURIER)),
-    ("an odd number of columns in pairs", lambda: kernels.MapRecipe("fourier", 7, 0)),
-    ("a complex form of linear features", lambda: kernels.MapRecipe("linear:complex", 8, 0)),
-    ("a kernel product with the same weights", lambda: kernels.FeatureProductKernel(K, K)),
-    ("a sum of scalar kernel and field", lambda: kernels.FeatureSumKernel(K, CURL)),
+    ("an odd number of columns in pairs", lambda: MapRecipe("fourier", 7, 0)),
+    ("a complex form of linear features", lambda: MapRecipe("linear:complex", 8, 0)),
+    ("a kernel product with the same weights", lambda: FeatureProductKernel(K, K)),
+    ("a sum of scalar kernel and field", lambda: FeatureSumKernel(K, CURL)),
     ("K, x1 is a number", lambda: K(0).to_dense()),
     ("K, x1 is a scalar", lambda: K(torch.tensor(1.0)).to_dense()),
     ("K, x2 is sparse", lambda: K(X, SPARSE).to_dense()),
@@ -415,16 +421,19 @@ KERNELS_CALLS = [
     ("FeatureKernel, feature_map is None", lambda: kernels.FeatureKernel(POLY, None)),
     ("FeatureKernel, feature_map is a string", lambda: kernels.FeatureKernel(POLY, "a")),
     ("FeatureKernel: a string", lambda: kernels.FeatureKernel(POLY, features.TensorSRHT(4, 8, degree=2), center="a")),
-    ("MapRecipe, method is a number", lambda: kernels.MapRecipe(0, 8, 0)),
-    ("MapRecipe, method is a list", lambda: kernels.MapRecipe([], 8, 0)),
-    ("MapRecipe, num_features is a list", lambda: kernels.MapRecipe("fourier", [8], 0)),
-    ("MapRecipe, num_features is two numbers", lambda: kernels.MapRecipe("fourier", torch.tensor([1, 2]), 0)),
-    ("MapRecipe, seed is NaN", lambda: kernels.MapRecipe("fourier", 8, math.nan)),
-    ("MapRecipe, seed is a tensor", lambda: kernels.MapRecipe("fourier", 8, torch.tensor(1))),
-    ("MapRecipe, seed is True", lambda: kernels.MapRecipe("fourier", 8, True)),
-    ("MapRecipe, seed is negative", lambda: kernels.MapRecipe("fourier", 8, -1)),
-    ("MapRecipe, seed is too large", lambda: kernels.MapRecipe("fourier", 8, 2**70)),
-    ("MapRecipe, seed is a string", lambda: kernels.MapRecipe("fourier", 8, "a")),
+    ("MapRecipe, method is a number", lambda: MapRecipe(0, 8, 0)),
+    ("MapRecipe, method is a list", lambda: MapRecipe([], 8, 0)),
+    ("MapRecipe, num_features is a list", lambda: MapRecipe("fourier", [8], 0)),
+    (
+        "MapRecipe, num_features is two numbers",
+        lambda: MapRecipe("fourier", torch.tensor([1, 2]), 0),
+    ),
+    ("MapRecipe, seed is NaN", lambda: MapRecipe("fourier", 8, math.nan)),
+    ("MapRecipe, seed is a tensor", lambda: MapRecipe("fourier", 8, torch.tensor(1))),
+    ("MapRecipe, seed is True", lambda: MapRecipe("fourier", 8, True)),
+    ("MapRecipe, seed is negative", lambda: MapRecipe("fourier", 8, -1)),
+    ("MapRecipe, seed is too large", lambda: MapRecipe("fourier", 8, 2**70)),
+    ("MapRecipe, seed is a string", lambda: MapRecipe("fourier", 8, "a")),
     ("hilbert_schmidt_variance, kernel is None", lambda: kernels.hilbert_schmidt_variance(None, X, X)),
     ("hilbert_schmidt_variance, kernel is a string", lambda: kernels.hilbert_schmidt_variance("a", X, X)),
     ("hilbert_schmidt_variance, x is sparse", lambda: kernels.hilbert_schmidt_variance(K, SPARSE, X)),
@@ -433,22 +442,52 @@ KERNELS_CALLS = [
     ("hilbert_schmidt_variance, y is meta", lambda: kernels.hilbert_schmidt_variance(K, X, META)),
     ("with_features, kernel is None", lambda: kernels.with_features(None)),
     ("with_features, kernel is a string", lambda: kernels.with_features("a")),
-    ("FeatureMulti: None", lambda: kernels.FeatureMultitaskKernel(None, MultitaskKernel(RBFKernel(), num_tasks=2))),
-    ("FeatureMulti: a string", lambda: kernels.FeatureMultitaskKernel("a", MultitaskKernel(RBFKernel(), num_tasks=2))),
-    ("FeatureMultitaskKernel, kernel is a tensor", lambda: kernels.FeatureMultitaskKernel(K.base_kernel, X)),
-    ("FeatureMultitaskKernel, kernel is None", lambda: kernels.FeatureMultitaskKernel(K.base_kernel, None)),
-    ("FeatureSumKernel, kernels is a string", lambda: kernels.FeatureSumKernel("a")),
-    ("FeatureSumKernel, kernels is a number", lambda: kernels.FeatureSumKernel(0)),
-    ("FeatureProductKernel, kernels is None", lambda: kernels.FeatureProductKernel(None)),
-    ("FeatureProductKernel, kernels is a string", lambda: kernels.FeatureProductKernel("a")),
-    ("FeatureProductKernel, is_complex is a string", lambda: kernels.FeatureProductKernel(K, is_complex="no")),
-    ("FeatureProductKernel, is_complex is None", lambda: kernels.FeatureProductKernel(K, is_complex=None)),
-    ("FeatureScaleKernel, base_kernel is a tensor", lambda: kernels.FeatureScaleKernel(X, ScaleKernel(RBFKernel()))),
-    ("FeatureScaleKernel, base_kernel is None", lambda: kernels.FeatureScaleKernel(None, ScaleKernel(RBFKernel()))),
-    ("FeatureScaleKernel, scale_kernel is None", lambda: kernels.FeatureScaleKernel(K.base_kernel, None)),
-    ("FeatureScaleKernel, scale_kernel is a string", lambda: kernels.FeatureScaleKernel(K.base_kernel, "a")),
-    ("FeatureIndexKernel, base_kernel is a string", lambda: kernels.FeatureIndexKernel("a")),
-    ("FeatureIndexKernel, base_kernel is a number", lambda: kernels.FeatureIndexKernel(0)),
+    (
+        "FeatureMulti: None",
+        lambda: FeatureMultitaskKernel(None, MultitaskKernel(RBFKernel(), num_tasks=2)),
+    ),
+    (
+        "FeatureMulti: a string",
+        lambda: FeatureMultitaskKernel("a", MultitaskKernel(RBFKernel(), num_tasks=2)),
+    ),
+    (
+        "FeatureMultitaskKernel, kernel is a tensor",
+        lambda: FeatureMultitaskKernel(K.base_kernel, X),
+    ),
+    (
+        "FeatureMultitaskKernel, kernel is None",
+        lambda: FeatureMultitaskKernel(K.base_kernel, None),
+    ),
+    ("FeatureSumKernel, kernels is a string", lambda: FeatureSumKernel("a")),
+    ("FeatureSumKernel, kernels is a number", lambda: FeatureSumKernel(0)),
+    ("FeatureProductKernel, kernels is None", lambda: FeatureProductKernel(None)),
+    ("FeatureProductKernel, kernels is a string", lambda: FeatureProductKernel("a")),
+    (
+        "FeatureProductKernel, is_complex is a string",
+        lambda: FeatureProductKernel(K, is_complex="no"),
+    ),
+    (
+        "FeatureProductKernel, is_complex is None",
+        lambda: FeatureProductKernel(K, is_complex=None),
+    ),
+    (
+        "FeatureScaleKernel, base_kernel is a tensor",
+        lambda: FeatureScaleKernel(X, ScaleKernel(RBFKernel())),
+    ),
+    (
+        "FeatureScaleKernel, base_kernel is None",
+        lambda: FeatureScaleKernel(None, ScaleKernel(RBFKernel())),
+    ),
+    (
+        "FeatureScaleKernel, scale_kernel is None",
+        lambda: FeatureScaleKernel(K.base_kernel, None),
+    ),
+    (
+        "FeatureScaleKernel, scale_kernel is a string",
+        lambda: FeatureScaleKernel(K.base_kernel, "a"),
+    ),
+    ("FeatureIndexKernel, base_kernel is a string", lambda: FeatureIndexKernel("a")),
+    ("FeatureIndexKernel, base_kernel is a number", lambda: FeatureIndexKernel(0)),
 ]
 
 FEATURES_CALLS = [
@@ -1249,15 +1288,15 @@ COMPLEX_LIKELIHOOD_CALLS = [
 
 FIT_CALLS = [
     ("fit, m is None", lambda: rfgp.fit(None, X, Y, progress=False)),
-    ("fit, m is a string", lambda: rfgp.fit("a", X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, m is a number", lambda: rfgp.fit(0, X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, m is a tensor", lambda: rfgp.fit(X, X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, m is a class", lambda: rfgp.fit(RBFKernel, X, Y, max_evaluations=2, initialize=False, progress=False)),
-    ("fit, initialize is a string", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize="no", progress=False)),
-    ("fit, initialize is None", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=None, progress=False)),
-    ("fit, initialize is two", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=2, progress=False)),
-    ("fit, progress is a string", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=False, progress="no")),
-    ("fit, progress is two", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, initialize=False, progress=2)),
+    ("fit, m is a string", lambda: rfgp.fit("a", X, Y, max_evaluations=2, progress=False)),
+    ("fit, m is a number", lambda: rfgp.fit(0, X, Y, max_evaluations=2, progress=False)),
+    ("fit, m is a tensor", lambda: rfgp.fit(X, X, Y, max_evaluations=2, progress=False)),
+    ("fit, m is a class", lambda: rfgp.fit(RBFKernel, X, Y, max_evaluations=2, progress=False)),
+    ("Auto, initialize is a string", lambda: rfgp.training.Auto(initialize="no")),
+    ("Blocks, initialize is None", lambda: rfgp.training.Blocks(initialize=None)),
+    ("LeaveOut, initialize is two", lambda: rfgp.training.LeaveOut(initialize=2)),
+    ("fit, progress is a string", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, progress="no")),
+    ("fit, progress is two", lambda: rfgp.fit(GP, X, Y, max_evaluations=2, progress=2)),
 ]
 
 PRODUCT_DTYPE_CALLS = [
@@ -1404,8 +1443,8 @@ ORDINARY_CALLS = [
     ("approximate, more features than memory", lambda: rfgp.approximate(RBF, 10**12, input_dim=3)),
     ("approximate, more signs than memory", lambda: rfgp.approximate(POLY, 10**12, input_dim=3, method="rademacher")),
     ("GP.sample_functions, more than memory", lambda: GP.sample_functions(10**12)),
-    ("fit, epochs of a WeightSpaceGP", lambda: rfgp.fit(GP, X, Y, epochs=3)),
-    ("fit, num_data of an ExactGP", lambda: rfgp.fit(EXACT, num_data=12)),
+    ("fit, epochs of a WeightSpaceGP", lambda: rfgp.fit(GP, X, Y, strategy=rfgp.training.Minibatches(epochs=3))),
+    ("fit, num_data of an ExactGP", lambda: rfgp.fit(EXACT, strategy=rfgp.training.Minibatches(num_data=12))),
     ("GP.downdate, more rows than there are", lambda: GP.downdate(torch.cat([X, X]), torch.cat([Y, Y]))),
     ("sets, probabilities of other classes", lambda: conformal.ClassConditionalSets(EYE, LABELS[:3]).sets(EYE[:, :2])),
 ]

@@ -46,7 +46,7 @@ BY_DESIGN = {
     "features/random_weights.py:RandomWeights.resample": "new weights",
     "kernels/map_family.py:MapFamily.make": "the weights of a map",
     "kernels/landmarks.py:_random_rows": "an order of rows",
-    "models/conjugate_gradients.py:SignSketch.draw": "signs and places",
+    "models/weight_equations.py:SignSketch.draw": "signs and places",
     "selection/posterior.py:PosteriorTest.__init__": "an order of rows",
     "training/minibatches.py:RowBatches.__iter__": "an order of rows",
     "training/starts.py:_start_mean": "a number, by GPyTorch",
@@ -59,8 +59,8 @@ BY_DESIGN = {
     "training/minibatches.py:first_pass.<genexpr>": "the numbers of random rows",
     # NumPy, SciPy and scikit-learn
     "features/fourier.py:_orthogonal_pair": "a special function",
-    "features/spectra/gamma_root.py:gamma_root": "a special function",
-    "features/spectra/scaled_bessel.py:scaled_bessel": "a special function",
+    "features/spectra/special_functions.py:gamma_root": "a special function",
+    "features/spectra/special_functions.py:scaled_bessel": "a special function",
     "features/spectra/spherical.py:Spherical.of_distance": "a special function",
     "inference/local/draws.py:LocalDraws.__call__": "nearest rows by a k-d tree",
     "inference/local/prediction.py:LocalConditioning._near_rows": "nearest rows by a k-d tree",
@@ -69,8 +69,6 @@ BY_DESIGN = {
     "kernels/landmarks.py:_far_apart": "k-means++",
     "kernels/landmarks.py:choose_landmarks": "the numbers of the landmarks that k-means++ chose",
     "models/input_bounds.py:input_bounds": "two powers of two of every input",
-    "models/conjugate_gradients.py:solved": "conjugate gradients",
-    "models/conjugate_gradients.py:solved.operator.product": "conjugate gradients",
     "models/normal_equations.py:by_lbfgs": "L-BFGS",
     "models/normal_equations.py:by_lbfgs.objective": "L-BFGS",
     "training/coordinates.py:Coordinates.assign": "L-BFGS",
@@ -80,7 +78,7 @@ BY_DESIGN = {
     "training/minibatches.py:MinibatchTraining._step": "the point of Adam, with bounds of L-BFGS",
     "training/near_rows.py:near_blocks": "blocks of near rows",
     "training/noise_check.py:noise_factor": "nearest rows by a k-d tree",
-    "training/narrow.py:NarrowObjective.__init__": "the numbers of the rows of blocks",
+    "training/exact_regression.py:BlockObjective.__init__": "the numbers of the rows of blocks",
     # choices, made on a sample of rows
     "allocation/pairs.py:sample_pairs": "the variance of every degree",
     "allocation/terms.py:series_coefficients": "the coefficients of a kernel",
@@ -303,7 +301,7 @@ def test_statistics_of_a_gpu_are_read_without_one(tmp_path, monkeypatch):
 def of_weight_space(model, data, points):
     is_shared = isinstance(model.likelihood, GaussianLikelihood) and model.num_outputs > 1
     model.condition(*data)
-    if not model._features.is_complex or model._noise.is_complex:
+    if not model.features.is_complex or model.noise.is_complex:
         yield from gradients(model.log_marginal_likelihood(), model)
     posterior = model.posterior(points)
     yield from moments(posterior)
@@ -485,7 +483,7 @@ def test_least_squares(options, device):
         model = models.VectorLeastSquares(
             output_kernel("curl-free").double().to(device), regularization=0.05, **options
         )
-        model.condition(
+        model.fit(
             *((x[:15], y[:15], x[15:], models.knn_laplacian(numbers(x), 4).to_dense().to(device)) if graph else (x, y))
         )
         yield model.predict(x)
@@ -541,7 +539,7 @@ def test_variational(name, device):
         x, y = regression(device)
         model = models.WeightSpaceVariationalGP(approximated(device), likelihood.double().to(device)).to(device)
         if name == "softmax":
-            rfgp.fit(model, [(x, targets(y))], epochs=1, progress=False)
+            rfgp.fit(model, [(x, targets(y))], strategy=rfgp.training.Minibatches(epochs=1), progress=False)
         posterior = model.posterior(x[:4])
         yield from (posterior.mean, posterior.variance)
         bound = model.elbo(x, targets(y))

@@ -33,7 +33,8 @@ from rfgp.features.spectra import (
     Spherical,
     TraceMeasure,
 )
-from rfgp.inference import GramStatistics, Rows
+from rfgp.inference import GramStatistics
+from rfgp.inference.rows import Rows
 from rfgp.kernels import CurlFreeKernel, OpticalKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP

@@ -23,6 +23,7 @@ from rfgp.diagnostics import kl_to_exact
 from rfgp.features import Gaussian, Matern, RandomFourier, TensorSRHT
 from rfgp.inference import GramStatistics
 from rfgp.kernels import CurlFreeKernel, LinearlyObservedKernel, SkewedChiSquaredKernel
+from rfgp.kernels.families.sum import FeatureSumKernel
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import VectorLeastSquares, WeightSpaceGP
 from rfgp.operators import Partial, Value
@@ -64,7 +65,7 @@ def test_a_failing_loader_leaves_a_waiting_model_waiting(error):
     model = model_for("gaussian", input_dim=None)
     with pytest.raises(error):
         model.condition(raising(error, (x, y)))
-    assert maps(model.covar_module) == [None] and model._fitted is None and model.training_data == []
+    assert maps(model.covar_module) == [None] and model.conditioned is None and model.training_data == []
 
 
 @RAISED
@@ -74,7 +75,7 @@ def test_a_failing_loader_forgets_outputs_and_patterns(error):
     model = output_model("multitask", "full", input_dim=None)
     with pytest.raises(error):
         model.condition(raising(error, (x, y)))
-    assert maps(model.covar_module) == [None] and model._patterns == () and model._known_noise is None
+    assert maps(model.covar_module) == [None] and model.patterns == () and model.noise_if_known is None
 
 
 @RAISED
@@ -101,7 +102,7 @@ def test_failing_features_leave_a_waiting_kernel_waiting(error, monkeypatch):
     def fail(*arguments, **options):
         raise error
 
-    monkeypatch.setattr(RandomFourier, "_rows", fail)
+    monkeypatch.setattr(RandomFourier, "rows", fail)
     for use in (kernel.features, lambda x: kernel(x).to_dense(), kernel.scalar_features):
         with pytest.raises(error):
             use(torch.randn(4, 2))
@@ -121,7 +122,7 @@ def test_a_warning_made_an_error_rolls_back():
     model = model_for("gaussian", input_dim=None)
     with pytest.raises(UserWarning, match="exceed"):
         model.condition(*rows_for("gaussian", 4))
-    assert maps(model.covar_module) == [None] and model._fitted is None
+    assert maps(model.covar_module) == [None] and model.conditioned is None
 
 
 @RAISED
@@ -133,7 +134,7 @@ def test_failing_least_squares_leave_a_waiting_kernel_waiting(error, monkeypatch
 
     monkeypatch.setattr("rfgp.models.least_squares._checked_targets", fail)
     with pytest.raises(error):
-        model.condition(torch.randn(9, 2), torch.randn(9, 2))
+        model.fit(torch.randn(9, 2), torch.randn(9, 2))
     assert maps(model.covar_module) == [None] and model._fitted is None
 
 
@@ -160,7 +161,7 @@ def test_weights_stay_where_the_second_part_cannot_be_drawn(error, name, monkeyp
 
 def test_new_weights_of_a_sum_whose_second_part_waits():
     made = rfgp.approximate(RBFKernel(), 8, input_dim=3, seed=3)
-    kernel = rfgp.kernels.FeatureSumKernel(made, rfgp.approximate(LinearKernel(), 8, seed=0))
+    kernel = FeatureSumKernel(made, rfgp.approximate(LinearKernel(), 8, seed=0))
     before = made.feature_map.get_buffer("weight").clone()
     with pytest.raises(ValueError, match="waits for its first inputs"):
         kernel.resample()
@@ -289,7 +290,7 @@ def test_incomplete_rows_of_unknown_patterns_are_refused():
     model = output_model("multitask", "full")
     with pytest.raises(ValueError, match="expected statistics of complete rows"):
         model.load_statistics(saved)
-    assert model._patterns == () and model._fitted is None
+    assert model.patterns == () and model.conditioned is None
 
 
 def fitted_sums(**options):
@@ -561,7 +562,7 @@ def test_states_of_models_of_several_outputs_are_tensors(noise):
     fresh = output_model("curl-free", noise, seed=5, input_dim=None)
     fresh.load_state_dict(state)
     torch.testing.assert_close(no_graph(fresh.posterior(x[:3])), no_graph(model.posterior(x[:3])), rtol=0, atol=0)
-    assert fresh._patterns == model._patterns
+    assert fresh.patterns == model.patterns
 
 
 def test_a_checkpoint_of_a_waiting_kernel_is_restored_as_other_libraries_do():

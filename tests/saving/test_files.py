@@ -15,7 +15,8 @@ from problems import INPUTS, ExactModel, model_for, rows_for
 from saved_models import MODELS, ROWS, assert_same, predictions, through_a_file
 
 import rfgp
-from rfgp.inference import GramStatistics, tensor_file
+from rfgp import _tensor_file
+from rfgp.inference import GramStatistics
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -123,7 +124,7 @@ def test_small_files_of_large_tensors_are_refused(kind, path, fitted, monkeypatc
 
 
 def test_small_files_of_large_sums_are_refused(path):
-    tensor_file.write(path, {"gram": bombs()["strides"]})
+    _tensor_file.write(path, {"gram": bombs()["strides"]})
     with pytest.raises(ValueError, match="got one that repeats or lacks some"):
         GramStatistics.load(path)
 

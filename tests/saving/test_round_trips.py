@@ -168,7 +168,7 @@ def test_what_is_shared_stays_shared(path):
     model = rfgp.models.WideWeightSpaceGP(wide, likelihood, narrow_kernel=narrow)
     found = through_a_file(model.condition(*rows_for("gaussian", ROWS)[:2], progress=False), path)
     assert found.covar_module.raw_outputscale is found.narrow_kernel.raw_outputscale
-    assert found.narrow.likelihood is found.likelihood and found._noise is not None
+    assert found.narrow.likelihood is found.likelihood and found.noise is not None
     found.covar_module.base_kernel.lengthscale = 3.0
     assert float(found.narrow_kernel.base_kernel.lengthscale.detach()) == pytest.approx(3.0)
     with pytest.raises(ValueError, match="call condition"):

@@ -9,8 +9,8 @@ from problems import INPUTS, rows_for
 from saved_models import MANY, MODELS, ROWS, WITH_ROWS, assert_same, in_blocks, predictions, through_a_file
 
 import rfgp
-from rfgp.inference import Regression
 from rfgp.inference.local import WhitenedNoise
+from rfgp.inference.regression import Regression
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -59,7 +59,7 @@ def test_without_rows_predictions_are_those_of_a_block_without_rows(neighbors, p
     far = 1e4 * torch.ones(1, INPUTS)
     torch.testing.assert_close(found.posterior(far).variance, model.posterior(far).variance)
     torch.testing.assert_close(found.posterior(far).mean, model.posterior(far).mean)
-    plain = Regression(kernel, model.mean_module, WhitenedNoise(model._noise))
+    plain = Regression(kernel, model.mean_module, WhitenedNoise(model.noise))
     assert torch.equal(plain.distribution(new, weights).mean, posterior.mean)
     assert torch.equal(found.log_marginal_likelihood(), model.log_marginal_likelihood())
     assert found.sample_functions(3)(new).shape == (3, 6)

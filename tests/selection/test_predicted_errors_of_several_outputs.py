@@ -19,13 +19,8 @@ from problems import randomised, scaled
 
 import rfgp
 from rfgp.features import FeatureMap, Matern, RandomFourier, TensorSRHT
-from rfgp.kernels import (
-    CurlFreeKernel,
-    DivergenceFreeKernel,
-    FeatureSumKernel,
-    HelmholtzKernel,
-    LinearlyObservedKernel,
-)
+from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel, LinearlyObservedKernel
+from rfgp.kernels.families.sum import FeatureSumKernel
 from rfgp.operators import Gradient, Laplacian, Value
 from rfgp.selection import best_method, predicted_error, rank_methods, suggest_num_features
 

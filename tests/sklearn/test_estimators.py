@@ -242,7 +242,7 @@ def test_partial_fit_is_a_fit_to_all_rows(targets):
     model.partial_fit(x[50:70], y[50:70]).partial_fit(x[70:], y[70:])
     with torch.no_grad():
         scaled = torch.from_numpy(model.y_scaler_.transform(y.reshape(90, -1)))
-        all_at_once.fit(torch.from_numpy(model.x_scaler_.transform(x)), scaled.squeeze(-1))
+        all_at_once.condition(torch.from_numpy(model.x_scaler_.transform(x)), scaled.squeeze(-1))
         posterior = all_at_once.posterior(torch.from_numpy(model.x_scaler_.transform(x)))
         expected = model.y_scaler_.inverse_transform(posterior.mean.reshape(90, -1)).reshape(y.shape)
     np.testing.assert_allclose(model.predict(x), expected, rtol=1e-9)
@@ -366,8 +366,7 @@ def test_leaving_out_in_the_formats_of_scikit_learn():
     for number, (train, test) in enumerate(folds.split(x)):
         left = copy.deepcopy(model)
         with torch.no_grad():
-            scaled = torch.from_numpy(model.x_scaler_.transform(x))
-            left.model_.fit(scaled[train], model._scaled_targets(y[:, None])[train])
+            left.model_.condition(*model._model_rows(x[train], y[train]))
         wanted, deviation = left.predict(x[test], return_std=True)
         np.testing.assert_allclose(mean[test], wanted, rtol=1e-8)
         np.testing.assert_allclose(std[test], deviation, rtol=1e-8)

@@ -21,7 +21,7 @@ from gpytorch.kernels import (
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 
 import rfgp
-from rfgp.features.by_name import SKETCHES
+from rfgp.features.sketch_registry import SKETCHES
 from rfgp.kernels import (
     AdvectedKernel,
     DotProductKernel,

@@ -7,9 +7,9 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import LinearMean
 
 import rfgp
+from rfgp.models.spectral_evidence import learn_from_statistics
 from rfgp.training.coordinates import LinearMeanCoordinate
-from rfgp.training.moments import moments
-from rfgp.training.rescale import learn_from_statistics
+from rfgp.training.moments import data_moments
 from rfgp.training.stationary import covariance
 
 
@@ -21,7 +21,7 @@ def rows():
 
 def test_moments_are_those_of_the_rows():
     x, y = rows()
-    known = moments(1e7 + x, y[:, None])
+    known = data_moments(1e7 + x, y[:, None])
     torch.testing.assert_close(known.input_mean - 1e7, x.mean(0), rtol=0, atol=1e-7)
     torch.testing.assert_close(known.input_scale, x.std(0, correction=0), rtol=1e-7, atol=0)
     torch.testing.assert_close(known.of_output(0), (y.mean(), y.std(correction=0)))
@@ -31,7 +31,7 @@ def test_moments_are_those_of_the_rows():
 def test_gradient_of_a_linear_mean_is_that_in_its_coordinates(bias):
     x, y = rows()
     mean = LinearMean(2, bias=bias).double()
-    coordinate = LinearMeanCoordinate("mean", mean, moments(x, y[:, None], mean))
+    coordinate = LinearMeanCoordinate("mean", mean, data_moments(x, y[:, None], mean))
 
     def value(point):
         coordinate.assign(point)

@@ -93,7 +93,7 @@ def test_training_raises_the_evidence_and_leaves_a_fitted_model(kind):
     model = model_for(kind)
     x, y, noise = arguments
     before = evidence(model, *arguments)
-    summary = rfgp.fit(model, x, y, noise=noise, initialize=False)
+    summary = rfgp.fit(model, x, y, noise=noise, strategy=rfgp.training.Auto(initialize=False))
     assert summary.initial_log_marginal_likelihood == pytest.approx(before, rel=1e-9)
     assert summary.log_marginal_likelihood > before + 1.0
     with torch.no_grad():

@@ -223,7 +223,7 @@ def test_a_second_call_gains_nothing(kernel):
     model, summary, _, _ = trained(kernel, "weight space", y_scale=100.0)
     x, y, _ = rows(y_scale=100.0)
     assert summary.converged
-    again = rfgp.fit(model, x, y, initialize=False)
+    again = rfgp.fit(model, x, y, strategy=rfgp.training.Auto(initialize=False))
     assert abs(again.log_marginal_likelihood - summary.log_marginal_likelihood) <= 1e-6
 
 

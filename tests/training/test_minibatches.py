@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import rfgp
 from rfgp.kernels import LandmarkKernel
 from rfgp.models import WeightSpaceGP, WeightSpaceVariationalGP
+from rfgp.training import Auto, Minibatches
 from rfgp.training.bound import BoundObjective
 from rfgp.training.minibatches import RowBatches
 
@@ -121,7 +122,7 @@ def test_minibatches_come_near_the_bound_of_all_rows(covariance):
     best = rfgp.fit(model_of(BernoulliLikelihood()), x, labels(y), max_evaluations=40).log_marginal_likelihood
     model = model_of(BernoulliLikelihood(), covariance=covariance)
     loader = DataLoader(TensorDataset(x, labels(y)), 45, shuffle=True, generator=torch.Generator().manual_seed(0))
-    found = rfgp.fit(model, loader, epochs=30 if covariance == "full" else 150)
+    found = rfgp.fit(model, loader, strategy=Minibatches(epochs=30 if covariance == "full" else 150))
     assert len(found.trace) == (30 if covariance == "full" else 150)
     assert found.evaluations == 5 * len(found.trace)
     assert found.log_marginal_likelihood > found.trace[0]
@@ -133,7 +134,7 @@ def test_minibatches_of_classes_learn_them():
     x, y = rows(300)
     classes = (y > -0.5).long() + (y > 0.5)
     model = model_of(SoftmaxLikelihood(num_classes=3, mixing_weights=False))
-    found = rfgp.fit(model, x, classes, epochs=20)
+    found = rfgp.fit(model, x, classes, strategy=Minibatches(epochs=20))
     new, values = rows(300, seed=5)
     probabilities = model.likelihood(model.posterior(new)).probs.mean(0)
     wrong = probabilities.argmax(-1) != (values > -0.5).long() + (values > 0.5)
@@ -141,7 +142,9 @@ def test_minibatches_of_classes_learn_them():
     assert found.log_marginal_likelihood > -len(x) * 0.6
 
 
-@pytest.mark.parametrize("options", [{"max_evaluations": 30}, {"epochs": 10}], ids=["all rows", "minibatches"])
+@pytest.mark.parametrize(
+    "options", [{"max_evaluations": 30}, {"strategy": Minibatches(epochs=10)}], ids=["all rows", "minibatches"]
+)
 @pytest.mark.long("hundreds of epochs")
 def test_learned_landmarks_raise_the_bound_above_that_of_fixed_ones(options):
     """They are the inducing points of GPyTorch's sparse variational model."""
@@ -158,13 +161,13 @@ def test_learned_landmarks_raise_the_bound_above_that_of_fixed_ones(options):
 
 def test_parameters_that_require_no_gradients_stay():
     x, y = rows(100)
-    for options in ({}, {"epochs": 3}):
+    for strategy in (Auto(initialize=False), Minibatches(epochs=3, initialize=False)):
         model = model_of(BernoulliLikelihood())
         for part in (model.covar_module, model.mean_module):
             part.requires_grad_(False)
         before = [p.clone() for p in (*model.covar_module.parameters(), *model.mean_module.parameters())]
         prior = model.elbo(x, labels(y)).detach()
-        found = rfgp.fit(model, x, labels(y), initialize=False, **options)
+        found = rfgp.fit(model, x, labels(y), strategy=strategy)
         after = [*model.covar_module.parameters(), *model.mean_module.parameters()]
         assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
         assert found.log_marginal_likelihood > float(prior)
@@ -211,8 +214,8 @@ BAD = {
     "noise in batches": (lambda model: rfgp.fit(model, [(X, B, B + 1.0)]), "got noise too"),
     "strategy": (lambda model: rfgp.fit(model, X, B, strategy="blocks"), "expected strategy"),
     "loader and strategy": (lambda model: rfgp.fit(model, [(X, B)], strategy="evidence"), "leave strategy out"),
-    "epochs": (lambda model: rfgp.fit(model, X, B, epochs=0), "epochs"),
-    "num_data": (lambda model: rfgp.fit(model, [(X, B)], num_data=-1), "num_data"),
+    "epochs": (lambda model: rfgp.fit(model, X, B, strategy=Minibatches(epochs=0)), "epochs"),
+    "num_data": (lambda model: rfgp.fit(model, [(X, B)], strategy=Minibatches(num_data=-1)), "num_data"),
     "y": (lambda model: rfgp.fit(model, [(X, B)], B), "batches alone"),
     "no y": (lambda model: rfgp.fit(model, X), "y"),
     "rows": (lambda model: rfgp.fit(model, X, B[:3]), "one per row"),
@@ -260,8 +263,8 @@ def sorted_table(count=6000):
     ("make", "options"),
     [
         (WeightSpaceGP, {"max_evaluations": 1}),
-        (WeightSpaceVariationalGP, {"epochs": 1}),
-        (WeightSpaceVariationalGP, {"epochs": 1, "num_data": 6000}),
+        (WeightSpaceVariationalGP, {"strategy": Minibatches(epochs=1)}),
+        (WeightSpaceVariationalGP, {"strategy": Minibatches(epochs=1, num_data=6000)}),
     ],
 )
 def test_starts_of_a_sorted_table_are_those_of_all_rows(make, options):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import rfgp
-from rfgp.training.narrow import exact_form
+from rfgp.training.exact_regression import exact_regression
 from rfgp.training.noise_check import has_one_noise, noise_factor
 from rfgp.training.objectives import WeightSpaceObjective
 
@@ -30,7 +30,7 @@ def form(noise, x, y):
     kernel.base_kernel.base_kernel.lengthscale = 0.3
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     likelihood.noise = noise
-    return exact_form(WeightSpaceObjective(rfgp.WeightSpaceGP(kernel, likelihood), x, y, None, is_lazy=True))
+    return exact_regression(WeightSpaceObjective(rfgp.WeightSpaceGP(kernel, likelihood), x, y, None, is_lazy=True))
 
 
 def test_a_noise_that_is_right_is_kept():

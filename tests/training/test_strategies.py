@@ -24,11 +24,11 @@ from problems import CLASSES, ExactModel, model_for, rows_for
 
 import rfgp
 from rfgp.models import WeightSpaceGP
-from rfgp.training import strategies, timing
-from rfgp.training.narrow import NarrowObjective, exact_form
+from rfgp.models.spectral_evidence import spectral_evidence
+from rfgp.training import methods, timing
+from rfgp.training.exact_regression import BlockObjective, exact_regression
 from rfgp.training.near_rows import near_blocks
 from rfgp.training.objectives import ExactObjective, WeightSpaceObjective
-from rfgp.training.rescale import spectral_objective
 from rfgp.training.stationary import GaussianLogDensity, covariance
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -80,8 +80,8 @@ def test_values_and_gradients_are_those_of_dense_algebra(name):
 def narrow(model, arguments, rows):
     """The narrow objective of a weight-space model, and the exact form that it has."""
     objective = WeightSpaceObjective(model, *arguments, is_lazy=True)
-    form = exact_form(objective)
-    return NarrowObjective(form, rows, objective.moments), form
+    form = exact_regression(objective)
+    return BlockObjective(form, rows, objective.moments), form
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "fixed", "fixed+learned", "dirichlet"])
@@ -171,8 +171,7 @@ def test_the_noise_of_drawn_data(strategy):
 
 @pytest.mark.parametrize("strategy", ["subset", "blocks", "auto"])
 def test_stages_are_told(strategy, monkeypatch):
-    monkeypatch.setattr(strategies, "SMALL", 100)
-    monkeypatch.setattr(rfgp.training.evidence, "SMALL", 100)
+    monkeypatch.setattr(methods, "SMALL", 100)
     x, y = smooth_rows(400)
     model = wide_model()
     summary = rfgp.fit(model, x, y, strategy=strategy, progress=False)
@@ -198,10 +197,10 @@ def test_few_rows_have_the_evidence():
 def test_the_spectrum_has_the_evidence_of_the_model():
     x, y = smooth_rows(300)
     model = wide_model().condition(x, y)
-    objective = spectral_objective(model, x, WeightSpaceObjective(model, x, y, None).moments)
+    evidence = spectral_evidence(model)
     free = [model.likelihood.noise_covar.raw_noise, model.covar_module.raw_outputscale, model.mean_module.raw_constant]
     model.likelihood.noise, model.covar_module.outputscale, model.mean_module.constant = 0.03, 2.0, 0.4
-    own, wanted = objective.evidence(), model.log_marginal_likelihood()
+    own, wanted = evidence.value(), model.log_marginal_likelihood()
     torch.testing.assert_close(own, wanted, rtol=1e-9, atol=1e-9)
     slopes = (torch.autograd.grad(value, free) for value in (own, wanted))
     for first, second in zip(*slopes, strict=True):
@@ -211,7 +210,7 @@ def test_the_spectrum_has_the_evidence_of_the_model():
 def test_models_whose_statistics_contain_the_noise_are_not_rescaled():
     x, y, noise = rows_for("fixed", 50)
     model = model_for("fixed").condition(x, y, noise)
-    assert spectral_objective(model, x, WeightSpaceObjective(model, x, y, noise).moments) is None
+    assert spectral_evidence(model) is None
 
 
 def test_blocks_are_near_rows():
@@ -250,7 +249,10 @@ def test_classes_have_no_blocks():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"strategy": "all"}, "expected one of auto, evidence, subset, blocks for strategy"),
+        (
+            {"strategy": "all"},
+            "expected one of auto, evidence, subset, blocks, leave_one_out, minibatches for strategy",
+        ),
         ({"strategy": None}, "expected one of"),
         ({"time_limit": 0.0}, "time_limit"),
         ({"time_limit": "long"}, "time_limit"),
@@ -282,7 +284,7 @@ def test_a_failure_without_any_value_leaves_the_model(strategy, monkeypatch):
     def fail(*_):
         raise ValueError("expected nothing, got an error; go on")
 
-    monkeypatch.setattr(NarrowObjective, "evidence", fail)
+    monkeypatch.setattr(BlockObjective, "evidence", fail)
     with pytest.raises(ValueError, match="expected nothing"):
         rfgp.fit(model, x, y, strategy=strategy, progress=False)
     assert torch.equal(model.posterior(x).mean.detach(), mean)
@@ -292,14 +294,14 @@ def test_a_failure_without_any_value_leaves_the_model(strategy, monkeypatch):
 
 def test_an_interrupt_leaves_the_best_parameters_and_a_fitted_model(monkeypatch):
     x, y = smooth_rows(200)
-    model, original, calls = wide_model(), NarrowObjective.evidence, itertools.count()
+    model, original, calls = wide_model(), BlockObjective.evidence, itertools.count()
 
     def interrupted(*arguments):
         if next(calls) == 12:
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(NarrowObjective, "evidence", interrupted)
+    monkeypatch.setattr(BlockObjective, "evidence", interrupted)
     with pytest.raises(KeyboardInterrupt):
         rfgp.fit(model, x, y, strategy="blocks", progress=False)
     assert model.posterior(x).mean.shape == y.shape
@@ -333,7 +335,7 @@ def test_an_exact_model_with_known_noise_is_refused():
     x, y = smooth_rows(40)
     model = ExactModel(x, y, FixedNoiseGaussianLikelihood(torch.full((40,), 0.1)), ScaleKernel(RBFKernel()))
     with pytest.raises(ValueError, match="expected an ExactGP with a Gaussian likelihood"):
-        exact_form(ExactObjective(model, None, None))
+        exact_regression(ExactObjective(model, None, None))
 
 
 def test_float32():

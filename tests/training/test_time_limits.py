@@ -10,8 +10,8 @@ from gpytorch.likelihoods import GaussianLikelihood
 
 import rfgp
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
-from rfgp.sklearn import plan
-from rfgp.training import strategies, timing
+from rfgp.sklearn import model_size
+from rfgp.training import methods, timing
 from rfgp.training.minibatches import MinibatchTraining
 
 ROWS, PER_ROW, GRADIENT = 600, 0.01, 10.0
@@ -37,7 +37,7 @@ def clock(monkeypatch):
     made = Clock()
     monkeypatch.setattr(timing, "clock", made)
     for kind in (WeightSpaceGP, LaplaceGP):
-        monkeypatch.setattr(kind, "fit", slow(kind.fit, made))
+        monkeypatch.setattr(kind, "condition", slow(kind.condition, made))
     return made
 
 
@@ -80,11 +80,11 @@ def test_enough_time_takes_all_rows(clock):
     assert clock.evaluations[-1] == ROWS
 
 
-@pytest.mark.parametrize("strategy", strategies.STRATEGIES)
+@pytest.mark.parametrize("strategy", ["auto", "evidence", "subset", "blocks"])
 @pytest.mark.filterwarnings("ignore:KL")
 def test_no_time_at_all_leaves_a_fitted_model(clock, strategy, monkeypatch):
     """What is left may be negative where a share of it is taken."""
-    monkeypatch.setattr(rfgp.training.evidence, "SMALL", 100)
+    monkeypatch.setattr(methods, "SMALL", 100)
     x, y = rows(200)
     made = model()
     rfgp.fit(made, x, y, time_limit=1e-3, strategy=strategy, progress=False)
@@ -113,8 +113,8 @@ def test_sizes_that_are_too_large_are_not_measured(monkeypatch):
         kernel = rfgp.approximate(RBFKernel(), size.num_features, input_dim=1, method="fourier", seed=0)
         return WeightSpaceGP(kernel, GaussianLikelihood())
 
-    monkeypatch.setattr(plan, "_fit_seconds", seconds)
+    monkeypatch.setattr(model_size, "_fit_seconds", seconds)
     x, y = (part.float() for part in rows(20))
-    found = plan.timed_plan(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=False)
+    found = model_size.timed_size(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=False)
     assert max(measured) == found.num_features == 512
-    assert plan.timed_plan(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=True).num_features == 128
+    assert model_size.timed_size(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=True).num_features == 128

@@ -9,7 +9,7 @@ from .matern import Matern
 from .periodic import Periodic
 from .power_weighted import PowerWeighted, radial_moment
 from .rational_quadratic import RationalQuadratic
-from .scaled_bessel import scaled_bessel
+from .special_functions import scaled_bessel
 from .spectral_mixture import SpectralMixture
 from .spherical import Spherical
 from .trace_measure import TraceMeasure

@@ -19,18 +19,15 @@ class Advected(Spectrum):
         \exp\Big(-\frac{(h_k - v_k u)^2}{2 (1 + s_k^2 u^2)}\Big), \qquad w_t = g_t - V^\top g_h,
         \quad V \sim N(v, \mathrm{diag}(s^2))
 
-    with standard normal g. The hyperparameters are the mean velocity v, (..., d) of d space coordinates, 0 by default,
-    and its spread s, (..., d) or (..., 1), 0 by default, of scaled inputs.
+    with standard normal g. The hyperparameters are mean velocity v, (..., d), and spread s, (..., d) or (..., 1), of
+    scaled inputs, both 0 by default.
 
-    Source: D. R. Cox and V. Isham, A simple spatial-temporal model of rainfall, 1988; T. Gneiting, Nonseparable,
-    stationary covariance functions for space-time data, 2002.
+    Source: Cox and Isham (1988); Gneiting (2002).
 
-    >>> from rfgp.features import RandomFourier
-    >>> RandomFourier(3, 10, spectrum=Advected())(torch.zeros(3, 3)).shape
-    torch.Size([3, 10])
+    >>> x = torch.tensor([[1.0, 1.0]])
+    >>> Advected().kernel(x, 0.0 * x, velocity=torch.ones(1))
+    tensor([[0.6065]])
     """
-
-    exact_kernel = "rfgp.kernels.AdvectedKernel"
 
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {

@@ -19,22 +19,14 @@ class Spectrum(abc.ABC):
     The frequencies w are random; the amplitude a is 1 for most kernels. Where they depend on hyperparameters other than
     a lengthscale, they are differentiable functions of these and of fixed base draws.
 
-    >>> from rfgp.features import Gaussian, RandomFourier
-    >>> isinstance(Gaussian(), Spectrum), RandomFourier(2, 64, Gaussian())(torch.randn(5, 2)).shape
-    (True, torch.Size([5, 64]))
+    >>> from rfgp.features import Gaussian
+    >>> isinstance(Gaussian(), Spectrum)
+    True
     """
 
     is_isotropic: ClassVar[bool] = False
     has_moments: ClassVar[bool] = True
     """Whether the variance of the kernel estimate follows from the kernel at twice the distance."""
-
-    @property
-    @abc.abstractmethod
-    def exact_kernel(self) -> str:
-        """The full name of the kernel class that the features approximate, such as "gpytorch.kernels.RBFKernel".
-
-        ``kernel`` computes its values at scaled inputs.
-        """
 
     @abc.abstractmethod
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:

@@ -15,12 +15,9 @@ from .base import IsotropicSpectrum
 class Gaussian(IsotropicSpectrum):
     r"""The spectral density of the Gaussian kernel :math:`k = \exp(-\|x - y\|^2/2)`: standard normal frequencies.
 
-    >>> from rfgp.features import RandomFourier
-    >>> RandomFourier(2, 10, spectrum=Gaussian())(torch.zeros(3, 2)).shape
-    torch.Size([3, 10])
+    >>> Gaussian().kernel(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[0.3679]])
     """
-
-    exact_kernel = "gpytorch.kernels.RBFKernel"
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         return sampling.chi(dim, (width,), generator)

@@ -18,12 +18,9 @@ class Laplace(Spectrum):
 
     These have no mean: the gradient of the features in the lengthscale does not converge.
 
-    >>> from rfgp.features import RandomFourier
-    >>> RandomFourier(2, 10, spectrum=Laplace())(torch.zeros(3, 2)).shape
-    torch.Size([3, 10])
+    >>> Laplace().kernel(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[0.1353]])
     """
-
-    exact_kernel = "rfgp.kernels.LaplaceKernel"
 
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {"weight": torch.tan(math.pi * (sampling.uniform((width, dim), generator) - 0.5))}

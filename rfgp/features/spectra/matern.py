@@ -14,19 +14,16 @@ from .base import IsotropicSpectrum
 
 @dataclass(frozen=True)
 class Matern(IsotropicSpectrum):
-    r"""The spectral density of a Matern kernel: Student-t frequencies with 2 nu degrees of freedom.
+    """The spectral density of a Matern kernel: Student-t frequencies with 2 nu degrees of freedom.
 
     With nu = 1/2 they have no second moment: the gradient of the features in the lengthscale does not converge.
 
     :param nu: the smoothness: 1/2, 3/2 or 5/2.
-    :raises ValueError: for another nu.
 
-    >>> from rfgp.features import RandomFourier
-    >>> RandomFourier(2, 10, spectrum=Matern(1.5))(torch.zeros(3, 2)).shape
-    torch.Size([3, 10])
+    >>> Matern(0.5).kernel(torch.zeros(1, 1), torch.ones(1, 1))
+    tensor([[0.3679]])
     """
 
-    exact_kernel = "gpytorch.kernels.MaternKernel"
     nu: float = 2.5
 
     def __post_init__(self) -> None:

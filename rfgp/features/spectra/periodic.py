@@ -10,8 +10,7 @@ from torch import Generator, Tensor
 
 from ... import sampling
 from .base import Spectrum
-from .levels import largest_level
-from .scaled_bessel import value_and_slope
+from .special_functions import largest_level, value_and_slope
 
 
 @torch.library.custom_op("rfgp::periodic_orders", mutates_args=())
@@ -44,21 +43,18 @@ class Periodic(Spectrum):
     The concentrations z, (..., d) or (..., 1), are hyperparameters, and 1 by default. Gradients in them take the
     logarithm of the probability of the number drawn as importance weight.
 
-    >>> from rfgp.features import RandomFourier
-    >>> RandomFourier(2, 10, spectrum=Periodic())(torch.zeros(3, 2)).shape
-    torch.Size([3, 10])
+    >>> Periodic().kernel(torch.zeros(1, 1), torch.full((1, 1), torch.pi))
+    tensor([[0.1353]])
     """
-
-    exact_kernel = "gpytorch.kernels.PeriodicKernel"
 
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {"uniform": sampling.uniform((width, dim), generator)}
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         z = self._concentration(base_draws["uniform"], hyperparameters)
-        known = z.detach()
-        orders, slope = _orders_and_slope(known, base_draws["uniform"])
-        return orders, torch.exp(0.5 * (slope * (z - known).unsqueeze(-2)).sum(-1))
+        at = z.detach()
+        orders, slope = _orders_and_slope(at, base_draws["uniform"])
+        return orders, torch.exp(0.5 * (slope * (z - at).unsqueeze(-2)).sum(-1))
 
     def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
         z = self._concentration(x, hyperparameters)

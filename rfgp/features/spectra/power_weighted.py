@@ -16,14 +16,7 @@ from .matern import Matern
 
 
 def radial_moment(spectrum: IsotropicSpectrum, power: int, dim: int) -> float:
-    r"""The moment :math:`E \|w\|^{2 q}` of the frequencies of a Gaussian or Matern spectrum in d dimensions.
-
-    :param spectrum: Gaussian() or Matern(nu).
-    :param power: q.
-    :param dim: d.
-    :returns: infinity where the moment does not exist.
-    :raises ValueError: for another spectrum.
-    """
+    r"""The moment :math:`E \|w\|^{2 q}` of a Gaussian or Matern spectrum in d dimensions; may be infinite."""
     gaussian = 2.0**power * math.exp(math.lgamma(0.5 * dim + power) - math.lgamma(0.5 * dim))
     if isinstance(spectrum, Gaussian):
         return gaussian
@@ -51,9 +44,8 @@ class PowerWeighted(IsotropicSpectrum):
 
     Source: M Theorem 9, Corollary 10; sampling from the errata.
 
-    >>> from rfgp.features import RandomFourier
-    >>> RandomFourier(2, 10, spectrum=PowerWeighted())(torch.zeros(3, 2)).shape
-    torch.Size([3, 10])
+    >>> PowerWeighted(Gaussian(), powers=(1, 2)).powers
+    (1, 2)
     """
 
     has_moments: ClassVar = False
@@ -68,10 +60,6 @@ class PowerWeighted(IsotropicSpectrum):
                 f"expected a tuple of whole powers with a finite moment under {self.spectrum}, got {self.powers!r}; "
                 "derivatives of order q need nu > q"
             )
-
-    @property
-    def exact_kernel(self) -> str:
-        return self.spectrum.exact_kernel
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         chosen = (sampling.uniform((width,), generator) * len(self.powers)).long().clamp_max(len(self.powers) - 1)

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from ... import _checks, sampling
 from .base import IsotropicSpectrum
-from .gamma_root import gamma_root
+from .special_functions import gamma_root
 
 
 @dataclass(frozen=True)
@@ -18,15 +18,12 @@ class RationalQuadratic(IsotropicSpectrum):
     Frequencies are normal vectors times the square root of a gamma variable.
 
     :param alpha: the shape, unless the hyperparameters have another one (...,), which is differentiable.
-    :raises ValueError: for an alpha that is not positive.
 
     >>> import torch
-    >>> from rfgp.features import RandomFourier
-    >>> RandomFourier(2, 10, spectrum=RationalQuadratic())(torch.zeros(3, 2)).shape
-    torch.Size([3, 10])
+    >>> RationalQuadratic().kernel(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[0.5000]])
     """
 
-    exact_kernel = "gpytorch.kernels.RQKernel"
     alpha: float = 1.0
 
     def __post_init__(self) -> None:

@@ -19,17 +19,14 @@ class SpectralMixture(Spectrum):
     .. math:: k(\tau) = \prod_k \sum_q c_q \exp(-2 \pi^2 \tau_k^2 v_{qk}^2) \cos(2 \pi \mu_{qk} \tau_k)
 
     The hyperparameters are weights (..., Q), means and scales (..., Q, d). A component is chosen with probability
-    c_q / sum c, independently in every coordinate; gradients in the weights take the logarithm of that probability as
-    importance weight.
+    c_q / sum c, independently in every coordinate; gradients in the weights take its logarithm as importance weight.
 
     :param num_mixtures: Q, the number of components, all of weight 1/Q, mean 1 and scale 1/(2 pi) by default.
 
-    >>> from rfgp.features import RandomFourier
-    >>> RandomFourier(2, 10, spectrum=SpectralMixture(3))(torch.zeros(3, 2)).shape
-    torch.Size([3, 10])
+    >>> SpectralMixture(3).kernel(torch.zeros(1, 1), torch.ones(1, 1))
+    tensor([[0.6065]])
     """
 
-    exact_kernel = "gpytorch.kernels.SpectralMixtureKernel"
     num_mixtures: int = 1
 
     def __post_init__(self) -> None:

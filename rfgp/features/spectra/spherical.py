@@ -22,13 +22,8 @@ class Spherical(IsotropicSpectrum):
 
     Every isotropic kernel on :math:`R^d` is such a mixture. Radii lie on a grid, and c is the least-squares fit over
     distances from 0 to 2; :math:`\Lambda_d` is T Eq. 2.5, evaluated as a confluent hypergeometric function.
-
-    :param degree: p.
-    :param a: the radius at which the polynomial vanishes, at least 2.
-    :param dim: d.
     """
 
-    exact_kernel = "gpytorch.kernels.PolynomialKernel"
     degree: int
     a: float
     dim: int

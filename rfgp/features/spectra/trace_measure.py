@@ -28,11 +28,10 @@ class TraceMeasure(Spectrum):
         \mathrm{tr}\, K(0) = \int \mathrm{tr}\, \mu(w)\, dw
 
     Under p features with a factor of trace one are bounded, and have the smallest second moment. The envelope is the
-    largest ratio to the proposal at quasi-random points; amplitudes correct for what exceeds it. The integrals are
-    taken at the same points.
+    largest ratio to the proposal at quasi-random points, where the integrals are taken too; amplitudes correct for what
+    exceeds it.
 
     :param density: takes frequencies (m, d) and returns :math:`\mu`, (m, T, T), Hermitian positive semidefinite.
-    :param dim: d.
     :param proposal_scale: the standard deviation of the proposals in every coordinate; as wide as the density or wider.
     :raises ValueError: for a density that is not finite, Hermitian and positive semidefinite at these points, or that
         proposals of this scale hardly meet.
@@ -45,7 +44,6 @@ class TraceMeasure(Spectrum):
     ['amplitude', 'weight']
     """
 
-    exact_kernel = "rfgp.kernels.SpectralDensityKernel"
     has_moments: ClassVar = False
     density: Callable[[Tensor], Tensor]
     dim: int
@@ -116,11 +114,9 @@ class TraceMeasure(Spectrum):
         return base_draws["weight"], base_draws["amplitude"]
 
     def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
-        """The trace of K, by quadrature."""
         return self.covariance(factor * (x.unsqueeze(-2) - y.unsqueeze(-3))).diagonal(dim1=-2, dim2=-1).sum(-1)
 
     def at_zero(self, **hyperparameters: Tensor) -> float:
-        """The trace of K(0)."""
         return float(self._ratio(self._points).mean())
 
     def covariance(self, difference: Tensor) -> Tensor:

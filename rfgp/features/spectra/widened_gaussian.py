@@ -22,12 +22,10 @@ class WidenedGaussian(IsotropicSpectrum):
 
     Source: M Eq. 40 and 42 (with unit lengthscale, that is sigma = sqrt(2) there).
 
-    >>> from rfgp.features import RandomFourier
-    >>> RandomFourier(2, 10, spectrum=WidenedGaussian())(torch.zeros(3, 2)).shape
-    torch.Size([3, 10])
+    >>> WidenedGaussian().kernel(torch.zeros(1, 2), torch.ones(1, 2))
+    tensor([[0.3679]])
     """
 
-    exact_kernel = "gpytorch.kernels.RBFKernel"
     has_moments: ClassVar = False
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:

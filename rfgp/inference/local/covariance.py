@@ -19,7 +19,6 @@ class ResidualCovariance(LinearOperator):
 
     :param x: inputs, (N, d).
     :param variance: the diagonal, (N,).
-    :param conditioning: gives the covariances of the points of every block.
     """
 
     def __init__(self, x: Tensor, variance: Tensor, conditioning: LocalConditioning) -> None:

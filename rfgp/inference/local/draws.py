@@ -22,7 +22,6 @@ class LocalDraws(FunctionDraws):
 
     They remember where they were evaluated: what comes later agrees with what came before. Without gradients.
 
-    :param regression: the regression.
     :param weights: the draws of the weights, (K, S).
     """
 
@@ -71,7 +70,6 @@ class LocalDraws(FunctionDraws):
 class _SomeOf(FunctionDraws):
     """Some of the functions that are drawn together, with the memory of all of them.
 
-    :param draws: all functions.
     :param index: the numbers of some, (M,).
     """
 

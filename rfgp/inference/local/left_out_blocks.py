@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from ... import _checks
-from ...linalg import cholesky, row_chunks
-from ..leave_out import Large, Observations, Prediction
+from ...linalg import row_chunks
+from ...linalg.cholesky_factor import factor_of
+from ..leave_out import FunctionPrediction, FunctionsWithoutGroup, ObservationPrediction
 from ..mean_basis import coefficients
 from ..noise.base import residual_columns
-from ..statistics import GramStatistics
+from ..rows import Part
+from ..sufficient_statistics import SufficientStatistics
 from .prediction import LocalConditioning
 from .regression import LocalRegression
 from .residual import ResidualProcess
@@ -46,12 +48,8 @@ class LeftOutBlocks:
     :math:`\beta = C^{-1} (y - \Phi m)`, for the covariance C of residuals and noise in blocks. The other rows stay in
     the blocks that they are in.
 
-    :param regression: the regression with the rows.
     :param x: the inputs of the rows, (N, d), in any order.
     :param numbers: the numbers that they have in the regression, (N,).
-    :param statistics: the sums over all rows.
-    :param posterior: the posterior of the weights given all rows.
-    :param product_dtype: the dtype of products.
 
     Source: errata, identities 4 and 7 of the last section.
     """
@@ -64,7 +62,7 @@ class LeftOutBlocks:
         regression: LocalRegression,
         x: Tensor,
         numbers: Tensor,
-        statistics: GramStatistics,
+        statistics: SufficientStatistics,
         posterior: Any,
         product_dtype: torch.dtype,
     ) -> None:
@@ -88,7 +86,7 @@ class LeftOutBlocks:
         process, x = ResidualProcess(self.kernel), self.local.x[block]
         scalar = self.kernel.scalar_features(x).double()
         noise = torch.diag(self.local.variances[block])
-        factor = cholesky(process.covariance(x, process.root * scalar) + noise)
+        factor = factor_of(process.covariance(x, process.root * scalar) + noise)
         error = self._targets(block) - self._fitted(scalar, self.posterior.mean)
         solved = torch.cholesky_solve(torch.cat([scalar, error.unsqueeze(-1)], dim=-1), factor)
         self.features[block], self.left[block] = solved[:, :-1], solved[:, -1]
@@ -108,25 +106,21 @@ class LeftOutBlocks:
         """Chunks of the rows."""
         return row_chunks(len(self.x), self.factor.num_columns)
 
-    def separable(self, chosen: slice | Tensor, size: int) -> tuple[Observations, Tensor]:
+    def separable(self, chosen: Part, size: int) -> tuple[ObservationPrediction, Tensor]:
         """Not for blocks: see ``is_separable``."""
         raise ValueError("expected a separable posterior of complete rows, got blocks; use prediction")
 
-    def without_large(self, parts: Sequence[Tensor]) -> Iterator[Large]:
+    def without_large(self, parts: Sequence[Tensor]) -> Iterator[FunctionsWithoutGroup]:
         """Nothing: all groups are left out by :meth:`prediction`."""
         return iter(())
 
     @torch.no_grad()
-    def prediction(self, chosen: slice | Tensor, size: int) -> tuple[Prediction, Tensor]:
-        """What the other rows predict at groups of rows, and which groups lose digits, (g,).
-
-        :param chosen: the numbers of the rows, group after group.
-        :param size: the number m of rows of every group.
-        """
+    def prediction(self, chosen: Part, size: int) -> tuple[FunctionPrediction, Tensor]:
+        """What the other rows predict at groups of rows, and which groups lose digits, (g,)."""
         numbers = self.numbers[chosen].unflatten(0, (-1, size))
         if size > self.factor.num_columns:
             parts = [self._refit(group) for group in numbers]
-            found = Prediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
+            found = FunctionPrediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
             return found, torch.zeros(len(numbers), dtype=torch.bool, device=numbers.device)
         inner, own = self._inner(numbers), self.features[numbers]
         root = self._root(self.posterior, own)
@@ -138,16 +132,16 @@ class LeftOutBlocks:
         weights = cross @ inverse
         error = given.target - self._fitted(given.features, self.posterior.mean)
         error = error + (weights @ self.left[numbers].unsqueeze(-1)).squeeze(-1)
-        return Prediction(error, other @ other.mT + weights @ cross.mT + given.covariance), is_lossy
+        return FunctionPrediction(error, other @ other.mT + weights @ cross.mT + given.covariance), is_lossy
 
     @torch.no_grad()
-    def prediction_from_rows(self, chosen: Tensor, size: int) -> Prediction:
+    def prediction_from_rows(self, chosen: Tensor, size: int) -> FunctionPrediction:
         """The same by sums over all other rows."""
         groups = self.numbers[chosen].unflatten(0, (-1, size))
         parts = [self._refit(group, is_exact=True) for group in groups]
-        return Prediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
+        return FunctionPrediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
 
-    def _refit(self, numbers: Tensor, is_exact: bool = False) -> Prediction:
+    def _refit(self, numbers: Tensor, is_exact: bool = False) -> FunctionPrediction:
         """What the other rows predict at a group (m,), with the posterior of sums without it.
 
         :param is_exact: whether the sums are made anew, and nothing is subtracted.
@@ -160,7 +154,7 @@ class LeftOutBlocks:
         posterior, given = self.regression.posterior(statistics), self._given(numbers.unsqueeze(0))
         root = self._root(posterior, given.features)
         error = given.target - self._fitted(given.features, posterior.mean)
-        return Prediction(error[0], (root @ root.mT + given.covariance)[0])
+        return FunctionPrediction(error[0], (root @ root.mT + given.covariance)[0])
 
     def _root(self, posterior: Any, features: Tensor) -> Tensor:
         """A root (g, m, D) of the covariances of the functions of features (g, m, D)."""
@@ -192,8 +186,6 @@ class LeftOutBlocks:
 class _ConditioningWithout(LocalConditioning):
     """The residual at rows given that of the nearest rows of other groups.
 
-    :param kernel: a kernel with landmarks.
-    :param rows: the training rows.
     :param num_neighbors: how many of the nearest rows are given.
     :param numbers: the numbers of the rows of groups, (g, m).
     """

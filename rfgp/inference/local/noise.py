@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import torch
-from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
-from ..noise import NoiseModel, Targets
+from ..noise import NoiseModel
 from ..rows import Rows
-from ..statistics import GramStatistics
+from ..sufficient_statistics import SufficientStatistics
 
 
 class WhitenedNoise(NoiseModel):
-    """Noise of unit variance, in which that of a likelihood and the residual of features are contained.
-
-    :param noise: the noise of the likelihood, of one output.
-    """
+    """Noise of unit variance, in which that of a likelihood and the residual of features are contained."""
 
     def __init__(self, noise: NoiseModel) -> None:
         super().__init__(noise.targets)
         self.noise = noise
-
-    @classmethod
-    def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
-        return None
 
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
         return self.noise.rows(x, y, noise, basis, is_all)
@@ -33,7 +23,7 @@ class WhitenedNoise(NoiseModel):
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         return [None if p is None else torch.ones_like(p) for p in self.noise.precisions(num_groups)]
 
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         return statistics.log_noise.sum()
 
     def smallest(self, rows: Rows) -> float:

@@ -28,12 +28,6 @@ class Partition:
 
     :param points: (N, d).
     :param size: the largest number of rows of a block.
-
-    >>> partition = Partition(torch.tensor([[0.0], [1.0], [5.0], [6.0]]), size=2)
-    >>> partition.blocks
-    [tensor([0, 1]), tensor([2, 3])]
-    >>> partition.place(torch.tensor([[0.4], [9.0]]))
-    tensor([0, 1])
     """
 
     def __init__(self, points: Tensor, size: int) -> None:
@@ -76,7 +70,6 @@ class Partition:
         """The partition with more rows, and the numbers of the blocks that changed.
 
         :param points: all points, (N + n, d), the new ones last.
-        :param num_new: n.
         :param splits: whether blocks that grow too large are split; the later halves are new blocks, with the numbers
             that follow.
         """

@@ -32,8 +32,6 @@ class LocalFeatures(NamedTuple):
 class LocalConditioning:
     """The residual at any points, given that of near training rows.
 
-    :param kernel: a kernel with landmarks.
-    :param rows: the training rows.
     :param num_neighbors: how many of the nearest rows are given; None for the block that the point lies in.
     """
 
@@ -97,7 +95,6 @@ class LocalConditioning:
     def _nearest(self, near: Tensor, points: Tensor) -> Tensor:
         """The numbers of the rows nearest to some of the points, (n, m).
 
-        :param near: all points in the units of the rows.
         :param points: the numbers of those that are looked at, (n,).
         """
         distances, found = self.rows.tree.query(near[points].numpy(), self.num_neighbors)

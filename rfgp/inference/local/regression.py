@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gpytorch.means import Mean
@@ -40,14 +40,12 @@ class LocalRegression(Regression):
     blocks have edges, and approximates the posterior of a residual without blocks; with as many neighbors as rows, and
     all of them in one block, both are the exact posterior. Predictions have gradients where their inputs require them.
 
-    :param kernel: a kernel with landmarks.
-    :param mean: the mean function.
-    :param noise: the noise of whitened rows.
-    :param rows: the training rows.
     :param num_neighbors: how many of the nearest rows predictions are given; None for the block of each point.
 
     Source: errata, identity 7 of the last section.
     """
+
+    has_point_predictor: ClassVar[bool] = False
 
     def __init__(
         self, kernel: Any, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None = None

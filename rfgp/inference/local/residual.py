@@ -8,7 +8,7 @@ import torch
 from linear_operator import to_dense
 from torch import Tensor
 
-from ...linalg import cholesky
+from ...linalg.cholesky_factor import factor_of
 
 
 class Conditional(NamedTuple):
@@ -28,10 +28,7 @@ class Conditional(NamedTuple):
 
 
 class ResidualProcess:
-    r"""The process :math:`r \sim GP(0, k - \phi \phi^\top)` that the features of a kernel leave over.
-
-    :param kernel: a kernel whose features are a projection of the exact one, such as landmarks.
-    """
+    r"""The process :math:`r \sim GP(0, k - \phi \phi^\top)` that the features of a kernel leave over."""
 
     def __init__(self, kernel: Any) -> None:
         self.kernel, self.exact = kernel, kernel.exact_kernel
@@ -63,7 +60,7 @@ class ResidualProcess:
         :param features: the features of the rows, (..., m, D).
         :param variances: their noise variances, (..., m).
         """
-        factor = cholesky(self.covariance(rows, features) + torch.diag_embed(variances))
+        factor = factor_of(self.covariance(rows, features) + torch.diag_embed(variances))
         cross = self.cross_covariance(x, own, rows, features)
         weights = torch.cholesky_solve(cross.mT, factor).mT
         return Conditional(own - weights @ features, weights, self.covariance(x, own) - weights @ cross.mT)

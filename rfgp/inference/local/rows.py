@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ... import _checks
-from ...linalg import cholesky
+from ...linalg.cholesky_factor import factor_of
 from ..rows import Rows
 from ..statistics import GramStatistics
+from ..sufficient_statistics import SufficientStatistics
 from ..summation import summed
 from .partition import Partition
 from .residual import ResidualProcess
@@ -33,7 +34,6 @@ class LocalRows:
     :param columns: the columns that are regressed, (N, K), in float64.
     :param variances: the noise variances of the rows, (N,), in float64.
     :param units: the unit of every column of the inputs, in which distances say what is near, (d,).
-    :param partition: the blocks.
 
     Source: E. Snelson and Z. Ghahramani, Local and global sparse Gaussian process approximations, 2007; errata,
     identity 7 of the last section.
@@ -74,11 +74,9 @@ class LocalRows:
 
     def statistics(
         self, kernel: Any, product_dtype: torch.dtype, shift: Tensor, blocks: Iterable[int] | None = None
-    ) -> GramStatistics:
+    ) -> SufficientStatistics:
         """The sums over whitened rows.
 
-        :param kernel: a kernel with landmarks.
-        :param product_dtype: the dtype of products.
         :param shift: what is subtracted from the columns, (K,).
         :param blocks: the numbers of the blocks; default: all.
         """
@@ -94,15 +92,13 @@ class LocalRows:
         return type(self)(inputs, known, noise, self.units, partition), touched
 
     def updated(
-        self, kernel: Any, statistics: GramStatistics, product_dtype: torch.dtype, added: tuple[Tensor, Tensor, Tensor]
-    ) -> tuple[GramStatistics, Self]:
-        """The sums with more rows, and all rows; only the blocks that the new ones fall into are computed again.
-
-        :param kernel: a kernel with landmarks.
-        :param statistics: the sums over these rows.
-        :param product_dtype: the dtype of products.
-        :param added: inputs, columns and noise variances of the new rows.
-        """
+        self,
+        kernel: Any,
+        statistics: SufficientStatistics,
+        product_dtype: torch.dtype,
+        added: tuple[Tensor, Tensor, Tensor],
+    ) -> tuple[SufficientStatistics, Self]:
+        """The sums with more rows, and all rows; only the blocks that the new ones fall into are computed again."""
         known, shift = len(self.partition.blocks), statistics.shift
         extended, touched = self.extended(*added)
         if 2 * len(touched) > known:
@@ -125,13 +121,10 @@ class LocalRows:
         return type(self)(x, columns, variances, self.units, partition), known
 
     def reduced(
-        self, kernel: Any, statistics: GramStatistics, product_dtype: torch.dtype, numbers: Tensor
-    ) -> tuple[GramStatistics, Self]:
+        self, kernel: Any, statistics: SufficientStatistics, product_dtype: torch.dtype, numbers: Tensor
+    ) -> tuple[SufficientStatistics, Self]:
         """The sums without some of the rows, and the others; only the blocks that these were in are computed again.
 
-        :param kernel: a kernel with landmarks.
-        :param statistics: the sums over these rows.
-        :param product_dtype: the dtype of products.
         :param numbers: the numbers of the rows that go, (n,).
         """
         left, known = self.without(numbers)
@@ -144,10 +137,7 @@ class LocalRows:
         return statistics.subtract(before).merge(after), left
 
     def forgotten(self, factor: float) -> Self:
-        """These rows with their precisions times a factor, without those whose precision is lost in rounding.
-
-        :param factor: the factor, positive.
-        """
+        """These rows with their precisions times a factor, without those whose precision is lost in rounding."""
         variances = self.variances / factor
         lost = variances * torch.finfo(torch.float64).eps > variances.min()
         rows = type(self)(self.x, self.columns, variances, self.units, self.partition)
@@ -170,10 +160,7 @@ class LocalRows:
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
-        """Rows from :meth:`state_dict`.
-
-        :param state: the tensors by name.
-        """
+        """Rows from :meth:`state_dict`."""
         parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
         x, columns, variances, units = (state[name].clone() for name in _TENSORS)
         return cls(x, columns, variances, units, Partition.from_state_dict(parts))
@@ -181,13 +168,10 @@ class LocalRows:
 
 def sums_of_blocks(
     kernel: Any, tensors: Sequence[Tensor], blocks: Iterable[Tensor], product_dtype: torch.dtype, shift: Tensor
-) -> GramStatistics:
+) -> SufficientStatistics:
     """The sums over rows that are whitened block by block.
 
-    :param kernel: a kernel with landmarks.
     :param tensors: inputs (N, d), columns (N, K) and noise variances (N,).
-    :param blocks: the rows of every block.
-    :param product_dtype: the dtype of products.
     :param shift: what is subtracted from the columns, (K,).
     """
     x, columns, variances = tensors
@@ -205,18 +189,16 @@ def sums_of_blocks(
 def whitened(kernel: Any, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:
     """The features and the rows of one block, whitened.
 
-    :param kernel: a kernel with landmarks.
     :param x: the inputs of the block, (n, d).
-    :param rows: its rows, with their precisions as weights.
     :param shift: what is subtracted from the columns, (K,).
     """
     residual, scalar = ResidualProcess(kernel), kernel.scalar_features(x).double()
     covariance = residual.covariance(x, residual.root * scalar)
-    factor = cholesky(covariance + torch.diag(1.0 / rows.all_weights().squeeze(-1)))
-    columns = rows.lifted(shift)
+    factor = factor_of(covariance + torch.diag(1.0 / rows.all_weights().squeeze(-1)))
+    columns = rows.with_ones(shift)
     white = torch.linalg.solve_triangular(factor, torch.cat([scalar, columns], dim=-1), upper=False)
     features, targets = white.split([scalar.shape[-1], columns.shape[-1]], dim=-1)
-    return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), is_lifted=True)
+    return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), has_ones=True)
 
 
 def _points(x: Tensor, units: Tensor) -> Tensor:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
-from collections.abc import Iterator
-from typing import Any
 
 from gpytorch.likelihoods import Likelihood
 
-from .base import NoiseModel
+from .base import NoiseModel, registered, registered_kinds
 from .class_labels import ClassLabels
 from .complex_parts import ComplexParts
 from .correlated import CorrelatedNoise
@@ -23,7 +20,7 @@ for _file in pkgutil.iter_modules(__path__, f"{__name__}."):
 
 
 def noise_model(likelihood: Likelihood, num_outputs: int | None = None) -> NoiseModel:
-    """The noise model of a likelihood: the subclass of NoiseModel that takes it, which may come from another package.
+    """The noise model of a likelihood, by its class: see :func:`rfgp.inference.noise.registered`.
 
     :param likelihood: the GPyTorch likelihood.
     :param num_outputs: the number T of outputs of an operator-valued or multitask kernel; default: a scalar kernel.
@@ -37,7 +34,7 @@ def noise_model(likelihood: Likelihood, num_outputs: int | None = None) -> Noise
     targets = Targets() if num_outputs is None else Targets(num_outputs, has_columns=True, has_tasks=has_tasks)
     if targets.has_columns:
         _check_outputs(likelihood, targets.num_outputs)
-    for kind in _kinds():
+    for kind in registered_kinds(likelihood):
         found = kind.of_likelihood(likelihood, targets)
         if found is not None:
             return found
@@ -48,14 +45,6 @@ def noise_model(likelihood: Likelihood, num_outputs: int | None = None) -> Noise
         else "a Gaussian, fixed-noise, complex Gaussian or Dirichlet classification likelihood"
     )
     raise ValueError(f"expected {wanted}, got {type(likelihood).__name__}; use one of these")
-
-
-def _kinds(parent: Any = NoiseModel) -> Iterator[type[NoiseModel]]:
-    """All noise models that there are, those made of others before these."""
-    for kind in reversed(parent.__subclasses__()):
-        yield from _kinds(kind)
-        if not inspect.isabstract(kind):
-            yield kind
 
 
 def _check_outputs(likelihood: Likelihood, num_outputs: int) -> None:
@@ -83,4 +72,5 @@ __all__ = [
     "NoiseModel",
     "Targets",
     "noise_model",
+    "registered",
 ]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import abc
-import functools
 import math
-from collections.abc import Iterator
-from typing import ClassVar, Self
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Self, TypeVar
 
 import torch
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
 from ...linalg import accurate_dtype
+from ..factor import OutputFactor
+from ..normal_equations import Equations, Group, NormalEquations, WeightedSums, combined
 from ..rows import Rows
 from ..statistics import GramStatistics
-from ..sums import Group, WeightedSums
+from ..sufficient_statistics import SufficientStatistics
 from .targets import Targets
 
 
@@ -26,7 +27,8 @@ class NoiseModel(abc.ABC):
     in known columns: those of the targets are y (where it is not a label) and the basis of the mean function, so that
     mean parameters, and noise that is the same for all rows, need no new pass over the data.
 
-    A new kind of noise says how it weighs rows (``rows``), and which precision each group has (``precisions``).
+    A new kind of noise says how it weighs rows (``rows``), and which precision each group has (``precisions``). It is
+    :func:`registered` for the classes of likelihoods that it takes.
 
     :param targets: what targets have to be.
 
@@ -45,27 +47,22 @@ class NoiseModel(abc.ABC):
 
     def __init__(self, targets: Targets) -> None:
         self.targets = targets
+        self.num_outputs, self.is_complex = targets.num_outputs, targets.is_complex
         self.patterns: tuple[tuple[bool, ...], ...] = ()
 
     @classmethod
-    @abc.abstractmethod
     def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
-        """The noise of a likelihood, or None where it is of another kind."""
+        """The noise of a likelihood of a class that it is :func:`registered` for, or None where it has another noise.
+
+        :param likelihood: the likelihood.
+        :param targets: what targets have to be.
+        """
+        return None
 
     @property
-    def statistics_kind(self) -> type[GramStatistics]:
+    def statistics_kind(self) -> type[SufficientStatistics]:
         """How the sums over rows are held."""
         return GramStatistics
-
-    @property
-    def num_outputs(self) -> int:
-        """The number T of outputs."""
-        return self.targets.num_outputs
-
-    @property
-    def is_complex(self) -> bool:
-        """Whether the targets are complex."""
-        return self.targets.is_complex
 
     @abc.abstractmethod
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
@@ -87,7 +84,7 @@ class NoiseModel(abc.ABC):
         """
 
     @abc.abstractmethod
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         """The logarithm of the determinant of the noise covariance of all that is observed."""
 
     @abc.abstractmethod
@@ -115,24 +112,29 @@ class NoiseModel(abc.ABC):
         precisions = [weights.new_zeros(1, 1) if p is None else p for p in self.precisions(rows.num_groups)]
         return 1.0 / (weights * torch.cat(precisions, dim=-1)).sum(-1)
 
-    def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[WeightedSums]:
-        """The weighted sums of every regression.
+    def equations(
+        self, statistics: SufficientStatistics, factor: OutputFactor, coefficients: Tensor, tracks: bool = False
+    ) -> Equations:
+        """The normal equations of the weights.
 
         :param statistics: the sums over the rows.
+        :param factor: how scalar features become those of the outputs, in float64.
         :param coefficients: those of the mean function in its basis, (k, T), or (C, k, T) for classes.
+        :param tracks: whether gradients are to run back through the posterior.
         """
-        yield self.weighted(statistics, residual_columns(coefficients))
+        return NormalEquations(self.weighted(statistics, residual_columns(coefficients)), factor)
 
-    def weighted(self, statistics: GramStatistics, residual: Tensor) -> WeightedSums:
+    def weighted(self, statistics: SufficientStatistics, residual: Tensor) -> WeightedSums:
         """The weighted sums of residuals, combinations (K, T) of the columns of the targets."""
         crosses, squares = statistics.of_combination(residual)
-        precisions = self.precisions(len(statistics.count))
-        known = [(index, precision) for index, precision in enumerate(precisions) if precision is not None]
+        count = statistics.count
+        precisions = self.precisions(len(count))
+        observed = [(index, precision) for index, precision in enumerate(precisions) if precision is not None]
         if len(precisions) > 1:
-            known = [part for part in known if float(statistics.count[part[0]])] or known[:1]
-        groups, quadratic = [], []
-        for index, precision in known:
-            groups.append((Group(precision, statistics.gram[index]), crosses[index]))
+            observed = [part for part in observed if float(count[part[0]])] or observed[:1]
+        groups, quadratic, grams = [], [], statistics.gram
+        for index, precision in observed:
+            groups.append((Group(precision, grams[index]), crosses[index]))
             square = (precision * squares[index]).sum()
             quadratic.append(square.real if square.is_complex() else square)
         return combined(groups, torch.stack(quadratic).sum(), self.log_noise(statistics))
@@ -141,7 +143,7 @@ class NoiseModel(abc.ABC):
         """Parameters of the likelihood that enter the statistics, by name."""
         return {}
 
-    def num_values(self, statistics: GramStatistics) -> float:
+    def num_values(self, statistics: SufficientStatistics) -> float:
         """The number of observed values."""
         return statistics.num_rows
 
@@ -150,7 +152,7 @@ class NoiseModel(abc.ABC):
         """How many groups the statistics may have."""
         return (1,)
 
-    def check_groups(self, statistics: GramStatistics) -> None:
+    def check_groups(self, statistics: SufficientStatistics) -> None:
         """Raise a ValueError where statistics from elsewhere do not have the groups of this noise."""
         if len(statistics.count) not in self.numbers_of_groups:
             wanted = " or ".join(map(str, self.numbers_of_groups))
@@ -159,18 +161,22 @@ class NoiseModel(abc.ABC):
                 "with a model of this likelihood"
             )
 
-    def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
+    def aligned(
+        self, first: SufficientStatistics, second: SufficientStatistics
+    ) -> tuple[SufficientStatistics, SufficientStatistics]:
         """The same statistics with the same groups, so that they can be merged."""
         return first, second
 
-    def merged(self, known: GramStatistics | None, added: GramStatistics) -> GramStatistics:
+    def merged(self, known: SufficientStatistics | None, added: SufficientStatistics) -> SufficientStatistics:
         """The statistics of old rows, if there are any, and new ones together."""
         if known is None:
             return added
         first, second = self.aligned(known, added)
         return first.merge(second)
 
-    def without(self, known: GramStatistics, removed: GramStatistics, is_centered: bool = True) -> GramStatistics:
+    def without(
+        self, known: SufficientStatistics, removed: SufficientStatistics, is_centered: bool = True
+    ) -> SufficientStatistics:
         """The statistics of old rows without some of them, perhaps centered at the targets that are left."""
         first, second = self.aligned(known, removed)
         observed = self.observed(len(first.count), first.count.device)
@@ -197,25 +203,35 @@ class NoiseModel(abc.ABC):
         return math.log(math.pi) if self.is_complex else math.log(2.0 * math.pi)
 
 
-def combined(groups: list[tuple[Group, Tensor]], quadratic: Tensor, log_noise: Tensor) -> WeightedSums:
-    """The weighted sums of groups and their cross products (..., n, T) or (..., n, T, S).
+_KINDS: dict[type[Likelihood], list[type[NoiseModel]]] = {}
+"""The noise models that are registered for classes of likelihoods."""
+Kind = TypeVar("Kind", bound=type[NoiseModel])
 
-    :param groups: the groups with their cross products.
-    :param quadratic: the quadratic form of the residuals.
-    :param log_noise: the log determinant of the noise.
+
+def registered(*likelihoods: type[Likelihood]) -> Callable[[Kind], Kind]:
+    """Register a noise model for classes of likelihoods, and for what is derived from them.
+
+    The class nearest to that of a likelihood counts, and of its noise models the last one that takes the likelihood.
     """
-    crosses = []
-    for group, cross in groups:
-        columns = cross.unsqueeze(-1) if cross.dim() == group.gram.dim() else cross
-        crosses.append(torch.einsum("...tu,...nus->...nts", group.precision.to(columns.dtype), columns))
-    return WeightedSums([group for group, _ in groups], functools.reduce(torch.add, crosses), quadratic, log_noise)
+
+    def register(kind: Kind) -> Kind:
+        for likelihood in likelihoods:
+            _KINDS.setdefault(likelihood, []).append(kind)
+        return kind
+
+    return register
+
+
+def registered_kinds(likelihood: Likelihood) -> Iterator[type[NoiseModel]]:
+    """The noise models that may take a likelihood, the nearest first."""
+    for parent in type(likelihood).__mro__:
+        yield from reversed(_KINDS.get(parent, []))
 
 
 def residual_columns(coefficients: Tensor, target: float = 1.0) -> Tensor:
     """Coefficients (..., T + k, T) of the residuals target * Y - basis @ coefficients in the columns [Y, basis].
 
     :param coefficients: those of the mean function, (..., k, T).
-    :param target: what the targets are multiplied by.
     """
     size = coefficients.shape[-1]
     identity = torch.eye(size, dtype=coefficients.dtype, device=coefficients.device)

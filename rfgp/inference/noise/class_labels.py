@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
@@ -11,25 +12,26 @@ from torch import Tensor
 
 from ... import _checks
 from ...likelihoods.dirichlet import dirichlet_targets
+from ..class_equations import ClassSums, FewClasses, ManyClasses
 from ..class_statistics import ClassStatistics
+from ..factor import OutputFactor
+from ..normal_equations import Equations, Group, NormalEquations, WeightedSums
 from ..rows import Rows
 from ..statistics import GramStatistics
-from ..sums import ClassSums, Group, WeightedSums
-from .base import NoiseModel, residual_columns
+from ..sufficient_statistics import SufficientStatistics
+from .base import NoiseModel, registered, residual_columns
 from .targets import Targets
 
 MANY_CLASSES = 32
 """From how many classes on the rows of a class are held in place of its Gram matrix, while they are few."""
 
 
+@registered(DirichletClassificationLikelihood)
 class ClassLabels(NoiseModel):
     r"""Integer labels: every class is a regression, and all of them share one pass over the data.
 
     With the Gram matrices of the rows of each class, :math:`G_c`, and their sum G, class c has
     :math:`\Phi^H S_c^{-1} \Phi = (G - G_c) / s_0 + G_c / s_1`, and so on for the other sums.
-
-    :param targets: what targets have to be.
-    :param likelihood: the Dirichlet likelihood.
 
     Source: errata, identity 1.
     """
@@ -42,7 +44,7 @@ class ClassLabels(NoiseModel):
         self.num_systems = likelihood.num_classes
 
     @property
-    def statistics_kind(self) -> type[GramStatistics]:
+    def statistics_kind(self) -> type[SufficientStatistics]:
         return ClassStatistics if self.num_systems >= MANY_CLASSES else GramStatistics
 
     @classmethod
@@ -57,7 +59,20 @@ class ClassLabels(NoiseModel):
         columns = torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1)
         return Rows(columns, groups=labels, num_groups=self.num_systems)
 
-    def systems(self, statistics: GramStatistics, coefficients: Tensor) -> Iterator[WeightedSums]:
+    def equations(
+        self, statistics: SufficientStatistics, factor: OutputFactor, coefficients: Tensor, tracks: bool = False
+    ) -> Equations:
+        root = factor.covariance_root
+        if tracks or self.statistics_kind is not ClassStatistics or root is None:
+            one_by_one = functools.partial(self._one_by_one, statistics, factor, coefficients)
+            return FewClasses(one_by_one, self.num_systems)
+        held, pooled = ClassStatistics.of(statistics), statistics.pooled()
+        sums = self._class_sums(statistics, pooled, coefficients)
+        return ManyClasses(held, pooled.gram[0], sums, root.flatten().expand(self.num_systems))
+
+    def _one_by_one(
+        self, statistics: SufficientStatistics, factor: OutputFactor, coefficients: Tensor
+    ) -> Iterator[NormalEquations]:
         values = dirichlet_targets(self.likelihood.alpha_epsilon)
         pooled = statistics.pooled()
         for c, (noise_inside, noise_outside) in enumerate(self._variances(coefficients.device)):
@@ -76,15 +91,13 @@ class ClassLabels(NoiseModel):
             ]
             rows_inside = statistics.count[c]
             log_noise = rows_inside * noise_inside.log() + (statistics.num_rows - rows_inside) * noise_outside.log()
-            yield WeightedSums(groups, cross.unsqueeze(-1), quadratic.squeeze(), log_noise)
+            sums = WeightedSums(groups, cross.unsqueeze(-1), quadratic.squeeze(), log_noise)
+            yield NormalEquations(sums, factor[c])
 
-    def of_classes(self, statistics: GramStatistics, pooled: GramStatistics, coefficients: Tensor) -> ClassSums:
-        """The weighted sums of all classes at once, without their Gram matrices.
-
-        :param statistics: the sums over the rows.
-        :param pooled: those of all classes as one.
-        :param coefficients: those of the mean function in its basis, (k, 1), or (C, k, 1).
-        """
+    def _class_sums(
+        self, statistics: SufficientStatistics, pooled: SufficientStatistics, coefficients: Tensor
+    ) -> ClassSums:
+        """The weighted sums of all classes at once; the arguments are those of ``equations``, and all rows as one."""
         values = dirichlet_targets(self.likelihood.alpha_epsilon)
         pairs = zip(*self._variances(coefficients.device), strict=True)
         inside, outside = (torch.stack(variances) for variances in pairs)
@@ -125,7 +138,7 @@ class ClassLabels(NoiseModel):
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         raise ValueError("expected a regression per class, got one for all of them; iterate over the systems")
 
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         raise ValueError("expected a regression per class, got one for all of them; iterate over the systems")
 
     def smallest(self, rows: Rows) -> float:

@@ -9,13 +9,14 @@ from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
 from ... import _checks
-from ...likelihoods.complex_gaussian import ComplexNoise, FixedNoiseComplexGaussianLikelihood
+from ...likelihoods.complex_gaussian import ComplexGaussianLikelihood, ComplexNoise, FixedNoiseComplexGaussianLikelihood
 from ..rows import Rows
-from ..statistics import GramStatistics
-from .base import NoiseModel
+from ..sufficient_statistics import SufficientStatistics
+from .base import NoiseModel, registered
 from .targets import Targets, complete, noise_of_observed
 
 
+@registered(ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood)
 class ComplexParts(NoiseModel):
     r"""Noise with a covariance of real and imaginary part, for improper noise and for kernels of two outputs.
 
@@ -25,8 +26,6 @@ class ComplexParts(NoiseModel):
 
     for the circularity :math:`\rho`. All rows are one group, with weights :math:`1 / s_n` where these are known; a row
     whose target is missing has weight zero.
-
-    :param likelihood: the likelihood of complex targets.
     """
 
     is_of_parts: ClassVar[bool] = True
@@ -98,7 +97,7 @@ class ComplexParts(NoiseModel):
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         return [torch.linalg.inv(self._covariance())]
 
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         return statistics.count.sum() * torch.logdet(self._covariance()) + 2.0 * statistics.log_noise.sum()
 
     def smallest(self, rows: Rows) -> float:
@@ -111,5 +110,5 @@ class ComplexParts(NoiseModel):
             return {}
         return {f"likelihood.second_noise_covar.{name}": value for name, value in extra.named_parameters()}
 
-    def num_values(self, statistics: GramStatistics) -> float:
+    def num_values(self, statistics: SufficientStatistics) -> float:
         return 2.0 * statistics.num_rows

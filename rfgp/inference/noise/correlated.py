@@ -13,16 +13,17 @@ from torch import Tensor
 
 from ..rows import Rows
 from ..statistics import GramStatistics
-from .base import NoiseModel
+from ..sufficient_statistics import SufficientStatistics
+from .base import NoiseModel, registered
 from .targets import Targets
 
 
+@registered(MultitaskGaussianLikelihood)
 class CorrelatedNoise(NoiseModel):
     """Noise with a covariance of the outputs, the same for all rows, and independent between rows.
 
     ``patterns`` says which outputs are observed in the rows of each group; new patterns come at the end.
 
-    :param targets: what targets have to be.
     :param covariance: gives the present covariance, (T, T), float64.
     """
 
@@ -66,7 +67,7 @@ class CorrelatedNoise(NoiseModel):
             precisions.append(selection.mT @ torch.linalg.inv(inner) @ selection)
         return precisions
 
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         covariance = self._covariance()
         logs = []
         for count, pattern in zip(statistics.count, self.patterns, strict=False):
@@ -81,25 +82,27 @@ class CorrelatedNoise(NoiseModel):
     def smallest(self, rows: Rows) -> float:
         return float(torch.linalg.eigvalsh(self._covariance().detach()).min())
 
-    def num_values(self, statistics: GramStatistics) -> float:
+    def num_values(self, statistics: SufficientStatistics) -> float:
         return sum(float(c) * sum(p) for c, p in zip(statistics.count, self.patterns, strict=False))
 
     @property
     def numbers_of_groups(self) -> tuple[int, ...]:
         return (max(len(self.patterns), 1),)
 
-    def check_groups(self, statistics: GramStatistics) -> None:
+    def check_groups(self, statistics: SufficientStatistics) -> None:
         super().check_groups(statistics)
         if self.patterns:
             return
-        if not bool((statistics.target_variances[0, : self.num_outputs] > 0).all()):
+        if not bool((statistics.targets.variances[0, : self.num_outputs] > 0).all()):
             raise ValueError(
                 "expected statistics of complete rows, got some of which outputs are missing, and it is not known in "
                 "which rows; load the state of the model that has seen them"
             )
         self.patterns = ((True,) * self.num_outputs,)
 
-    def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
+    def aligned(
+        self, first: SufficientStatistics, second: SufficientStatistics
+    ) -> tuple[SufficientStatistics, SufficientStatistics]:
         size = max(len(first.count), len(second.count))
         return _padded(first, size), _padded(second, size)
 
@@ -118,7 +121,7 @@ def _task_covariance(likelihood: MultitaskGaussianLikelihood) -> Tensor:
     return covariance + likelihood.noise.double() * identity
 
 
-def _padded(statistics: GramStatistics, size: int) -> GramStatistics:
+def _padded(statistics: SufficientStatistics, size: int) -> SufficientStatistics:
     """The statistics with groups without rows at their end."""
     missing = size - len(statistics.count)
     if not missing:

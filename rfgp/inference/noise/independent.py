@@ -13,16 +13,17 @@ from torch import Tensor
 from ...likelihoods import ComplexGaussianLikelihood
 from ..rows import Rows
 from ..statistics import GramStatistics
-from .base import NoiseModel, unit_matrices
+from ..sufficient_statistics import SufficientStatistics
+from .base import NoiseModel, registered, unit_matrices
 from .targets import Targets
 
 
+@registered(GaussianLikelihood, MultitaskGaussianLikelihood)
 class IndependentNoise(NoiseModel):
     """Noise with a variance per output, the same for all rows.
 
     Complete rows are one group. Where outputs are missing there is a group per output.
 
-    :param targets: what targets have to be.
     :param variances: gives the present variances, (..., T), float64.
     """
 
@@ -71,26 +72,28 @@ class IndependentNoise(NoiseModel):
         units = unit_matrices(self.num_outputs, variances.device)
         return [unit / variances[..., output] for output, unit in enumerate(units)]
 
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         logs, counts = self._variances().log(), statistics.count
         return counts[0] * logs.sum() if len(counts) == 1 else (counts * logs).sum()
 
     def smallest(self, rows: Rows) -> float:
         return float(self._variances().detach().min())
 
-    def num_values(self, statistics: GramStatistics) -> float:
+    def num_values(self, statistics: SufficientStatistics) -> float:
         return statistics.num_rows * (self.num_outputs if len(statistics.count) == 1 else 1)
 
     @property
     def numbers_of_groups(self) -> tuple[int, ...]:
         return (1,) if self.num_outputs == 1 else (1, self.num_outputs)
 
-    def aligned(self, first: GramStatistics, second: GramStatistics) -> tuple[GramStatistics, GramStatistics]:
+    def aligned(
+        self, first: SufficientStatistics, second: SufficientStatistics
+    ) -> tuple[SufficientStatistics, SufficientStatistics]:
         if len(first.count) == len(second.count):
             return first, second
         return self._by_output(first), self._by_output(second)
 
-    def _by_output(self, statistics: GramStatistics) -> GramStatistics:
+    def _by_output(self, statistics: SufficientStatistics) -> SufficientStatistics:
         if len(statistics.count) == self.num_outputs:
             return statistics
         return GramStatistics.concatenate([statistics] * self.num_outputs)

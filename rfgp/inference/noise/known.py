@@ -11,17 +11,14 @@ from torch import Tensor
 from ... import _checks
 from ...likelihoods import FixedNoiseComplexGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from ..rows import Rows
-from ..statistics import GramStatistics
-from .base import NoiseModel, unit_matrices
+from ..sufficient_statistics import SufficientStatistics
+from .base import NoiseModel, registered, unit_matrices
 from .targets import Targets, noise_of_observed
 
 
+@registered(FixedNoiseGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood)
 class KnownNoise(NoiseModel):
-    """Noise with a variance of its own for every observation, which the statistics contain: a group per output.
-
-    :param targets: what targets have to be.
-    :param likelihood: the likelihood that knows the noise of the training rows, if there is one.
-    """
+    """Noise with a variance of its own for every observation, which the statistics contain: a group per output."""
 
     def __init__(self, targets: Targets, likelihood: Any = None) -> None:
         super().__init__(targets)
@@ -89,7 +86,7 @@ class KnownNoise(NoiseModel):
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         return [*unit_matrices(self.num_outputs, torch.as_tensor(self.likelihood.noise_covar.noise).device)]
 
-    def log_noise(self, statistics: GramStatistics) -> Tensor:
+    def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         return statistics.log_noise.sum()
 
     def smallest(self, rows: Rows) -> float:

@@ -13,7 +13,6 @@ from ... import _checks
 class Targets(NamedTuple):
     """What targets have to be.
 
-    :param num_outputs: the number T of outputs.
     :param has_columns: whether there is a column per output, with NaN for what is missing; else targets are (N,).
     :param has_tasks: whether the likelihood is one of several tasks, of which there may be a single one.
     :param is_complex: whether they are complex.

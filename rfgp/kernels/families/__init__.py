@@ -8,7 +8,7 @@ from ..map_family import MapFamily
 from .composite import CompositeFamily
 from .leaf import LeafFamily
 from .operator_valued import OperatorFamily
-from .stationary import FourierFamily, GaussianFamily, IsotropicFamily
+from .stationary import FourierFamily, GaussianFamily
 from .wrapper import WrapperFamily
 
 for _file in pkgutil.iter_modules(__path__, f"{__name__}."):
@@ -20,7 +20,6 @@ __all__ = [
     "Family",
     "FourierFamily",
     "GaussianFamily",
-    "IsotropicFamily",
     "LeafFamily",
     "MapFamily",
     "OperatorFamily",

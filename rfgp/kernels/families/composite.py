@@ -24,7 +24,6 @@ class CompositeKernel(RandomFeatureKernel):
 
     @property
     def parts(self) -> list[Any]:
-        """The kernels with features that are composed."""
         return list(self.kernels)
 
     def local_load_samples(self, samples_dict: Mapping[str, Tensor], memo: MutableSet[Prior], prefix: str) -> None:

@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from ...features import FeatureMap, Maclaurin, OpticalFeatures
-from ..dot_product import DotProductKernel
-from ..exponential import ExponentialDotProductKernel
+from ..dot_product import DotProductKernel, ExponentialDotProductKernel
 from ..family import approximates
+from ..map_holder import MapRecipe
 from ..optical import OpticalKernel
 from ..power_series import exponential_series, leaves_out_terms, maclaurin
-from ..recipe import MapRecipe
 from .leaf import LeafFamily
 
 
@@ -44,9 +43,6 @@ class ExponentialFamily(DotProductFamily):
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         scaled = None if x is None else (x / self.kernel.lengthscale).detach()
         return maclaurin(recipe, input_dim, exponential_series(), scaled, function=torch.exp)
-
-    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
-        return x / self.kernel.lengthscale
 
     def is_truncated(self, feature_map: FeatureMap) -> bool:
         return True  # the series does not end

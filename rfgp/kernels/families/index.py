@@ -16,18 +16,9 @@ from ..request import Request
 
 
 class FeatureIndexKernel(ExactParameters, RandomFeatureKernel):
-    r"""An IndexKernel with exact features; its inputs are task indices, one per row.
+    r"""An IndexKernel of task indices, one per row, with exact features.
 
     .. math:: \phi(i) = A_i, \qquad A A^\top = \Gamma
-
-    A factor of a product with a data kernel, as in GPyTorch's models of one task per row.
-
-    :param base_kernel: the exact kernel.
-
-    >>> import gpytorch, rfgp
-    >>> data, tasks = gpytorch.kernels.RBFKernel(active_dims=[0]), gpytorch.kernels.IndexKernel(2, active_dims=[1])
-    >>> rfgp.approximate(data * tasks, num_features=64, input_dim=2).features(torch.zeros(3, 2)).shape
-    torch.Size([3, 128])
     """
 
     base_kernel: IndexKernel
@@ -39,7 +30,6 @@ class FeatureIndexKernel(ExactParameters, RandomFeatureKernel):
 
     @property
     def num_scalar_features(self) -> int:
-        """The number of tasks."""
         return self.base_kernel.covar_factor.shape[-2]
 
     def active_features(self, x: Tensor) -> Tensor:
@@ -51,7 +41,6 @@ class FeatureIndexKernel(ExactParameters, RandomFeatureKernel):
         return root[tasks.squeeze(-1).long()]
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments:
-        """The exact kernel, without variance."""
         exact = to_dense(self.base_kernel.forward(x, y))
         return KernelMoments(exact, torch.zeros_like(exact))
 

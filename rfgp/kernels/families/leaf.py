@@ -1,16 +1,17 @@
-"""Kernels with feature maps of their own, as parts of a tree."""
+"""Kernels with feature maps of their own, or with features already, as parts of a tree."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...features import FeatureMap
+from ..family import Family, approximates
 from ..feature_kernel import FeatureKernel
 from ..map_family import MapFamily
+from ..map_holder import MapRecipe
 from ..method import Method
 from ..random_feature_kernel import RandomFeatureKernel
-from ..recipe import MapRecipe
 from ..reference_tensor import reference_tensor
 from ..request import Request
 
@@ -24,17 +25,17 @@ class LeafFamily(MapFamily):
     def approximate(self, request: Request) -> RandomFeatureKernel:
         if request.feature_map is not None:
             return self._with_map(request.feature_map, request)
-        own = request.select(self.kernel)
-        columns = self.num_columns(own.input_dim)
+        selected = request.select(self.kernel)
+        columns = self.num_columns(selected.input_dim)
         if self.is_ranked and request.method is None and request.x is not None and self.exact_columns(request) is None:
             chosen = Method.parse(request.choose(self.kernel, request.num_features, request.x))
-            own = replace(own, method=chosen)
-        recipe = MapRecipe(self.method(own), request.num_features, next(request.seeds))
+            selected = replace(selected, method=chosen)
+        recipe = MapRecipe(self.method(selected), request.num_features, next(request.seeds))
         self.check_method(recipe.method)
         if columns is None:
             return FeatureKernel(self.kernel, recipe)
-        feature_map = self.make(recipe, columns, own.x, reference_tensor(self.kernel, request.like))
-        made = FeatureKernel(self.kernel, feature_map, self.center(recipe, own.x))
+        feature_map = self.make(recipe, columns, selected.x, reference_tensor(self.kernel, request.like))
+        made = FeatureKernel(self.kernel, feature_map, self.center(recipe, selected.x))
         made.recipe = recipe
         return made
 
@@ -61,3 +62,31 @@ class LeafFamily(MapFamily):
                 f"given as method, got {num_features}; make the two agree"
             )
         return made
+
+
+@approximates(RandomFeatureKernel)
+class ApproximatedFamily(Family):
+    """A kernel with features, which stays as it is."""
+
+    kernel: RandomFeatureKernel
+
+    def approximate(self, request: Request) -> Any:
+        return self.kernel
+
+    def with_landmarks(self, request: Request) -> Any:
+        return self.kernel
+
+    @property
+    def is_scalar(self) -> bool:
+        return not self.kernel.has_output_factor
+
+    @property
+    def is_approximated(self) -> bool:
+        return True
+
+    @property
+    def has_features(self) -> bool:
+        return True
+
+    def with_features(self) -> Any:
+        return self.kernel

@@ -26,14 +26,7 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
 
     .. math:: k(x, y)\, \Gamma \approx (\phi(x) \otimes A)(\phi(y) \otimes A)^\top, \qquad A A^\top = \Gamma
 
-    :param data_covar_module: a scalar kernel with features.
     :param kernel: the exact kernel, whose covariance of the tasks is shared.
-
-    >>> import gpytorch, rfgp
-    >>> exact = gpytorch.kernels.MultitaskKernel(gpytorch.kernels.RBFKernel(), num_tasks=2)
-    >>> kernel = rfgp.approximate(exact, num_features=64, input_dim=3)
-    >>> kernel(torch.randn(5, 3)).shape
-    torch.Size([10, 10])
     """
 
     def __init__(self, data_covar_module: Any, kernel: MultitaskKernel) -> None:
@@ -50,33 +43,31 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
 
     @property
     def exact_kernel(self) -> DecomposableKernel:
-        """The exact kernel, with the same parameters."""
         return DecomposableKernel(
             self.data_covar_module.exact_kernel, self.task_covar_module, active_dims=self.active_dims
         )
 
     @property
+    def parts(self) -> list[Any]:
+        return [self.data_covar_module]
+
+    @property
     def exact_parts(self) -> list[Any]:
-        """The covariance of the tasks, which has parameters beside those of the data kernel."""
         return [self.task_covar_module]
 
     @property
     def num_scalar_features(self) -> int:
-        """The number of columns of the features of the data kernel."""
         return self.data_covar_module.num_scalar_features
 
     @property
     def has_output_factor(self) -> bool:
-        """Always True."""
         return True
 
     @property
     def has_residual_covariance(self) -> bool:
-        """Whether the data kernel has one."""
         return self.data_covar_module.has_residual_covariance
 
     def active_features(self, x: Tensor) -> Tensor:
-        """The scalar features of the data kernel, (..., N, D)."""
         return self.data_covar_module.active_features(x)
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
@@ -88,7 +79,6 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         return KernelMoments(mean, moments.variance * tasks.square().sum((-2, -1))[..., None, None])
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
-        """That of the data kernel times the variances of the tasks, (..., N T)."""
         residual = self.data_covar_module.active_residual_variance(x)
         if residual is None:
             return None
@@ -101,7 +91,6 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         return OutputFactor.kronecker(self.data_covar_module.output_factor() * root, self.num_scalar_features)
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """The parameters of the data kernel's scalar features."""
         return self.data_covar_module.feature_parameters()
 
     def __getitem__(self, index: Any) -> FeatureMultitaskKernel:
@@ -132,11 +121,5 @@ class MultitaskFamily(WrapperFamily):
             )
         return super().inside(request)
 
-    def approximate(self, request: Request) -> FeatureMultitaskKernel:
-        return FeatureMultitaskKernel(self.inner.approximate(self.inside(request)), self.kernel)
-
-    def with_landmarks(self, request: Request) -> FeatureMultitaskKernel:
-        return FeatureMultitaskKernel(self.inner.with_landmarks(self.inside(request)), self.kernel)
-
-    def with_features(self) -> FeatureMultitaskKernel:
-        return FeatureMultitaskKernel(self.inner.with_features(), self.kernel)
+    def around(self, kernel: Any) -> FeatureMultitaskKernel:
+        return FeatureMultitaskKernel(kernel, self.kernel)

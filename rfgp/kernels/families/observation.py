@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ... import _checks
+from ..._torch import has_values
 from ..family import Family, approximates, family
 from ..method import Method
 from ..observation import ObservationKernel, ObservesRows, has_derivatives
@@ -20,21 +21,12 @@ from .wrapper import WrapperFamily
 
 
 class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
-    r"""An ObservationKernel with Fourier features, which are those of the base kernel with a symbol for every row.
+    r"""An ObservationKernel with Fourier features: those of the base kernel with a symbol for every row.
 
     .. math:: \phi(r)_j = e^{\mathrm{i} w_j^\top c}\, a^\top S(w_j)\,
         \mathrm{sinc}(w_j^\top s) \prod_k \mathrm{sinc}(w_{jk} h_k)
 
     as real and imaginary part side by side.
-
-    :param base_kernel: the kernel of the function or field, with Fourier features.
-    :param kernel: the exact kernel, whose settings it has.
-
-    >>> import gpytorch, rfgp, torch
-    >>> from rfgp.observations import segments
-    >>> exact = rfgp.kernels.ObservationKernel(gpytorch.kernels.MaternKernel(nu=1.5), input_dim=2)
-    >>> rfgp.approximate(exact, num_features=64)(segments(torch.zeros(3, 2), torch.ones(3, 2))).shape
-    torch.Size([3, 3])
     """
 
     def __init__(self, base_kernel: Kernel, kernel: ObservationKernel) -> None:
@@ -47,29 +39,24 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
 
     @property
     def input_dim(self) -> int:
-        """The number of coordinates, time included."""
         return self._input_dim
 
     @property
     def exact_kernel(self) -> ObservationKernel:
-        """The exact kernel, with the same parameters."""
         return ObservationKernel(
             self.base_kernel.exact_kernel, self.input_dim, self.num_nodes, active_dims=self.active_dims
         )
 
     @property
     def observed_kernel(self) -> Kernel:
-        """The exact kernel of the function or field."""
         return self.base_kernel.exact_kernel
 
     @property
     def parts(self) -> list[Any]:
-        """The base kernel."""
         return [self.base_kernel]
 
     @property
     def is_complex(self) -> bool:
-        """Always False."""
         return False
 
     @property
@@ -79,7 +66,6 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
             return 2 * self.base_kernel.waves(self.input_dim).frequencies.shape[-2]
 
     def active_features(self, x: Tensor) -> Tensor:
-        """Features of selected rows, (..., N, 3 d + T) to (..., N, D)."""
         rows, (w, factor) = self.rows(x), self.base_kernel.waves(self.input_dim)
         amplitude = _sinc(rows.half_vector, w)
         for k in range(self.input_dim):
@@ -103,7 +89,7 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
 
 def _sinc(extent: Tensor, w: Tensor) -> Tensor:
     """The averages of exp(i w x) over [-extent, extent], (..., N, k) and (..., m, k) to (..., N, m)."""
-    if _checks.has_values() and not bool((extent != 0).any()):
+    if has_values() and not bool((extent != 0).any()):
         return extent.new_ones(*extent.shape[:-1], w.shape[-2])
     return torch.sinc(extent @ w.mT / math.pi)
 
@@ -124,17 +110,20 @@ class ObservationFamily(WrapperFamily):
         return replace(outer, input_dim=self.kernel.input_dim, x=None)
 
     def _applicable(self, input_dim: int) -> tuple[Method, ...] | None:
-        found = self.inner.applicable(self.kernel.input_dim)
-        return None if found is None else tuple(m for m in found if m.is_fourier or m.is_exact)
+        methods = self.inner.applicable(self.kernel.input_dim)
+        return None if methods is None else tuple(m for m in methods if m.is_fourier or m.is_exact)
+
+    def around(self, kernel: Any) -> FeatureObservationKernel:
+        return FeatureObservationKernel(kernel, self.kernel)
+
+    def with_landmarks(self, request: Request) -> Any:
+        return Family.with_landmarks(self, request)  # rows of observations, not of the function
 
     def approximate(self, request: Request) -> FeatureObservationKernel:
         if request.method is not None and request.method.is_complex:
             raise ValueError(
                 f"expected real features for observations, got {str(request.method)!r}; write {request.method.name}"
             )
-        made = FeatureObservationKernel(self.inner.approximate(self.inside(request)), self.kernel)
+        made: FeatureObservationKernel = super().approximate(request)
         made.base_kernel.waves(self.kernel.input_dim)  # which raises where there are none
         return made
-
-    def with_features(self) -> FeatureObservationKernel:
-        return FeatureObservationKernel(self.inner.with_features(), self.kernel)

@@ -16,12 +16,12 @@ from ...operators import Operator
 from ..derivatives import smoothness
 from ..family import approximates, family
 from ..field_moments import covariance_of_fields
-from ..map_family import checked_columns
+from ..map_family import checked_columns, random_fourier
+from ..map_holder import MapRecipe
 from ..method import Method
 from ..observed import LinearlyObservedKernel
 from ..operator_valued import OperatorValuedKernel
 from ..random_feature_kernel import RandomFeatureKernel
-from ..recipe import MapRecipe
 from ..request import Request
 from ..spectral_density import SpectralDensityKernel
 from .leaf import LeafFamily
@@ -65,24 +65,16 @@ class OperatorFamily(LeafFamily):
 
     def weighted_map(self, recipe: MapRecipe, input_dim: int, powers: tuple[int, ...]) -> RandomFourier:
         """A map whose frequencies are weighted with powers of their norm."""
-        measure = PowerWeighted(self.spectrum, powers)
-        return RandomFourier(
-            input_dim,
-            recipe.num_features,
-            measure,
-            recipe.method.structure,
-            generator=recipe.generator,
-            dtype=recipe.dtype,
-        )
+        return random_fourier(recipe, input_dim, PowerWeighted(self.spectrum, powers))
 
     def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier) and not feature_map.is_complex:
-            found = feature_map.spectrum
-            if isinstance(found, PowerWeighted):
-                found = found.spectrum
-            if isinstance(found, WidenedGaussian):
-                found = Gaussian()
-            if found == self.spectrum:
+            spectrum = feature_map.spectrum
+            if isinstance(spectrum, PowerWeighted):
+                spectrum = spectrum.spectrum
+            if isinstance(spectrum, WidenedGaussian):
+                spectrum = Gaussian()
+            if spectrum == self.spectrum:
                 return ""
         return f"a real RandomFourier with spectrum={self.spectrum}, or PowerWeighted or WidenedGaussian ones of it,"
 
@@ -146,9 +138,7 @@ class SpectralDensityFamily(OperatorFamily):
         return None
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        return RandomFourier(
-            input_dim, recipe.num_features, self.kernel.measure, generator=recipe.generator, dtype=recipe.dtype
-        )
+        return random_fourier(recipe, input_dim, self.kernel.measure)
 
     def check_operator(self, operator: Operator, input_dim: int) -> None:
         """Nothing is known about the derivatives of the process."""

@@ -14,8 +14,9 @@ from torch import Tensor
 from ...features import FeatureMap, FourierSeries, Periodic, RandomFourier
 from ...features.spectra import scaled_bessel
 from ..family import approximates
+from ..map_family import random_fourier
+from ..map_holder import MapRecipe
 from ..method import Method
-from ..recipe import MapRecipe
 from .leaf import LeafFamily
 
 _NEGLIGIBLE = 1e-10
@@ -23,12 +24,10 @@ _NEGLIGIBLE = 1e-10
 
 @approximates(PeriodicKernel)
 class PeriodicFamily(LeafFamily):
-    r"""PeriodicKernel, by its Fourier series; with z = 1/lengthscale in every dimension
+    r"""PeriodicKernel, by the terms of its Fourier series: the first ones in one dimension, or random ones in any.
 
     .. math:: \exp\Big(-2 z \sin^2 \frac{\pi \tau}{p}\Big) = I_0(z) e^{-z} + 2 \sum_{n \ge 1} I_n(z) e^{-z}
-        \cos \frac{2 \pi n \tau}{p}
-
-    "series" takes the first terms, in one dimension; "fourier" draws orders at random, in any.
+        \cos \frac{2 \pi n \tau}{p}, \qquad z = 1 / \ell
     """
 
     kernel: PeriodicKernel
@@ -39,15 +38,7 @@ class PeriodicFamily(LeafFamily):
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         if recipe.method.name == "fourier" or input_dim > 1:
-            return RandomFourier(
-                input_dim,
-                recipe.num_features,
-                Periodic(),
-                "independent",
-                recipe.is_complex,
-                generator=recipe.generator,
-                dtype=recipe.dtype,
-            )
+            return random_fourier(recipe, input_dim, Periodic())
         columns = self.num_exact_columns(recipe.method, input_dim) or recipe.num_features
         count = (min(columns, recipe.num_features) + 1) // 2
         orders = torch.arange(count)[:, None]

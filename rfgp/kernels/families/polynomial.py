@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ... import _checks
 from ...features import FeatureMap, LinearFeatures, Maclaurin, PolynomialSketch, SphericalFourier, polynomial_sketch
-from ...features.by_name import SKETCHES
+from ...features.sketch_registry import SKETCHES
 from ..family import approximates
 from ..map_family import unwrap_ctr
+from ..map_holder import MapRecipe
 from ..method import Method
 from ..power_series import leaves_out_terms, maclaurin
-from ..recipe import MapRecipe
 from .leaf import LeafFamily
 
 
@@ -23,8 +23,8 @@ from .leaf import LeafFamily
 class PolynomialFamily(LeafFamily):
     r"""PolynomialKernel: :math:`(x^\top y + \nu)^p`.
 
-    Sketches take the root of the offset as one more column. Maclaurin maps take the coefficients, functions of the
-    offset. Spherical maps are for unit inputs and an offset of 1 or more, which stays as it is.
+    Sketches take the root of the offset as one more column, and Maclaurin maps its powers as coefficients. Spherical
+    maps are for unit inputs and a fixed offset of at least 1.
     """
 
     kernel: PolynomialKernel

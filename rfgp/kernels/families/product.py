@@ -31,17 +31,10 @@ class FeatureProductKernel(CompositeKernel, ProductKernel):
     .. math:: \phi(x)_\ell = D^{(m - 1)/2} \prod_{i=1}^m \phi_i(x)_\ell \qquad \text{or} \qquad
         \phi(x)_{\ell \ell'} = \phi_1(x)_\ell\, \phi_2(x)_{\ell'}
 
-    Element-wise over independent parts whose single columns are each without bias and of one width; row-wise Kronecker
-    with all others. Complex features come out as real and imaginary part side by side, unless ``is_complex``.
+    Element-wise over independent parts of one width with unbiased columns; row-wise Kronecker with all others. Complex
+    features come out as real and imaginary part side by side, unless ``is_complex``.
 
-    :param kernels: kernels with features, each with its own ``active_dims`` and output scale.
-    :param is_complex: whether complex features come out as they are.
     :raises ValueError: where two parts have the same weights, which would bias the product.
-
-    >>> import gpytorch, rfgp
-    >>> exact = gpytorch.kernels.RBFKernel(active_dims=[0]) * gpytorch.kernels.MaternKernel(active_dims=[1])
-    >>> rfgp.approximate(exact, num_features=64, input_dim=2).features(torch.randn(3, 2)).shape
-    torch.Size([3, 64])
     """
 
     def __init__(self, *kernels: Any, is_complex: bool = False) -> None:
@@ -61,24 +54,20 @@ class FeatureProductKernel(CompositeKernel, ProductKernel):
 
     @property
     def exact_kernel(self) -> ProductKernel:
-        """The product of the exact kernels, with the same parameters."""
         return ProductKernel(*[kernel.exact_kernel for kernel in self.parts])
 
     @property
     def is_complex(self) -> bool:
-        """Whether complex features come out; the kernel is then their real part."""
         return self._is_complex and any(kernel.is_complex for kernel in self.parts)
 
     @property
     def num_scalar_features(self) -> int:
-        """The number of columns of the product."""
         columnwise = {k.num_scalar_features for k in self.parts if k.has_unbiased_columns}
         others = [k.num_scalar_features for k in self.parts if not k.has_unbiased_columns]
         becomes_pairs = not self._is_complex and any(k.is_complex for k in self.parts)
         return math.prod([*columnwise, *others]) * (2 if becomes_pairs else 1)
 
     def active_features(self, x: Tensor) -> Tensor:
-        """The products of the features of the parts, (..., N, D)."""
         parts = [kernel.all_features(x) for kernel in self.parts]
         groups: dict[int, list[Tensor]] = {}
         others = []
@@ -113,8 +102,8 @@ class FeatureProductKernel(CompositeKernel, ProductKernel):
             return None
         product, missing = x.new_ones(()), x.new_zeros(())
         for kernel, residual in zip(self.parts, residuals, strict=True):
-            variance, own = kernel(x, diag=True), x.new_zeros(()) if residual is None else residual
-            missing = missing * (variance + own) + product * own
+            variance, lacking = kernel(x, diag=True), x.new_zeros(()) if residual is None else residual
+            missing = missing * (variance + lacking) + product * lacking
             product = product * variance
         return missing
 
@@ -192,16 +181,16 @@ def _product(kernels: list[Kernel], request: Request) -> FeatureProductKernel:
     share = int(width ** (1.0 / max(groups, 1)) + 1e-9)
     parts = []
     for factor, is_small, method in zip(factors, small, methods, strict=True):
-        own = request if is_small else replace(request, method=method or factor.own_method(request))
+        part = request if is_small else replace(request, method=method or factor.own_method(request))
         if not is_small:
-            columns = share - share % 2 if factor.has_pairs(own) else share
+            columns = share - share % 2 if factor.has_pairs(part) else share
             if not columns and not factor.is_approximated:
                 raise ValueError(
                     f"expected more features for a product of {len(factors)} parts, got {request.num_features}, which "
                     "leaves none to some of them; use more"
                 )
-            own = replace(own, num_features=columns)
-        parts.append(factor.approximate(own))
+            part = replace(part, num_features=columns)
+        parts.append(factor.approximate(part))
     return FeatureProductKernel(*parts, is_complex=is_complex)
 
 

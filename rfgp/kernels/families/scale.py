@@ -22,18 +22,9 @@ from .wrapper import WrapperFamily
 
 
 class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
-    r"""A scaled kernel, whose features are those of its base kernel times the square root of the output scale.
+    """A scaled kernel: the features of its base kernel times the root of the output scale that it shares with another.
 
     A batch of output scales over one base kernel shares the scalar features.
-
-    :param base_kernel: a kernel with features.
-    :param scale_kernel: the GPyTorch kernel whose parameter, constraint and prior are shared, now and later.
-
-    >>> import gpytorch, rfgp
-    >>> exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.LinearKernel())
-    >>> kernel = rfgp.approximate(exact, num_features=2, input_dim=2)
-    >>> kernel.raw_outputscale is exact.raw_outputscale
-    True
     """
 
     base_kernel: Any
@@ -47,7 +38,6 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
 
     @property
     def exact_kernel(self) -> ScaleKernel:
-        """The exact scaled kernel, with the same parameters, constraints and priors."""
         exact = SharedScaleKernel(self.base_kernel.exact_kernel, self)
         exact.active_dims = self.active_dims
         if not self.counts_priors:
@@ -59,13 +49,15 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
         return None if inner is None else self._with(inner, self)
 
     @property
+    def is_complex(self) -> bool:
+        return self.base_kernel.is_complex
+
+    @property
     def has_unbiased_columns(self) -> bool:
-        """Whether every column of the base kernel alone is without bias."""
         return self.base_kernel.has_unbiased_columns
 
     @property
     def has_residual_covariance(self) -> bool:
-        """Whether the base kernel has one."""
         return self.base_kernel.has_residual_covariance
 
     forward = ScaleKernel.forward
@@ -74,21 +66,17 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
 
     @property
     def parts(self) -> list[Any]:
-        """The base kernel."""
         return [self.base_kernel]
 
     @property
     def unscaled(self) -> Any:
-        """The kernel inside this output scale and others."""
         return self.base_kernel.unscaled
 
     @property
     def total_outputscale(self) -> Tensor:
-        """The product of this output scale and others inside."""
         return self.outputscale * self.base_kernel.total_outputscale
 
     def active_features(self, x: Tensor) -> Tensor:
-        """The features of the base kernel, (..., N, D)."""
         return self.base_kernel.active_features(x)
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
@@ -96,7 +84,6 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
         return None if moments is None else KernelMoments(scale * moments.mean, scale.square() * moments.variance)
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
-        """That of the base kernel times the output scale."""
         residual = self.base_kernel.active_residual_variance(x)
         return None if residual is None else self.outputscale.unsqueeze(-1) * residual
 
@@ -105,28 +92,23 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
 
     @property
     def num_scalar_features(self) -> int:
-        """The number of columns of the scalar features of the base kernel."""
         return self.base_kernel.num_scalar_features
 
     @property
     def has_output_factor(self) -> bool:
-        """Whether the base kernel is operator-valued."""
         return self.base_kernel.has_output_factor
 
     def all_features(self, x: Tensor) -> Tensor:
-        """The features of the full inputs, (..., N, d) to (..., N, D) or (..., N T, K)."""
         if self.has_output_factor:
             return super().all_features(x)
         scalar, root = self.scalar_features(x), self.total_outputscale.sqrt()[..., None, None]
         return scalar * root.to(scalar.dtype)
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
-        """The root of the output scale times the factor of the base kernel."""
         factor, root = self.base_kernel.output_factor(operator), self.outputscale.sqrt()
         return factor.scaled(root) if isinstance(factor, OutputFactor) else root[..., None, None] * factor
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """The parameters of the base kernel's scalar features."""
         return self.base_kernel.feature_parameters()
 
     def __getitem__(self, index: Any) -> FeatureScaleKernel:
@@ -156,14 +138,8 @@ class ScaleFamily(WrapperFamily):
         # GPyTorch copies the active_dims of a base kernel to the ScaleKernel around it: they select once
         return request if self.kernel.base_kernel.active_dims is not None else super().inside(request)
 
-    def approximate(self, request: Request) -> FeatureScaleKernel:
-        return FeatureScaleKernel(self.inner.approximate(self.inside(request)), self.kernel)
-
-    def with_landmarks(self, request: Request) -> FeatureScaleKernel:
-        return FeatureScaleKernel(self.inner.with_landmarks(self.inside(request)), self.kernel)
-
-    def with_features(self) -> FeatureScaleKernel:
-        return FeatureScaleKernel(self.inner.with_features(), self.kernel)
+    def around(self, kernel: Any) -> FeatureScaleKernel:
+        return FeatureScaleKernel(kernel, self.kernel)
 
     @property
     def is_scalar(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, LCMKernel
 from torch import Tensor
 
 from ...features import FeatureMap
@@ -16,29 +16,21 @@ from ...operators import Operator
 from ..family import Family, approximates, family
 from ..feature_kernel import FeatureKernel
 from ..field_moments import covariance_of_fields
+from ..map_holder import MapRecipe
 from ..random_feature_kernel import KernelMoments
-from ..recipe import MapRecipe
 from ..reference_tensor import reference_tensor
 from ..request import Request
 from .sum import FeatureSumKernel, SumFamily
 
 
 class SharedMeasureKernel(FeatureSumKernel):
-    r"""A sum of operator-valued kernels that share their random frequencies.
+    r"""A sum of operator-valued kernels that share their random frequencies, each with its own output scale.
 
     .. math:: K(x, y) \approx \sum_i s_i\, (\phi(x) B_i) (\phi(y) B_i)^\top
 
-    :param kernels: operator-valued kernels with one feature map, one scalar kernel and one selection of inputs, each
-        with its own output scale.
-    :raises ValueError: for others, whose sum is a :class:`FeatureSumKernel`.
+    :raises ValueError: for kernels without one feature map, scalar kernel and selection of inputs.
 
     Source: M Example 5.
-
-    >>> import gpytorch, rfgp, torch
-    >>> base = gpytorch.kernels.RBFKernel()
-    >>> kernel = rfgp.approximate(rfgp.kernels.HelmholtzKernel(base, base), num_features=64, input_dim=2)
-    >>> kernel.num_scalar_features, kernel.features(torch.zeros(3, 2)).shape
-    (64, torch.Size([6, 128]))
     """
 
     def __init__(self, *kernels: Any) -> None:
@@ -51,26 +43,23 @@ class SharedMeasureKernel(FeatureSumKernel):
 
     @property
     def num_scalar_features(self) -> int:
-        """The number of columns of the map that all parts share."""
         return self.parts[0].num_scalar_features
 
     def active_features(self, x: Tensor) -> Tensor:
-        """The scalar features of all parts, (..., N, D)."""
         return self.parts[0].scalar_features(x)
 
     def output_factor(self, operator: Operator | None = None) -> OutputFactor:
-        """The factors of the parts, of the same scalar features."""
         return OutputFactor.concatenate([kernel.output_factor(operator) for kernel in self.parts], True)
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
         """The moments of the parts added up, with twice the covariance of every two."""
-        known = [moments for kernel in self.parts if (moments := kernel.moments(x, y)) is not None]
-        if len(known) < len(self.parts):
+        moments_of_parts = [moments for kernel in self.parts if (moments := kernel.moments(x, y)) is not None]
+        if len(moments_of_parts) < len(self.parts):
             return None
-        mean, variance = (sum(values[1:], values[0]) for values in zip(*known, strict=True))
+        mean, variance = (sum(values[1:], values[0]) for values in zip(*moments_of_parts, strict=True))
         for left, right in itertools.combinations(self.parts, 2):
             fields = left.unscaled.base_kernel, right.unscaled.base_kernel
-            covariance = covariance_of_fields(left.unscaled.made_map(), *fields, left._select(x), left._select(y))
+            covariance = covariance_of_fields(left.unscaled.made_map(), *fields, left.selected(x), left.selected(y))
             if covariance is None:
                 return None
             scale = left.total_outputscale * right.total_outputscale
@@ -93,7 +82,7 @@ def have_one_map(kernels: Sequence[Any]) -> bool:
 
 def _select_the_same(kernels: Sequence[Kernel]) -> bool:
     dims = [None if kernel.active_dims is None else kernel.active_dims.tolist() for kernel in kernels]
-    return all(own == dims[0] for own in dims)
+    return all(selected == dims[0] for selected in dims)
 
 
 @approximates(AdditiveKernel)
@@ -114,17 +103,32 @@ class AdditiveFamily(SumFamily):
 
     def _shared_map(self, fields: list[Any], request: Request) -> FeatureMap:
         """A map with frequencies that suit all fields (M Example 5)."""
-        known: Any = family(fields[0])
-        columns = known.num_columns(request.select(fields[0]).input_dim)
+        first: Any = family(fields[0])
+        columns = first.num_columns(request.select(fields[0]).input_dim)
         if columns is None:
             raise ValueError("expected input_dim for a sum of kernels that share one measure, got none; pass it")
         like = reference_tensor(self.kernel, request.like)
-        recipe = MapRecipe(known.method(request), request.num_features, next(request.seeds), like.dtype)
-        known.check_method(recipe.method)
+        recipe = MapRecipe(first.method(request), request.num_features, next(request.seeds), like.dtype)
+        first.check_method(recipe.method)
         for field in fields:
             field.covariance(columns)  # which raises where there is none
         powers = {power for field in fields for power in field.powers(columns)}
-        return known.weighted_map(recipe, columns, tuple(sorted(powers))).to(like.device)
+        return first.weighted_map(recipe, columns, tuple(sorted(powers))).to(like.device)
+
+
+@approximates(LCMKernel)
+class LCMFamily(AdditiveFamily):
+    """LCMKernel, which is a sum of MultitaskKernels."""
+
+    kernel: LCMKernel
+
+    @property
+    def parts(self) -> list[Family]:
+        return [family(part) for part in self.kernel.covar_module_list]
+
+    @property
+    def is_scalar(self) -> bool:
+        return False
 
 
 def _have_one_measure(terms: list[Family]) -> bool:

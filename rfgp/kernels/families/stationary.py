@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
 
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, SpectralMixtureKernel
 from torch import Tensor
 
 from ...features import (
-    Advected,
     FeatureMap,
     Gaussian,
-    HyperbolicSecant,
-    Laplace,
     Maclaurin,
     Matern,
     RandomFourier,
@@ -21,64 +17,72 @@ from ...features import (
     SpectralMixture,
     Spectrum,
 )
-from ..advected import AdvectedKernel
 from ..family import approximates
-from ..laplace import LaplaceKernel
+from ..map_family import random_fourier
+from ..map_holder import MapRecipe
 from ..power_series import exponential_series, maclaurin
-from ..recipe import MapRecipe
-from ..skewed_chi2 import SkewedChiSquaredKernel
+from ..stationary import StationaryKernel
 from .leaf import LeafFamily
 
 
 class FourierFamily(LeafFamily):
     """Shift-invariant kernels: a family of your own defines ``spectrum``, and ``scaled`` if need be."""
 
-    is_shift_invariant: ClassVar[bool] = True
-    methods: ClassVar[tuple[str, ...]] = ("fourier",)
-    default: ClassVar[str] = "fourier"
-    in_products: ClassVar[str | None] = "fourier"
-
     @property
     @abc.abstractmethod
     def spectrum(self) -> Spectrum:
         """The spectral density of the kernel, for scaled inputs."""
 
-    def scaled(self, x: Tensor) -> Tensor:
-        """The inputs (..., N, d) in units in which the kernel has that spectral density; differentiable."""
-        return x / self.kernel.lengthscale if self.kernel.has_lengthscale else x
+    @property
+    def is_shift_invariant(self) -> bool:
+        return True
 
-    def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
-        return self.scaled(x)
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return ("fourier", "fourier_orthogonal", "fourier_hadamard") if self.spectrum.is_isotropic else ("fourier",)
+
+    @property
+    def default(self) -> str:
+        return "fourier_orthogonal" if self.spectrum.is_isotropic else "fourier"
+
+    @property
+    def in_products(self) -> str:
+        return self.default
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        return RandomFourier(
-            input_dim,
-            recipe.num_features,
-            self.spectrum,
-            recipe.method.structure,
-            recipe.is_complex,
-            generator=recipe.generator,
-            dtype=recipe.dtype,
-        )
+        return random_fourier(recipe, input_dim, self.spectrum)
 
     def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier):
-            found, wanted = feature_map.spectrum, self.spectrum
-            if found == wanted or (type(found) is type(wanted) and self.hyperparameters(feature_map)):
+            spectrum, wanted = feature_map.spectrum, self.spectrum
+            if spectrum == wanted or (type(spectrum) is type(wanted) and self.hyperparameters(feature_map)):
                 return ""
         return f"RandomFourier with spectrum={self.spectrum}"
 
 
-class IsotropicFamily(FourierFamily):
-    """Kernels of the distance of scaled inputs, whose frequencies may have orthogonal directions."""
+@approximates(StationaryKernel)
+class StationaryFamily(FourierFamily):
+    """Kernels that say which spectral density they have."""
 
-    methods: ClassVar[tuple[str, ...]] = ("fourier", "fourier_orthogonal", "fourier_hadamard")
-    default = "fourier_orthogonal"
-    in_products = "fourier_orthogonal"
+    kernel: StationaryKernel
+
+    @property
+    def spectrum(self) -> Spectrum:
+        return self.kernel.spectrum
+
+    @property
+    def is_shift_invariant(self) -> bool:
+        return self.kernel.is_stationary
+
+    def scaled(self, x: Tensor) -> Tensor:
+        return self.kernel.scaled(x)
+
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+        return self.kernel.hyperparameters()
 
 
 @approximates(MaternKernel)
-class MaternFamily(IsotropicFamily):
+class MaternFamily(FourierFamily):
     """MaternKernel."""
 
     kernel: MaternKernel
@@ -90,7 +94,7 @@ class MaternFamily(IsotropicFamily):
 
 
 @approximates(RQKernel)
-class RationalQuadraticFamily(IsotropicFamily):
+class RationalQuadraticFamily(FourierFamily):
     """RQKernel, whose shape belongs to the spectral density."""
 
     kernel: RQKernel
@@ -104,15 +108,18 @@ class RationalQuadraticFamily(IsotropicFamily):
 
 
 @approximates(RBFKernel)
-class GaussianFamily(IsotropicFamily):
+class GaussianFamily(FourierFamily):
     r"""RBFKernel: :math:`\exp(-\|x - y\|^2/(2 \ell^2))`, by Fourier or Maclaurin features.
 
     Maclaurin features are best near the origin: they see inputs from which the mean of the training inputs has been
     subtracted, which leaves the kernel as it is.
     """
 
-    methods = (*IsotropicFamily.methods, "random_maclaurin", "optimized_maclaurin")
     truncated = ("random_maclaurin", "optimized_maclaurin")
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return (*super().methods, *self.truncated)
 
     @property
     def spectrum(self) -> Spectrum:
@@ -134,48 +141,6 @@ class GaussianFamily(IsotropicFamily):
 
     def center(self, recipe: MapRecipe, x: Tensor | None) -> Tensor | None:
         return x.mean(-2) if x is not None and recipe.method.is_maclaurin else None
-
-
-@approximates(LaplaceKernel)
-class LaplaceFamily(FourierFamily):
-    """LaplaceKernel, whose frequencies have independent Cauchy entries."""
-
-    kernel: LaplaceKernel
-
-    @property
-    def spectrum(self) -> Spectrum:
-        return Laplace()
-
-
-@approximates(AdvectedKernel)
-class AdvectedFamily(FourierFamily):
-    """AdvectedKernel, whose velocity belongs to the spectral density."""
-
-    kernel: AdvectedKernel
-    settings = ("num_space_dims",)
-
-    @property
-    def spectrum(self) -> Spectrum:
-        return Advected()
-
-    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
-        return self.kernel.scaled_drift()
-
-
-@approximates(SkewedChiSquaredKernel)
-class SkewedChiSquaredFamily(FourierFamily):
-    """SkewedChiSquaredKernel, shift-invariant in log(x + c)."""
-
-    kernel: SkewedChiSquaredKernel
-    is_shift_invariant: ClassVar[bool] = False
-    settings = ("skewness",)
-
-    @property
-    def spectrum(self) -> Spectrum:
-        return HyperbolicSecant()
-
-    def scaled(self, x: Tensor) -> Tensor:
-        return self.kernel.log_inputs(x)
 
 
 @approximates(SpectralMixtureKernel)

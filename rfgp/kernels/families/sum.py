@@ -23,17 +23,7 @@ from .composite import CompositeFamily, CompositeKernel
 
 
 class FeatureSumKernel(CompositeKernel, AdditiveKernel):
-    r"""A sum of kernels, whose features are those of its parts side by side.
-
-    .. math:: \phi(x) = [\phi_1(x), \phi_2(x), \dots], \qquad D = D_1 + D_2 + \dots
-
-    :param kernels: kernels with features, each with its own ``active_dims`` and output scale.
-
-    >>> import gpytorch, rfgp
-    >>> exact = gpytorch.kernels.RBFKernel(active_dims=[0]) + gpytorch.kernels.LinearKernel(active_dims=[1])
-    >>> rfgp.approximate(exact, num_features=65, input_dim=2).features(torch.randn(3, 2)).shape
-    torch.Size([3, 65])
-    """
+    """A sum of kernels, whose features are those of its parts side by side."""
 
     def __init__(self, *kernels: Any) -> None:
         check_parts(kernels)
@@ -46,56 +36,48 @@ class FeatureSumKernel(CompositeKernel, AdditiveKernel):
 
     @property
     def exact_kernel(self) -> AdditiveKernel:
-        """The sum of the exact kernels, with the same parameters."""
         return AdditiveKernel(*[kernel.exact_kernel for kernel in self.parts])
 
     @property
     def num_scalar_features(self) -> int:
-        """The number of columns of all parts."""
         return sum(kernel.num_scalar_features for kernel in self.parts)
 
     @property
     def has_output_factor(self) -> bool:
-        """Whether the parts are operator-valued."""
         return self.parts[0].has_output_factor
 
     @property
     def has_residual_covariance(self) -> bool:
-        """Whether all parts have one."""
         return all(kernel.has_residual_covariance for kernel in self.parts)
 
     def active_features(self, x: Tensor) -> Tensor:
-        """The scalar features of all parts side by side, (..., N, D)."""
         if self.has_output_factor:
             return _concatenated([kernel.scalar_features(x) for kernel in self.parts])
         return _concatenated([kernel.all_features(x) for kernel in self.parts])
 
     def active_waves(self, input_dim: int) -> Waves:
-        known = [(kernel, kernel.waves(input_dim)) for kernel in self.parts]
+        waves = [(kernel, kernel.waves(input_dim)) for kernel in self.parts]
         is_alike = not self.is_complex
-        return Waves.concatenated([w if is_alike or kernel.is_complex else w.symmetric() for kernel, w in known])
+        return Waves.concatenated([w if is_alike or kernel.is_complex else w.symmetric() for kernel, w in waves])
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
         """The moments of the parts added up; None where some have none, or weights in common."""
-        known = [moments for kernel in self.parts if (moments := kernel.moments(x, y)) is not None]
+        moments_of_parts = [moments for kernel in self.parts if (moments := kernel.moments(x, y)) is not None]
         are_tied = any(have_common_weights(*pair) for pair in itertools.combinations(self.parts, 2))
-        if are_tied or len(known) < len(self.parts):
+        if are_tied or len(moments_of_parts) < len(self.parts):
             return None
-        return KernelMoments(*[reduce(torch.add, values) for values in zip(*known, strict=True)])
+        return KernelMoments(*[reduce(torch.add, values) for values in zip(*moments_of_parts, strict=True)])
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
-        """The sum of those of the parts."""
         residuals = [kernel.residual_variance(x) for kernel in self.parts]
-        return reduce(torch.add, known) if (known := [r for r in residuals if r is not None]) else None
+        return reduce(torch.add, lacking) if (lacking := [r for r in residuals if r is not None]) else None
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
-        """The factors of operator-valued parts, one after the other; one for scalar parts."""
         if not self.has_output_factor:
             return super().output_factor(operator)
         return OutputFactor.concatenate([kernel.output_factor(operator) for kernel in self.parts])
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """All parameters of scalar parts; those of the scalar features of operator-valued ones."""
         if not self.has_output_factor:
             return super().feature_parameters()
         return iter({id(p): p for kernel in self.parts for p in kernel.feature_parameters()}.values())
@@ -138,13 +120,13 @@ class SumFamily(CompositeFamily):
 def approximated_terms(terms: list[Kernel], request: Request) -> list[Any]:
     """The terms of a sum with features: exact ones take what they need, and others have equal shares of the rest."""
     families = [family(term) for term in terms]
-    exact = [known.exact_columns(request) for known in families]
-    open_ended = [known for known, columns in zip(families, exact, strict=True) if columns is None]
+    exact = [term.exact_columns(request) for term in families]
+    open_ended = [term for term, columns in zip(families, exact, strict=True) if columns is None]
     rest = request.num_features - sum(columns or 0 for columns in exact)
-    shares = _shares(rest, [known.has_pairs(request) for known in open_ended])
+    shares = _shares(rest, [term.has_pairs(request) for term in open_ended])
     widths = [next(shares) if columns is None else columns for columns in exact]
     parts = zip(families, widths, strict=True)
-    return [known.approximate(replace(request, num_features=width)) for known, width in parts]
+    return [term.approximate(replace(request, num_features=width)) for term, width in parts]
 
 
 def _shares(total: int, has_pairs: list[bool]) -> Iterator[int]:

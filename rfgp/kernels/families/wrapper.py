@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import Any
 
 from ..family import Family
 from ..method import Method
@@ -16,6 +17,19 @@ class WrapperFamily(Family):
     @abc.abstractmethod
     def inner(self) -> Family:
         """The family of the kernel inside."""
+
+    @abc.abstractmethod
+    def around(self, kernel: Any) -> Any:
+        """The kernel with features around one with features."""
+
+    def approximate(self, request: Request) -> Any:
+        return self.around(self.inner.approximate(self.inside(request)))
+
+    def with_landmarks(self, request: Request) -> Any:
+        return self.around(self.inner.with_landmarks(self.inside(request)))
+
+    def with_features(self) -> Any:
+        return self.around(self.inner.with_features())
 
     def inside(self, request: Request) -> Request:
         """The request for the kernel inside."""

@@ -1,0 +1,44 @@
+"""Draws of the functions of a model, as one callable."""
+
+from __future__ import annotations
+
+import copy
+
+from botorch.models.model import Model
+from torch import Tensor
+
+from .. import _checks
+from .functions import Functions
+
+
+class ModelSamples:
+    """Draws of the functions of a model, which keep their values; made by :meth:`WeightSpaceModel.sample_functions`.
+
+    :param functions: the functions.
+    :param num_functions: the number S of draws.
+    :param model: the model whose transforms of inputs and outcomes are used.
+
+    >>> import rfgp.botorch, torch
+    >>> x = torch.rand(20, 2, dtype=torch.float64)
+    >>> model = rfgp.botorch.WeightSpaceModel(x, x.sum(-1, keepdim=True))
+    >>> model.sample_functions(3)(torch.rand(5, 2, dtype=torch.float64)).shape
+    torch.Size([3, 5, 1])
+    """
+
+    def __init__(self, functions: Functions, num_functions: int, model: Model) -> None:
+        self._functions, self._weights = functions, functions.sample(num_functions)
+        transforms = (getattr(model, name, None) for name in ("input_transform", "outcome_transform"))
+        self._input_transform, self._outcome_transform = copy.deepcopy(tuple(transforms))
+
+    def __call__(self, X: Tensor) -> Tensor:
+        """The functions at X (..., q, d), as (S, ..., q, m).
+
+        :raises ValueError: for bad inputs.
+        """
+        _checks.finite(_checks.inputs(X, name="X").detach(), "X")
+        x = X if self._input_transform is None else self._input_transform(X)
+        values = self._functions.values(self._weights, x)
+        if self._outcome_transform is None:
+            return values
+        result: Tensor = self._outcome_transform.untransform(values, X=X)[0]
+        return result

@@ -1,0 +1,62 @@
+"""Conjugate gradients for one or many right sides, which can be gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Columns = Callable[[Tensor], Tensor]
+
+
+class Step(NamedTuple):
+    """What an iteration did: the coefficients of conjugate gradients, (R,) each.
+
+    :param length: along the direction.
+    :param turn: of the last direction in the next one.
+    """
+
+    length: Tensor
+    turn: Tensor
+
+
+class ConjugateGradients:
+    r"""Solutions of :math:`A x = b` for columns b, by preconditioned iterations.
+
+    :param product: A, positive definite, times columns (N, R).
+    :param precondition: the inverse of a matrix M near A times columns.
+    :param right: b, (N, R).
+
+    Source: M. R. Hestenes and E. Stiefel, Methods of conjugate gradients for solving linear systems, 1952; residuals
+    are replaced as in H. A. van der Vorst and Q. Ye, 2000.
+    """
+
+    def __init__(self, product: Columns, precondition: Columns, right: Tensor) -> None:
+        self._product, self._precondition, self.right = product, precondition, right
+        self.solution = torch.zeros_like(right)
+        self.residual = right.clone()
+        self.steps: list[Step] = []
+        self._direction = precondition(right)
+        self.energy = (right * self._direction).sum(0)
+        r""":math:`r^\top M^{-1} r` (R,), as the iterations have it."""
+
+    def step(self) -> None:
+        """One iteration: one product with A. Columns that are solved to the last digit stay."""
+        product = self._product(self._direction)
+        curvature = (self._direction * product).sum(0)
+        length = torch.where(curvature > 0.0, self.energy / curvature, 0.0)
+        self.solution += length * self._direction
+        self.residual -= length * product
+        turned = self._precondition(self.residual)
+        energy = (self.residual * turned).sum(0).clamp_min(0.0)
+        turn = torch.where(self.energy > 0.0, energy / self.energy, 0.0)
+        self._direction.mul_(turn).add_(turned)
+        self.energy = energy
+        self.steps.append(Step(length, turn))
+
+    def replace_residual(self) -> None:
+        """Compute the residuals anew from the solutions, which takes another product with A."""
+        self.residual = self.right - self._product(self.solution)
+        self.energy = (self.residual * self._precondition(self.residual)).sum(0).clamp_min(0.0)

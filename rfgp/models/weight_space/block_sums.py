@@ -1,0 +1,125 @@
+"""Sums over rows in blocks of near ones, which are kept: what landmarks leave over is modeled inside every block."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ...inference.local import LocalRows
+from ...inference.sufficient_statistics import SufficientStatistics
+from ...kernels.input_units import input_units
+from ...linalg.row_search import row_numbers
+from .row_sums import FeatureSums, RowSums, check_left, checked_finite
+
+_RELATIVE_WEIGHT = 1e-9
+"""Noise variances of rows that are looked for may differ by so much, relatively: weights are products of factors."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockSums(RowSums):
+    """Sums over whitened rows in blocks; where rows change, only the blocks that they are in are computed again.
+
+    :param local: the rows in their blocks.
+    :param product_dtype: the dtype of products.
+    :param draws: the sums; none for rows that are to be merged into others, or taken out of them.
+    """
+
+    local: LocalRows
+    product_dtype: torch.dtype
+    draws: tuple[SufficientStatistics, ...] = ()
+    patterns, some_rows, training_rows, input_bounds = (), None, None, None
+
+    @classmethod
+    def of(cls, model: Any, x: Tensor, rows: Any, product_dtype: torch.dtype) -> Self:
+        """Rows in blocks of at most ``model.block_size``, without sums.
+
+        Blocks of the same inputs stay while gradients run: an evidence that is maximized has no jumps.
+        """
+        before = None if model.conditioned is None else model.conditioned.sums.local
+        units = input_units(model.covar_module.exact_kernel, x)
+        columns, variances = rows.targets.double(), model.noise.variances(rows)
+        return cls(LocalRows.of(x, columns, variances, units, model.block_size, before), product_dtype)
+
+    @property
+    def num_rows(self) -> int:  # type: ignore[override]
+        return len(self.local.x)
+
+    def summed(self, model: Any, shift: Tensor | None = None) -> Self:
+        """The sums over these rows.
+
+        :param shift: what is subtracted from the columns, (K,); default: their mean.
+        """
+        shift = self.local.columns.mean(0) if shift is None else shift
+        statistics = self.local.statistics(model.covar_module, self.product_dtype, shift)
+        return self._checked(statistics, self.local.detached())
+
+    def resummed(self, model: Any) -> Self:
+        """The sums over these rows, computed anew in float64."""
+        rows = dataclasses.replace(self, product_dtype=model.product_dtype or torch.float64)
+        return rows.summed(model)
+
+    def merge(self, other: BlockSums, model: Any) -> Self:
+        added = other.local.x, other.local.columns, other.local.variances
+        (statistics,) = self.draws
+        return self._checked(*self.local.updated(model.covar_module, statistics, other.product_dtype, added))
+
+    def without(self, other: BlockSums, model: Any, is_centered: bool = True) -> Self:
+        (statistics,) = self.draws
+        numbers = self.numbers_of(other)
+        check_left(len(self.local.x) - len(numbers))
+        left, local = self.local.reduced(model.covar_module, statistics, other.product_dtype, numbers)
+        return self._checked(left.recentered(), local)
+
+    def check_left_of(self, whole: BlockSums, model: Any) -> None:
+        """Nothing: rows that are taken away are looked for among those that are kept."""
+
+    def scaled(self, factor: float, model: Any) -> Self:
+        rows = dataclasses.replace(self, local=self.local.forgotten(factor))
+        return rows.resummed(model) if self.draws else rows
+
+    def difference(self, other: BlockSums, model: Any) -> float:
+        return FeatureSums(self.draws).difference(FeatureSums(other.draws), model)
+
+    def detached(self) -> Self:
+        draws = FeatureSums(self.draws).detached().draws
+        return dataclasses.replace(self, draws=draws, local=self.local.detached())
+
+    def saved(self, with_rows: bool) -> RowSums:
+        return self if with_rows else FeatureSums(self.draws).saved(with_rows)
+
+    def to(self, device: torch.device) -> Self:
+        return dataclasses.replace(self, draws=FeatureSums(self.draws).to(device).draws, local=self.local.to(device))
+
+    def numbers_of(self, other: BlockSums) -> Tensor:
+        """The numbers of other rows among these, (n,).
+
+        :raises ValueError: where some are not found, with the same targets and noise.
+        """
+        mine, theirs = self.local, other.local
+        numbers = row_numbers((mine.x, mine.columns), (theirs.x.to(mine.x), theirs.columns))
+        check_found(numbers)
+        variances = mine.variances[numbers.to(mine.x.device)]
+        is_other = (variances - theirs.variances).abs() > _RELATIVE_WEIGHT * variances
+        check_found(torch.where(is_other.cpu(), -1, numbers))
+        return numbers
+
+    def with_sums(self, statistics: SufficientStatistics) -> Self:
+        """These rows with the sums over them."""
+        return self._checked(statistics, self.local)
+
+    def _checked(self, statistics: SufficientStatistics, local: LocalRows) -> Self:
+        return dataclasses.replace(self, draws=(checked_finite(statistics, local.x),), local=local.detached())
+
+
+def check_found(numbers: Tensor) -> None:
+    """Raise a ValueError where rows were not found, whose number is -1."""
+    missing = (numbers < 0).nonzero().squeeze(-1).tolist()
+    if missing:
+        names = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        raise ValueError(
+            f"expected rows that the model has, with the same targets and noise, got others at {names}; pass what was "
+            "added"
+        )

@@ -1,0 +1,137 @@
+"""Rows that come and go: sums are merged, subtracted and scaled."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ... import _checks
+from ...data.batches import Batch, batches, joined
+from ...kernels.width_warning import quiet
+from ...linalg import sample_rows
+from ...linalg.row_search import row_numbers
+from .block_sums import check_found
+from .checks import check_alike
+from .conditioned import sums_with_rows
+from .row_summation import sums_of, sums_without
+from .row_sums import relative_difference
+
+
+class RefitError(NamedTuple):
+    """How far a model is from one that is conditioned anew on its rows.
+
+    :param statistics: the largest difference of Gram matrices and cross products, relative to their largest entry.
+    :param mean: that of posterior means at some of the rows.
+    :param variance: that of posterior variances.
+
+    >>> RefitError(statistics=1e-15, mean=2e-13, variance=5e-14).largest
+    2e-13
+    """
+
+    statistics: float
+    mean: float
+    variance: float
+
+    @property
+    def largest(self) -> float:
+        """The largest of the three."""
+        return max(self)
+
+
+@torch.no_grad()
+def slide(model: Any, added: Batch, removed: Batch | None, factor: float) -> Any:
+    """See :meth:`WeightSpaceGP.slide`."""
+    is_new = model.conditioned is None
+    before: Any = None if is_new else sums_with_rows(model)
+    with model.nothing_lost_on_error():
+        new: Any = sums_of(model, [added])
+        if before is not None:
+            sums = before.slide(new, factor, model)
+        else:
+            sums = new.summed(model) if model.block_size is not None else new
+        data = [*model.training_data, added] if is_new or model.training_data else []
+        if removed is not None:
+            sums = sums_without(model, sums, removed, added, is_centered=False)
+            data = rows_without(data, removed)
+        model.take(sums, data if factor == 1.0 else [], is_same=not is_new)
+    return new
+
+
+@torch.no_grad()
+def downdate(model: Any, removed: Batch, weight: float) -> None:
+    """See :meth:`WeightSpaceGP.downdate`."""
+    before = sums_with_rows(model)
+    with model.nothing_lost_on_error():
+        gone = sums_of(model, [removed])
+        left = before.without(gone if weight == 1.0 else gone.scaled(weight, model), model)
+        left.check_left_of(before, model)
+        model.take(left.forget_rows(*removed[:2]), rows_without(model.training_data, removed))
+
+
+@torch.no_grad()
+def forget(model: Any, factor: float) -> None:
+    """See :meth:`WeightSpaceGP.forget`."""
+    if _checks.positive("factor", factor) > 1.0:
+        raise ValueError(f"expected a factor of at most 1, got {factor:g}; weights of rows fade")
+    with quiet():
+        model.take(sums_with_rows(model).scaled(factor, model), [])
+
+
+@torch.no_grad()
+def merge(model: Any, others: Sequence[Any]) -> None:
+    """See :meth:`WeightSpaceGP.merge`."""
+    sums, parts = sums_with_rows(model), [model.training_data]
+    device = sums.draws[0].count.device
+    for other in others:
+        check_alike(model, other)
+    with model.nothing_lost_on_error():
+        for other in others:
+            sums = sums.merge(sums_with_rows(other).detached().to(device), model)
+            parts.append(other.training_data)
+        model.take(sums, [batch for part in parts for batch in part] if all(parts) else [])
+
+
+@torch.no_grad()
+def refit_error(model: Any, x: Tensor | Iterable[Any], y: Tensor | None, noise: Tensor | None) -> RefitError:
+    """See :meth:`WeightSpaceGP.refit_error`."""
+    sums, refit = sums_with_rows(model), copy.deepcopy(model)
+    with quiet():
+        if model.block_size is None:
+            points = x if isinstance(x, Tensor) else next(iter(x))[0]
+            refit.condition(x, y, noise)
+        else:
+            rows: Any = sums_of(model, batches(x, y, noise))
+            points = rows.local.x
+            sums.numbers_of(rows)
+            if len(points) != len(sums.local.x):
+                raise ValueError(
+                    f"expected the {len(sums.local.x)} rows of the model, got {len(points)}; pass all of them"
+                )
+            refit.take(sums.resummed(model), [])
+    points = sample_rows(points)
+    ours, theirs = model.posterior(points), refit.posterior(points)
+    return RefitError(
+        sums.difference(refit.sums, refit),
+        relative_difference(ours.mean, theirs.mean),
+        relative_difference(ours.variance, theirs.variance),
+    )
+
+
+def rows_without(data: list[Batch], removed: Batch) -> list[Batch]:
+    """Batches of rows that are kept, but for some of the rows."""
+    if not data:
+        return []
+    whole = joined(data)
+    numbers = row_numbers(whole, removed)
+    check_found(numbers)
+    is_left = torch.ones(len(whole[0]), dtype=torch.bool)
+    is_left[numbers] = False
+    kept: list[Batch] = []
+    for (x, y, noise), rows in zip(data, is_left.split([len(batch[0]) for batch in data]), strict=True):
+        if bool(rows.any()):
+            kept.append((x[rows.to(x.device)], y[rows.to(y.device)], None if noise is None else noise[rows]))
+    return kept

@@ -1,0 +1,138 @@
+"""Rows and groups of rows that are left out of a weight-space model, without refits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import _checks
+from ...inference import LeaveGroupOut, LeaveOneOut
+from ...inference import leave_out as inference
+from ...inference.left_out_rows import LeftOutRows, check_rows, other_rows
+from ...inference.local import LocalRegression
+from ...inference.local.left_out_blocks import LeftOutBlocks
+from ...inference.rows import Rows
+from ...inference.training_residual import RESIDUALS
+from ..folds import folds
+from .block_sums import BlockSums
+from .conditioned import sums_with_rows
+from .row_summation import prepared_rows
+
+
+class LeaveOutFunctions:
+    """The means of models without each row, or each group of rows.
+
+    :param draw: the functions of all rows.
+    :param errors: what they leave of the targets of the group, of their shape, NaN where these are missing.
+    :param numbers: the number of the group of every row, (N,).
+    """
+
+    def __init__(self, draw: Any, errors: Tensor, numbers: Tensor) -> None:
+        self._draw, self.errors, self.numbers = draw, errors, numbers
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The means (G, n, T) at inputs (n, d)."""
+        errors = self.errors.double().nan_to_num(0.0).reshape(len(self.errors), -1)
+        means: Tensor = self._draw.means_without(x, errors, self.numbers, int(self.numbers.max()) + 1)
+        return means
+
+
+@torch.no_grad()
+def leave_one_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> LeaveOneOut:
+    """See :meth:`WeightSpaceGP.leave_one_out`."""
+    rows, draws, residual = _left_out(model, x, y, noise)
+    return inference.leave_one_out(x, rows, model.noise, draws, residual)
+
+
+@torch.no_grad()
+def leave_group_out(
+    model: Any, x: Tensor, y: Tensor, groups: Tensor | int, noise: Tensor | None, seed: int
+) -> LeaveGroupOut:
+    """See :meth:`WeightSpaceGP.leave_group_out`."""
+    labels = group_labels(groups, x, seed)
+    rows, draws, residual = _left_out(model, x, y, noise)
+    return inference.leave_group_out(x, rows, model.noise, draws, residual, labels)
+
+
+@torch.no_grad()
+def functions(
+    model: Any, x: Tensor, y: Tensor, groups: Tensor | int | None, noise: Tensor | None, seed: int
+) -> LeaveOutFunctions:
+    """See :meth:`WeightSpaceGP.leave_out_functions`."""
+    _check_functions(model)
+    _checks.inputs(x)
+    _checks.seed(seed)
+    labels = torch.arange(len(x), device=x.device) if groups is None else group_labels(groups, x, seed)
+    rows, draws, residual = _left_out(model, x, y, noise)
+    parts = x, rows, model.noise, draws, residual
+    left_out: Any = inference.leave_one_out(*parts) if groups is None else inference.leave_group_out(*parts, labels)
+    return LeaveOutFunctions(draws[0], y - left_out.mean.reshape(y.shape), labels.unique(return_inverse=True)[1])
+
+
+def _left_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Rows, list[Any], Tensor | None]:
+    """The rows, the functions without some of them for every draw of the weights, and the variance that these lack."""
+    sums = sums_with_rows(model)
+    with model.nothing_lost_on_error():
+        rows, _, dtype = prepared_rows(model, x, y, noise, is_all=True)
+        regression = model.regression()
+        if isinstance(regression, LocalRegression):
+            numbers = sums.numbers_of(BlockSums.of(model, x, rows, dtype))
+            if len(numbers.unique()) != len(sums.local.x):
+                raise other_rows()
+            parts = regression, x, numbers.to(x.device), sums.draws[0]
+            return rows, [LeftOutBlocks(*parts, model.weight_posterior(), dtype)], None
+        check_rows(sums.draws[0], rows)
+        residual = RESIDUALS[model.residual]
+        draws = [
+            LeftOutRows(draw.regression(), model.noise, x, rows, residual, draw.weight_posterior(), dtype)
+            for draw in (model, *model.further_draws.of(model))
+        ]
+        return rows, list(draws), model.covar_module.residual_variance(x)
+
+
+def _check_functions(model: Any) -> None:
+    """Raise a ValueError where a model has no functions without single rows or groups."""
+    if model.noise.is_batched:
+        raise ValueError(
+            "expected a model of real targets, got one of class labels; take probabilities of rows that were not "
+            "fitted to rfgp.conformal.ClassConditionalSets"
+        )
+    is_complex = model.noise.is_complex or model.noise.is_of_parts
+    obstacles = {
+        "complex targets": is_complex,
+        "complex features": model.features.is_complex and not is_complex,
+        f"block_size={model.block_size}": model.block_size is not None,
+        f"num_draws={model.num_draws}": model.num_draws > 1,
+    }
+    got = " and ".join(name for name, is_there in obstacles.items() if is_there)
+    if got:
+        advice = (
+            "make one for the real and one for the imaginary part"
+            if is_complex
+            else "use rfgp.conformal.split_conformal with rows that were not fitted"
+        )
+        raise ValueError(
+            "expected a model of real targets, with real features, without blocks and with one draw of the weights, "
+            f"got one with {got}; {advice}"
+        )
+
+
+def group_labels(groups: Tensor | int, x: Tensor, seed: int = 0) -> Tensor:
+    """The label of the group of every row, checked.
+
+    :param groups: labels (N,), or the number of random folds.
+    """
+    _checks.seed(seed)
+    if isinstance(groups, int):
+        return folds(len(x), groups, seed).to(x.device)
+    labels = _checks.integers(groups, "groups", "labels of groups")
+    if labels.shape != (len(x),):
+        raise ValueError(
+            f"expected a label of its group for each of {len(x)} rows, got {tuple(labels.shape)}; "
+            "pass as many, in one dimension"
+        )
+    if len(labels.unique()) < 2:
+        raise ValueError("expected at least two groups, got one, without which no row is left; label the rows")
+    return labels.to(x.device)

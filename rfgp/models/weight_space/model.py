@@ -1,0 +1,334 @@
+"""Gaussian-process regression and classification in weight space, from sums over the rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Self
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from torch import Tensor
+
+from ... import _checks
+from ...data.batches import Batch
+from ...distributions import ComplexNormal, MultivariateNormal
+from ...features.random_weights import weights_kept_on_error
+from ...inference import GaussianPosterior, LeaveGroupOut, LeaveOneOut
+from ...inference.regression import Regression
+from ...inference.sufficient_statistics import SufficientStatistics
+from ...inference.training_residual import RESIDUALS
+from ...operators import Operator
+from ..function_samples import FunctionSamples
+from ..model_lock import alone, together
+from . import changes, conditioned, leave_out, predictor
+from .checks import check_parts
+from .conditioning import statistics_given, sums_of_data
+from .further_draws import FurtherDraws
+from .module import WeightSpaceModule
+from .row_sums import RowSums
+
+
+class WeightSpaceGP(WeightSpaceModule):
+    r"""A Gaussian process with random features, conditioned and evaluated from sums over the rows at O(N D^2).
+
+    .. math:: B = I + \Phi^H S^{-1} \Phi, \qquad E f_* = \Phi_* B^{-1} \Phi^H S^{-1} y, \qquad
+        \mathrm{Cov} f_* = \Phi_* B^{-1} \Phi_*^H
+
+    ``condition`` sums rows at the present parameters; :func:`rfgp.fit` learns the parameters. ``update``, ``downdate``
+    and ``merge`` equal conditioning on the rows that there are then. Several threads may read a model while one changes
+    its rows. On an error every method leaves the model as it was.
+
+    :param kernel: a kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one.
+    :param likelihood: a Gaussian, fixed-noise, complex Gaussian, complex fixed-noise or Dirichlet classification
+        likelihood; a multitask Gaussian or multitask fixed-noise one for a kernel of several outputs.
+    :param mean: ZeroMean, ConstantMean or LinearMean, with a batch shape (C,) for classes if wanted; a MultitaskMean of
+        these for several outputs; default: ZeroMean.
+    :param block_size: model the residual of the features inside blocks of at most so many near rows (PIC), at
+        O(N (B^2 + B D)) more, for landmarks of one output. The model keeps its rows. Default: no blocks.
+    :param num_neighbors: with blocks, predictions use the residual of so many nearest training rows; None for those of
+        the block that a point lies in; default: 64.
+    :param residual: what training makes of the residual variance r(x) of the features: "none"; "vfe", the variational
+        bound; "fitc", noise of each row; default: "none". Predictions add r(x) in all of them.
+    :param num_draws: the number of independent draws of the random weights; predictions have the moments of their
+        mixture; default: 1.
+    :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the
+        smallest noise exceeds 1 % of the largest prior variance.
+    :param keep_data: whether ``training_data`` keeps the rows, for comparisons with the exact posterior.
+    :raises ValueError: for a kernel without features, or another likelihood, mean or product_dtype.
+
+    Source: T Eq. B.13 to B.20.
+
+    >>> import gpytorch, rfgp
+    >>> x, y = torch.rand(100, 2), torch.rand(100)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.PolynomialKernel(power=2), num_features=16, input_dim=2)
+    >>> model = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, y)
+    >>> model.posterior(x[:3]).variance.shape
+    torch.Size([3])
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        mean: Mean | None = None,
+        *,
+        block_size: int | None = None,
+        num_neighbors: int | None = 64,
+        residual: str = "none",
+        num_draws: int = 1,
+        product_dtype: torch.dtype | None = None,
+        keep_data: bool = False,
+    ) -> None:
+        super().__init__(kernel, likelihood, mean)
+        self.block_size = None if block_size is None else _checks.positive_integer("block_size", block_size)
+        self.num_neighbors = None if num_neighbors is None else _checks.positive_integer("num_neighbors", num_neighbors)
+        self.residual = _checks.choice("residual", residual, tuple(RESIDUALS))
+        self.num_draws = _checks.positive_integer("num_draws", num_draws)
+        self.product_dtype = None if product_dtype is None else _checks.product_dtype(product_dtype)
+        self.keep_data = _checks.flag("keep_data", keep_data)
+        check_parts(self)
+        self.further_draws = FurtherDraws(self.num_draws - 1)
+
+    @property
+    @alone
+    def sums(self) -> RowSums:
+        """The sums for all draws of the weights; a ValueError where parameters or weights have changed since."""
+        return conditioned.valid_sums(self)
+
+    @property
+    @alone
+    def statistics(self) -> SufficientStatistics:
+        """The statistics of the rows, for the first draw of the weights; raises as ``sums`` does."""
+        return conditioned.checked(self).sums.draws[0]
+
+    @property
+    def draw_statistics(self) -> list[SufficientStatistics]:
+        """The statistics of the rows for every draw of the weights, as :meth:`load_statistics` takes them."""
+        return list(self.sums.draws)
+
+    @alone
+    def condition(
+        self,
+        x: Tensor | Iterable[Any],
+        y: Tensor | None = None,
+        noise: Tensor | None = None,
+        *,
+        executor: Executor | None = None,
+        progress: bool | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 1_000_000,
+    ) -> Self:
+        """Sum rows at the present parameters, and forget earlier rows. :func:`rfgp.fit` learns parameters.
+
+        With gradients enabled, batches are read once here, and once more when a gradient runs back.
+
+        :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise), such as a source of
+            :mod:`rfgp.data` or a DataLoader; beside ``executor`` a list of partitions, each such an iterable.
+        :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T), with NaN for missing ones.
+        :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
+        :param executor: an executor of ``concurrent.futures``, also Dask's and MPI's, whose workers sum the rows, with
+            the same bits whatever their number; default: all in this process.
+        :param progress: whether a bar shows the rows of batches; default: on terminals.
+        :param checkpoint: a file that sums of batches are saved to, from which the same call goes on; default: none.
+        :param checkpoint_every: the number of rows after which it is saved, at the end of a batch.
+        :raises ValueError: for bad data, or a checkpoint of something else.
+        """
+        with self.nothing_lost_on_error():
+            conditioned.take(self, *sums_of_data(self, x, y, noise, executor, progress, checkpoint, checkpoint_every))
+        return self
+
+    @alone
+    def load_statistics(self, statistics: SufficientStatistics | Sequence[SufficientStatistics]) -> Self:
+        """Condition on statistics of the same parameters and weights from elsewhere, such as merged ones of shards.
+
+        :param statistics: those of a model with the same parts; for several draws of the weights a list.
+        """
+        with self.nothing_lost_on_error():
+            conditioned.take(self, statistics_given(self, statistics), [])
+        return self
+
+    def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
+        """Add rows; the result equals conditioning on all rows, without gradients of the sums."""
+        self.slide((x, y, noise))
+        return self
+
+    @alone
+    def downdate(self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, weight: float = 1.0) -> Self:
+        """Take rows away; the result equals conditioning on the others, up to a rounding error.
+
+        :param weight: the weight that :meth:`forget` has left them; default: 1.
+        :raises ValueError: for rows that were never there, as far as the model can tell.
+        """
+        changes.downdate(self, (x, y, noise), _checks.positive("weight", weight))
+        return self
+
+    @alone
+    def forget(self, factor: float) -> Self:
+        r"""Multiply the weights of all rows by a factor: noise variances become :math:`s_i / \gamma`.
+
+        The prior is not forgotten. Rows of ``keep_data`` are dropped.
+
+        :param factor: the factor, above 0 and at most 1.
+        """
+        changes.forget(self, factor)
+        return self
+
+    def merge(self, *others: WeightSpaceGP) -> Self:
+        """Add the rows of models with the same features; the result equals conditioning on the rows of all.
+
+        :raises ValueError: for models without rows, or with other features, with what differs.
+        """
+        for other in others:
+            _checks.instance("every model to merge", other, WeightSpaceGP, "a fitted WeightSpaceGP", "pass models")
+        with together((self, *others)):
+            changes.merge(self, others)
+        return self
+
+    @alone
+    def slide(self, added: Batch, removed: Batch | None = None, factor: float = 1.0) -> RowSums:
+        """Add rows, after the weights of others were multiplied, and take some away unchecked: a step of a stream.
+
+        :returns: the sums over the rows that were added.
+        """
+        return changes.slide(self, added, removed, factor)
+
+    @alone
+    def refit_error(
+        self, x: Tensor | Iterable[tuple[Tensor, ...]], y: Tensor | None = None, noise: Tensor | None = None
+    ) -> changes.RefitError:
+        """How far the model is, after changes, from a copy conditioned on the rows that it should have."""
+        return changes.refit_error(self, x, y, noise)
+
+    @alone
+    def take(self, sums: RowSums, data: list[Batch] | None = None, is_same: bool = False) -> Self:
+        """Let these be the sums of the model.
+
+        :param data: the rows, for a model that keeps them; default: those that it has.
+        :param is_same: whether parameters and weights are those of the sums before.
+        """
+        conditioned.take(self, sums, self.training_data if data is None else data, is_same)
+        return self
+
+    def regression(self, is_frozen: bool = False) -> Regression:
+        """How statistics become posteriors; frozen: of a snapshot that later changes of parameters do not reach."""
+        return self.predictor.regression(self, is_frozen)
+
+    @alone
+    def weight_posterior(self) -> GaussianPosterior:
+        """The posterior of the weights of the first draw; a batch of C of them for a Dirichlet likelihood.
+
+        It is cached, without gradients unless ``gpytorch.settings.detach_test_caches`` is off.
+        """
+        return self.predictor.weight_posterior(self)
+
+    @alone
+    def posterior(self, x: Tensor, operator: Operator | None = None) -> MultivariateNormal | ComplexNormal:
+        """The posterior of the function at inputs, without noise: ``likelihood(model.posterior(x))`` adds it.
+
+        The N x N covariance is formed only where it is asked for. The distribution keeps its values, whatever happens
+        to the model later. Variances include the prior variance that the features lack.
+
+        :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
+        :param operator: a linear operator of :mod:`rfgp.operators` on the field of an operator-valued kernel, whose
+            result is predicted in place of the field.
+        :returns: a GPyTorch distribution, with batch shape (C,) for a Dirichlet likelihood, multitask for several
+            outputs; a ComplexNormal for complex targets.
+        """
+        return predictor.posterior(self, x, operator)
+
+    @alone
+    def point_predictor(self, dtype: torch.dtype | None = None) -> predictor.Points:
+        """A callable from points (N, d) to ``(mean, variance)``, (N, T) each, without covariances and gradients.
+
+        It can be pickled, and has no training rows. :func:`rfgp.predict_map` makes it for you.
+
+        :param dtype: of features, products and results: torch.float32 or torch.float64; default: the kernel's.
+        """
+        return predictor.point_predictor(self, dtype)
+
+    @alone
+    def log_marginal_likelihood(self) -> Tensor:
+        r"""The log evidence of the rows, summed over classes; differentiable in all parameters.
+
+        .. math:: \log p(y) = -\tfrac12 \big(r^\top S^{-1} r - h^\top B^{-1} h + \log|B| + \log|S| + N \log 2 \pi\big),
+            \qquad h = \Phi^\top S^{-1} r
+
+        It is not divided by N. Its gradient raises where sums have none: condition with gradients enabled.
+
+        Source: T B.3; identity 1 of the errata for class labels.
+        """
+        return predictor.log_marginal_likelihood(self)
+
+    @alone
+    def sample_functions(self, num_functions: int, prior: bool = False) -> FunctionSamples:
+        """Draws of functions from the posterior or the prior, as one callable that can be evaluated anywhere.
+
+        :param num_functions: the number S of draws.
+        :param prior: whether they are drawn from the prior.
+        :returns: a callable from (..., q, d) to (S, ..., q), (S, ..., q, T) or, for classes, (S, ..., C, q).
+        """
+        count = _checks.positive_integer("num_functions", num_functions)
+        return FunctionSamples(predictor.function_draws(self, count, _checks.flag("prior", prior)), count)
+
+    @alone
+    def resample(self, generator: torch.Generator | None = None) -> Self:
+        """Draw new random weights, by a CPU generator or PyTorch's; the statistics are stale then."""
+        with weights_kept_on_error(self):
+            self.covar_module.resample(generator)
+            self.further_draws.resample(generator)
+        return self
+
+    @alone
+    def leave_one_out(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> LeaveOneOut:
+        r"""The prediction of every row from all others with the same parameters, at O(N D^2) in all.
+
+        .. math:: y_i - \mu_{-i} = \frac{y_i - \phi_i^\top m}{1 - H_{ii}}, \qquad
+            \sigma^2_{-i} = \frac{s_i}{1 - H_{ii}}, \qquad H_{ii} = \phi_i^\top B^{-1} \bar\phi_i / s_i
+
+        :returns: ``(mean, variance, log_prob, latent_variance)``: with noise, but for ``latent_variance``; (N,), (N, T)
+            or (C, N), and ``log_prob`` (N,).
+        :raises ValueError: for rows other than those of the model, which may come in any order.
+
+        Source: errata, identity 4 of the last section.
+        """
+        return leave_out.leave_one_out(self, x, y, noise)
+
+    @alone
+    def leave_group_out(
+        self, x: Tensor, y: Tensor, groups: Tensor | int, noise: Tensor | None = None, *, seed: int = 0
+    ) -> LeaveGroupOut:
+        """The prediction of every group of rows from all others, as :meth:`leave_one_out` of stations or folds.
+
+        :param groups: the label of the group of every row, (N,), integers; or the number K of random folds.
+        :param seed: the seed of random folds; default: 0.
+        :returns: that of :meth:`leave_one_out` by row, with ``labels`` in ascending order and ``group_log_prob`` (G,).
+        """
+        return leave_out.leave_group_out(self, x, y, groups, noise, seed)
+
+    @alone
+    def leave_out_functions(
+        self, x: Tensor, y: Tensor, groups: Tensor | int | None = None, noise: Tensor | None = None, *, seed: int = 0
+    ) -> leave_out.LeaveOutFunctions:
+        """The means at any inputs (n, d) without each row, or each group: a callable to (G, n, T), of real targets."""
+        return leave_out.functions(self, x, y, groups, noise, seed)
+
+    def unconditioned(self, kernel: Any = None) -> WeightSpaceGP:
+        """A model without rows, with the parts and settings of this one.
+
+        :param kernel: another kernel, for one draw of the weights; default: that of the model, with all draws.
+        """
+        settings: dict[str, Any] = {"residual": self.residual, "product_dtype": self.product_dtype}
+        if kernel is None:
+            settings |= {"num_draws": self.num_draws, "block_size": self.block_size}
+        model = WeightSpaceGP(
+            kernel or self.covar_module, self.likelihood, self.mean_module, num_neighbors=self.num_neighbors, **settings
+        )
+        if kernel is None:
+            model.further_draws.maps = self.further_draws.maps
+        else:
+            model.share_noise(self)
+        return model

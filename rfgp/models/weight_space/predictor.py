@@ -1,0 +1,173 @@
+"""The posterior of the weights, computed once, and predictions from it that later changes of the model do not reach."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import gpytorch
+import torch
+from torch import Tensor
+
+from ... import _checks
+from ...distributions import ComplexNormal, MultivariateNormal
+from ...inference import GaussianPosterior, NoiseModel, PointMixture, PointPredictor
+from ...inference.complex_regression import ComplexRegression
+from ...inference.draws import FunctionDraws, WeightPrior, drawn_weights
+from ...inference.local import LocalRegression, WhitenedNoise
+from ...inference.mixture import mixture
+from ...inference.point_predictor import has_point_predictor
+from ...inference.regression import Regression
+from ...kernels.random_feature_kernel import check_no_operator
+from ...kernels.reference_tensor import reference_tensor
+from ...operators import Operator
+from ..impropriety import SomeRows, warn_of_impropriety
+from ..posterior_points import PosteriorPoints
+from ..record import Record
+from ..refused_gradients import refusing
+from ..snapshot import Snapshots
+from .conditioned import conditioned_of, summed_parameters, summed_state
+from .further_draws import functions_of_random_draws
+
+Points = PointPredictor | PointMixture | PosteriorPoints
+
+
+class Predictor:
+    """The posterior of the weights of one draw of features, and a snapshot of kernel and mean, while both are valid."""
+
+    def __init__(self) -> None:
+        self._posterior: tuple[Record, GaussianPosterior] | None = None
+        self._snapshots = Snapshots()
+
+    def clear(self) -> None:
+        """Forget the posterior."""
+        self._posterior = None
+
+    def regression(self, model: Any, is_frozen: bool = False) -> Regression:
+        """See :meth:`WeightSpaceGP.regression`."""
+        kernel, mean = self._modules(model, is_frozen)
+        noise: NoiseModel = model.noise
+        if noise.is_of_parts:
+            return ComplexRegression(kernel, mean, noise)
+        noise = WhitenedNoise(noise) if model.contains_noise else noise
+        local = None if model.conditioned is None else model.conditioned.sums.local
+        if local is None:
+            return Regression(kernel, mean, noise, has_trace=model.residual == "vfe")
+        return LocalRegression(kernel, mean, noise, local, model.num_neighbors)
+
+    def prior_regression(self, model: Any) -> Regression:
+        """How weights become functions, whatever the rows are, of a snapshot."""
+        kind = ComplexRegression if model.noise.is_of_parts else Regression
+        return kind(*self._modules(model, is_frozen=True), model.noise)
+
+    def _modules(self, model: Any, is_frozen: bool) -> tuple[Any, Any]:
+        modules = model.covar_module, model.mean_module
+        return self._snapshots.take(*modules) if is_frozen else modules
+
+    def weight_posterior(self, model: Any) -> GaussianPosterior:
+        """The posterior of the weights; see :meth:`WeightSpaceGP.weight_posterior`."""
+        tracks = gpytorch.settings.detach_test_caches.off() and torch.is_grad_enabled()
+        summed = summed_state(model)
+        state = {name: p.detach() for name, p in model.named_parameters()} | summed
+        state |= {name: b for name, b in model.covar_module.named_buffers() if "task_covar_module" in name}
+        if model.noise.is_batched:
+            state["alpha_epsilon"] = torch.tensor(model.likelihood.alpha_epsilon)
+        if not tracks and self._posterior is not None and self._posterior[0].is_of(state):
+            return self._posterior[1]
+        if torch.compiler.is_compiling():
+            raise ValueError("expected a prediction since the fit before a compiled one, got none; predict once")
+        conditioned = conditioned_of(model)
+        conditioned.record.check(summed, "the statistics were computed")
+        with torch.inference_mode(False), torch.set_grad_enabled(tracks):
+            posterior: GaussianPosterior = model.regression().posterior(conditioned.sums.draws[0], tracks)
+        if not tracks:
+            self._posterior = Record(state), posterior
+            if conditioned.sums.some_rows is not None:
+                _check_residuals(model, conditioned.sums.some_rows, posterior)
+        return posterior
+
+    def points(self, model: Any, dtype: torch.dtype) -> PointPredictor | None:
+        """The predictor of means and variances at points, where the posterior has one."""
+        regression, posterior = model.regression(is_frozen=True), self.weight_posterior(model)
+        return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
+
+
+def _check_residuals(model: Any, rows: SomeRows, posterior: Any) -> None:
+    """Warn where the noise of complex targets does not look circular."""
+    x, y = (values.to(posterior.mean.device) for values in rows)
+    regression, noise = model.regression(is_frozen=True), float(model.likelihood.noise.detach())
+    with torch.no_grad():
+        residuals = y - regression.function(posterior.mean, x)
+        leverages = regression.leverages(x, posterior) / noise
+    warn_of_impropriety(residuals, leverages, noise, stacklevel=7)
+
+
+def posterior(model: Any, x: Tensor, operator: Operator | None) -> MultivariateNormal | ComplexNormal:
+    """See :meth:`WeightSpaceGP.posterior`."""
+    conditioned_of(model)
+    _checks.finite(_checks.inputs(x).detach())
+    _checks.same_kind(x, reference_tensor(model.covar_module, x), "x", "the kernel")
+    if operator is not None and not isinstance(operator, Operator):
+        raise ValueError(f"expected an operator of rfgp.operators, got {operator!r}; such as Divergence()")
+    if operator is not None and not model.covar_module.has_output_factor:
+        check_no_operator(operator)
+    regression = model.regression(is_frozen=not torch.compiler.is_compiling())
+    first = regression.distribution(x, model.weight_posterior(), operator)
+    further = [draw.posterior(x, operator) for draw in model.further_draws.of(model)]
+    return mixture([first, *further]) if further else first
+
+
+def point_predictor(model: Any, dtype: torch.dtype | None) -> Points:
+    """See :meth:`WeightSpaceGP.point_predictor`."""
+    conditioned_of(model)
+    default = reference_tensor(model.covar_module).dtype.to_real()
+    if dtype not in (None, torch.float32, torch.float64):
+        raise ValueError(f"expected torch.float32 or torch.float64 for dtype, got {dtype!r}; choose one of the two")
+    draws = [draw.predictor.points(draw, dtype or default) for draw in (model, *model.further_draws.of(model))]
+    points = [draw for draw in draws if draw is not None]
+    if len(points) == len(draws):
+        return points[0] if len(points) == 1 else PointMixture(points)
+    if dtype not in (None, default):
+        raise ValueError(
+            f"expected {default}, the dtype of the model, got {dtype}: with blocks, improper complex targets or very "
+            "many outputs there is no other; convert the model before the fit"
+        )
+    without_rows = copy.copy(model)
+    without_rows.training_data = []
+    return PosteriorPoints(without_rows)
+
+
+def log_marginal_likelihood(model: Any) -> Tensor:
+    """See :meth:`WeightSpaceGP.log_marginal_likelihood`."""
+    conditioned_of(model)
+    if model.features.is_complex and not model.noise.is_complex:
+        raise ValueError(
+            "expected real features for the evidence of real labels, got complex ones, whose real part has none; "
+            "use the :ctr form of the method"
+        )
+    statistics = model.statistics
+    evidence: Tensor = model.regression().log_marginal_likelihood(statistics, model.conditioned.sums.training_rows)
+    if not statistics.cross.requires_grad:
+        evidence = refusing(evidence, summed_parameters(model))
+    further = [draw.log_marginal_likelihood() for draw in model.further_draws.of(model)]
+    return torch.stack([evidence, *further]).mean() if further else evidence
+
+
+def function_draws(model: Any, count: int, prior: bool) -> FunctionDraws:
+    """Functions drawn from the posterior or the prior; of several draws of the weights each has a random one."""
+    further = model.further_draws.begin(model) if prior else model.further_draws.of(model)
+    sources = [functools.partial(_draws_of_one, one, prior=prior) for one in (model, *further)]
+    return functions_of_random_draws(sources, count) if further else sources[0](count)
+
+
+def _draws_of_one(model: Any, count: int, prior: bool) -> FunctionDraws:
+    if not prior:
+        weights = drawn_weights(model.weight_posterior(), count, model.noise.is_complex)
+        draws: FunctionDraws = model.regression(is_frozen=True).draws(weights)
+        return draws
+    regression: Regression = model.predictor.prior_regression(model)
+    batch = (model.noise.num_systems,) if model.noise.is_batched else ()
+    factor = regression.factor()
+    weight_prior = WeightPrior.of((*batch, factor.num_columns), model.features.is_complex, factor.device)
+    return regression.draws(drawn_weights(weight_prior, count, model.noise.is_complex))

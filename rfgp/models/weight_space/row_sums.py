@@ -1,0 +1,256 @@
+"""Sums over rows: what a model is conditioned on. They are merged, subtracted and scaled."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ... import _checks
+from ...inference import GramStatistics, NoiseModel
+from ...inference.local import LocalRows
+from ...inference.residual_pass import TrainingRows
+from ...inference.sufficient_statistics import SufficientStatistics
+from ..impropriety import SomeRows
+
+Patterns = tuple[tuple[bool, ...], ...]
+
+
+class RowSums(abc.ABC):
+    """Sums over rows at the present parameters of a model, for every draw of its weights.
+
+    Methods return new sums and leave these as they are. They are given the model, whose kernel and noise they ask.
+    """
+
+    draws: tuple[SufficientStatistics, ...]
+    """The statistics of every draw of the weights."""
+    patterns: Patterns
+    """Which outputs are observed in every group of rows, where groups differ in that."""
+    some_rows: SomeRows | None
+    """Rows of complex targets on which residuals are looked at."""
+    training_rows: TrainingRows | None
+    """The rows, where gradients run back to them."""
+    local: LocalRows | None
+    """The rows in their blocks, where the model has blocks."""
+    num_rows: int
+    """The number of rows, also of those without a target; 0 where it is not known."""
+    input_bounds: Tensor | None
+    """Powers of two between which the inputs lie, (2, d), on the CPU; None where they are not known."""
+
+    @abc.abstractmethod
+    def merge(self, other: Any, model: Any) -> Self:
+        """The sums over the rows of both."""
+
+    @abc.abstractmethod
+    def without(self, other: Any, model: Any, is_centered: bool = True) -> Self:
+        """The sums over these rows but for those of others.
+
+        :param is_centered: whether the sums are centered anew, at the targets that are left.
+        """
+
+    @abc.abstractmethod
+    def check_left_of(self, whole: Any, model: Any) -> None:
+        """Raise a ValueError where these cannot be the rest of other sums, as far as sums show."""
+
+    @abc.abstractmethod
+    def scaled(self, factor: float, model: Any) -> Self:
+        """The sums over the same rows with their weights times a factor."""
+
+    @abc.abstractmethod
+    def difference(self, other: Any, model: Any) -> float:
+        """The largest difference of sums, relative to the largest of their kind, over all draws."""
+
+    def slide(self, added: Self, factor: float, model: Any) -> Self:
+        """The sums with more rows, after the weights of these were multiplied by a factor."""
+        return (self if factor == 1.0 else self.scaled(factor, model)).merge(added, model)
+
+    def forget_rows(self, x: Tensor, y: Tensor) -> Self:
+        """The same sums without a trace of rows that have left them."""
+        return self
+
+    def of_first_draw(self) -> Self:
+        """The sums for the first draw of the weights."""
+        return self
+
+    def without_graph(self) -> Self:
+        """The same sums without rows that belong to the graph of gradients."""
+        return self
+
+    @abc.abstractmethod
+    def detached(self) -> Self:
+        """The same sums in memory of their own, without the graph of gradients."""
+
+    @abc.abstractmethod
+    def saved(self, with_rows: bool) -> RowSums:
+        """What a file holds.
+
+        :param with_rows: whether the rows of blocks, and the features that hold small classes, are kept.
+        """
+
+    @abc.abstractmethod
+    def to(self, device: torch.device) -> Self:
+        """The same sums on a device, to which tensors are moved in place."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSums(RowSums):
+    """Sums over rows of features, which are forgotten once they are summed.
+
+    :param draws: the statistics of every draw of the weights.
+    :param num_rows: the number of rows, also of those without a target.
+    """
+
+    draws: tuple[SufficientStatistics, ...]
+    patterns: Patterns = ()
+    some_rows: SomeRows | None = None
+    training_rows: TrainingRows | None = None
+    num_rows: int = 0
+    input_bounds: Tensor | None = None
+    local = None
+
+    def merge(self, other: FeatureSums, model: Any) -> Self:
+        return self.merged(other, model.noise)
+
+    def merged(self, other: FeatureSums, noise: NoiseModel) -> Self:
+        """:meth:`merge` for a noise model, which knows how groups are merged."""
+        patterns = united(self.patterns, other.patterns)
+        pairs = zip(self.grouped(patterns), other.grouped(patterns), strict=True)
+        some = other.some_rows
+        if self.some_rows is not None and some is not None:
+            some = self.some_rows.and_some_of(*some)
+        return type(self)(
+            tuple(noise.merged(*pair) for pair in pairs),
+            patterns,
+            some,
+            num_rows=self.num_rows + other.num_rows,
+            input_bounds=joined_bounds(self.input_bounds, other.input_bounds),
+        )
+
+    def without(self, other: FeatureSums, model: Any, is_centered: bool = True) -> Self:
+        patterns, noise = united(self.patterns, other.patterns), model.noise
+        pairs = zip(self.grouped(patterns), other.grouped(patterns), strict=True)
+        noise.patterns = patterns
+        draws = tuple(noise.without(*pair, is_centered) for pair in pairs)
+        num_rows = self.num_rows - other.num_rows
+        left = type(self)(draws, patterns, self.some_rows, num_rows=num_rows, input_bounds=self.input_bounds)
+        counts = zip(patterns, draws[0].count.tolist(), strict=False)
+        kept = tuple(pattern for pattern, count in counts if count)
+        return dataclasses.replace(left, draws=tuple(left.grouped(kept)), patterns=kept) if kept else left
+
+    def check_left_of(self, whole: FeatureSums, model: Any) -> None:
+        check_left(self.draws[0].num_rows)
+        model.noise.patterns = whole.patterns
+        groups = self.grouped(whole.patterns) if whole.patterns else self.draws
+        pairs = (model.noise.aligned(*pair) for pair in zip(groups, whole.draws, strict=True))
+        if not all(
+            _observed(left, model.noise).is_part_of(_observed(all_rows.shifted(left.shift), model.noise))
+            for left, all_rows in pairs
+        ):
+            raise ValueError(
+                "expected rows of the model to take away, got others, without which the sums of squares would not be "
+                "positive; pass what was added, with the same noise, and the weight that forgetting has left it"
+            )
+
+    def scaled(self, factor: float, model: Any) -> Self:
+        return dataclasses.replace(self, draws=tuple(d.scaled(factor) for d in self.draws), training_rows=None)
+
+    def difference(self, other: FeatureSums, model: Any) -> float:
+        patterns, largest = united(other.patterns, self.patterns), 0.0
+        model.noise.patterns = patterns
+        for pair in zip(self.grouped(patterns), other.grouped(patterns), strict=True):
+            first, second = model.noise.aligned(*pair)
+            parts = (
+                GramStatistics.of(_observed(sums.shifted(first.shift), model.noise)).sums() for sums in (first, second)
+            )
+            values = zip(*(part.values() for part in parts), strict=True)
+            largest = max(largest, *(relative_difference(*value) for value in values))
+        return largest
+
+    def forget_rows(self, x: Tensor, y: Tensor) -> Self:
+        return self if self.some_rows is None else dataclasses.replace(self, some_rows=self.some_rows.without(x, y))
+
+    def of_first_draw(self) -> Self:
+        return self if len(self.draws) == 1 else dataclasses.replace(self, draws=self.draws[:1])
+
+    def with_further(self, draws: list[SufficientStatistics]) -> Self:
+        """The sums with those of further draws of the weights."""
+        return dataclasses.replace(self, draws=(self.draws[0], *draws))
+
+    def with_some_rows(self, some_rows: SomeRows | None) -> Self:
+        """The same sums, with other rows on which residuals are looked at."""
+        return dataclasses.replace(self, some_rows=some_rows)
+
+    def without_graph(self) -> Self:
+        return self if self.training_rows is None else dataclasses.replace(self, training_rows=None)
+
+    def saved(self, with_rows: bool) -> RowSums:
+        draws = self.draws if with_rows else tuple(GramStatistics.of(draw) for draw in self.draws)
+        return dataclasses.replace(self, draws=draws, some_rows=None, training_rows=None)
+
+    def detached(self) -> Self:
+        draws = tuple(GramStatistics.from_state_dict(draw.state_dict()) for draw in self.draws)
+        return dataclasses.replace(self, draws=draws, training_rows=None)
+
+    def to(self, device: torch.device) -> Self:
+        for draw in self.draws:
+            draw.to(device)
+        return dataclasses.replace(self, training_rows=None)
+
+    def grouped(self, patterns: Patterns) -> list[SufficientStatistics]:
+        """The statistics with a group for each of these patterns, some perhaps without rows."""
+        if patterns == self.patterns:
+            return list(self.draws)
+        places = [self.patterns.index(pattern) if pattern in self.patterns else None for pattern in patterns]
+        return [
+            GramStatistics.concatenate([sums.empty_group() if i is None else sums.of_group(i) for i in places])
+            for sums in self.draws
+        ]
+
+
+def check_left(count: float) -> None:
+    """Raise a ValueError where no row is left."""
+    if count <= 0:
+        raise ValueError("expected at least one row to be left, got the last ones to take away; make a new model")
+
+
+def checked_finite(statistics: SufficientStatistics, x: Tensor) -> SufficientStatistics:
+    """The statistics, or a ValueError where some are not finite."""
+    if not statistics.is_finite:
+        raise _checks.overflow(x)
+    return statistics
+
+
+def relative_difference(a: Tensor, b: Tensor) -> float:
+    """The largest difference of two tensors, relative to the largest value of the second."""
+    return float((a - b).abs().max() / b.abs().max().clamp_min(1e-300))
+
+
+def input_bounds(x: Tensor) -> Tensor:
+    """Bounds (2, d) of inputs (N, d), in float64, on the CPU: zero, and powers of two with their signs.
+
+    They tell how large inputs are, without the value of any row.
+    """
+    low, high = torch.stack([x.detach().amin(0), x.detach().amax(0)]).double().cpu()
+    values = torch.stack([-low, high])
+    power = values.sign() * torch.exp2(torch.frexp(values).exponent.double() - 1.0)
+    above = torch.where(power < values, 2.0 * power, power)
+    return torch.stack([-above[0], above[1]])
+
+
+def joined_bounds(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """The bounds over the rows of both; None where those of one are not known."""
+    if first is None or second is None or first.shape != second.shape:
+        return None
+    return torch.stack([torch.minimum(first[0], second[0]), torch.maximum(first[1], second[1])])
+
+
+def united(first: Patterns, second: Patterns) -> Patterns:
+    """The patterns of both, each once."""
+    return (*first, *(pattern for pattern in second if pattern not in first))
+
+
+def _observed(sums: SufficientStatistics, noise: NoiseModel) -> SufficientStatistics:
+    return sums.of_observed(noise.observed(len(sums.count), sums.count.device))

@@ -1,0 +1,123 @@
+"""The strategy "auto": blocks of near rows, a subset and the evidence of some rows, compared by held-out rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..kernels.width_warning import quiet
+from . import timing
+from .ascent import Ascent, NoValueError
+from .exact_regression import ExactRegression, exact_regression
+from .exact_stages import Blocks, Subset
+from .objectives import WeightSpaceObjective
+from .session import Training
+from .starts import center_inputs, random_rows
+from .strategies import Maximization
+
+_HELD_OUT, _CHECKED_ROWS = 1000, 20_000
+_WIDE_EVALUATIONS, _WIDE_ROWS = 12, 10_000
+_SHARE_OF_TIME = 0.4
+_COMPARISONS = 8.0
+"""As many fits to all rows must fit into a time limit where several ways are compared by held-out rows."""
+
+
+class _Learned(NamedTuple):
+    """Parameters, what held-out rows lose by them, how they were learned, and their values for the wide model."""
+
+    source: str
+    loss: float
+    tuned: list[Tensor]
+    ascent: Ascent | None
+    rescaled: list[Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auto(Maximization):
+    """What suits the model and the number of rows.
+
+    The evidence, up to 2,000 rows, for an ExactGP, for classes, several outputs and complex values; a subset for few
+    rows of a model with local blocks. Else blocks, a subset, and without local blocks a few evaluations of the
+    evidence of 10,000 rows: those parameters with which the model predicts held-out rows best. A variational model
+    learns from its bound, of all rows or from minibatches.
+
+    :param initialize: whether starting values come from the data.
+    """
+
+    def learn(self, training: Training) -> float:
+        regression = exact_regression(training.objective)
+        if not training.deadline.allows(_COMPARISONS * training.fit_seconds):
+            return Blocks().learn(training)
+        _learn_best(training, training.objective, regression)
+        return training.finish()
+
+
+def _learn_best(training: Training, objective: Any, regression: ExactRegression) -> None:
+    """Take the parameters with which the wide model predicts held-out rows best."""
+    model, last = training.model, training.fit_seconds
+    held = random_rows(len(regression.x), min(_HELD_OUT, len(regression.x) // 10))
+    is_held = torch.zeros(len(regression.x), dtype=torch.bool)
+    is_held[held] = True
+    rows = torch.nonzero(~is_held).squeeze(-1)
+    is_initialized, start = training.initialize, _values(model)
+
+    def judged(source: str) -> _Learned:
+        tuned, ascent = _values(model), training.ascent
+        loss = _held_out_loss(training, objective, regression, rows, held)
+        return _Learned(source, loss, tuned, ascent, _values(model))
+
+    learned: list[_Learned] = []
+    for strategy in (Blocks(), Subset()):
+        if learned:
+            _restore(model, start)
+        training.initialize = is_initialized
+        strategy.tune(training, regression, rows, training.deadline.earlier(4.0 * last).share(_SHARE_OF_TIME))
+        learned.append(judged(strategy.source))
+    best = min(learned, key=lambda each: each.loss)
+    left = min(_WIDE_EVALUATIONS, training.limit - training.used)
+    has_blocks = getattr(model, "block_size", None) is not None  # whose evidence the blocks have seen
+    if left > 0 and training.deadline.allows(3.0 * last) and not has_blocks:
+        _restore(model, best.rescaled)
+        some = rows[random_rows(len(rows), _WIDE_ROWS)]
+        x, y, noise = objective.data(some)
+        wide = WeightSpaceObjective(model, x, y, noise, is_lazy=True)
+        training.ascend("evidence", f"{len(some)} rows", wide, left, training.deadline.earlier(2.0 * last), 0)
+        center_inputs(model, regression.x)
+        best = min(best, judged("the evidence of some rows"), key=lambda each: each.loss)
+    training.ascent, training.source = best.ascent, best.source
+    _restore(model, best.tuned)
+
+
+@torch.no_grad()
+def _held_out_loss(
+    training: Training, objective: Any, regression: ExactRegression, rows: Tensor, held: Tensor
+) -> float:
+    """The mean negative log density of held-out targets under the wide model of other rows; a stage of its own."""
+    began, some, model = timing.clock(), rows[random_rows(len(rows), _CHECKED_ROWS)], training.model
+    try:
+        with quiet():
+            model.condition(*objective.data(some))
+            training.rescale()
+            posterior = model.posterior(regression.x[held])
+        variance = posterior.variance.double() + regression.noise_variances(held)
+        error = regression.targets[held] - posterior.mean.double()
+        density = 0.5 * ((2.0 * math.pi * variance).log() + error.square() / variance)
+        score = float(density.mean())
+    except (ValueError, NoValueError):
+        score = math.inf
+    training.add_stage("wide model", f"{len(held)} held-out rows", began, score, unit="nats lost per row")
+    return score if math.isfinite(score) else math.inf
+
+
+def _values(model: torch.nn.Module) -> list[Tensor]:
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def _restore(model: torch.nn.Module, values: list[Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), values, strict=True):
+            parameter.copy_(value)

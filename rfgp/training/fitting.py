@@ -1,0 +1,77 @@
+"""The door to training: a model, its data, and how long it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from .. import _checks
+from ..models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
+from ..passes import Shard
+from .methods import method_of, strategy_of
+from .strategies import Strategy, Task
+from .summary import FitSummary
+from .timing import Deadline
+
+
+def fit(
+    model: WeightSpaceGP | WeightSpaceVariationalGP | LaplaceGP | HeteroscedasticGP | ExactGP,
+    x: Tensor | Iterable[tuple[Tensor, ...]] | None = None,
+    y: Tensor | None = None,
+    *,
+    noise: Tensor | None = None,
+    strategy: str | Strategy = "auto",
+    time_limit: float | None = None,
+    max_evaluations: int = 200,
+    progress: bool | None = None,
+) -> FitSummary:
+    r"""Learn all parameters that require gradients, and leave the model conditioned on the data.
+
+    What is maximized (plus log priors) by L-BFGS is the log marginal likelihood, or what the strategy says. The result
+    does not depend on the units of x and y. Training ends where the gradient is zero, not where progress is slow. On
+    any other end, an error or an interrupt included, the model keeps the best parameters that were seen; where there
+    are none it is left as it was.
+
+    :param model: a model of :mod:`rfgp.models` that has an evidence or a bound, or a GPyTorch ExactGP, which is
+        evaluated with Cholesky factors; use float64 for it.
+    :param x: training inputs (N, d); or batches (x, y) or (x, y, noise) that can be gone through again and again, such
+        as those of a torch DataLoader; default: those of the ExactGP.
+    :param y: training targets or labels (N,), or targets (N, T) of several outputs, with NaN for missing ones; default:
+        those of the ExactGP.
+    :param noise: noise variances of the shape of y, for a WeightSpaceGP with fixed noise.
+    :param strategy: from what parameters are learned: :class:`~rfgp.training.Auto`, :class:`~rfgp.training.Evidence`,
+        :class:`~rfgp.training.Subset`, :class:`~rfgp.training.Blocks`, :class:`~rfgp.training.LeaveOut` or
+        :class:`~rfgp.training.Minibatches`; or by short form "auto", "evidence", "subset", "blocks", "leave_one_out"
+        or "minibatches".
+    :param time_limit: seconds that all of it may take, about; fewer rows are taken where these are too many. There is
+        one evaluation at least, and the fit to all rows at the end. Default: none.
+    :param max_evaluations: a limit on evaluations of evidence and gradient of all rows. Starts are compared before, on
+        1,000 rows where there are more, and not where the limit is below 12.
+    :param progress: whether to show a progress bar; default: on terminals only.
+    :returns: a summary that prints well.
+    :raises ValueError: for bad data, where nothing is to be trained, or where the model does not take the strategy; the
+        model stays as it was.
+    :warns UserWarning: where a parameter ends at a bound of its constraint, or the features lose much of the posterior.
+
+    >>> import gpytorch, rfgp, torch
+    >>> x = torch.linspace(-1, 1, 50, dtype=torch.float64).unsqueeze(-1)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel().double(), num_features=16, input_dim=1, seed=0)
+    >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood().double())
+    >>> fit(model, x, x.squeeze(-1) ** 2, max_evaluations=20).evaluations <= 20
+    True
+    """
+    method = method_of(model)
+    if isinstance(x, Shard) and time_limit is not None:
+        raise ValueError(
+            "expected no time_limit beside a Shard, whose ranks have clocks of their own; use max_evaluations"
+        )
+    limit = _checks.positive_integer("max_evaluations", max_evaluations)
+    if progress is not None:
+        _checks.flag("progress", progress)
+    if time_limit is not None:
+        _checks.positive("time_limit", time_limit, "seconds, such as 30")
+    wanted = strategy_of(strategy)
+    task = Task(model, x, y, noise, method.objective, limit, Deadline.after(time_limit), _checks.no_bar(progress))
+    return method.strategy(task, wanted).fit(task)

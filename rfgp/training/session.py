@@ -1,0 +1,233 @@
+"""One training of a model: its maximizations, what has been done so far, and the fit to all rows at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.models import ExactGP
+from gpytorch.settings import min_fixed_noise
+from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
+
+from ..models import WeightSpaceGP
+from ..models.spectral_evidence import SpectralEvidence, only_free, spectral_evidence
+from ..selection.lost_posterior import advice_on_loss, lost_posterior
+from . import timing
+from .ascent import Ascent, NoValueError
+from .coordinates import Coordinates
+from .costs import fit_seconds, spectrum_seconds
+from .moments import DataMoments
+from .objectives import Objective
+from .run import Run, constrained_values, parts_of
+from .starts import random_rows
+from .summary import FitStage, FitSummary
+from .timing import Deadline
+
+_RESCALINGS, _COMPARED_ROWS = 60, 512
+_GRADIENT = 3.0
+"""How many times a fit an evaluation with its gradient takes."""
+
+
+class Training:
+    """What a strategy works with: maximizations of objectives in turn, which are kept as stages."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        initialize: bool,
+        limit: int,
+        deadline: Deadline,
+        report: Callable[[float], None],
+    ) -> None:
+        self.objective, self.model, self.initialize, self.limit = objective, objective.model, initialize, limit
+        self.report, self.deadline = report, deadline
+        self.stages: list[FitStage] = []
+        self.runs: list[Run] = []
+        self.ascent: Ascent | None = None
+        self.initial, self.used = math.nan, 0
+        self.source = ""
+        """Less than the evidence of all rows from which the parameters were learned; empty for that."""
+        few, self.fit_seconds = fit_seconds(objective, deadline)
+        self.evaluation_seconds = _GRADIENT * few
+
+    def maximize(self) -> float:
+        """Maximize the objective over all rows, or over as many as there is time for, and fit the model."""
+        self.ascend("evidence", "all rows", self.objective, self.limit, self.deadline.earlier(self.fit_seconds))
+        value, run = self.refit(), self.runs[-1]
+        if run.rows is not None:
+            self.source = "the evidence of some rows"
+        else:
+            self.initial = value if run.initial is None else run.initial
+        return value
+
+    def ascend(
+        self,
+        name: str,
+        rows: str,
+        objective: Objective,
+        limit: int,
+        deadline: Deadline,
+        trial_limit: int | None = None,
+        seconds: float | None = None,
+    ) -> Ascent:
+        """Maximize an objective as the next stage.
+
+        :param rows: what the stage sees, in words.
+        :param trial_limit: the largest number of evaluations from each start that is tried.
+        :param seconds: what an evaluation of few rows takes; default: as of the model itself.
+        """
+        began = timing.clock()
+        seconds = self.evaluation_seconds if seconds is None else seconds
+        run = Run(objective, self.initialize, limit, self.report, deadline, trial_limit, seconds)
+        self.runs.append(run)
+        self.ascent = ascent = run.ascend()
+        self.used += ascent.evaluations
+        what = rows if run.rows is None else f"{len(run.rows)} rows"
+        self.add_stage(name, what, began, ascent.value, ascent.evaluations)
+        return ascent
+
+    def add_stage(
+        self, name: str, rows: str, began: float, value: float, evaluations: int = 0, unit: str = "nats per row"
+    ) -> None:
+        """Note what has been done since a time on the clock."""
+        self.stages.append(FitStage(name, rows, evaluations, timing.clock() - began, value, unit))
+
+    def keep_best(self) -> bool:
+        """Leave the model fitted with the best parameters of the last run that has any; whether there are any."""
+        try:
+            return any(run.keep_best() for run in self.runs[::-1]) and math.isfinite(self.refit())
+        except (ValueError, NoValueError, NanError, NotPSDError):
+            return False
+
+    @torch.no_grad()
+    def refit(self) -> float:
+        """Leave the model fitted to all rows; its evidence."""
+        return float(self.objective.finish())
+
+    def rescale(self) -> Ascent | None:
+        """Learn noise, output scale and mean again from the statistics, where these do not contain them."""
+        if not isinstance(self.model, WeightSpaceGP):
+            return None
+        width = self.model.covar_module.num_scalar_features
+        if self.deadline.is_set and not self.deadline.allows(spectrum_seconds(width)):
+            return None
+        evidence = spectral_evidence(self.model)
+        if evidence is None:
+            return None
+        objective = SpectralObjective(evidence, self.objective.x, self.objective.moments)
+        with only_free(self.model):
+            return Run(objective, False, _RESCALINGS).ascend()
+
+    def finish(self) -> float:
+        """Fit the model to all rows after it has learned from few, and rescale it; its evidence."""
+        began, count = timing.clock(), self.objective.num_rows
+        value = self.refit()
+        self.add_stage("wide model", "all rows", began, value / count)
+        began = timing.clock()
+        try:
+            ascent = self.rescale()
+        except (ValueError, NoValueError):
+            return value
+        if ascent is None:
+            return value
+        with torch.no_grad():
+            value = float(self.model.log_marginal_likelihood())
+        self.add_stage("noise, scale and mean", "all rows", began, value / count, ascent.evaluations)
+        return value
+
+    def summary(self, value: float, seconds: float) -> FitSummary:
+        """What was done, with the evidence at the end and the seconds of everything."""
+        if self.ascent is None:
+            raise ValueError("expected a training that has run, got none; call run first")
+        return FitSummary(
+            value,
+            self.initial,
+            self.used,
+            self.ascent.converged,
+            self._message(self.ascent.message),
+            seconds,
+            constrained_values(self.model),
+            tuple(self.stages),
+            quantity=self.objective.quantity,
+        )
+
+    def _message(self, ended: str) -> str:
+        """What ended the training: the limit of a stage is no limit of all."""
+        if not self.source:
+            return ended
+        source = f"parameters from {self.source}"
+        return f"{source}; {ended}" if "time limit" in ended else source
+
+    def remarks(self) -> list[str]:
+        """What to warn of: parameters at a bound, noise that GPyTorch has raised, a loss by the features."""
+        moments = self.objective.moments
+        coordinates = Coordinates(parts_of(self.model), moments)
+        remarks = []
+        for member, side, bound in coordinates.at_bounds(coordinates.values()):
+            name = member.name.rpartition(".")[2]
+            if "second_noise" in member.name:
+                continue
+            remedy = f"give {name} a constraint with another bound"
+            if "noise" in name:
+                variances = moments.output_variances
+                ends = " and ".join(f"{v:.3g}" for v in sorted({float(variances.min()), float(variances.max())}))
+                spread = "a variance of" if len(variances) == 1 else "variances between"
+                remedy = (
+                    f"the targets have {spread} {ends}: rescale them, or construct the likelihood with "
+                    "noise_constraint=gpytorch.constraints.Positive()"
+                )
+            remarks.append(
+                f"{member.name} ends at the {side} bound {bound:.3g} of its constraint, which keeps it from a better "
+                f"value; {remedy}"
+            )
+        remarks += _raised_noise(self.model, float(moments.variance))
+        if self.source:
+            count, x = self.objective.num_rows, self.objective.x
+            some = random_rows(count, _COMPARED_ROWS).to(x.device)
+            advice = advice_on_loss(lost_posterior(self.model, x[some], count))
+            remarks += [] if advice is None else [advice]
+        return remarks
+
+
+class SpectralObjective(Objective):
+    """The evidence of a fitted model as a function of what its statistics do not contain."""
+
+    centers_inputs: ClassVar[bool] = False
+    can_take_rows = False
+
+    def __init__(self, evidence: SpectralEvidence, x: Tensor, moments: DataMoments) -> None:
+        self.model, self.x, self.moments = evidence.model, x, moments
+        self.spectral_evidence = evidence
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.spectral_evidence.statistics.num_rows)
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        return self.spectral_evidence.value()
+
+    def finish(self) -> Tensor:
+        return self.model.log_marginal_likelihood()
+
+    def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
+        return None
+
+
+def _raised_noise(model: torch.nn.Module, variance: float) -> list[str]:
+    """Whether GPyTorch has raised fixed noise to its smallest value, which matters in small units."""
+    if not isinstance(model, ExactGP) or not isinstance(model.likelihood, FixedNoiseGaussianLikelihood):
+        return []
+    noise = model.likelihood.noise_covar.noise
+    smallest = min_fixed_noise.value(noise.dtype)
+    if float(noise.min()) > smallest * (1.0 + 1e-6) or smallest <= 1e-4 * variance:
+        return []
+    return [
+        f"known noise variances stand at {smallest:.3g}, to which GPyTorch raises smaller ones, and the "
+        f"targets have a variance of {variance:.3g}; rescale the targets, or make the likelihood inside "
+        "gpytorch.settings.min_fixed_noise(0.0, 0.0, 0.0)"
+    ]
