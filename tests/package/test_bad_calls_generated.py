@@ -89,8 +89,6 @@ REPEATED = {
     "rfgp.data.CsvSource": "its docstring has removed the file",
     "rfgp.data.ParquetSource": "its docstring has removed the file",
     "rfgp.datasets.read_archive": "its docstring has removed the file",
-    "rfgp.passes.Ranks": "needs processes of torch.distributed",
-    "rfgp.passes.Ranks.every": "needs processes of torch.distributed",
     "rfgp.passes.Shard": "needs processes of torch.distributed",
     "rfgp.passes.broadcast": "needs processes of torch.distributed",
     "rfgp.saving.load": "its docstring has removed the file",
