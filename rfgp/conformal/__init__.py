@@ -1,4 +1,7 @@
-"""Prediction intervals and sets whose coverage does not depend on whether the model is right."""
+"""Prediction intervals and sets whose coverage does not depend on whether the model is right.
+
+Models are called, never changed: rows that are left out are those of :mod:`rfgp.models`.
+"""
 
 from .classes import ClassConditionalSets
 from .jackknife import jackknife_plus

@@ -1,4 +1,7 @@
-"""Rows of tables that need not fit in memory, in batches for a model's ``condition`` and for :func:`rfgp.fit`."""
+"""Rows of tables that need not fit in memory, in batches for :func:`rfgp.fit` and the models.
+
+Sources are read, sampled and scaled here; no model is known.
+"""
 
 from .arrays import ArraySource
 from .base import Source

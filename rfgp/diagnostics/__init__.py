@@ -1,14 +1,16 @@
-"""How far from exact, and how good: divergences, kernel errors, scores, calibration."""
+"""How far from exact, and how good: divergences, kernel errors, scores, calibration.
 
+What is here reads models, kernels and predictions; no model, and nothing that trains one, imports it.
+"""
+
+from ..selection.coverage import coverage_at_least, kl_reading
 from ..selection.lost_posterior import warn_of_lost_posterior
-from ..selection.readings import coverage_at_least, kl_reading
-from .classes import brier_score, expected_calibration_error, reliability_curve
+from .classes import brier_score, classification_mnll, error_rate, expected_calibration_error, reliability_curve
 from .comparison import ExactComparison, compare_to_exact
 from .exact import exact_posterior
 from .kernel_error import relative_frobenius_error
 from .kl import kl_divergence, kl_to_exact
 from .measurement import Measurement
-from .predictive import classification_mnll, error_rate, regression_mnll, rmse
 from .recalibration import Temperature, VarianceScale, recalibrate_temperature, recalibrate_variance
 from .scores import (
     CalibrationCurve,
@@ -19,6 +21,8 @@ from .scores import (
     interval_score,
     normal_interval,
     pit,
+    regression_mnll,
+    rmse,
     sharpness,
 )
 

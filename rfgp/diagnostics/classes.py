@@ -1,4 +1,4 @@
-"""Scores of class probabilities: the Brier score, and how far probabilities are from shares."""
+"""Scores of class probabilities: error rate, log likelihood, Brier score, and how far probabilities are from shares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from .. import _checks
-from .predictive import checked_probabilities
 from .scores import CalibrationCurve, shares
 
 
@@ -75,3 +74,63 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: 
     """
     curve = reliability_curve(probabilities, labels, num_bins)
     return (curve.count * (curve.predicted - curve.observed).abs()).sum() / curve.count.sum()
+
+
+_ROUNDING = 1e-5  # of probabilities in single precision
+
+
+def error_rate(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The share of rows whose most probable class is not their label.
+
+    :param probabilities: (N, C), or other scores of the classes.
+    :param labels: (N,), integers from 0 to C - 1.
+    :returns: a float64 scalar.
+    :raises ValueError: where shapes disagree, scores are not finite, or labels are out of range.
+
+    >>> error_rate(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]))
+    tensor(0.5000, dtype=torch.float64)
+    """
+    codes = _checked_labels(probabilities, labels)
+    return (probabilities.argmax(-1) != codes).double().mean()
+
+
+def classification_mnll(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """The mean negative log likelihood of labels under class probabilities.
+
+    :param probabilities: (N, C), from 0 to 1.
+    :param labels: (N,), integers from 0 to C - 1.
+    :returns: a float64 scalar; probabilities of zero count as the smallest positive number.
+    :raises ValueError: where shapes disagree, or values are out of range.
+
+    >>> classification_mnll(torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([0, 1]))
+    tensor(0.6931, dtype=torch.float64)
+    """
+    codes = checked_probabilities(probabilities, labels)
+    chosen = probabilities.gather(-1, codes.unsqueeze(-1)).double()
+    return -chosen.clamp_min(torch.finfo(probabilities.dtype).tiny).log().mean()
+
+
+def checked_probabilities(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Labels as int64, or raise where they are none, or probabilities (N, C) are out of range."""
+    codes = _checked_labels(probabilities, labels)
+    check_range(probabilities)
+    return codes
+
+
+def check_range(probabilities: Tensor) -> None:
+    """Raise where floating-point probabilities are not from 0 to 1."""
+    _checks.finite(_checks.floating(probabilities, "probabilities"), "probabilities")
+    if bool(((probabilities < 0) | (probabilities > 1 + _ROUNDING)).any()):
+        raise ValueError(
+            f"expected probabilities from 0 to 1, got {float(probabilities.min()):g} to {float(probabilities.max()):g}"
+            "; use likelihood.class_probabilities"
+        )
+
+
+def _checked_labels(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Labels as int64, or raise where they or the scores (N, C) are not what they have to be."""
+    if _checks.finite(_checks.floating(probabilities, "probabilities"), "probabilities").dim() != 2:
+        raise ValueError(
+            f"expected probabilities (N, C), a column per class, got {tuple(probabilities.shape)}; stack them"
+        )
+    return _checks.labels(labels, probabilities, probabilities.shape[-1], "labels")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import _checks
 from ..likelihoods.noise import has_fixed_noise
-from ..selection.readings import kl_reading
+from ..selection.coverage import kl_reading
 from .kl import kl_per_point, latent_marginals, training_data
 from .measurement import Measurement
 

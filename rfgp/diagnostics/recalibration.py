@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import _checks
-from .predictive import check_range, checked_probabilities
+from .classes import check_range, checked_probabilities
 from .scores import normal_marginals, observed
 
 _LARGEST = 1e3

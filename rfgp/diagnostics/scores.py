@@ -128,6 +128,39 @@ def pit(predictive: Any, y: Tensor) -> Tensor:
     return torch.special.ndtr((targets - mean) / std)
 
 
+def rmse(mean: Tensor, y: Tensor) -> Tensor:
+    """The root mean squared error of predicted means.
+
+    :param mean: (N,).
+    :param y: (N,).
+    :returns: a float64 scalar.
+    :raises ValueError: where shapes disagree, or values are not finite.
+
+    >>> rmse(torch.zeros(2), torch.tensor([3.0, -3.0]))
+    tensor(3., dtype=torch.float64)
+    """
+    _check_shape(_numbers(mean, "mean"), _numbers(y, "y"))
+    return (mean - y).abs().double().square().mean().sqrt()
+
+
+def regression_mnll(predictive: Any, y: Tensor) -> Tensor:
+    """The mean negative log density of targets under the marginals of a noisy predictive distribution.
+
+    :param predictive: a normal distribution with ``mean`` and ``variance`` of shape (N,).
+    :param y: (N,).
+    :returns: a float64 scalar.
+    :raises ValueError: where shapes disagree, values are not finite, or variances are not positive.
+
+    >>> regression_mnll(torch.distributions.Normal(torch.zeros(2), torch.ones(2)), torch.zeros(2))
+    tensor(0.9189, dtype=torch.float64)
+    """
+    if _numbers(y, "y").is_complex():
+        raise ValueError("expected real targets, got complex ones; use log_prob of the distribution")
+    mean, std = normal_marginals(predictive)
+    _check_shape(mean, y)
+    return -torch.distributions.Normal(mean, std).log_prob(y.double()).mean()
+
+
 @dataclass(frozen=True)
 class CalibrationCurve:
     """What was predicted, and what was observed.
@@ -259,3 +292,16 @@ def _targets(y: Tensor, predicted: Tensor) -> Tensor:
     if bool(torch.isinf(targets).any()) or bool(torch.isnan(targets).all()):
         raise ValueError("expected finite targets, got infinite ones or none at all; NaN stands for a missing one")
     return targets
+
+
+def _numbers(values: Tensor, name: str) -> Tensor:
+    if _checks.tensor(values, name).dtype == torch.bool or values.numel() == 0:
+        raise ValueError(f"expected numbers for {name}, got {values.numel()} of {values.dtype}; pass predictions")
+    return _checks.finite(values, name)
+
+
+def _check_shape(mean: Tensor, y: Tensor) -> None:
+    if mean.shape != y.shape:
+        raise ValueError(
+            f"expected predictions of shape {tuple(y.shape)}, as y has, got {tuple(mean.shape)}; reshape one of the two"
+        )

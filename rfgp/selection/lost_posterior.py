@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..kernels import RandomFeatureKernel
 from ..likelihoods.noise import output_noise
+from .coverage import kl_reading
 from .posterior import PosteriorLoss, posterior_loss
-from .readings import kl_reading
 
 _LARGE = 0.5
 

@@ -1,4 +1,7 @@
-"""Which inputs matter: Sobol' indices, main effects, derivatives and error propagation of fitted models."""
+"""Which inputs matter: Sobol' indices, main effects, derivatives and error propagation of fitted models.
+
+Functions of a model are averaged here; figures of the results are in :mod:`rfgp.plots`.
+"""
 
 from .effects import DerivativeSensitivities, MainEffects, derivative_sensitivities, main_effects
 from .estimate import Estimate

@@ -19,7 +19,7 @@ FOLDER = "checkpoint"
 _HEADER, _EXACT, _RUNS = "settings.json", "exact.pt", "runs.jsonl"
 
 
-class Checkpoint:
+class StudyCheckpoint:
     """The folder of an unfinished study: its settings, learned parameters, and a line per run."""
 
     def __init__(self, directory: str | Path, header: dict[str, Any], resume: bool) -> None:

@@ -24,7 +24,7 @@ from ..tables import Table, read
 from ..tables.formats import Missing
 from ..training import FitSummary
 from .bench import DRAWS, Bench
-from .checkpoint import Checkpoint, check_same, fingerprint
+from .checkpoint import StudyCheckpoint, check_same, fingerprint
 from .kernel_choice import rank_kernels
 from .names import CANDIDATES, FIELD_KERNELS, default_methods, exact_kernel
 from .result import FILES, StudyResult, load, open_directory, training_summary
@@ -135,7 +135,7 @@ def run(
         finished = load(folder)
         check_same(finished.request, request, folder)
         return finished
-    checkpoint = Checkpoint(folder, request, resume)
+    checkpoint = StudyCheckpoint(folder, request, resume)
     try:
         result = study.measure(request, seeds, checkpoint, notes)
     except KeyboardInterrupt:
@@ -179,7 +179,7 @@ class _Study:
         return pairs
 
     def measure(
-        self, request: dict[str, Any], seeds: range, checkpoint: Checkpoint | None, notes: dict[str, Any]
+        self, request: dict[str, Any], seeds: range, checkpoint: StudyCheckpoint | None, notes: dict[str, Any]
     ) -> StudyResult:
         """Everything that is not in the checkpoint yet."""
         bench, kernel, training, candidates = self._learned(request, checkpoint)
@@ -224,7 +224,7 @@ class _Study:
         )
 
     def _learned(
-        self, request: dict[str, Any], checkpoint: Checkpoint | None
+        self, request: dict[str, Any], checkpoint: StudyCheckpoint | None
     ) -> tuple[Bench, str, FitSummary, list[KernelScore]]:
         """A bench with parameters, learned now or before, its kernel, and the kernels that were tried for it."""
         kept = None if checkpoint is None else checkpoint.exact()

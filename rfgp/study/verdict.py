@@ -11,7 +11,7 @@ from typing import Literal
 from .. import _checks
 from ..diagnostics import kl_reading
 from ..diagnostics.measurement import SIGNIFICANT, Measurement
-from ..selection.readings import CLOSE
+from ..selection.coverage import CLOSE
 from .losses import LEVEL
 from .runs import KernelScore
 

@@ -10,7 +10,7 @@ import torch
 
 from rfgp import datasets
 from rfgp.datasets import LOADERS, Dataset, read_archive, wind
-from rfgp.datasets.sources import Archive, Bundled
+from rfgp.datasets.loaders import Archive, Bundled
 
 ARCHIVES = [name for name, source in LOADERS.items() if isinstance(source, Archive)]
 BUNDLED = [name for name, source in LOADERS.items() if isinstance(source, Bundled)]

@@ -18,7 +18,7 @@ DATA_DIR_VARIABLE = "RFGP_DATA"
 
 
 @dataclass(frozen=True)
-class Source(abc.ABC):
+class Loader(abc.ABC):
     """The loader of one data set.
 
     :param name: the name of the data set.
@@ -99,14 +99,14 @@ class Source(abc.ABC):
         return y if chosen is None else y[:, chosen]
 
 
-class Archive(Source):
+class Archive(Loader):
     """A data set in the file ``name``.npz of a data directory, with x and y or x_train, y_train, x_test and y_test."""
 
     def arrays(self, data_dir: str | Path | None = None) -> dict[str, Any]:
         return read_archive(self.name, data_dir)
 
 
-class Bundled(Source):
+class Bundled(Loader):
     """A data set that ships with scikit-learn, which needs no data directory."""
 
     def arrays(self, data_dir: str | Path | None = None) -> dict[str, Any]:
