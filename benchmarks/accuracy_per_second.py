@@ -34,7 +34,7 @@ from common import (
 )
 from tqdm import tqdm
 
-from rfgp import plots
+from rfgp.study import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,8 +21,8 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from tqdm import tqdm
 
 import rfgp
-from rfgp import plots
-from rfgp.certificates import certified_posterior
+from rfgp.diagnostics.certificates import certified_posterior
+from rfgp.study import plots
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from certified import Trial

@@ -31,7 +31,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 import rfgp
-from rfgp import plots
+from rfgp.study import plots
 
 COMPARED = 20_000
 SLOPE, FASTER = 1.1, 10.0

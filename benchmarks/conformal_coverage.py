@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import rfgp
-from rfgp.conformal import Interval, jackknife_plus, split_conformal
+from rfgp.diagnostics.conformal import Interval, jackknife_plus, split_conformal
 
 TRAINED, NEW, LEVEL, WIDTH = 100, 50, 0.9, 32
 KINDS = ("right model", "heavy tails", "wrong lengthscale", "heteroscedastic")
@@ -84,7 +84,7 @@ def measure(kind: str, repetitions: int) -> dict[str, dict[str, float]]:
 
 def plot(result: dict[str, Any], path: Path) -> None:
     """Coverage with three standard errors, a panel per kind of rows."""
-    from rfgp import plots
+    from rfgp.study import plots
 
     figure, panels = plots.figure(1, len(result["cells"]), width=2.5, height=2.4)
     for ax, (kind, cells) in zip(panels[0], result["cells"].items(), strict=True):

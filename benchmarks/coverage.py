@@ -28,7 +28,7 @@ from torch.distributions import Normal
 from tqdm import tqdm
 
 import rfgp
-from rfgp import plots
+from rfgp.study import plots
 
 
 class Method(NamedTuple):

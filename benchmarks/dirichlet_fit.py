@@ -35,10 +35,10 @@ from gpytorch.kernels import PolynomialKernel, RFFKernel, ScaleKernel
 from torch import Tensor
 
 import rfgp
-from rfgp import plots
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.linalg import row_chunks
 from rfgp.models import WeightSpaceGP
+from rfgp.study import plots
 
 CLASSES = torch.Size([10])
 ALPHA = 1e-3

@@ -37,9 +37,9 @@ from sklearn.kernel_approximation import PolynomialCountSketch
 from torch import Tensor
 from tqdm import tqdm
 
-from rfgp import plots
 from rfgp.features import polynomial_sketch
 from rfgp.features.sketch_registry import SKETCHES
+from rfgp.study import plots
 
 DEGREE = 6
 NUM_COLUMNS = 1024

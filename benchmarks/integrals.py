@@ -19,10 +19,10 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 from torch import Tensor
 
 import rfgp
+from rfgp.functionals.observations import boxes, derivatives, points, segments, split
+from rfgp.functionals.observations.quadrature import nodes
 from rfgp.kernels import ObservationKernel
 from rfgp.models import WeightSpaceGP
-from rfgp.observations import boxes, derivatives, points, segments, split
-from rfgp.observations.quadrature import nodes
 
 DIM, NUM_FEATURES, LENGTHSCALE = 2, 512, 0.4
 

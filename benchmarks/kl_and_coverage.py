@@ -17,12 +17,12 @@ import gpytorch
 import torch
 from common import arguments, environment, markdown, write
 from gpytorch.kernels import MaternKernel, RBFKernel
+from rfgp.approximation.entry.selection import posterior_loss
 from scipy.stats import spearmanr
 from tqdm import tqdm
 
 import rfgp
 from rfgp.diagnostics import coverage_at_least, relative_frobenius_error
-from rfgp.selection import posterior_loss
 
 KERNELS = {"Gaussian": RBFKernel, "Matern 3/2": lambda: MaternKernel(nu=1.5)}
 WIDTHS = {"fourier": (64, 128, 256, 512, 1024), "fourier_orthogonal": (64, 256, 1024), "landmarks": (32, 128, 512)}

@@ -41,7 +41,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 import rfgp
-from rfgp import plots
+from rfgp.functionals import CurlFreePart, DivergenceFreePart
 from rfgp.kernels import (
     CurlFreeKernel,
     DecomposableKernel,
@@ -50,7 +50,7 @@ from rfgp.kernels import (
     HelmholtzKernel,
 )
 from rfgp.models import WeightSpaceGP
-from rfgp.operators import CurlFreePart, DivergenceFreePart
+from rfgp.study import plots
 
 WIDTH = {"rf1": 256, "missing": 128, "energy": 256, "wind": 512}
 WIDE = 1024
@@ -330,7 +330,7 @@ def without_misreading(x, y):
 
 def tabular(name, data_dir, seed, quick, keep, cell):
     """One split of a table."""
-    data = rfgp.datasets.load("energy" if name == "energy" else "rf1", data_dir, output="all")
+    data = rfgp.study.datasets.load("energy" if name == "energy" else "rf1", data_dir, output="all")
     x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
     if data.name == "rf1":
         x, y = without_misreading(x, y)
@@ -414,7 +414,7 @@ WIND_KERNELS = {
 
 def wind(share, data_dir, seed, quick, keep, cell):
     """One draw of the grid points to learn from."""
-    field = rfgp.datasets.load_wind(data_dir).window(**WINDOW, projection="mercator")
+    field = rfgp.study.datasets.load_wind(data_dir).window(**WINDOW, projection="mercator")
     h, x = field.metric[:, :1], field.x
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     train, test = order.tensor_split([round(share * len(x))])

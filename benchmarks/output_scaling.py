@@ -26,9 +26,9 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from torch import Tensor
 
 import rfgp
-from rfgp import plots
 from rfgp.kernels import CurlFreeKernel
 from rfgp.models import WeightSpaceGP
+from rfgp.study import plots
 
 GIB = 2**30
 TASKS = 3

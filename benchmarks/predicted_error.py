@@ -31,14 +31,14 @@ from gpytorch.kernels import (
     ScaleKernel,
     SpectralMixtureKernel,
 )
+from rfgp.approximation.entry.selection import predicted_error
 from torch import Tensor
 from tqdm import tqdm
 
 import rfgp
-from rfgp import datasets, plots
 from rfgp.features import FeatureMap, Laplace, RandomFourier
 from rfgp.kernels import ExponentialDotProductKernel, OpticalKernel, SkewedChiSquaredKernel
-from rfgp.selection import predicted_error
+from rfgp.study import datasets, plots
 
 DATA = ("digits", "letter", "protein", "mnist")
 DEGREES = (3, 6, 20)

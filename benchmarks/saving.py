@@ -44,7 +44,7 @@ def fitted(x: torch.Tensor, y: torch.Tensor, block_size: int | None, seed: int) 
 
 def price(name: str, seed: int, largest: int, folder: Path) -> dict[str, Any]:
     """Predictions of a model in blocks that was saved with its rows and without, and of landmarks alone."""
-    data = rfgp.datasets.load(name)
+    data = rfgp.study.datasets.load(name)
     chosen = torch.randperm(len(data.x_train), generator=torch.Generator().manual_seed(seed))[:largest]
     count = len(chosen)
     pairs = ((data.x_train[chosen], data.x_test), (data.y_train[chosen], data.y_test))

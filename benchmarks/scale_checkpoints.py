@@ -24,7 +24,7 @@ import gpytorch
 import torch
 
 import rfgp
-from rfgp import _tensor_file
+from rfgp._support import tensor_file
 from rfgp.data.batches import Batches
 from rfgp.inference import GramStatistics
 from rfgp.passes.checkpoint import Checkpoint
@@ -82,7 +82,7 @@ def killed(num_rows: int, width: int, folder: Path) -> dict[str, Any]:
         if status != -signal.SIGKILL:
             raise SystemExit(f"expected a fit that still runs, got one that ended with {status}; take more rows")
         left = [entry.stat().st_size for entry in folder.glob(".fit.checkpoint.*.tmp")]
-        known = json.loads(_tensor_file.read(path)["about"])["num_rows"] if path.exists() else 0
+        known = json.loads(tensor_file.read(path)["about"])["num_rows"] if path.exists() else 0
         kills.append({"rows in the file": known, "part of a file left": bool(left), "its bytes": left})
         print(kills[-1], flush=True)
     subprocess.run([*command, str(result), str(path)], check=True, stdout=subprocess.DEVNULL)

@@ -31,9 +31,9 @@ from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
 import rfgp
-from rfgp import plots
 from rfgp.data import GridSource
 from rfgp.models import WeightSpaceGP
+from rfgp.study import plots
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LENGTHSCALE = 0.1

@@ -40,10 +40,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 import rfgp
-from rfgp import plots
 from rfgp.inference.noise import class_labels
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
+from rfgp.study import plots
 
 INPUTS, POINTS, EXACT_ROWS = 4, 1000, 1000
 MEGABYTE = 1e6

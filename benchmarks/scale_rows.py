@@ -235,7 +235,7 @@ def slopes(cells: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 def plot(out: Path) -> None:
     """Time and memory against the rows."""
-    from rfgp.plots import figure, legend
+    from rfgp.study.plots import figure, legend
 
     cells = json.loads(out.read_text())["cells"]
     drawing, axes = figure(1, 2)

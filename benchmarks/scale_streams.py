@@ -20,7 +20,7 @@ import gpytorch
 import torch
 
 import rfgp
-from rfgp.streams import Forgetting, LengthscaleBank, SlidingWindow
+from rfgp.models.streams import Forgetting, LengthscaleBank, SlidingWindow
 
 WIDTH, WINDOW, BATCH = 256, 500, 50
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
@@ -132,7 +132,7 @@ def chirp(total: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def powerplant(options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
     """The table of the power plant sorted by temperature, standardized by its first window."""
-    data = rfgp.datasets.load("powerplant", options.data_dir)
+    data = rfgp.study.datasets.load("powerplant", options.data_dir)
     x, y = torch.cat([data.x_train, data.x_test]).double(), torch.cat([data.y_train, data.y_test]).double()
     order = x[:, 0].argsort()
     x, y = x[order], y[order]

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from common import add_data_dir, add_plot, arguments, environment, markdown, save_figure, write
 from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel
+from rfgp.approximation.entry.selection import best_method, rank_methods
 from sklearn.datasets import load_digits
 from tqdm import tqdm
 
 import rfgp
-from rfgp import plots
 from rfgp.kernels import ExponentialDotProductKernel
-from rfgp.selection import best_method, rank_methods
+from rfgp.study import plots
 
 DATA = ("digits", "letter", "mnist", "protein", "kin8nm", "yacht")
 KERNELS = ("poly 3", "poly 6", "RBF median", "RBF short", "Matern 3/2", "exponential", "poly 20")

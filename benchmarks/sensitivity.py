@@ -20,7 +20,7 @@ from torch.quasirandom import SobolEngine
 
 import rfgp
 from rfgp.diagnostics import CalibrationCurve, recalibrate_variance
-from rfgp.sensitivity import Uniform, sobol_indices
+from rfgp.diagnostics.sensitivity import Uniform, sobol_indices
 
 A = torch.tensor([0.0, 1.0, 4.5, 9.0], dtype=torch.float64)
 
@@ -209,7 +209,7 @@ def calibration(cell: list[dict[str, Any]], truth: list[float]) -> CalibrationCu
 def draw(options: argparse.Namespace) -> None:
     """Error against runs, and the coverage of intervals, for both functions."""
     cells = json.loads(options.out.read_text())["cells"]
-    figure, axes = rfgp.plots.figure(2, 2)
+    figure, axes = rfgp.study.plots.figure(2, 2)
     for ax, (name, (_, truth, _)) in zip(axes[0], FUNCTIONS.items(), strict=True):
         curves: dict[str, tuple[list[int], list[float]]] = {}
         for key, cell in sorted(cells.items(), key=lambda item: int(item[0].split("/")[-1])):
@@ -218,16 +218,16 @@ def draw(options: argparse.Namespace) -> None:
                 x, y = curves.setdefault({"model": "model, closed form", "saltelli": "Saltelli"}[method], ([], []))
                 x.append(int(runs))
                 y.append(root_mean_square([entry["value"] for entry in cell], truth))
-        drawn = {label: rfgp.plots.Curve(*values) for label, values in curves.items()}
-        rfgp.plots.comparison(drawn, xlabel="runs of the function", ylabel="error of the indices", ax=ax)
+        drawn = {label: rfgp.study.plots.Curve(*values) for label, values in curves.items()}
+        rfgp.study.plots.comparison(drawn, xlabel="runs of the function", ylabel="error of the indices", ax=ax)
         ax.set_title(name, fontsize="medium")
     for ax, (name, (_, truth, _)) in zip(axes[1], FUNCTIONS.items(), strict=True):
         cell = cells[f"model/{name}/{RUNS}"]
-        rfgp.plots.calibration({f"{len(cell)} designs of {RUNS} runs": calibration(cell, truth)}, ax=ax)
+        rfgp.study.plots.calibration({f"{len(cell)} designs of {RUNS} runs": calibration(cell, truth)}, ax=ax)
         ax.set_ylabel("share of indices inside")
         ax.legend(frameon=False, fontsize="small", loc="upper left")
         ax.set(xlim=(0.0, 1.02), ylim=(0.0, 1.25))
-    rfgp.plots.legend(figure, list(axes[0]))
+    rfgp.study.plots.legend(figure, list(axes[0]))
     save_figure(figure, options.out)
 
 

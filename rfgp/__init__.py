@@ -9,83 +9,57 @@ Subpackages are imported when they are first used.
 
 from typing import TYPE_CHECKING
 
-from . import _lazy
+from ._support import lazy
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import (
-        allocation,
-        bounds,
-        certificates,
-        conformal,
+        approximation,
         data,
-        datasets,
         diagnostics,
-        distributions,
         features,
+        functionals,
         inference,
         kernels,
         likelihoods,
-        maps,
         models,
-        observations,
-        operators,
         passes,
-        plots,
         saving,
-        selection,
-        sensitivity,
-        streams,
         study,
-        tables,
         training,
-        two_sample,
     )
     from .approximation import approximate
+    from .approximation.selection import rank_methods, suggest_num_features
     from .diagnostics import kl_to_exact
-    from .maps import predict_map
     from .models import VectorLeastSquares, WeightSpaceGP
+    from .models.maps import predict_map
     from .saving import load, save
-    from .selection import rank_methods, suggest_num_features
     from .training import fit
 
 __all__ = [
     "VectorLeastSquares",
     "WeightSpaceGP",
-    "allocation",
     "approximate",
-    "bounds",
-    "certificates",
-    "conformal",
+    "approximation",
     "data",
-    "datasets",
     "diagnostics",
-    "distributions",
     "features",
     "fit",
+    "functionals",
     "inference",
     "kernels",
     "kl_to_exact",
     "likelihoods",
     "load",
-    "maps",
     "models",
-    "observations",
-    "operators",
     "passes",
-    "plots",
     "predict_map",
     "rank_methods",
     "save",
     "saving",
-    "selection",
-    "sensitivity",
-    "streams",
     "study",
     "suggest_num_features",
-    "tables",
     "training",
-    "two_sample",
 ]
 
 _HOMES = {
@@ -95,13 +69,13 @@ _HOMES = {
     "fit": "training",
     "kl_to_exact": "diagnostics",
     "load": "saving",
-    "predict_map": "maps",
-    "rank_methods": "selection",
+    "predict_map": "models.maps",
+    "rank_methods": "approximation.selection",
     "save": "saving",
-    "suggest_num_features": "selection",
+    "suggest_num_features": "approximation.selection",
 }
 
-__getattr__ = _lazy.attach(__name__, {name: _HOMES.get(name, name) for name in (*__all__, "linalg", "sampling")})
+__getattr__ = lazy.attach(__name__, {name: _HOMES.get(name, name) for name in (*__all__, "linalg")})
 
 
 def __dir__() -> list[str]:

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from . import __version__
-from .commands import COMMANDS
-from .commands.console import lasting_streams
+from ._version import __version__
+from .study.commands import COMMANDS
+from .study.commands.console import lasting_streams
 
 
 class _Parser(argparse.ArgumentParser):

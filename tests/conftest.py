@@ -5,8 +5,7 @@ import itertools
 import pytest
 import torch
 from covering import covering
-
-from rfgp.kernels.families import FAMILIES
+from rfgp.approximation.entry.families import FAMILIES
 
 
 def pytest_addoption(parser):

@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 import torch
 
-from rfgp import sampling
+from rfgp.linalg import sampling
 
 COUNT = 20000
 DRAWS = {

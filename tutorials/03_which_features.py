@@ -6,7 +6,8 @@
 # best for ours, and how large its error will be?**
 #
 # For most feature maps the variance of the kernel estimate has a closed form. It depends on the inputs alone, so that
-# we can average it over the training inputs before any feature is computed. That is what `rfgp.selection` does.
+# we can average it over the training inputs before any feature is computed. That is what
+# `rfgp.approximation.selection` does.
 
 # %%
 import math
@@ -17,11 +18,11 @@ import gpytorch
 import matplotlib.pyplot as plt
 import torch
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
+from rfgp.approximation.entry.selection import predicted_error, rank_methods, suggest_num_features
 
 import rfgp
 from rfgp.diagnostics import kl_to_exact, relative_frobenius_error
 from rfgp.models import LocalizedMaclaurinGP, WeightSpaceGP
-from rfgp.selection import predicted_error, rank_methods, suggest_num_features
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)
@@ -35,7 +36,7 @@ INK, COLORS = "#222222", ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 # The inputs are 8 x 8 images of digits. The kernel is Gaussian, with the median distance as lengthscale.
 
 # %%
-x = torch.as_tensor(rfgp.datasets.load("digits").x_train) / 16.0
+x = torch.as_tensor(rfgp.study.datasets.load("digits").x_train) / 16.0
 x = x[:80] if SHORT else x[:1000]
 median = float(torch.pdist(x).median())
 kernel = RBFKernel()
@@ -111,12 +112,14 @@ for tolerance in (0.3, 0.2) if SHORT else (0.1, 0.03, 0.01):
     print(f"error {tolerance:5}: {fourier:6,} Fourier features, {maclaurin:5,} Maclaurin features")
 
 # %% [markdown]
-# These are expected errors. `rfgp.bounds` has the guarantees of the papers: they hold with a stated probability, and
-# they ask for many more features.
+# These are expected errors. `rfgp.diagnostics.bounds` has the guarantees of the papers: they hold with a stated
+# probability, and they ask for many more features.
 
 # %%
 print(
-    "pointwise, error 0.1 with probability 0.99:", int(rfgp.bounds.fourier_bound().num_features(0.1, 0.01)), "features"
+    "pointwise, error 0.1 with probability 0.99:",
+    int(rfgp.diagnostics.bounds.fourier_bound().num_features(0.1, 0.01)),
+    "features",
 )
 
 # %% [markdown]

@@ -20,10 +20,10 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 import rfgp
 from rfgp.features import RandomFourier
 from rfgp.features.spectra import Gaussian, PowerWeighted
+from rfgp.functionals import CurlFreePart, Divergence, DivergenceFreePart, Potential, Streamfunction, Vorticity
 from rfgp.kernels import HelmholtzKernel
 from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import WeightSpaceGP
-from rfgp.operators import CurlFreePart, Divergence, DivergenceFreePart, Potential, Streamfunction, Vorticity
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)
@@ -45,7 +45,7 @@ INK, BLUE, ORANGE, GREEN = "#222222", "#0072B2", "#D55E00", "#009E73"
 
 # %%
 UNIT = 10.0  # m/s
-wind = rfgp.datasets.load_wind().window(lat=(20, 65), lon=(-90, 10), projection="mercator")
+wind = rfgp.study.datasets.load_wind().window(lat=(20, 65), lon=(-90, 10), projection="mercator")
 x, h = wind.x, wind.metric
 field = h * wind.velocity / UNIT
 
@@ -133,11 +133,11 @@ def degrees(ax, left=True, bottom=True):
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10.6, 3.5), layout="constrained")
 left.plot(*x[test].T, ".", color="#BBBBBB", markersize=2)
-rfgp.plots.vector_field(x[train], y, color=INK, ax=left)
+rfgp.study.plots.vector_field(x[train], y, color=INK, ax=left)
 left.set_title(f"{num_rows} measurements, gray: held out")
 deviation = UNIT * (posterior.variance / h.square()).sum(-1).sqrt()
 limits = float(deviation.min()), float(deviation.quantile(0.98))
-rfgp.plots.vector_field(
+rfgp.study.plots.vector_field(
     grid(x),
     grid(posterior.mean / h),
     grid(deviation.square()),
@@ -210,10 +210,10 @@ panels = [
 for row, (name, mean, deviation, truth, arrows, true_arrows) in zip(axes, panels, strict=True):
     largest = float(truth.abs().max())
     for ax, values, vectors in ((row[0], mean, arrows), (row[2], truth, true_arrows)):
-        rfgp.plots.scalar_field(grid(x), grid(values), limits=(-largest, largest), ax=ax)
-        rfgp.plots.vector_field(grid(x), grid(vectors / h), color=INK, density=0.8, ax=ax)
+        rfgp.study.plots.scalar_field(grid(x), grid(values), limits=(-largest, largest), ax=ax)
+        rfgp.study.plots.vector_field(grid(x), grid(vectors / h), color=INK, density=0.8, ax=ax)
     bar = figure.colorbar(row[2].collections[0], ax=row[2], shrink=0.85, pad=0.02)
-    rfgp.plots.scalar_field(
+    rfgp.study.plots.scalar_field(
         grid(x), grid(deviation), limits=(0.0, float(deviation.max())), colors="YlGnBu", label="", ax=row[1]
     )
     row[1].plot(*x[train].T, ".", color="white", markersize=2.5, markeredgewidth=0)
@@ -286,7 +286,7 @@ for row, (name, (operator, truth)) in zip(axes, rates.items(), strict=True):
     compare(name, mean, deviation, truth, "10⁻⁶/s")
     largest = float(truth.abs().max())
     for ax, values in ((row[0], mean), (row[1], truth)):
-        rfgp.plots.scalar_field(grid(x), grid(values), levels=[0.0], limits=(-largest, largest), ax=ax)
+        rfgp.study.plots.scalar_field(grid(x), grid(values), levels=[0.0], limits=(-largest, largest), ax=ax)
     figure.colorbar(row[1].collections[0], ax=row[1], shrink=0.85, pad=0.02, label="10⁻⁶/s")
     row[0].set_ylabel(name)
 for ax, title in zip(axes[0], (columns[0], columns[2]), strict=True):

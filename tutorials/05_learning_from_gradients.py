@@ -21,10 +21,10 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 
 import rfgp
+from rfgp.functionals import Gradient, Laplacian, Value
 from rfgp.kernels import LinearlyObservedKernel
 from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import WeightSpaceGP
-from rfgp.operators import Gradient, Laplacian, Value
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)
@@ -284,10 +284,10 @@ for count in sizes:
 
 figure, axes = plt.subplots(1, 3, figsize=(11.0, 3.3), layout="constrained")
 boundary, inside, mean, deviation = shown
-rfgp.plots.scalar_field(plane, masked(mean), label="u", ax=axes[0])
+rfgp.study.plots.scalar_field(plane, masked(mean), label="u", ax=axes[0])
 axes[0].contour(edge, edge, masked(mean), 12, colors=INK, linewidths=0.6)
 limits = 0.0, float(masked(deviation).nan_to_num().max())
-rfgp.plots.scalar_field(
+rfgp.study.plots.scalar_field(
     plane, masked(deviation), limits=limits, colors="YlGnBu", label="standard deviation", ax=axes[1]
 )
 axes[1].plot(*boundary.T, "o", color=ORANGE, markersize=4, label="u is known")

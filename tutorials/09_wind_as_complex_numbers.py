@@ -17,8 +17,7 @@ from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
 
 import rfgp
-from rfgp.distributions import ComplexNormal
-from rfgp.likelihoods import ComplexGaussianLikelihood
+from rfgp.likelihoods import ComplexGaussianLikelihood, ComplexNormal
 from rfgp.models import WeightSpaceGP
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
@@ -38,7 +37,7 @@ INK, BLUE, ORANGE, GREEN = "#222222", "#0072B2", "#D55E00", "#009E73"
 
 # %%
 UNIT = 10.0  # m/s
-wind = rfgp.datasets.load_wind().window(lat=(20, 65), lon=(-90, 10), projection="mercator")
+wind = rfgp.study.datasets.load_wind().window(lat=(20, 65), lon=(-90, 10), projection="mercator")
 velocity = torch.view_as_complex(wind.velocity.contiguous()) / UNIT
 velocity = velocity - velocity.mean()
 beam = torch.polar(torch.ones(()), torch.tensor(30.0).deg2rad())

@@ -40,7 +40,7 @@ INK, BLUE, ORANGE = "#222222", "#0072B2", "#D55E00"
 
 # %%
 UNIT = 10.0  # m/s
-wind = rfgp.datasets.load_wind().window(lat=(20, 65), lon=(-90, 10), projection="mercator")
+wind = rfgp.study.datasets.load_wind().window(lat=(20, 65), lon=(-90, 10), projection="mercator")
 generator = torch.Generator().manual_seed(0)
 order = torch.randperm(len(wind.x), generator=generator)
 in_hole = (wind.x[order] - torch.tensor([0.4, 0.1])).norm(dim=-1) < 1.1

@@ -24,7 +24,7 @@ from gpytorch.means import LinearMean
 from torch.quasirandom import SobolEngine
 
 import rfgp
-from rfgp.sensitivity import (
+from rfgp.diagnostics.sensitivity import (
     Normal,
     Uniform,
     derivative_sensitivities,
@@ -109,7 +109,7 @@ print(indices.table())
 # %%
 names = [name.partition(",")[0] for name in INPUTS]
 figure, ax = plt.subplots(figsize=(9.0, 3.8), layout="constrained")
-rfgp.plots.sobol_bars(
+rfgp.study.plots.sobol_bars(
     names, indices.first.value, indices.total.value, indices.first.interval(), indices.total.interval(), ax=ax
 )
 ax.tick_params(axis="x", labelrotation=25)
@@ -148,7 +148,7 @@ effects = main_effects(model, INPUTS)
 chosen = indices.total.value.argsort(descending=True)[:4]
 low, high = effects.effect.interval()
 figure, ax = plt.subplots(figsize=(6.2, 4.0), layout="constrained")
-rfgp.plots.main_effects(
+rfgp.study.plots.main_effects(
     [names[k] for k in chosen],
     effects.grid[:, chosen],
     effects.effect.value[:, chosen],

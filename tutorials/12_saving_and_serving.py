@@ -26,7 +26,7 @@ import pandas as pd
 import torch
 
 import rfgp
-from rfgp import plots
+from rfgp.study import plots
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)
@@ -263,17 +263,17 @@ server.server_close()
 # $ rfgp predict panel-table.pt tomorrow.csv --level 0.9
 # ```
 #
-# Both commands call `rfgp.tables.TableModel`, and a server of your own can do so too.
+# Both commands call `rfgp.study.tables.TableModel`, and a server of your own can do so too.
 
 # %%
 names = ["irradiance", "temperature", "wind"]
 units = np.array([1.0, 10.0, 10.0])  # kW/m², °C and m/s
 few = 40 if SHORT else 200
 measured = pd.DataFrame(x[:few].numpy() * units, columns=names).assign(power=UNIT * y[:few].numpy())
-table = rfgp.tables.read(measured, target="power")
-rfgp.tables.TableModel.fit(table, time_limit=1.0 if SHORT else 10.0).save(folder / "panel-table.pt")
+table = rfgp.study.tables.read(measured, target="power")
+rfgp.study.tables.TableModel.fit(table, time_limit=1.0 if SHORT else 10.0).save(folder / "panel-table.pt")
 tomorrow = pd.DataFrame([[0.2, 12.0, 1.0], [0.7, 18.0, 4.0]], columns=names)
-loaded = rfgp.tables.TableModel.load(folder / "panel-table.pt")
+loaded = rfgp.study.tables.TableModel.load(folder / "panel-table.pt")
 print(loaded.report())
 print(tomorrow.join(loaded.predict(tomorrow, level=0.9)).round(1).to_string(index=False))
 

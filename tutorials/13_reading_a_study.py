@@ -17,7 +17,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 
-from rfgp import plots, study
+from rfgp import study
+from rfgp.study import plots
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 
@@ -159,8 +160,8 @@ print(study.compare(result, rough, ("auto", "rough")))
 # ## When not to believe it
 #
 # - **The rows are not independent.** Test rows are a random fifth. Of a time series, every test row lies between two
-#   training rows, and everything looks easy. Split by time or by group yourself, and pass a `rfgp.datasets.Dataset`
-#   with the parts that you want.
+#   training rows, and everything looks easy. Split by time or by group yourself, and pass a
+#   `rfgp.study.datasets.Dataset` with the parts that you want.
 # - **The future is different.** Coverage holds for rows like those of the table, and a pump at 5,000
 #   revolutions is not one.
 # - **The exact model is small.** Where the table has more rows than `exact_limit`, divergences are those of fits to a

@@ -27,8 +27,8 @@ import pyarrow.parquet
 import torch
 
 import rfgp
-from rfgp import plots
 from rfgp.data import MappedSource, ParquetSource, Standardize, sample
+from rfgp.study import plots
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)
@@ -267,5 +267,5 @@ print(
 #   of ten buoys are no million: the stated error will be far too small. Put such groups into the kernel, or leave
 #   them out together, as in *Honest error bars*.
 # - `block_size`, which adds what near rows know, keeps all rows in memory. So do exact models. A certificate of how far
-#   features are from exact needs the rows too (`rfgp.certificates`), or a sample of them
+#   features are from exact needs the rows too (`rfgp.diagnostics.certificates`), or a sample of them
 #   (`rfgp.diagnostics.compare_to_exact`).

@@ -21,8 +21,8 @@ import torch
 from torch.distributions import Normal
 
 import rfgp
-from rfgp import plots
-from rfgp.streams import Forgetting, LengthscaleBank, SlidingWindow
+from rfgp.models.streams import Forgetting, LengthscaleBank, SlidingWindow
+from rfgp.study import plots
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)

@@ -20,9 +20,10 @@ from sklearn.datasets import load_diabetes
 from torch.distributions import Normal
 
 import rfgp
-from rfgp import diagnostics, plots
+from rfgp import diagnostics
 from rfgp.likelihoods import NegativeBinomialLikelihood, PoissonLikelihood
 from rfgp.models import HeteroscedasticGP, LaplaceGP, WeightSpaceVariationalGP
+from rfgp.study import plots
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)

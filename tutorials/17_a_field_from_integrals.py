@@ -22,9 +22,9 @@ from gpytorch.kernels import ConstantKernel, MaternKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 import rfgp
+from rfgp.functionals.observations import boxes, derivatives, points, segments
 from rfgp.kernels import ObservationKernel
 from rfgp.models import WeightSpaceGP
-from rfgp.observations import boxes, derivatives, points, segments
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)
@@ -151,12 +151,12 @@ for label, names in STEPS.items():
 # %%
 figure, axes = plt.subplots(2, 4, figsize=(12.5, 5.4), layout="constrained")
 limits = -5.0, 5.0
-ax = rfgp.plots.scalar_field(plane, truth, limits=limits, label="degrees from 20 °C", ax=axes[0, 0])
+ax = rfgp.study.plots.scalar_field(plane, truth, limits=limits, label="degrees from 20 °C", ax=axes[0, 0])
 ax.set_title("truth")
 for column, (label, (mean, deviation)) in enumerate(results.items(), start=1):
-    rfgp.plots.scalar_field(plane, mean, limits=limits, label="posterior mean", ax=axes[0, column])
+    rfgp.study.plots.scalar_field(plane, mean, limits=limits, label="posterior mean", ax=axes[0, column])
     axes[0, column].set_title(label)
-    rfgp.plots.scalar_field(
+    rfgp.study.plots.scalar_field(
         plane,
         deviation,
         limits=(0.0, float(deviation.max())),

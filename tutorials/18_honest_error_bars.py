@@ -19,8 +19,8 @@ import torch
 from sklearn.datasets import load_diabetes
 
 import rfgp
-from rfgp import plots
-from rfgp.conformal import jackknife_plus, split_conformal
+from rfgp.diagnostics.conformal import jackknife_plus, split_conformal
+from rfgp.study import plots
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
 torch.set_default_dtype(torch.float64)

@@ -30,10 +30,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 import rfgp
-from rfgp import linalg, plots
+from rfgp import linalg
 from rfgp.features import RandomFourier
 from rfgp.kernels import ConstantCovariance, CurlFreeKernel, DecomposableKernel
 from rfgp.models import VectorLeastSquares
+from rfgp.study import plots
 
 from ..common import add_grid, environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
 from .item import Claim, Options

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
+from rfgp.approximation.entry.hooks.output_features import OutputFeatures
 
 import rfgp
 from rfgp.kernels import ConstantCovariance, CurlFreeKernel, DecomposableKernel, DivergenceFreeKernel
-from rfgp.kernels.output_features import OutputFeatures
 
 from .item import Claim, Options
 

@@ -22,9 +22,9 @@ from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from tqdm import tqdm
 
 import rfgp
-from rfgp import plots
 from rfgp.kernels import ConstantCovariance, DecomposableKernel, GraphLaplacianCovariance
 from rfgp.models import WeightSpaceGP
+from rfgp.study import plots
 
 from ..common import environment, markdown, mean_and_error, resumed, save_figure, write
 from .item import Claim, Options
@@ -45,7 +45,7 @@ SARCOS = {  # B table 3: mean and standard error in percent, and the p value
 
 def load(data_dir):
     """Inputs and flows, without the rows that have the misreading of 78.9 at nasi2."""
-    data = rfgp.datasets.load("rf1", data_dir, output="all")
+    data = rfgp.study.datasets.load("rf1", data_dir, output="all")
     x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
     kept = (torch.cat([x[:, 1::8], y[:, 1:2]], dim=-1) < 20.0).all(-1)
     return x[kept], y[kept]
@@ -182,7 +182,7 @@ def measure(options: Options) -> dict[str, Any]:
         (x, y), result["outputs"] = drawn(), ["first", "second", "third"]
     else:
         x, y = load(options.data_dir)
-        result["outputs"] = rfgp.datasets.load("rf1", options.data_dir, output="all").outputs
+        result["outputs"] = rfgp.study.datasets.load("rf1", options.data_dir, output="all").outputs
     jobs = [(seed, count, method) for seed in range(draws) for count in result["rows"] for method in METHODS]
     for seed, count, method in tqdm(jobs, disable=options.quick):
         done = result["cells"].setdefault(f"{method}/{count}", [])

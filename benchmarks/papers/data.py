@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rfgp import datasets
+from rfgp.study import datasets
 
 from .item import Options
 

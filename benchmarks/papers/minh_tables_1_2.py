@@ -24,10 +24,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 import rfgp
-from rfgp import plots
 from rfgp.features import Gaussian, PowerWeighted, RandomFourier, WidenedGaussian
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel
 from rfgp.models import VectorLeastSquares
+from rfgp.study import plots
 
 from ..common import add_grid, environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
 from .item import Claim, Options

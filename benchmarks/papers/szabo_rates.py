@@ -28,8 +28,9 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from rfgp import bounds, plots
+from rfgp.diagnostics import bounds
 from rfgp.features import RandomFourier
+from rfgp.study import plots
 
 from ..common import add_grid, environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
 from .item import Claim, Options, spread

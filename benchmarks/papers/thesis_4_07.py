@@ -23,7 +23,7 @@ from gpytorch.likelihoods import SoftmaxLikelihood
 from torch import Tensor
 
 import rfgp
-from rfgp import plots
+from rfgp.study import plots
 
 from .. import common
 from .data import unit_rows

@@ -16,10 +16,10 @@ from gpytorch.kernels import PolynomialKernel, ScaleKernel
 from tqdm import tqdm
 
 import rfgp
-from rfgp import plots
 from rfgp.diagnostics import classification_mnll, error_rate, exact_posterior, kl_divergence, relative_frobenius_error
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
+from rfgp.study import plots
 
 from ..common import environment, mean_and_error, resumed, save_figure, write
 from .data import unit_rows

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rfgp import datasets
 from rfgp.features import polynomial_sketch
+from rfgp.study import datasets
 
 from .item import Claim, Options
 

@@ -20,10 +20,10 @@ from gpytorch.likelihoods import GaussianLikelihood
 from tqdm import tqdm
 
 import rfgp
-from rfgp import plots
 from rfgp.diagnostics import exact_posterior, kl_divergence
 from rfgp.diagnostics.exact import independent_normal
 from rfgp.models import LocalizedMaclaurinGP, WeightSpaceGP
+from rfgp.study import plots
 
 from ..common import environment, markdown, mean_and_error, save_figure
 from .item import Claim, Options
@@ -113,7 +113,7 @@ def toy(frequencies=(5.0, 2.0, 0.5)):
 def real_data(name, data_dir, fixed, thresholds, widths, seeds, most_rows):
     """KL and RMSE against the threshold, and against the number of features, on one data set."""
     if name == "diabetes":
-        found = rfgp.datasets.load(name)
+        found = rfgp.study.datasets.load(name)
         x, y = found.x_train, found.y_train
     else:
         with np.load(Path(data_dir) / f"{name}.npz") as archive:

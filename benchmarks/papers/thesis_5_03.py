@@ -37,7 +37,7 @@ def features(name: str, degree: int, width: int, train: Tensor, x: Tensor, seed:
         return kernel.features(x)
     binomial = [math.comb(degree, n) * 0.125**n * 0.875 ** (degree - n) for n in range(degree + 1)]
     generator = torch.Generator().manual_seed(seed)
-    make = rfgp.allocation.random_maclaurin
+    make = rfgp.features.allocation.random_maclaurin
     return make(x.shape[-1], width, binomial, sketch="tensor_srht_stacked", generator=generator)(x)
 
 

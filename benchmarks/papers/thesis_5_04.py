@@ -20,9 +20,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 import rfgp
-from rfgp import datasets, plots
 from rfgp.diagnostics import relative_frobenius_error
 from rfgp.features import SphericalFourier
+from rfgp.study import datasets, plots
 
 from ..common import environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
 from .item import Claim, Options

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.functional import normalize, pad
 
-from rfgp import datasets
+from rfgp.study import datasets
 
 from .item import Claim, Options
 from .thesis_5_04 import errors

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from rfgp import datasets
 from rfgp.features import OpticalFeatures, RandomFourier
 from rfgp.features.optical import optical_kernel
+from rfgp.study import datasets
 
 from .item import Claim, Options
 

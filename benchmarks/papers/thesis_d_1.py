@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rfgp.allocation.pairs import PairTerms
+from rfgp.features.allocation.pairs import PairTerms
 
 from .item import Claim, Options
 

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rfgp import approximate, plots
-from rfgp.two_sample import block_mmd, kernel_inception_distance
-from rfgp.two_sample.discrepancy import scaled_inputs_and_kernel, squared
-from rfgp.two_sample.sums import pair_sums
+from rfgp import approximate
+from rfgp.diagnostics.two_sample import block_mmd, kernel_inception_distance
+from rfgp.diagnostics.two_sample.discrepancy import scaled_inputs_and_kernel, squared
+from rfgp.diagnostics.two_sample.sums import pair_sums
+from rfgp.study import plots
 
 from .. import common
 from .data import unit_rows

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rfgp import datasets
-from rfgp.allocation import optimized_maclaurin
 from rfgp.features import SphericalFourier
+from rfgp.features.allocation import optimized_maclaurin
+from rfgp.study import datasets
 
 from .item import Claim, Options
 

@@ -27,14 +27,14 @@ FIRST = {  # what users of a package look for first; the others follow by name
     "rfgp.models": ["WeightSpaceGP", "WideWeightSpaceGP", "LaplaceGP", "WeightSpaceVariationalGP", "HeteroscedasticGP"],
     "rfgp.training": ["fit", "FitSummary"],
     "rfgp.diagnostics": ["kl_to_exact"],
-    "rfgp.selection": ["rank_methods", "suggest_num_features"],
+    "rfgp.approximation.selection": ["rank_methods", "suggest_num_features"],
     "rfgp.study": ["run", "StudyResult"],
 }
 EXTENDING = {  # what is for those who add to the package, behind what users call
     "rfgp.botorch": ["ModelSamples"],
     "rfgp.kernels": ["METHODS", "Family", "StationaryKernel", "approximates", "family"],
     "rfgp.models": ["WeightSpaceVariationalStrategy"],
-    "rfgp.operators": [
+    "rfgp.functionals": [
         "Polynomial",
         "PolynomialMatrix",
         "add",
@@ -46,14 +46,14 @@ EXTENDING = {  # what is for those who add to the package, behind what users cal
         "multiply",
     ],
 }
-MODULES = {"rfgp.models": ["rfgp.models.simplex"]}  # modules that users import from
+MODULES = {"rfgp.models": ["rfgp.models.least_squares.simplex"]}  # modules that users import from
 SKLEARN_PLUMBING = (
     "score, fit_transform, set_output, get_metadata_routing, set_fit_request, set_partial_fit_request, "
     "set_predict_request, set_score_request, set_transform_request, set_inverse_transform_request"
 )
 OPTIONS = {  # of the classes of a package, beside :members:
     "rfgp.botorch": {"exclude-members": "forward, load_state_dict"},
-    "rfgp.distributions": {"exclude-members": "rsample"},
+    "rfgp.likelihoods": {"exclude-members": "rsample"},
     "rfgp.models": {"inherited-members": "Module, tuple"},
     "rfgp.sklearn": {"inherited-members": "BaseEstimator", "exclude-members": SKLEARN_PLUMBING},
 }

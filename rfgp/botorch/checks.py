@@ -8,13 +8,13 @@ import torch
 from gpytorch.likelihoods import DirichletClassificationLikelihood
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from ..models import WeightSpaceGP
 
 
 def check_training_data(x: Tensor, y: Tensor, noise: Tensor | None) -> None:
     """Raise a ValueError where targets are not columns of finite numbers with a row for each of the inputs."""
-    _checks.inputs(x, name="train_X")
+    checks.inputs(x, name="train_X")
     if x.dim() != 2:
         raise ValueError(
             f"expected train_X of shape (N, d), got {tuple(x.shape)}; make a model for each batch, and a ModelListGP "
@@ -22,7 +22,7 @@ def check_training_data(x: Tensor, y: Tensor, noise: Tensor | None) -> None:
         )
     for name, values in (("train_Y", y), ("train_Yvar", noise)):
         if values is not None or name == "train_Y":
-            _checks.same_kind(_checks.floating(values, name), x, name, "train_X")
+            checks.same_kind(checks.floating(values, name), x, name, "train_X")
     if y.dim() != 2 or y.shape[:-1] != x.shape[:-1] or not y.shape[-1]:
         raise ValueError(
             f"expected train_Y of shape {(*x.shape[:-1], 'm')}, got {tuple(y.shape)}; pass a column for every output"
@@ -33,7 +33,7 @@ def check_training_data(x: Tensor, y: Tensor, noise: Tensor | None) -> None:
 
 def check_model(gp: WeightSpaceGP) -> None:
     """Raise a ValueError where a model has no posterior of the weights that further rows can update."""
-    _checks.instance("gp", gp, WeightSpaceGP, "a WeightSpaceGP", "make one of a kernel and a likelihood")
+    checks.instance("gp", gp, WeightSpaceGP, "a WeightSpaceGP", "make one of a kernel and a likelihood")
     is_simple = gp.block_size is None and gp.num_draws == 1 and not gp.covar_module.is_complex
     if not is_simple or isinstance(gp.likelihood, DirichletClassificationLikelihood):
         raise ValueError(
@@ -44,7 +44,7 @@ def check_model(gp: WeightSpaceGP) -> None:
 
 def check_points(x: Tensor, batch_shape: torch.Size) -> None:
     """Raise a ValueError where points are not finite, or their batch does not go with that of the observations."""
-    _checks.finite(_checks.inputs(x, name="X").detach(), "X")
+    checks.finite(checks.inputs(x, name="X").detach(), "X")
     try:
         torch.broadcast_shapes(x.shape[:-2], batch_shape)
     except RuntimeError:
@@ -56,20 +56,20 @@ def check_points(x: Tensor, batch_shape: torch.Size) -> None:
 
 def check_observations(x: Tensor, y: Tensor, num_outputs: int) -> None:
     """Raise a ValueError where further observations are not finite columns (..., q, m) with a row for each input."""
-    _checks.inputs(x, name="X")
-    _checks.floating(y, "Y")
+    checks.inputs(x, name="X")
+    checks.floating(y, "Y")
     if y.shape[-1:] != (num_outputs,) or x.shape[-2:-1] != y.shape[-2:-1]:
         raise ValueError(
             f"expected X (..., q, d) and Y (..., q, {num_outputs}), got {tuple(x.shape)} and {tuple(y.shape)}; give "
             "every output a column"
         )
-    _checks.finite(x.detach(), "X")
-    _checks.finite(y.detach(), "Y")
+    checks.finite(x.detach(), "X")
+    checks.finite(y.detach(), "Y")
 
 
 def checked_noise(noise: Tensor, x: Tensor, num_outputs: int) -> Tensor:
     """Noise variances, or a ValueError where they are not those of rows (..., q, m)."""
-    _checks.same_kind(_checks.floating(noise, "noise"), x, "noise", "X")
+    checks.same_kind(checks.floating(noise, "noise"), x, "noise", "X")
     if noise.dim() < 2 or noise.shape[-2] not in (1, x.shape[-2]) or noise.shape[-1] not in (1, num_outputs):
         raise ValueError(
             f"expected noise variances of shape (..., {x.shape[-2]}, {num_outputs}), got {tuple(noise.shape)}; give "

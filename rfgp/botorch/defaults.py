@@ -17,10 +17,10 @@ from gpytorch.means import ConstantMean, Mean, MultitaskMean
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-from ..approximation import approximate
-from ..kernels import RandomFeatureKernel
+from ..approximation import RandomFeatureKernel
+from ..approximation.entry import approximate
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
-from ..sampling import drawing_from
+from ..linalg.sampling import drawing_from
 
 
 def default_kernel(num_inputs: int, num_outputs: int) -> Kernel:

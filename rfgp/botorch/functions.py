@@ -18,13 +18,13 @@ from linear_operator.operators import (
 )
 from torch import Tensor
 
-from .._gpytorch import forget_priors
+from .._support.gpytorch_names import forget_priors
 from ..inference import OutputFactor, WeightPosterior, noise_model
 from ..inference.noise.independent import IndependentNoise
 from ..inference.noise.known import KnownNoise
-from ..inference.normal_equations import NormalEquations
-from ..inference.regression import Regression
-from ..inference.square_root import SquareRootPosterior
+from ..inference.posterior.normal_equations import NormalEquations
+from ..inference.posterior.regression import Regression
+from ..inference.posterior.square_root import SquareRootPosterior
 from ..models import WeightSpaceGP
 from .observed import has_given_noise
 

@@ -19,16 +19,10 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
-from .checks import (
-    check_observations,
-    check_points,
-    check_training_data,
-    checked_noise,
-    output_numbers,
-)
+from .checks import check_observations, check_points, check_training_data, checked_noise, output_numbers
 from .cross_validation import check_outcome_transform, results
 from .defaults import approximated, default_kernel, default_likelihood, default_mean
 from .functions import Functions
@@ -86,10 +80,10 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
     ) -> None:
         check_training_data(train_X, train_Y, train_Yvar)
         if kernel is not None:
-            _checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as gpytorch.kernels.RBFKernel()")
+            checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as gpytorch.kernels.RBFKernel()")
         if not isinstance(outcome_transform, _DefaultType):
-            _checks.part("outcome_transform", outcome_transform, "botorch.models.transforms.Standardize(1)")
-        _checks.part("input_transform", input_transform, "botorch.models.transforms.Normalize(2)")
+            checks.part("outcome_transform", outcome_transform, "botorch.models.transforms.Standardize(1)")
+        checks.part("input_transform", input_transform, "botorch.models.transforms.Normalize(2)")
         count = train_Y.shape[-1]
         outcome = Standardize(m=count) if isinstance(outcome_transform, _DefaultType) else outcome_transform
         with torch.no_grad():
@@ -240,7 +234,7 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
         >>> model.sample_functions(3)(torch.rand(5, 2, dtype=torch.float64)).shape
         torch.Size([3, 5, 1])
         """
-        count = _checks.positive_integer("num_functions", num_functions)
+        count = checks.positive_integer("num_functions", num_functions)
         if self.batch_shape:
             raise ValueError(
                 f"expected a model without batch dimensions, got {tuple(self.batch_shape)}; draw from the posterior"

@@ -9,9 +9,9 @@ from botorch.sampling.pathwise.features import FeatureMap
 from botorch.sampling.pathwise.features.generators import GenKernelFeatures
 from torch import Tensor
 
-from .. import _checks
-from ..kernels import RandomFeatureKernel
-from ..kernels.families.scale import FeatureScaleKernel
+from .._support import checks
+from ..approximation import RandomFeatureKernel
+from ..approximation.families.scale import FeatureScaleKernel
 
 
 class PathwiseFeatureMap(FeatureMap):
@@ -35,8 +35,8 @@ class PathwiseFeatureMap(FeatureMap):
     """
 
     def __init__(self, kernel: RandomFeatureKernel, input_dim: int) -> None:
-        _checks.instance("kernel", kernel, RandomFeatureKernel, "a kernel with features", "make one by approximate")
-        input_dim = _checks.positive_integer("input_dim", input_dim)
+        checks.instance("kernel", kernel, RandomFeatureKernel, "a kernel with features", "make one by approximate")
+        input_dim = checks.positive_integer("input_dim", input_dim)
         if kernel.has_output_factor:
             raise ValueError(
                 "expected a kernel of one output for BoTorch's pathwise sampling, got an operator-valued one; use "

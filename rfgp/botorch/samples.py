@@ -7,7 +7,7 @@ import copy
 from botorch.models.model import Model
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .functions import Functions
 
 
@@ -21,7 +21,7 @@ class ModelSamples:
 
     def __call__(self, X: Tensor) -> Tensor:
         """The functions at X (..., q, d), as (S, ..., q, m)."""
-        _checks.finite(_checks.inputs(X, name="X").detach(), "X")
+        checks.finite(checks.inputs(X, name="X").detach(), "X")
         x = X if self._input_transform is None else self._input_transform(X)
         values = self._functions.values(self._weights, x)
         if self._outcome_transform is None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _checks, _optional
+from .._support import checks, optional
 from ..models import WeightSpaceGP
 from ..models.weight_space.row_sums import FeatureSums
 from ..models.weight_space.summation import FeatureSummation
@@ -54,13 +54,13 @@ def condition(
     >>> rfgp.dask.condition(model, x, x.sum(axis=1), dtype=torch.float32).statistics.num_rows
     1000.0
     """
-    _checks.instance("model", model, WeightSpaceGP, "a WeightSpaceGP", "make one of a kernel and a likelihood")
+    checks.instance("model", model, WeightSpaceGP, "a WeightSpaceGP", "make one of a kernel and a likelihood")
     if model.keep_data or model.block_size is not None:
         raise ValueError(
             "expected a model that keeps no rows, got one with keep_data or block_size; leave these out, or call "
             "model.condition(partitions, executor=client.get_executor())"
         )
-    delayed = _optional.require("dask", "dask", "its data frames and arrays", "dask").delayed
+    delayed = optional.require("dask", "dask", "its data frames and arrays", "dask").delayed
     reducer = DaskReducer(delayed, _parts(data, y, noise, inputs, target), dtype)
     with model.nothing_lost_on_error():
         model.take(reducer.reduce(FeatureSummation(model)), [])

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .base import Batch, CutSource, block_edges
 
 _LONG = (np.longdouble, np.clongdouble)
@@ -57,8 +57,8 @@ class ArraySource(CutSource):
             raise ValueError(
                 f"expected noise of the shape of y, {tuple(y.shape)}, got {tuple(noise.shape)}; reshape it"
             )
-        batch_size = _checks.positive_integer("batch_size", batch_size)
-        self.dtype = None if dtype is None else _checks.floating_dtype("dtype", dtype)
+        batch_size = checks.positive_integer("batch_size", batch_size)
+        self.dtype = None if dtype is None else checks.floating_dtype("dtype", dtype)
         self.arrays, self.first = list(arrays.values()), 0
         self._name = ", ".join(map(_described, self.arrays))
         super().__init__(_edges(x, batch_size), batch_size)
@@ -114,7 +114,7 @@ def check_array(value: Any, name: str, dims: tuple[int, ...], num_rows: int | No
             f"expected {num_rows} rows in {name}, as many as in x, got shape {shape}; pass one per row of x"
         )
     if isinstance(value, Tensor):
-        _checks.tensor(value, name)
+        checks.tensor(value, name)
     elif np.dtype(value.dtype).kind not in "fiubc" or np.dtype(value.dtype) in _LONG:
         raise ValueError(f"expected numbers in {name}, got dtype {value.dtype}; convert them, such as to float64")
     elif hasattr(value, "toarray"):

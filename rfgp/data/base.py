@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 
 Batch = tuple[Tensor, ...]
 """A batch (x,), (x, y) or (x, y, noise)."""
@@ -96,7 +96,7 @@ class Source(ABC):
 
 def check_source(value: Any) -> Source:
     """Return a source, or raise where ``value`` is none."""
-    _checks.instance("source", value, Source, "a source of rows", "use rfgp.data.ArraySource for tensors and arrays")
+    checks.instance("source", value, Source, "a source of rows", "use rfgp.data.ArraySource for tensors and arrays")
     return value
 
 
@@ -132,7 +132,7 @@ class CutSource(Source):
         return self._read(edges) if len(edges) > 1 else iter(())
 
     def partitions(self, count: int) -> list[Source]:
-        count = _checks.positive_integer("count", count)
+        count = checks.positive_integer("count", count)
         if self.num_rows < count:
             raise ValueError(
                 f"expected at least {count} rows for {count} partitions, got {self.description}; use fewer"

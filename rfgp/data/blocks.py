@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from .. import _checks
+from .._support import checks
 from .base import Batch, CutSource, block_edges
 from .columns import Columns, arrow, recut
 
@@ -42,7 +42,7 @@ class BlockSource(CutSource):
         dtype: torch.dtype = torch.float64,
         target_dtype: torch.dtype | None = None,
     ) -> None:
-        batch_size = _checks.positive_integer("batch_size", batch_size)
+        batch_size = checks.positive_integer("batch_size", batch_size)
         self.columns = Columns.of(inputs, target, noise, dtype, target_dtype)
         self.paths = files_of(path, self.ending)
         self.blocks: list[tuple[str, int]] = []
@@ -112,7 +112,7 @@ def files_of(paths: Any, ending: str) -> list[str]:
     else:
         if paths is None:
             raise ValueError("expected a path, got None; pass a file, a folder or a list of files")
-        _checks.path("path", paths)
+        checks.path("path", paths)
         name = os.fspath(paths)
         if Path(name).is_dir():
             files = [str(path) for path in sorted(Path(name).rglob(f"*{ending}"))]

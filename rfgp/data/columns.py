@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import _optional
+from .._support import optional
 from .base import Batch
 
 _TILE = 4096
@@ -22,7 +22,7 @@ _TARGET_DTYPES = (None, *_DTYPES, torch.int64)
 
 def arrow(module: str = "pyarrow") -> Any:
     """PyArrow, or one of its modules."""
-    return _optional.require(module, "pyarrow", "tables in files", "big")
+    return optional.require(module, "pyarrow", "tables in files", "big")
 
 
 @dataclass(frozen=True)

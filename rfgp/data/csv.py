@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .. import _checks
+from .._support import checks
 from .base import Batch, Source, check_start, even_edges
 from .blocks import files_of, joint_name
 from .columns import Columns, arrow, recut
@@ -51,7 +51,7 @@ class CsvSource(Source):
         target_dtype: torch.dtype | None = None,
         delimiter: str = ",",
     ) -> None:
-        self.batch_size = _checks.positive_integer("batch_size", batch_size)
+        self.batch_size = checks.positive_integer("batch_size", batch_size)
         self.columns = Columns.of(inputs, target, noise, dtype, target_dtype)
         if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii():
             raise ValueError(f"expected one character of ASCII for delimiter, got {delimiter!r}; use a comma or a tab")
@@ -78,7 +78,7 @@ class CsvSource(Source):
         return (self.columns.batch(pieces, first, path) for path, first, pieces in wanted)
 
     def partitions(self, count: int) -> list[Source]:
-        count = _checks.positive_integer("count", count)
+        count = checks.positive_integer("count", count)
         if count > len(self.paths):
             raise ValueError(
                 f"expected at least {count} CSV files for {count} partitions, got {joint_name(self.paths)}; write it "

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .base import Batch, CutSource
 
 
@@ -28,15 +28,15 @@ class GridSource(CutSource):
     """
 
     def __init__(self, axes: Sequence[Tensor], *, batch_size: int = 65536) -> None:
-        batch_size = _checks.positive_integer("batch_size", batch_size)
-        _checks.instance("axes", axes, (list, tuple), "a list of tensors", "pass one tensor per axis")
+        batch_size = checks.positive_integer("batch_size", batch_size)
+        checks.instance("axes", axes, (list, tuple), "a list of tensors", "pass one tensor per axis")
         if not axes:
             raise ValueError("expected at least one axis, got none; pass a tensor for each")
         for number, axis in enumerate(axes):
-            _checks.finite(_checks.floating(axis, f"axes[{number}]"), f"axes[{number}]")
+            checks.finite(checks.floating(axis, f"axes[{number}]"), f"axes[{number}]")
             if axis.dim() != 1 or not len(axis):
                 raise ValueError(f"expected axes[{number}] of shape (n,), got {tuple(axis.shape)}; pass coordinates")
-            _checks.same_kind(axis, axes[0], f"axes[{number}]", "axes[0]")
+            checks.same_kind(axis, axes[0], f"axes[{number}]", "axes[0]")
         self.axes = tuple(axes)
         num_rows = torch.Size(self.shape).numel()
         super().__init__([*range(0, num_rows, batch_size), num_rows], batch_size)

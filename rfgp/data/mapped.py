@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .base import Batch, Source, check_source
 
 
@@ -107,7 +107,7 @@ class Standardize:
             _check_scale(self.target_mean, self.target_std, "target_mean", "target_std", (0, 1))
 
     def __call__(self, x: Tensor, y: Tensor | None = None, noise: Tensor | None = None) -> Batch:
-        result = [_scaled(_checks.inputs(x, len(self.mean)), self.mean, self.std)]
+        result = [_scaled(checks.inputs(x, len(self.mean)), self.mean, self.std)]
         if y is not None and self.target_mean is not None and self.target_std is not None:
             if not (y.is_floating_point() or y.is_complex()):
                 raise ValueError(
@@ -130,7 +130,7 @@ class Standardize:
 def _check_scale(mean: Any, std: Any, mean_name: str, std_name: str, dims: tuple[int, ...]) -> None:
     """Raise where a mean and a standard deviation are not finite numbers of columns, in as many dimensions."""
     for name, value in ((mean_name, mean), (std_name, std)):
-        _checks.finite(_checks.tensor(value, name), name)
+        checks.finite(checks.tensor(value, name), name)
     if mean.shape != std.shape or mean.dim() not in dims:
         raise ValueError(
             f"expected {mean_name} and {std_name} with a number per column, got {tuple(mean.shape)} and "

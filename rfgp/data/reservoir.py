@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .base import Batch, Source, with_same_columns
 
 _LARGEST_KEY = np.uint64(2**64 - 1)
@@ -68,7 +68,7 @@ class Sample:
         :param other: a sample of as many rows.
         :raises ValueError: where numbers of rows or of tensors differ, or parts overlap.
         """
-        _checks.instance("other", other, Sample, "a Sample", "use rfgp.data.sample")
+        checks.instance("other", other, Sample, "a Sample", "use rfgp.data.sample")
         if other.count != self.count or len(other.tensors) != len(self.tensors):
             raise ValueError(
                 f"expected a sample of {self.count} rows with {len(self.tensors)} tensors, got one of {other.count} "
@@ -102,8 +102,8 @@ def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, see
     >>> exact = gpytorch.kernels.RBFKernel()
     >>> kernel = rfgp.approximate(exact, 50, method="landmarks", train_inputs=known.x)
     """
-    count = _checks.positive_integer("count", count)
-    chosen = int(torch.randint(2**62, (), device="cpu")) if seed is None else _checks.seed(seed)
+    count = checks.positive_integer("count", count)
+    chosen = int(torch.randint(2**62, (), device="cpu")) if seed is None else checks.seed(seed)
     if not isinstance(source, Iterable) or isinstance(source, Tensor):
         raise ValueError(f"expected a source or other batches of rows, got {type(source).__name__}; pass a source")
     parts: list[Sample] = []
@@ -136,9 +136,9 @@ def _tensors(batch: Any) -> Batch:
     tensors = tuple(values for values in batch if values is not None) if isinstance(batch, list | tuple) else ()
     if not 1 <= len(tensors) <= 3:
         raise ValueError(f"expected batches (x,), (x, y) or (x, y, noise), got {type(batch).__name__}; yield tensors")
-    _checks.inputs(tensors[0])
+    checks.inputs(tensors[0])
     for name, values in zip(("y", "noise"), tensors[1:], strict=False):
-        if len(_checks.tensor(values, name)) != len(tensors[0]):
+        if len(checks.tensor(values, name)) != len(tensors[0]):
             raise ValueError(f"expected {len(tensors[0])} rows in {name}, got {len(values)}; pass one per row of x")
     return tuple(values.detach() for values in tensors)
 
@@ -231,7 +231,7 @@ class ColumnMoments:
         :param other: moments of as many columns.
         :raises ValueError: for something else.
         """
-        _checks.instance("other", other, ColumnMoments, "moments of columns", "make them by ColumnMoments.of(rows)")
+        checks.instance("other", other, ColumnMoments, "moments of columns", "make them by ColumnMoments.of(rows)")
         count = self.count + other.count
         share = other.count / count.clamp_min(1.0)
         distance = other.mean - self.mean

@@ -1,10 +1,13 @@
-"""How far from exact, and how good: divergences, kernel errors, scores, calibration.
+"""How far from exact, and how good: scores, divergences, bounds, certificates, conformal sets, sensitivity.
 
-What is here reads models, kernels and predictions; no model, and nothing that trains one, imports it.
+Diagnostics ask models and train nothing.
 """
 
-from ..selection.coverage import coverage_at_least, kl_reading
-from ..selection.lost_posterior import warn_of_lost_posterior
+from typing import TYPE_CHECKING
+
+from .._support import lazy
+from ..approximation.selection.coverage import coverage_at_least, kl_reading
+from ..approximation.selection.lost_posterior import warn_of_lost_posterior
 from .classes import brier_score, classification_mnll, error_rate, expected_calibration_error, reliability_curve
 from .comparison import ExactComparison, compare_to_exact
 from .exact import exact_posterior
@@ -26,16 +29,22 @@ from .scores import (
     sharpness,
 )
 
+if TYPE_CHECKING:
+    from . import bounds, certificates, conformal, sensitivity, two_sample
+
 __all__ = [
     "CalibrationCurve",
     "ExactComparison",
     "Measurement",
     "Temperature",
     "VarianceScale",
+    "bounds",
     "brier_score",
     "calibration_curve",
+    "certificates",
     "classification_mnll",
     "compare_to_exact",
+    "conformal",
     "coverage",
     "coverage_at_least",
     "crps",
@@ -55,6 +64,19 @@ __all__ = [
     "relative_frobenius_error",
     "reliability_curve",
     "rmse",
+    "sensitivity",
     "sharpness",
+    "two_sample",
     "warn_of_lost_posterior",
 ]
+
+__getattr__ = lazy.attach(
+    __name__,
+    {
+        "bounds": "bounds",
+        "certificates": "certificates",
+        "conformal": "conformal",
+        "sensitivity": "sensitivity",
+        "two_sample": "two_sample",
+    },
+)

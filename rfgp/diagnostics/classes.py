@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .scores import CalibrationCurve, shares
 
 
@@ -44,7 +44,7 @@ def reliability_curve(probabilities: Tensor, labels: Tensor, num_bins: int = 10)
     tensor([0.6000, 1.0000], dtype=torch.float64)
     """
     codes = checked_probabilities(probabilities, labels)
-    bins = _checks.positive_integer("num_bins", num_bins, largest=len(codes))
+    bins = checks.positive_integer("num_bins", num_bins, largest=len(codes))
     confidence, chosen = probabilities.double().max(-1)
     _, levels, sizes = confidence.unique(return_inverse=True, return_counts=True)
     right = confidence.new_zeros(len(sizes)).index_add(0, levels, (chosen == codes).double()).div(sizes)[levels]
@@ -119,7 +119,7 @@ def checked_probabilities(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 def check_range(probabilities: Tensor) -> None:
     """Raise where floating-point probabilities are not from 0 to 1."""
-    _checks.finite(_checks.floating(probabilities, "probabilities"), "probabilities")
+    checks.finite(checks.floating(probabilities, "probabilities"), "probabilities")
     if bool(((probabilities < 0) | (probabilities > 1 + _ROUNDING)).any()):
         raise ValueError(
             f"expected probabilities from 0 to 1, got {float(probabilities.min()):g} to {float(probabilities.max()):g}"
@@ -129,8 +129,8 @@ def check_range(probabilities: Tensor) -> None:
 
 def _checked_labels(probabilities: Tensor, labels: Tensor) -> Tensor:
     """Labels as int64, or raise where they or the scores (N, C) are not what they have to be."""
-    if _checks.finite(_checks.floating(probabilities, "probabilities"), "probabilities").dim() != 2:
+    if checks.finite(checks.floating(probabilities, "probabilities"), "probabilities").dim() != 2:
         raise ValueError(
             f"expected probabilities (N, C), a column per class, got {tuple(probabilities.shape)}; stack them"
         )
-    return _checks.labels(labels, probabilities, probabilities.shape[-1], "labels")
+    return checks.labels(labels, probabilities, probabilities.shape[-1], "labels")

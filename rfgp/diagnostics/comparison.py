@@ -12,9 +12,9 @@ import torch
 from gpytorch.likelihoods import DirichletClassificationLikelihood
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
+from ..approximation.selection.coverage import kl_reading
 from ..likelihoods.noise import has_fixed_noise
-from ..selection.coverage import kl_reading
 from .kl import kl_per_point, latent_marginals, training_data
 from .measurement import Measurement
 
@@ -85,7 +85,7 @@ def compare_to_exact(
 
     Where the training rows are more than an exact model can take, both models are given the same random subsets of
     them, and what is found has a standard error over these. A posterior of few rows is wide, and forgives much: see
-    :func:`rfgp.certificates.certify` for the mean given all rows.
+    :func:`rfgp.diagnostics.certificates.certify` for the mean given all rows.
 
     :param model: a fitted :class:`rfgp.models.WeightSpaceGP`, or an ExactGP with an approximated kernel.
     :param x: the points at which posteriors are compared, (M, d).
@@ -104,9 +104,9 @@ def compare_to_exact(
     >>> compare_to_exact(model, x).std_ratio.mean  # linear features are exact
     1.0...
     """
-    most = _checks.positive_integer("max_rows", max_rows)
-    generator = torch.Generator().manual_seed(_checks.seed(seed))
-    if _checks.positive_integer("num_subsets", num_subsets) < 2:
+    most = checks.positive_integer("max_rows", max_rows)
+    generator = torch.Generator().manual_seed(checks.seed(seed))
+    if checks.positive_integer("num_subsets", num_subsets) < 2:
         raise ValueError("expected num_subsets of at least 2, got 1; a single subset has no standard error")
     inputs, targets, noise = training_data(model, train_inputs, train_targets, train_noise)
     if targets.is_complex():

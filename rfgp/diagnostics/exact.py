@@ -13,11 +13,11 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 from torch.distributions import Normal
 
-from .. import _checks
-from .._gpytorch import EVALUATED_KERNELS, class_regressions
-from ..distributions import ComplexNormal
+from .._support import checks
+from .._support.gpytorch_names import EVALUATED_KERNELS, class_regressions
 from ..kernels.checked import check_columns
 from ..kernels.operator_valued import OperatorValuedKernel
+from ..likelihoods import ComplexNormal
 from ..likelihoods.complex_gaussian import ComplexNoise
 from ..likelihoods.noise import has_fixed_noise, noise_covariance
 from ..linalg import accurate_dtype, cholesky
@@ -53,18 +53,18 @@ def exact_posterior(
     >>> exact_posterior(gpytorch.kernels.RBFKernel(), likelihood, x, y, x[:3]).mean.shape
     torch.Size([3])
     """
-    _checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as ScaleKernel(RBFKernel())")
-    _checks.instance("likelihood", likelihood, Likelihood, "a GPyTorch likelihood", "such as GaussianLikelihood()")
+    checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as ScaleKernel(RBFKernel())")
+    checks.instance("likelihood", likelihood, Likelihood, "a GPyTorch likelihood", "such as GaussianLikelihood()")
     if mean is not None:
-        _checks.instance("mean", mean, gpytorch.means.Mean, "a GPyTorch mean", "such as ConstantMean()")
-    _checks.finite(_checks.inputs(train_inputs, name="train_inputs"), "train_inputs")
-    _checks.finite(_checks.inputs(x, train_inputs.shape[-1]))
+        checks.instance("mean", mean, gpytorch.means.Mean, "a GPyTorch mean", "such as ConstantMean()")
+    checks.finite(checks.inputs(train_inputs, name="train_inputs"), "train_inputs")
+    checks.finite(checks.inputs(x, train_inputs.shape[-1]))
     for name, value in (("train_inputs", train_inputs), ("x", x)):
         if value.dim() != 2:
             raise ValueError(f"expected {name} of shape (N, d), got {tuple(value.shape)}; compare one batch at a time")
-    _checks.tensor(train_targets, "train_targets")
+    checks.tensor(train_targets, "train_targets")
     if noise is not None:
-        _checks.floating(noise, "noise")
+        checks.floating(noise, "noise")
         if not has_fixed_noise(likelihood):
             kind = type(likelihood).__name__
             raise ValueError(f"expected no noise beside a {kind}, got some; use a FixedNoiseGaussianLikelihood")
@@ -75,7 +75,7 @@ def exact_posterior(
     outputs = exact.num_outputs_per_input(train_inputs, x)
     num_rows, num_test = len(train_inputs) * outputs, len(x) * outputs
     needed = 8.0 * (3 * num_rows**2 + 2 * num_rows * num_test)
-    _checks.fits_in_memory(needed, f"the exact posterior of {num_rows} rows", "compare on a subset of the rows")
+    checks.fits_in_memory(needed, f"the exact posterior of {num_rows} rows", "compare on a subset of the rows")
     data, points = train_inputs.double(), x.double()
     if train_targets.is_complex() and (outputs > 1 or getattr(likelihood, "has_pseudo_noise", False)):
         return _improper_marginals(exact, likelihood, data, train_targets, points, mean, noise)
@@ -113,7 +113,7 @@ def independent_normal(mean: Tensor, variance: Tensor, pseudo: Tensor | None = N
 
 def _observed(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
     """The rows whose complex targets are observed, with the noise that is known of them."""
-    observed = ~torch.isnan(_checks.one_per_row(y, x, "train_targets"))
+    observed = ~torch.isnan(checks.one_per_row(y, x, "train_targets"))
     if bool(observed.all()):
         return x, y, noise
     if noise is None and isinstance(likelihood, gpytorch.likelihoods.FixedNoiseGaussianLikelihood):
@@ -216,12 +216,12 @@ def _conditional(total: Tensor, cross: Tensor, residual: Tensor) -> tuple[Tensor
 def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
     """Targets (N,) or (C, N), and noise variances of the same shape, in float64."""
     if isinstance(likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood):
-        labels = _checks.labels(y, x, likelihood.num_classes, "train_targets")
+        labels = checks.labels(y, x, likelihood.num_classes, "train_targets")
         variances, targets = class_regressions(likelihood, labels, likelihood.alpha_epsilon, torch.float64)
         if likelihood.second_noise_covar is not None:
             variances = variances + likelihood.second_noise_covar.noise.detach().double()
         return targets.mT, variances
-    targets = _checks.targets(y, x, "train_targets")
+    targets = checks.targets(y, x, "train_targets")
     if targets.is_complex() and not isinstance(likelihood, ComplexNoise):
         raise ValueError(f"expected real train_targets, got {targets.dtype}; use ComplexGaussianLikelihood")
     targets = targets.to(accurate_dtype(targets.dtype))

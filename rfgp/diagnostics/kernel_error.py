@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _checks
-from .._gpytorch import EVALUATED_KERNELS
+from .._support import checks
+from .._support.gpytorch_names import EVALUATED_KERNELS
 
 _ROWS = 1024
 
@@ -34,8 +34,8 @@ def relative_frobenius_error(kernel: Any, x: Tensor, y: Tensor | None = None) ->
         raise ValueError(
             f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}; wrap it with rfgp.approximate"
         )
-    _checks.finite(_checks.inputs(x))
-    other = x if y is None else _checks.finite(_checks.inputs(y, x.shape[-1], "y"), "y")
+    checks.finite(checks.inputs(x))
+    other = x if y is None else checks.finite(checks.inputs(y, x.shape[-1], "y"), "y")
     exact = copy.deepcopy(kernel.exact_kernel).double()
     with torch.no_grad(), EVALUATED_KERNELS:
         right = _accurate(kernel.features(other))

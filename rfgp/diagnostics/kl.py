@@ -11,8 +11,8 @@ from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
 from torch.distributions import Normal
 
-from .. import _checks
-from ..distributions import ComplexNormal, unclamped
+from .._support import checks
+from ..likelihoods import ComplexNormal, unclamped
 from ..likelihoods.noise import has_fixed_noise, output_noise
 from ..linalg import cholesky, log_determinant
 from .exact import exact_posterior, independent_normal
@@ -48,9 +48,9 @@ def kl_divergence(
     >>> kl_divergence(p, q)
     tensor(0.5000, dtype=torch.float64)
     """
-    _checks.flag("joint", joint)
+    checks.flag("joint", joint)
     for name, distribution in (("p", p), ("q", q)):
-        _checks.instance(name, distribution, _NORMAL, "a normal distribution", "such as model.posterior(x)")
+        checks.instance(name, distribution, _NORMAL, "a normal distribution", "such as model.posterior(x)")
     if p.mean.shape != q.mean.shape:
         raise ValueError(
             f"expected distributions of one shape, got {tuple(p.mean.shape)} and {tuple(q.mean.shape)}; "
@@ -138,8 +138,8 @@ def kl_to_exact(
     >>> bool(kl_to_exact(model, x).abs() < 1e-3)  # linear features are exact
     True
     """
-    _checks.choice("direction", direction, ("approximate_from_exact", "exact_from_approximate"))
-    _checks.flag("noisy", noisy)
+    checks.choice("direction", direction, ("approximate_from_exact", "exact_from_approximate"))
+    checks.flag("noisy", noisy)
     with torch.no_grad():
         train = training_data(model, train_inputs, train_targets, train_noise)
         approximate, exact = latent_marginals(model, x, *train)
@@ -204,7 +204,7 @@ def training_data(
         given, missing = ("train_inputs", "train_targets") if y is None else ("train_targets", "train_inputs")
         raise ValueError(f"expected both train_inputs and train_targets, got {given} alone; pass {missing} too")
     if x is not None and y is not None:
-        _checks.tensor(y, "train_targets")
+        checks.tensor(y, "train_targets")
         has_labels = isinstance(model.likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood)
         needs_noise = has_fixed_noise(model.likelihood) and not has_labels
         if noise is None and needs_noise and not _knows_noise(model, y):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from .. import _checks
+from .._support import checks
 from .classes import check_range, checked_probabilities
 from .scores import normal_marginals, observed
 
@@ -32,7 +32,7 @@ class VarianceScale:
     factor: float
 
     def __post_init__(self) -> None:
-        _checks.positive("factor", self.factor)
+        checks.positive("factor", self.factor)
 
     def __call__(self, predictive: Any) -> Normal:
         """Normal marginals with the variances that are put right, in float64."""
@@ -74,7 +74,7 @@ class Temperature:
     value: float
 
     def __post_init__(self) -> None:
-        _checks.positive("value", self.value)
+        checks.positive("value", self.value)
 
     def __call__(self, probabilities: Tensor) -> Tensor:
         """Probabilities (..., C) at this temperature.

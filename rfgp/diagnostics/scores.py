@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, LowRankMultivariateNormal, MultivariateNormal, Normal
 
-from .. import _checks
-from ..distributions import ComplexNormal, unclamped
+from .._support import checks
+from ..likelihoods import ComplexNormal, unclamped
 
 _NORMAL = (Normal, MultivariateNormal, LowRankMultivariateNormal, ComplexNormal)
 
@@ -61,7 +61,7 @@ def interval_score(lower: Tensor, upper: Tensor, y: Tensor, level: float = 0.95)
     """
     low, high, targets = _intervals(lower, upper, y)
     outside = (low - targets).clamp_min(0.0) + (targets - high).clamp_min(0.0)
-    return (high - low + 2.0 / (1.0 - _checks.share("level", level)) * outside).mean()
+    return (high - low + 2.0 / (1.0 - checks.share("level", level)) * outside).mean()
 
 
 def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def normal_interval(predictive: Any, level: float = 0.95) -> tuple[Tensor, Tenso
     tensor([1.9600], dtype=torch.float64)
     """
     mean, std = normal_marginals(predictive)
-    half = std * torch.special.ndtri(torch.tensor((1.0 + _checks.share("level", level)) / 2.0, dtype=torch.float64))
+    half = std * torch.special.ndtri(torch.tensor((1.0 + checks.share("level", level)) / 2.0, dtype=torch.float64))
     return mean - half, mean + half
 
 
@@ -197,9 +197,7 @@ def calibration_curve(predictive: Any, y: Tensor, levels: Sequence[float] | None
     inside = (2.0 * pit(predictive, y) - 1.0).abs()
     if levels is not None and (not isinstance(levels, Sequence) or not levels):
         raise ValueError(f"expected a list of levels, got {levels!r}; such as [0.5, 0.9]")
-    nominal = [
-        _checks.share("level", level) for level in ([k / 20 for k in range(1, 20)] if levels is None else levels)
-    ]
+    nominal = [checks.share("level", level) for level in ([k / 20 for k in range(1, 20)] if levels is None else levels)]
     predicted = torch.tensor(nominal, dtype=torch.float64, device=inside.device)
     observed = (inside <= predicted.unsqueeze(-1)).double().mean(-1)
     return shares(predicted, observed, torch.full_like(predicted, len(inside)))
@@ -224,8 +222,8 @@ def energy_score(samples: Tensor, y: Tensor) -> Tensor:
     >>> energy_score(torch.tensor([[[1.0, 0.0]], [[-1.0, 0.0]]]), torch.zeros(1, 2))
     tensor(0., dtype=torch.float64)
     """
-    _checks.finite(_checks.floating(samples, "samples"), "samples")
-    _checks.finite(_checks.floating(y, "y"), "y")
+    checks.finite(checks.floating(samples, "samples"), "samples")
+    checks.finite(checks.floating(y, "y"), "y")
     if samples.dim() != 3 or len(samples) < 2 or samples.shape[1:] != y.shape or not y.numel():
         raise ValueError(
             f"expected samples (S, N, T) with S >= 2 and y (N, T), got {tuple(samples.shape)} and {tuple(y.shape)}; "
@@ -249,7 +247,7 @@ def shares(predicted: Tensor, observed: Tensor, count: Tensor) -> CalibrationCur
 def normal_marginals(predictive: Any) -> tuple[Tensor, Tensor]:
     """Means and standard deviations in float64, or raise where they are not those of a real normal distribution."""
     inner = predictive.base_dist if isinstance(predictive, Independent) else predictive
-    _checks.instance("predictive", inner, _NORMAL, "a normal distribution", "such as likelihood(posterior)")
+    checks.instance("predictive", inner, _NORMAL, "a normal distribution", "such as likelihood(posterior)")
     if predictive.mean.is_complex():
         raise ValueError("expected a real distribution, got a complex one; score real and imaginary parts")
     variance = unclamped(predictive).variance.double()
@@ -270,7 +268,7 @@ def observed(predictive: Any, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _intervals(lower: Tensor, upper: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    low, high = (_checks.floating(ends, name).double() for ends, name in ((lower, "lower"), (upper, "upper")))
+    low, high = (checks.floating(ends, name).double() for ends, name in ((lower, "lower"), (upper, "upper")))
     targets = _targets(y, low)
     if low.shape != high.shape or not bool((low <= high).all()):
         raise ValueError(
@@ -282,7 +280,7 @@ def _intervals(lower: Tensor, upper: Tensor, y: Tensor) -> tuple[Tensor, Tensor,
 
 
 def _targets(y: Tensor, predicted: Tensor) -> Tensor:
-    targets = _checks.tensor(y, "y")
+    targets = checks.tensor(y, "y")
     if targets.is_complex() or targets.shape != predicted.shape:
         raise ValueError(
             f"expected real targets of shape {tuple(predicted.shape)}, as predictions have, got {tuple(targets.shape)} "
@@ -295,9 +293,9 @@ def _targets(y: Tensor, predicted: Tensor) -> Tensor:
 
 
 def _numbers(values: Tensor, name: str) -> Tensor:
-    if _checks.tensor(values, name).dtype == torch.bool or values.numel() == 0:
+    if checks.tensor(values, name).dtype == torch.bool or values.numel() == 0:
         raise ValueError(f"expected numbers for {name}, got {values.numel()} of {values.dtype}; pass predictions")
-    return _checks.finite(values, name)
+    return checks.finite(values, name)
 
 
 def _check_shape(mean: Tensor, y: Tensor) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .random_weights import RandomWeights
 
 
@@ -50,9 +50,9 @@ class FeatureMap(RandomWeights):
 
     def __init__(self, input_dim: int, num_features: int, is_complex: bool = False) -> None:
         super().__init__()
-        self.input_dim = _checks.positive_integer("input_dim", input_dim)
-        self.num_features = _checks.positive_integer("num_features", num_features)
-        self.is_complex = _checks.flag("is_complex", is_complex)
+        self.input_dim = checks.positive_integer("input_dim", input_dim)
+        self.num_features = checks.positive_integer("num_features", num_features)
+        self.is_complex = checks.flag("is_complex", is_complex)
 
     def forward(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
         r"""Features of x, scaled so that :math:`\phi(x) \phi(y)^H` estimates the kernel.
@@ -107,10 +107,10 @@ class FeatureMap(RandomWeights):
         """Instances for the generic tests: every option, and widths on both sides of every case distinction."""
 
     def _check(self, x: Tensor, name: str = "x") -> Tensor:
-        _checks.inputs(x, self.input_dim, name)
+        checks.inputs(x, self.input_dim, name)
         for buffer in self.buffers():
             if buffer.is_floating_point():
-                return _checks.same_kind(x, buffer, name, "the feature map")
+                return checks.same_kind(x, buffer, name, "the feature map")
         return x
 
     def _check_pair(self, x: Tensor, y: Tensor) -> None:

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks
+from .._support import checks
 from .base import EstimateVariance, FeatureMap
 from .polynomial_sketch import PolynomialSketch
 from .sketch_registry import FORMS, SKETCHES
@@ -117,8 +117,8 @@ def polynomial_sketch(
     >>> polynomial_sketch("tensor_srht", "ctr", 3, 10, degree=2).num_features
     10
     """
-    named = SKETCHES[_checks.choice("name", name, tuple(SKETCHES))]
-    is_complex = _checks.choice("form", form, FORMS) != "real"
+    named = SKETCHES[checks.choice("name", name, tuple(SKETCHES))]
+    is_complex = checks.choice("form", form, FORMS) != "real"
     width = paired_width(num_features, name) if form == "ctr" else num_features
     sketch = named.make(input_dim, width, degree, is_complex=is_complex, generator=generator, dtype=dtype)
     return ComplexToReal(sketch) if form == "ctr" else sketch
@@ -126,7 +126,7 @@ def polynomial_sketch(
 
 def paired_width(num_features: int, name: str) -> int:
     """Half of an even number of columns that come in pairs, or raise."""
-    if _checks.positive_integer("num_features", num_features) % 2:
+    if checks.positive_integer("num_features", num_features) % 2:
         raise ValueError(
             f"expected an even num_features for {name}:ctr, whose columns come in pairs, got {num_features}; "
             f"use {num_features + 1}, or {name}:real"

@@ -10,9 +10,9 @@ import scipy
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks, sampling
-from .._torch import has_values
-from ..linalg import fwht, next_power_of_two
+from .._support import checks
+from .._support.torch_names import has_values
+from ..linalg import fwht, next_power_of_two, sampling
 from .base import EstimateVariance, FeatureMap
 from .spectra import (
     Gaussian,
@@ -74,7 +74,7 @@ class RandomFourier(FeatureMap):
         self.spectrum = Gaussian() if spectrum is None else spectrum
         if not isinstance(self.spectrum, Spectrum):
             raise ValueError(f"expected a Spectrum such as Gaussian(), got {spectrum!r}; see rfgp.features.spectra")
-        self.structure = _checks.choice("structure", structure, STRUCTURES)
+        self.structure = checks.choice("structure", structure, STRUCTURES)
         if structure != "independent" and not isinstance(self.spectrum, IsotropicSpectrum):
             raise ValueError(
                 f'expected an isotropic spectrum for {structure} frequencies, got {self.spectrum}; use "independent"'

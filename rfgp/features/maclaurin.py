@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks
+from .._support import checks
 from .base import EstimateVariance, FeatureMap
 from .ctr import polynomial_sketch
 from .random_weights import weights_kept_on_error
@@ -22,7 +22,7 @@ class Maclaurin(FeatureMap):
 
     over the degrees that have a sketch; w = 1 for dot-product kernels, and :math:`\exp(-\|x\|^2/2)` for the Gaussian
     kernel. ``target`` is this expectation, which is the kernel up to the terms that are left out. Maps are made by
-    :func:`rfgp.allocation.optimized_maclaurin` and :func:`rfgp.allocation.random_maclaurin`.
+    :func:`rfgp.features.allocation.optimized_maclaurin` and :func:`rfgp.features.allocation.random_maclaurin`.
 
     :param maps_by_degree: a map of the homogeneous polynomial kernel for every degree n >= 1 that is kept; all complex,
         or all real.
@@ -68,14 +68,14 @@ class Maclaurin(FeatureMap):
         if weights.shape != values.shape:
             raise ValueError(f"expected one importance per coefficient, {len(values)}, got {len(weights)}; correct it")
         constant = int(values[0] * weights[0] > 0)
-        repeats = _checks.positive_integer("constant_columns", constant_columns)
+        repeats = checks.positive_integer("constant_columns", constant_columns)
         super().__init__(
             first.input_dim, constant * repeats + sum(m.num_features for m in maps.values()), first.is_complex
         )
         self.has_constant, self.constant_columns = bool(constant), repeats
-        self.is_gaussian = _checks.flag("is_gaussian", is_gaussian)
+        self.is_gaussian = checks.flag("is_gaussian", is_gaussian)
         self.maps = torch.nn.ModuleDict({str(n): m for n, m in maps.items()})
-        stored = _checks.weight_dtype(dtype)
+        stored = checks.weight_dtype(dtype)
         self.register_buffer("coefficients", values.to(stored))
         self.register_buffer("importance", weights.to(stored))
 

@@ -8,7 +8,8 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks, sampling
+from .._support import checks
+from ..linalg import sampling
 from .base import EstimateVariance, FeatureMap
 
 
@@ -78,7 +79,7 @@ class OpticalFeatures(FeatureMap):
 
 def even_exponent(exponent: int) -> int:
     """Return the exponent, or raise where it is not an even number from 2 to 20."""
-    exponent = _checks.positive_integer("exponent", exponent, largest=20)
+    exponent = checks.positive_integer("exponent", exponent, largest=20)
     if exponent % 2:
         raise ValueError(f"expected an even exponent, got {exponent}; use {exponent + 1}")
     return exponent

@@ -10,8 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from .. import _checks
-from .._torch import has_values
+from .._support import checks
+from .._support.torch_names import has_values
 from .base import FeatureMap
 
 _MAX_DEGREE = 20
@@ -36,7 +36,7 @@ class PolynomialSketch(FeatureMap):
 
     def __init__(self, input_dim: int, num_features: int, degree: int, is_complex: bool = False) -> None:
         super().__init__(input_dim, num_features, is_complex)
-        self.degree = _checks.positive_integer("degree", degree, largest=_MAX_DEGREE)
+        self.degree = checks.positive_integer("degree", degree, largest=_MAX_DEGREE)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, degree={self.degree}"

@@ -7,7 +7,8 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks, sampling
+from .._support import checks
+from ..linalg import sampling
 from .base import EstimateVariance
 from .polynomial_sketch import PolynomialSketch
 from .sketch_registry import register_sketch
@@ -53,7 +54,7 @@ class ProductSketch(PolynomialSketch):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_dim, num_features, degree, is_complex)
-        self.weights = _checks.choice("weights", weights, ("rademacher", "gaussian"))
+        self.weights = checks.choice("weights", weights, ("rademacher", "gaussian"))
         self._register_weights(generator, dtype)
 
     def extra_repr(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks, _state
+from .._support import checks, states
 
 
 class RandomWeights(torch.nn.Module, abc.ABC):
@@ -39,7 +39,7 @@ class RandomWeights(torch.nn.Module, abc.ABC):
         :param generator: a CPU generator; default: PyTorch's own.
         """
         with weights_kept_on_error(self):
-            for name, weight in self._draw(_checks.generator(generator)).items():
+            for name, weight in self._draw(checks.generator(generator)).items():
                 getattr(self, name).copy_(weight)
             self._own_version += 1
         return self
@@ -49,8 +49,8 @@ class RandomWeights(torch.nn.Module, abc.ABC):
         """New weights by buffer name: float64 (or integer) tensors on the CPU."""
 
     def _register_weights(self, generator: Generator | None, dtype: torch.dtype | None) -> None:
-        stored = _checks.weight_dtype(dtype)
-        for name, weight in self._draw(_checks.generator(generator)).items():
+        stored = checks.weight_dtype(dtype)
+        for name, weight in self._draw(checks.generator(generator)).items():
             self.register_buffer(name, weight.to(stored) if weight.is_floating_point() else weight)
 
     @property
@@ -62,11 +62,11 @@ class RandomWeights(torch.nn.Module, abc.ABC):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load a state as torch modules do; on an error, such as for another map's, the module stays as it was."""
-        _state.check(self, state_dict, strict=strict)
+        states.check(self, state_dict, strict=strict)
         return super().load_state_dict(state_dict, strict, assign)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        _state.check(self, state_dict, prefix)
+        states.check(self, state_dict, prefix)
         before = [buffer.clone() for buffer in self.buffers(recurse=False)]
         super()._load_from_state_dict(state_dict, prefix, *args)
         pairs = zip(before, self.buffers(recurse=False), strict=True)
@@ -85,7 +85,7 @@ class RandomWeights(torch.nn.Module, abc.ABC):
 
     def get_extra_state(self) -> Tensor:
         """The numbers of columns of inputs and features, and the code of :attr:`description`."""
-        return torch.tensor([self.input_dim, self.num_features, _state.code(self.description)])
+        return torch.tensor([self.input_dim, self.num_features, states.code(self.description)])
 
     def set_extra_state(self, state: Tensor) -> None:
         """Do nothing: :meth:`prepare_for` has compared the code."""

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks
+from .._support import checks
 from .base import EstimateVariance, FeatureMap
 
 
@@ -43,7 +43,7 @@ class FourierSeries(FeatureMap):
             )
         is_wave = (orders != 0).any(-1)
         super().__init__(orders.shape[1], len(orders) + int(is_wave.sum()))
-        stored = _checks.weight_dtype(dtype)
+        stored = checks.weight_dtype(dtype)
         self.register_buffer("orders", orders.to(stored))
         self.register_buffer("coefficients", coefficients.to(stored))
         self.register_buffer("is_wave", is_wave)

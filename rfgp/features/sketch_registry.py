@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from .. import _checks
+from .._support import checks
 from .polynomial_sketch import PolynomialSketch
 
 FORMS = ("real", "complex", "ctr")
@@ -44,7 +44,7 @@ SKETCHES: dict[str, NamedSketch] = {}
 
 
 def register_sketch(name: str, default_form: str = "ctr", **options: Any) -> Callable[[type[_Sketch]], type[_Sketch]]:
-    """A class decorator that names a sketch, as :func:`rfgp.approximate` and :func:`rfgp.selection.rank_methods` do.
+    """A class decorator that names a sketch, as :func:`rfgp.approximate` and :func:`rfgp.rank_methods` do.
 
     :param name: the name of the method, of polynomial and linear kernels.
     :param default_form: the form where none is named; "real" for sketches that gain nothing by complex weights.
@@ -57,7 +57,7 @@ def register_sketch(name: str, default_form: str = "ctr", **options: Any) -> Cal
     >>> SKETCHES.pop("signs").default_form
     'real'
     """
-    _checks.choice("default_form", default_form, FORMS)
+    checks.choice("default_form", default_form, FORMS)
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"expected a word of letters, digits and _ for name, got {name!r}; such as 'my_sketch'")
     if name in TAKEN or name in SKETCHES:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor
 
-from .._torch import has_values
+from .._support.torch_names import has_values
 from ..linalg import next_power_of_two
 from .fourier import STRUCTURES, RandomFourier
 from .spectra import Spherical

@@ -8,8 +8,8 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .. import _checks, sampling
-from ..linalg import fwht, next_power_of_two
+from .._support import checks
+from ..linalg import fwht, next_power_of_two, sampling
 from .base import EstimateVariance
 from .polynomial_sketch import PolynomialSketch
 from .product import single_feature_moments
@@ -56,7 +56,7 @@ class TensorSRHT(PolynomialSketch):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(input_dim, num_features, degree, is_complex)
-        self.variant = _checks.choice("variant", variant, ("upsampled", "stacked"))
+        self.variant = checks.choice("variant", variant, ("upsampled", "stacked"))
         self.padded_dim = next_power_of_two(self.input_dim)
         self._register_weights(generator, dtype)
 

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .. import sampling
+from ..linalg import sampling
 from .polynomial_sketch import PolynomialSketch
 from .sketch_registry import register_sketch
 

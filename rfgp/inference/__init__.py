@@ -1,14 +1,14 @@
 """Inference in weight space: noise models, additive statistics, normal equations, posteriors and covariances."""
 
-from .class_posterior import ClassPosterior
-from .class_statistics import ClassStatistics
-from .factor import OutputFactor
-from .kronecker import KroneckerPosterior
-from .leave_out import LeaveGroupOut, LeaveOneOut
+from .leave_out.leave_out import LeaveGroupOut, LeaveOneOut
 from .noise import NoiseModel, noise_model
-from .point_predictor import PointMixture, PointMoments, PointPredictor
-from .posterior import GaussianPosterior, WeightPosterior
-from .statistics import GramStatistics
+from .posterior.class_posterior import ClassPosterior
+from .posterior.factor import OutputFactor
+from .posterior.kronecker import KroneckerPosterior
+from .posterior.point_predictor import PointMixture, PointMoments, PointPredictor
+from .posterior.posterior import GaussianPosterior, WeightPosterior
+from .sums.class_statistics import ClassStatistics
+from .sums.statistics import GramStatistics
 
 __all__ = [
     "ClassPosterior",

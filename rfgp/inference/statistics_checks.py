@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _checks
-from .target_sums import TargetSums
+from .._support import checks
+from .sums.target_sums import TargetSums
 
 _REAL = torch.float64, torch.complex128
 _SIZES = {"cross": "gdk", "target_gram": "gkk", "count": "g", "log_noise": "g", "shift": "t"}
@@ -87,7 +87,7 @@ def check_groups(features: Tensor, groups: Tensor | None, num_groups: int) -> No
     """Raise a ValueError where groups are not numbers of groups, one per row of features."""
     if groups is None:
         return
-    rows, kind = len(features), _checks.tensor(groups, "groups").dtype
+    rows, kind = len(features), checks.tensor(groups, "groups").dtype
     if kind not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
         raise ValueError(f"expected a tensor of integers for groups, got {kind}; number the groups from 0")
     if groups.shape != (rows,) or groups.device != features.device:
@@ -120,4 +120,4 @@ def check_part(
     if not is_right:
         wanted = ", ".join("N" if n is None else str(n) for n in shape)
         raise ValueError(f"expected {name} of shape ({wanted}), got {tuple(value.shape)}; correct one of the two")
-    _checks.finite(value.detach(), name)
+    checks.finite(value.detach(), name)

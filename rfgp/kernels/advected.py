@@ -9,7 +9,7 @@ from gpytorch.constraints import Interval, Positive
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from ..features import Advected
 from .stationary import StationaryKernel
 
@@ -49,10 +49,10 @@ class AdvectedKernel(StationaryKernel):
         **kwargs: Any,
     ) -> None:
         for name, prior in (("velocity_prior", velocity_prior), ("spread_prior", spread_prior)):
-            _checks.part(name, prior, "gpytorch.priors.NormalPrior(0.0, 1.0)")
-        _checks.part("spread_constraint", spread_constraint, "gpytorch.constraints.Positive()")
+            checks.part(name, prior, "gpytorch.priors.NormalPrior(0.0, 1.0)")
+        checks.part("spread_constraint", spread_constraint, "gpytorch.constraints.Positive()")
         super().__init__(**kwargs)
-        self.num_space_dims = _checks.positive_integer("num_space_dims", num_space_dims)
+        self.num_space_dims = checks.positive_integer("num_space_dims", num_space_dims)
         shape = (*self.batch_shape, 1, self.num_space_dims)
         self.register_parameter("raw_velocity", torch.nn.Parameter(torch.zeros(shape)))
         self.register_parameter("raw_spread", torch.nn.Parameter(torch.zeros(shape)))

@@ -9,8 +9,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from .. import _checks
-from .._gpytorch import EVALUATED_KERNELS
+from .._support import checks
+from .._support.gpytorch_names import EVALUATED_KERNELS
 
 
 class CheckedKernel:
@@ -51,6 +51,6 @@ def check_columns(kernel: Any, x: Tensor) -> None:
 
 
 def _shape(x: Any, name: str) -> tuple[int, ...]:
-    if _checks.floating(x, name).dim() == 0:
+    if checks.floating(x, name).dim() == 0:
         raise ValueError(f"expected {name} of shape (..., N, d), got a single number; use {name}.reshape(1, 1)")
     return (*x.shape, 1) if x.dim() == 1 else tuple(x.shape)

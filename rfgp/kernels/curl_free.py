@@ -7,7 +7,7 @@ from typing import Any
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..operators import Gradient, PolynomialMatrix, adjoint_matrix, matrix_product
+from ..functionals import Gradient, PolynomialMatrix, adjoint_matrix, matrix_product
 from .derivatives import check_smoothness
 from .operator_valued import OperatorValuedKernel
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpytorch.kernels import Kernel, MultitaskKernel
 
-from .. import _checks
+from .._support import checks
 from .checked import CheckedKernel
 
 
@@ -29,7 +29,7 @@ class DecomposableKernel(CheckedKernel, MultitaskKernel):
     """
 
     def __init__(self, data_covar_module: Kernel, task_covar_module: Any, **kwargs: Any) -> None:
-        _checks.instance(
+        checks.instance(
             "data_covar_module", data_covar_module, Kernel, "a scalar GPyTorch kernel", "such as RBFKernel()"
         )
         if getattr(task_covar_module, "covar_matrix", None) is None:

@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..operators import Gradient, Laplacian, PolynomialMatrix, add, matrix_product
+from ..functionals import Gradient, Laplacian, PolynomialMatrix, add, matrix_product
 from .derivatives import check_smoothness
 from .operator_valued import OperatorValuedKernel
 

@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .checked import CheckedKernel
 from .parameter_free import ParameterFreeKernel
 
@@ -30,7 +30,7 @@ class DotProductKernel(ParameterFreeKernel):
 
     def __init__(self, coefficients: Tensor, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        values = _checks.series(coefficients).to(torch.get_default_dtype())
+        values = checks.series(coefficients).to(torch.get_default_dtype())
         self.register_buffer("coefficients", values)
 
     def values(self, x1: Tensor, x2: Tensor) -> Tensor:

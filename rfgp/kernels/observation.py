@@ -11,11 +11,11 @@ from gpytorch.means import Mean, MultitaskMean, ZeroMean
 from linear_operator import to_dense
 from torch import Tensor
 
-from .. import _checks
-from .._torch import has_values
-from ..observations import Rows, num_columns, split
-from ..observations.quadrature import extents, nodes
-from ..operators import Gradient, Value
+from .._support import checks
+from .._support.torch_names import has_values
+from ..functionals import Gradient, Value
+from ..functionals.observations import Rows, num_columns, split
+from ..functionals.observations.quadrature import extents, nodes
 from .checked import CheckedKernel
 from .laplace import LaplaceKernel
 from .observed import LinearlyObservedKernel
@@ -50,7 +50,7 @@ class ObservesRows:
         if x.shape[-1] != wanted:
             what = "the value and derivatives of a function" if outputs is None else f"{outputs} outputs"
             raise ValueError(
-                f"expected rows of rfgp.observations with {wanted} columns, for {what} of {self.input_dim} "
+                f"expected rows of rfgp.functionals.observations with {wanted} columns, for {what} of {self.input_dim} "
                 f"coordinates, got {x.shape[-1]}; make them by points, boxes, segments or derivatives"
             )
         rows = split(x, self.input_dim)
@@ -68,7 +68,7 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
 
     .. math:: k(r, r') = L_r L_{r'} k(x, x'), \qquad L_r f = \frac1{|R|} \int_R \sum_t a_t f_t(x)\, dx
 
-    The inputs are rows of :mod:`rfgp.observations`, for training and for prediction. Fourier features are exact,
+    The inputs are rows of :mod:`rfgp.functionals.observations`. Fourier features are exact,
 
     .. math:: \phi(r)_j = e^{\mathrm{i} w_j^\top c}\, a^\top S(w_j)\,
         \mathrm{sinc}(w_j^\top s) \prod_k \mathrm{sinc}(w_{jk} h_k), \qquad S(w) = (1, \mathrm{i} w)
@@ -88,7 +88,7 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
     Source: errata, identity 5, with the transform of a uniform density as symbol.
 
     >>> import gpytorch, rfgp, torch
-    >>> from rfgp.observations import boxes, points
+    >>> from rfgp.functionals.observations import boxes, points
     >>> x = torch.cat([points(torch.rand(3, 2)), boxes(torch.zeros(1, 2), torch.ones(1, 2))])
     >>> kernel = ObservationKernel(gpytorch.kernels.RBFKernel(), input_dim=2)
     >>> kernel(x).shape, rfgp.approximate(kernel, num_features=64).features(x).shape
@@ -96,13 +96,13 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
     """
 
     def __init__(self, base_kernel: Kernel, input_dim: int, num_nodes: int = 8, **kwargs: Any) -> None:
-        _checks.instance("base_kernel", base_kernel, Kernel, "a GPyTorch kernel", "such as RBFKernel()")
-        dim = _checks.positive_integer("input_dim", input_dim)
+        checks.instance("base_kernel", base_kernel, Kernel, "a GPyTorch kernel", "such as RBFKernel()")
+        dim = checks.positive_integer("input_dim", input_dim)
         num_outputs(base_kernel, dim)
         super().__init__(**kwargs)
         self.base_kernel = base_kernel
         self.input_dim = dim
-        self.num_nodes = _checks.positive_integer("num_nodes", num_nodes)
+        self.num_nodes = checks.positive_integer("num_nodes", num_nodes)
 
     @property
     def observed_kernel(self) -> Kernel:
@@ -119,7 +119,7 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
         """The kernel matrix of selected rows, (..., N, M), or its diagonal, (..., N)."""
         if last_dim_is_batch:
             raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
-        left, right = (self._kind(_checks.inputs(x)) for x in (x1, x2))
+        left, right = (self._kind(checks.inputs(x)) for x in (x1, x2))
         if diag:
             alike = _groups(torch.cat([left, right], dim=-1))
             return _in_place(alike, [self._variances(x1[..., i, :], x2[..., i, :]) for i in alike], -1)
@@ -194,8 +194,8 @@ def check_observed_mean(kernel: Kernel, mean: Mean | None) -> None:
     is_zero = all(part is None or isinstance(part, ZeroMean) for part in parts)
     if not is_zero and any(isinstance(part, ObservesRows) for part in kernel.modules()):
         raise ValueError(
-            "expected a ZeroMean for rows of rfgp.observations, of whose derivatives and integrals other means know "
-            f"nothing, got a {type(mean).__name__}; add a ConstantKernel to the base kernel for an unknown constant"
+            "expected a ZeroMean for rows of rfgp.functionals.observations, of whose derivatives and integrals other "
+            f"means know nothing, got a {type(mean).__name__}; add a ConstantKernel to the base kernel for an unknown constant"
         )
 
 

@@ -9,7 +9,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from ..operators import Operator, PolynomialMatrix, Stacked, adjoint_matrix, degree, matrix_product
+from ..functionals import Operator, PolynomialMatrix, Stacked, adjoint_matrix, degree, matrix_product
 from .derivatives import check_smoothness, smoothness
 from .operator_valued import OperatorValuedKernel
 from .scale import with_scale_of
@@ -25,14 +25,14 @@ class LinearlyObservedKernel(OperatorValuedKernel):
 
     :param base_kernel: the kernel of the function or field: an RBFKernel, a MaternKernel with enough derivatives, a
         CurlFreeKernel, DivergenceFreeKernel or LinearlyObservedKernel; or scales and sums of these.
-    :param operators: what is observed: differential operators of :mod:`rfgp.operators`.
+    :param operators: what is observed: differential operators of :mod:`rfgp.functionals`.
     :raises ValueError: where the process has too few derivatives, or an operator is not defined for it; for operators
         that depend on the number of columns, at the first inputs.
 
     Source: errata, identity 5; S Eq. 14 in complex form.
 
     >>> import gpytorch, torch
-    >>> from rfgp.operators import Gradient, Value
+    >>> from rfgp.functionals import Gradient, Value
     >>> kernel = LinearlyObservedKernel(gpytorch.kernels.RBFKernel(), [Value(), Gradient()])
     >>> kernel(torch.zeros(4, 3)).shape
     torch.Size([16, 16])
@@ -41,7 +41,7 @@ class LinearlyObservedKernel(OperatorValuedKernel):
     def __init__(self, base_kernel: Kernel, operators: Sequence[Operator], **kwargs: Any) -> None:
         given = tuple(operators) if isinstance(operators, Sequence) else ()
         if not given or not all(isinstance(operator, Operator) for operator in given):
-            raise ValueError(f"expected a list of rfgp.operators, got {operators!r}; such as [Value(), Gradient()]")
+            raise ValueError(f"expected a list of rfgp.functionals, got {operators!r}; such as [Value(), Gradient()]")
         _check_parts(_leaves(base_kernel))
         super().__init__(base_kernel, **kwargs)
         self.operators = given

@@ -11,8 +11,8 @@ from gpytorch.kernels import Kernel
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from .. import _checks
-from ..operators import Polynomial, PolynomialMatrix
+from .._support import checks
+from ..functionals import Polynomial, PolynomialMatrix
 from .checked import CheckedKernel
 from .derivatives import partial_derivatives
 
@@ -83,7 +83,7 @@ class OperatorValuedKernel(CheckedKernel, Kernel, abc.ABC):
         if last_dim_is_batch:
             raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
         for x in (x1, x2):
-            _checks.inputs(x)
+            checks.inputs(x)
         rows = self.covariance(x1.shape[-1])
         powers = {(0,) * x1.shape[-1]} | {alpha for row in rows for entry in row for alpha in entry}
         values = partial_derivatives(self.scalar_kernel, x1, x2, powers, diag)

@@ -10,7 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from .._gpytorch import set_batch_shape
+from .._support.gpytorch_names import set_batch_shape
 from .checked import CheckedKernel
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from .._gpytorch import registries_of
+from .._support.gpytorch_names import registries_of
 
 
 def randomized(module: Any) -> Any:

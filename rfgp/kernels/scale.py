@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from .._gpytorch import batch_shape_of, hide_priors_of, modules_of, set_batch_shape, share_registries
+from .._support.gpytorch_names import batch_shape_of, hide_priors_of, modules_of, set_batch_shape, share_registries
 from .randomized import randomized
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from ..features import HyperbolicSecant
 from .parameter_free import ParameterFreeKernel
 from .stationary import StationaryKernel
@@ -35,7 +35,7 @@ class SkewedChiSquaredKernel(ParameterFreeKernel, StationaryKernel):
 
     def __init__(self, skewness: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.skewness = _checks.positive("skewness", skewness, "inputs have to exceed its negative")
+        self.skewness = checks.positive("skewness", skewness, "inputs have to exceed its negative")
 
     @property
     def is_stationary(self) -> bool:

@@ -10,9 +10,9 @@ from gpytorch.kernels import Kernel
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from ..features.spectra import TraceMeasure
-from ..operators import PolynomialMatrix
+from ..functionals import PolynomialMatrix
 from .operator_valued import OperatorValuedKernel
 
 
@@ -51,7 +51,7 @@ class SpectralDensityKernel(OperatorValuedKernel):
         self, density: Callable[[Tensor], Tensor], input_dim: int, proposal_scale: float = 1.0, **kwargs: Any
     ) -> None:
         Kernel.__init__(self, **kwargs)
-        input_dim = _checks.positive_integer("input_dim", input_dim)
+        input_dim = checks.positive_integer("input_dim", input_dim)
         self.measure = TraceMeasure(density, input_dim, proposal_scale)
         self._outputs = density(torch.zeros(1, input_dim, dtype=torch.float64)).shape[-1]
 

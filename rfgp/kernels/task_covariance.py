@@ -11,7 +11,7 @@ from gpytorch.kernels import IndexKernel
 from linear_operator import to_dense
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 
 
 class ConstantCovariance(gpytorch.Module):
@@ -93,6 +93,6 @@ def dense_covariance(module: Any) -> Tensor:
 
 
 def _check_symmetric(name: str, matrix: Tensor) -> None:
-    _checks.finite(_checks.floating(matrix, name), name)
+    checks.finite(checks.floating(matrix, name), name)
     if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1] or not torch.allclose(matrix, matrix.mT):
         raise ValueError(f"expected a symmetric {name} (T, T), got shape {tuple(matrix.shape)}; correct it")

@@ -1,18 +1,24 @@
-"""Likelihoods that GPyTorch lacks, or that do more here."""
+"""Likelihoods and normal distributions that GPyTorch lacks, or that do more here. They know no kernel."""
 
 from .complex_gaussian import ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood
+from .complex_normal import ComplexNormal
 from .dirichlet import DirichletClassificationLikelihood
 from .log_variance import LogVarianceLikelihood
 from .multitask_fixed_noise import MultitaskFixedNoiseGaussianLikelihood
 from .negative_binomial import NegativeBinomialLikelihood
+from .normal import MultitaskMultivariateNormal, MultivariateNormal, unclamped
 from .poisson import PoissonLikelihood
 
 __all__ = [
     "ComplexGaussianLikelihood",
+    "ComplexNormal",
     "DirichletClassificationLikelihood",
     "FixedNoiseComplexGaussianLikelihood",
     "LogVarianceLikelihood",
     "MultitaskFixedNoiseGaussianLikelihood",
+    "MultitaskMultivariateNormal",
+    "MultivariateNormal",
     "NegativeBinomialLikelihood",
     "PoissonLikelihood",
+    "unclamped",
 ]

@@ -14,9 +14,9 @@ from gpytorch.settings import observation_nan_policy
 from linear_operator.operators import ZeroLinearOperator
 from torch import Tensor
 
-from .. import _checks
-from .._gpytorch import GaussianLikelihoodBase, is_observed
-from ..distributions import ComplexNormal
+from .._support import checks
+from .._support.gpytorch_names import GaussianLikelihoodBase, is_observed
+from .complex_normal import ComplexNormal
 
 
 class ComplexNoise(GaussianLikelihoodBase):
@@ -32,7 +32,7 @@ class ComplexNoise(GaussianLikelihoodBase):
     raw_circularity: Any
 
     def _learn_circularity(self, has_pseudo_noise: bool, batch_shape: Sequence[int]) -> None:
-        is_learned = _checks.flag("has_pseudo_noise", has_pseudo_noise)
+        is_learned = checks.flag("has_pseudo_noise", has_pseudo_noise)
         raw = torch.nn.Parameter(torch.zeros(*batch_shape, 1, 2)) if is_learned else None
         self.register_parameter("raw_circularity", raw)
 
@@ -175,9 +175,9 @@ class ComplexGaussianLikelihood(ComplexNoise, GaussianLikelihood):
         has_pseudo_noise: bool = False,
         **kwargs: Any,
     ) -> None:
-        _checks.part("noise_prior", noise_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
-        _checks.part("noise_constraint", noise_constraint, "gpytorch.constraints.GreaterThan(1e-4)")
-        shape = torch.Size(_checks.shape(batch_shape, "batch_shape"))
+        checks.part("noise_prior", noise_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
+        checks.part("noise_constraint", noise_constraint, "gpytorch.constraints.GreaterThan(1e-4)")
+        shape = torch.Size(checks.shape(batch_shape, "batch_shape"))
         super().__init__(noise_prior, noise_constraint, shape, **kwargs)
         self._learn_circularity(has_pseudo_noise, batch_shape)
 
@@ -211,14 +211,14 @@ class FixedNoiseComplexGaussianLikelihood(ComplexNoise, FixedNoiseGaussianLikeli
         noise_prior: Prior | None = None,
         noise_constraint: Interval | None = None,
     ) -> None:
-        if _checks.floating(noise, "noise").dim() == 0:
+        if checks.floating(noise, "noise").dim() == 0:
             raise ValueError("expected noise of shape (N,), got a number; pass a variance per observation")
         known = noise[~torch.isnan(noise)]
         if not bool((known > 0).all()) or bool(torch.isinf(known).any()):
             raise ValueError("expected positive, finite noise variances, got others; square standard deviations")
-        _checks.flag("learn_additional_noise", learn_additional_noise)
-        _checks.part("noise_prior", noise_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
-        _checks.part("noise_constraint", noise_constraint, "gpytorch.constraints.GreaterThan(1e-4)")
+        checks.flag("learn_additional_noise", learn_additional_noise)
+        checks.part("noise_prior", noise_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
+        checks.part("noise_constraint", noise_constraint, "gpytorch.constraints.GreaterThan(1e-4)")
         options = {"noise_prior": noise_prior, "noise_constraint": noise_constraint}
         super().__init__(noise, learn_additional_noise, **options)
         self._learn_circularity(has_pseudo_noise, ())

@@ -12,9 +12,9 @@ from gpytorch.distributions import MultivariateNormal
 from torch import Generator, Tensor
 from torch.distributions import Distribution
 
-from .. import _checks
-from .._gpytorch import class_regressions
-from ..distributions import unclamped
+from .._support import checks
+from .._support.gpytorch_names import class_regressions
+from .normal import unclamped
 
 ALPHA_GRID = (1e-4, 1e-3, 1e-2, 1e-1)
 
@@ -66,21 +66,21 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
             if num_classes is None:
                 raise ValueError("expected targets or num_classes, got neither; pass the training labels")
             targets = torch.zeros(0, dtype=torch.long)
-        if _checks.integers(targets, "targets", "class labels").dim() != 1:
+        if checks.integers(targets, "targets", "class labels").dim() != 1:
             raise ValueError(f"expected targets of shape (N,), got {tuple(targets.shape)}; flatten them")
         if num_classes is None:
-            known = _checks.labels(targets, targets.unsqueeze(-1), torch.iinfo(torch.int64).max, "targets")
+            known = checks.labels(targets, targets.unsqueeze(-1), torch.iinfo(torch.int64).max, "targets")
             num_classes = int(known.max()) + 1 if known.numel() else 0
-        num_classes = _checks.positive_integer("num_classes", num_classes)
-        _checks.labels(targets, targets.unsqueeze(-1), num_classes, "targets")
+        num_classes = checks.positive_integer("num_classes", num_classes)
+        checks.labels(targets, targets.unsqueeze(-1), num_classes, "targets")
         what = f"the targets of {len(targets)} labels and {num_classes} classes"
-        _checks.fits_in_memory(_BYTES * num_classes * (len(targets) + 1), what, "renumber the labels from 0")
+        checks.fits_in_memory(_BYTES * num_classes * (len(targets) + 1), what, "renumber the labels from 0")
         self._fixed_num_classes = num_classes
         super().__init__(
             targets,
             alpha_epsilon=_positive(alpha_epsilon),
-            learn_additional_noise=_checks.flag("learn_additional_noise", learn_additional_noise),
-            dtype=torch.get_default_dtype() if dtype is None else _checks.floating_dtype("dtype", dtype),
+            learn_additional_noise=checks.flag("learn_additional_noise", learn_additional_noise),
+            dtype=torch.get_default_dtype() if dtype is None else checks.floating_dtype("dtype", dtype),
             **kwargs,
         )
 
@@ -117,8 +117,8 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         :returns: (N, C); rows sum to one.
         :raises ValueError: for another distribution, or a number of draws below one.
         """
-        draws, generator = _checks.positive_integer("num_samples", num_samples), _checks.generator(generator)
-        _checks.instance(
+        draws, generator = checks.positive_integer("num_samples", num_samples), checks.generator(generator)
+        checks.instance(
             "latent", latent, Distribution, "the posterior of the latent functions", "pass model.posterior(x)"
         )
         if latent.mean.dim() != 2 or len(latent.mean) != self.num_classes:
@@ -158,12 +158,12 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         """
         if not isinstance(grid, list | tuple) or not grid:
             raise ValueError(f"expected values of alpha_epsilon for grid, got {grid!r}; such as (0.01, 0.1)")
-        seed = _checks.seed(seed)
+        seed = checks.seed(seed)
         values = [_positive(alpha) for alpha in grid]
-        _checks.finite(_checks.inputs(x))
+        checks.finite(checks.inputs(x))
         if getattr(model, "likelihood", None) is not self:
             raise ValueError("expected a model with this very likelihood, got another; call model.likelihood")
-        known = _checks.labels(labels, x, self.num_classes, "labels")
+        known = checks.labels(labels, x, self.num_classes, "labels")
         scores: dict[float, float] = {}
         best = self.alpha_epsilon
         try:
@@ -197,4 +197,4 @@ def dirichlet_targets(alpha_epsilon: float) -> DirichletTargets:
 
 
 def _positive(alpha_epsilon: float) -> float:
-    return _checks.positive("alpha_epsilon", alpha_epsilon, "values around 0.01 are usual")
+    return checks.positive("alpha_epsilon", alpha_epsilon, "values around 0.01 are usual")

@@ -9,7 +9,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal, base_distributions
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .quadrature import QuadratureLikelihood
 
 
@@ -31,7 +31,7 @@ class LogVarianceLikelihood(QuadratureLikelihood):
 
     def __init__(self, num_functions: int | None = None) -> None:
         super().__init__()
-        self.num_functions = None if num_functions is None else _checks.positive_integer("num_functions", num_functions)
+        self.num_functions = None if num_functions is None else checks.positive_integer("num_functions", num_functions)
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.Normal:
         """The distribution of values given those of the function.

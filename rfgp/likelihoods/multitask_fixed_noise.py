@@ -17,9 +17,9 @@ from linear_operator.operators import DiagLinearOperator, LinearOperator, ZeroLi
 from torch import Tensor
 from torch.distributions import Independent
 
-from .. import _checks
-from .._gpytorch import GaussianLikelihoodBase, is_interleaved
-from ..distributions import unclamped
+from .._support import checks
+from .._support.gpytorch_names import GaussianLikelihoodBase, is_interleaved
+from .normal import unclamped
 
 
 class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
@@ -59,13 +59,13 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
         noise_prior: Prior | None = None,
         noise_constraint: Interval | None = None,
     ) -> None:
-        _checks.part("noise_prior", noise_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
-        _checks.part("noise_constraint", noise_constraint, "gpytorch.constraints.GreaterThan(1e-4)")
-        shape = torch.Size(_checks.shape(batch_shape, "batch_shape"))
+        checks.part("noise_prior", noise_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
+        checks.part("noise_constraint", noise_constraint, "gpytorch.constraints.GreaterThan(1e-4)")
+        shape = torch.Size(checks.shape(batch_shape, "batch_shape"))
         super().__init__(noise_covar=FixedGaussianNoise(_variances(noise)))
         self.num_tasks: int = noise.shape[-1]
         self.second_noise_covar: MultitaskHomoskedasticNoise | None = None
-        if _checks.flag("learn_additional_noise", learn_additional_noise):
+        if checks.flag("learn_additional_noise", learn_additional_noise):
             self.second_noise_covar = MultitaskHomoskedasticNoise(
                 self.num_tasks,
                 noise_prior=noise_prior,
@@ -114,7 +114,7 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
                 f"expected the noise of the new observations, got none; pass noise= of shape (M, {self.num_tasks})"
             )
         new, old = _variances(noise, num_tasks=self.num_tasks), self.noise_covar.noise
-        _checks.same_kind(new, old, "noise", "the training noise")
+        checks.same_kind(new, old, "noise", "the training noise")
         batch = torch.broadcast_shapes(old.shape[:-2], new.shape[:-2])
         both = torch.cat([part.expand(*batch, *part.shape[-2:]) for part in (old, new)], dim=-2)
         return deepcopy(self, {id(self.noise_covar): FixedGaussianNoise(both)})
@@ -238,7 +238,7 @@ def _independent(function: MultitaskMultivariateNormal) -> MultitaskMultivariate
 
 def _variances(noise: Any, num_points: int | None = None, num_tasks: int | None = None) -> Tensor:
     """Return noise variances (..., N, T), or raise."""
-    _checks.floating(noise, "noise")
+    checks.floating(noise, "noise")
     points, tasks = num_points or "N", num_tasks or "T"
     is_fitting = noise.dim() >= 2 and num_points in (None, noise.shape[-2]) and num_tasks in (None, noise.shape[-1])
     if not is_fitting or noise.shape[-1] == 0:
@@ -246,7 +246,7 @@ def _variances(noise: Any, num_points: int | None = None, num_tasks: int | None 
             f"expected noise of shape (..., {points}, {tasks}), got {tuple(noise.shape)}; pass a variance per point "
             "and task"
         )
-    _checks.finite(noise.detach(), "noise")
+    checks.finite(noise.detach(), "noise")
     if noise.numel() and bool((noise < 0).any()):
         raise ValueError(
             f"expected noise variances that are not negative, got a smallest one of {float(noise.min()):g}; square "

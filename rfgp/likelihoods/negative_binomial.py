@@ -10,7 +10,7 @@ from gpytorch.distributions import base_distributions
 from gpytorch.priors import Prior
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .quadrature import QuadratureLikelihood
 
 
@@ -45,9 +45,9 @@ class NegativeBinomialLikelihood(QuadratureLikelihood):
         dispersion_constraint: Interval | None = None,
     ) -> None:
         super().__init__()
-        _checks.part("dispersion_prior", dispersion_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
-        _checks.part("dispersion_constraint", dispersion_constraint, "gpytorch.constraints.Positive()")
-        shape = (*_checks.shape(batch_shape, "batch_shape"), 1)
+        checks.part("dispersion_prior", dispersion_prior, "gpytorch.priors.GammaPrior(2.0, 1.0)")
+        checks.part("dispersion_constraint", dispersion_constraint, "gpytorch.constraints.Positive()")
+        shape = (*checks.shape(batch_shape, "batch_shape"), 1)
         self.register_parameter("raw_dispersion", torch.nn.Parameter(torch.zeros(shape)))
         self.register_constraint("raw_dispersion", dispersion_constraint or Positive())
         if dispersion_prior is not None:

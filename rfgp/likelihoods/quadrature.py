@@ -13,7 +13,7 @@ from gpytorch.distributions import MultivariateNormal, base_distributions
 from torch import Tensor
 from torch.distributions import Distribution
 
-from .._gpytorch import OneDimensionalLikelihood
+from .._support.gpytorch_names import OneDimensionalLikelihood
 
 _POINTS, _WEIGHTS = np.polynomial.hermite.hermgauss(64)
 _LOG_WEIGHTS = np.log(_WEIGHTS) + _POINTS**2

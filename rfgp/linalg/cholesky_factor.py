@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .._torch import assert_in_graph
+from .._support.torch_names import assert_in_graph
 from .complex_numbers import check_numbers, check_square, real_part, squared_modulus
 
 _NO_FACTOR = (

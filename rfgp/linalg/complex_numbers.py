@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 
 
 def check_numbers(value: Any, name: str) -> Tensor:
     """Return ``value``, or raise where it is not a dense tensor of floating-point or complex numbers."""
-    if not _checks.tensor(value, name).is_complex():
-        _checks.floating(value, name)
+    if not checks.tensor(value, name).is_complex():
+        checks.floating(value, name)
     return value
 
 

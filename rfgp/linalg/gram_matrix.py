@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .. import _checks
+from .._support import checks
 from .chunks import row_chunks
 from .complex_numbers import accurate_dtype, check_numbers, real_part
 
@@ -193,5 +193,5 @@ def gram(
                 "pass a row of each per row of the data"
             )
     if weights is not None:
-        _checks.one_per_row(_checks.floating(weights, "weights"), features, "weights")
-    return _Gram.apply(features, targets, weights, _checks.floating_dtype("product_dtype", product_dtype))
+        checks.one_per_row(checks.floating(weights, "weights"), features, "weights")
+    return _Gram.apply(features, targets, weights, checks.floating_dtype("product_dtype", product_dtype))

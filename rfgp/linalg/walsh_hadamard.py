@@ -8,8 +8,8 @@ import math
 import torch
 from torch import Tensor
 
-from .. import _checks
-from .._torch import has_values
+from .._support import checks
+from .._support.torch_names import has_values
 
 _TRANSFORM_BLOCK = 32
 
@@ -39,7 +39,7 @@ def hadamard(order: int, dtype: torch.dtype | None = None, device: torch.device 
     """
     if not isinstance(order, int) or isinstance(order, bool) or order < 1 or order & (order - 1):
         raise ValueError(f"expected a power of two as the order of a Hadamard matrix, got {order!r}; pad the input")
-    dtype = torch.get_default_dtype() if dtype is None else _checks.floating_dtype("dtype", dtype)
+    dtype = torch.get_default_dtype() if dtype is None else checks.floating_dtype("dtype", dtype)
     return _cached_hadamard(order, dtype, device or torch.device("cpu")).clone()
 
 
@@ -52,7 +52,7 @@ def next_power_of_two(n: int) -> int:
     >>> next_power_of_two(5)
     8
     """
-    return 1 << (_checks.positive_integer("n", n) - 1).bit_length()
+    return 1 << (checks.positive_integer("n", n) - 1).bit_length()
 
 
 def fwht(x: Tensor, dim: int = -1) -> Tensor:
@@ -69,7 +69,7 @@ def fwht(x: Tensor, dim: int = -1) -> Tensor:
     >>> fwht(torch.tensor([1.0, 0.0, 0.0, 2.0]))
     tensor([ 3., -1., -1.,  3.])
     """
-    size = _checks.floating(x, "x").dim()
+    size = checks.floating(x, "x").dim()
     if not isinstance(dim, int) or not -size <= dim < size:
         raise ValueError(f"expected a dimension from {-size} to {size - 1} for dim, got {dim!r}; choose one of these")
     dim = dim % size

@@ -1,20 +1,29 @@
-"""Models that work in weight space."""
+"""Gaussian processes in weight space: a folder for each model, and maps and streams of what they predict.
 
+Models sum rows at the parameters that they have; :mod:`rfgp.training` learns these.
+"""
+
+from typing import TYPE_CHECKING
+
+from .._support import lazy
 from .exact_samples import sample_functions
 from .folds import folds
 from .function_samples import FunctionSamples
-from .heteroscedastic import HeteroscedasticGP
-from .laplace import LaplaceGP
-from .least_squares import VectorLeastSquares
+from .heteroscedastic.model import HeteroscedasticGP
+from .laplace.model import LaplaceGP
+from .least_squares.model import VectorLeastSquares
+from .least_squares.neighbor_graph import knn_laplacian
 from .localized import LocalizedMaclaurinGP
-from .neighbor_graph import knn_laplacian
 from .posterior_points import PosteriorPoints
 from .task_columns import task_columns
-from .variational import WeightSpaceVariationalGP
-from .variational_strategy import WeightSpaceVariationalStrategy
-from .weight_equations import Convergence
+from .variational.model import WeightSpaceVariationalGP
+from .variational.strategy import WeightSpaceVariationalStrategy
 from .weight_space import RefitError, WeightSpaceGP
-from .wide import WideWeightSpaceGP
+from .wide.model import WideWeightSpaceGP
+from .wide.weight_equations import Convergence
+
+if TYPE_CHECKING:
+    from . import maps, streams
 
 __all__ = [
     "Convergence",
@@ -31,6 +40,16 @@ __all__ = [
     "WideWeightSpaceGP",
     "folds",
     "knn_laplacian",
+    "maps",
     "sample_functions",
+    "streams",
     "task_columns",
 ]
+
+__getattr__ = lazy.attach(
+    __name__,
+    {
+        "maps": "maps",
+        "streams": "streams",
+    },
+)

@@ -11,12 +11,12 @@ from gpytorch.models import ExactGP
 from gpytorch.models.exact_prediction_strategies import prediction_strategy
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
+from ..approximation.hooks.feature_operator import FeatureLinearOperator
+from ..approximation.hooks.noisy_features import NoisyFeaturesLinearOperator
+from ..approximation.hooks.prediction import FeaturePredictionStrategy
 from ..inference import OutputFactor
-from ..inference.draws import FunctionDraws, WeightPrior, detached, drawn_weights
-from ..kernels.feature_operator import FeatureLinearOperator
-from ..kernels.noisy_features import NoisyFeaturesLinearOperator
-from ..kernels.prediction import FeaturePredictionStrategy
+from ..inference.posterior.draws import FunctionDraws, WeightPrior, detached, drawn_weights
 from ..linalg import joined, row_chunks
 from .function_samples import FunctionSamples
 from .snapshot import frozen
@@ -53,9 +53,9 @@ def sample_functions(model: WeightSpaceGP | ExactGP, num_functions: int, prior: 
     """
     if isinstance(model, WeightSpaceGP):
         return model.sample_functions(num_functions, prior)
-    count = _checks.positive_integer("num_functions", num_functions)
-    _checks.instance("model", model, ExactGP, "a WeightSpaceGP or a GPyTorch ExactGP", "use one of these")
-    _checks.flag("prior", prior)
+    count = checks.positive_integer("num_functions", num_functions)
+    checks.instance("model", model, ExactGP, "a WeightSpaceGP or a GPyTorch ExactGP", "use one of these")
+    checks.flag("prior", prior)
     inputs = model.train_inputs
     if inputs is None or model.train_targets is None or len(inputs) != 1:
         raise ValueError("expected a model with one tensor of training inputs, and targets, got another; give it these")
@@ -83,7 +83,7 @@ class _ExactDraws(FunctionDraws):
         self.model, self.weights, self.is_multitask = model, weights, is_multitask
 
     def __call__(self, x: Tensor) -> Tensor:
-        _checks.finite(_checks.inputs(x).detach())
+        checks.finite(checks.inputs(x).detach())
         chunks = row_chunks(x.shape[-2], max(self.weights.shape[-2:]))
         values = joined((self._chunk(x[..., rows, :]) for rows in chunks), x.shape[-2], dim=-3)
         return (values if self.is_multitask else values.squeeze(-2)).movedim(-1, 0)
@@ -92,7 +92,7 @@ class _ExactDraws(FunctionDraws):
         """The values (..., N, T, S)."""
         prior = self.model.forward(x)
         scalar, factor = _features(prior)
-        values = _checks.no_overflow(factor.functions(scalar, self.weights), x)
+        values = checks.no_overflow(factor.functions(scalar, self.weights), x)
         mean = prior.mean if self.is_multitask else prior.mean.unsqueeze(-1)
         return (values + mean.unsqueeze(-1)).to(x.dtype)
 

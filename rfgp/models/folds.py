@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 
 
 def folds(num_rows: int, num_folds: int, seed: int = 0) -> Tensor:
@@ -20,9 +20,9 @@ def folds(num_rows: int, num_folds: int, seed: int = 0) -> Tensor:
     >>> folds(5, 2).bincount()
     tensor([3, 2])
     """
-    rows = _checks.positive_integer("num_rows", num_rows)
-    count = _checks.positive_integer("num_folds", num_folds, largest=rows)
+    rows = checks.positive_integer("num_rows", num_rows)
+    count = checks.positive_integer("num_folds", num_folds, largest=rows)
     if count < 2:
         raise ValueError("expected at least two folds, got 1, without which no row is left; use more")
-    generator = torch.Generator().manual_seed(_checks.seed(seed))
+    generator = torch.Generator().manual_seed(checks.seed(seed))
     return torch.arange(rows).remainder(count)[torch.randperm(rows, generator=generator)]

@@ -9,7 +9,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from ..inference.draws import FunctionDraws
+from ..inference.posterior.draws import FunctionDraws
 
 
 class FunctionSamples:

@@ -9,10 +9,10 @@ import scipy
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
+from ..approximation import RandomFeatureKernel
+from ..approximation.hooks.output_features import OutputFeatures
 from ..inference import OutputFactor
-from ..kernels import RandomFeatureKernel
-from ..kernels.output_features import OutputFeatures
 from ..linalg import add_gram_, cholesky, mirror_, row_chunks
 
 _BLOCK = 512
@@ -73,7 +73,7 @@ class LeastSquaresEquations(NamedTuple):
         """The K x K system of M Eq. 71."""
         columns = self.factor.num_columns
         what = f"systems of {columns} x {columns} numbers"
-        _checks.fits_in_memory(24.0 * columns**2, what, "use fewer features or lbfgs")
+        checks.fits_in_memory(24.0 * columns**2, what, "use fewer features or lbfgs")
         identity = torch.eye(self.factor.num_outputs, dtype=torch.float64, device=self.gram.device)
         operator = identity if self.operator is None else self.operator
         system = self.factor.gram(self.gram, operator.mT @ operator)

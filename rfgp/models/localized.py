@@ -11,12 +11,12 @@ from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 from torch.distributions import Normal
 
-from .. import _checks
-from ..allocation import optimized_maclaurin
+from .._support import checks
+from ..approximation.power_series import exponential_series
 from ..features import Maclaurin
+from ..features.allocation import optimized_maclaurin
 from ..inference import WeightPosterior
 from ..kernels.checked import check_columns
-from ..kernels.power_series import exponential_series
 from .record import Record, Recorded
 
 _CHUNK_BYTES = 64 * 2**20
@@ -73,11 +73,11 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
             raise ValueError(f"expected a GaussianLikelihood, got {type(likelihood).__name__}; use WeightSpaceGP")
         self.covar_module = kernel
         self.likelihood = likelihood
-        self.num_features = _checks.positive_integer("num_features", num_features)
-        self.threshold = _checks.positive("threshold", threshold, "2 is usual")
-        self.seed = _checks.seed(seed)
+        self.num_features = checks.positive_integer("num_features", num_features)
+        self.threshold = checks.positive("threshold", threshold, "2 is usual")
+        self.seed = checks.seed(seed)
         if centers is not None:
-            _checks.finite(_checks.inputs(centers, name="centers"), "centers")
+            checks.finite(checks.inputs(centers, name="centers"), "centers")
         self._given_centers = None if centers is None else centers.clone()
         self.training_data: list[tuple[Tensor, Tensor, None]] = []
 
@@ -104,10 +104,10 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
         :returns: the model.
         :raises ValueError: for bad data; the model stays as it was.
         """
-        _checks.finite(_checks.inputs(x))
+        checks.finite(checks.inputs(x))
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
-        if _checks.targets(y, x).is_complex():
+        if checks.targets(y, x).is_complex():
             raise ValueError(f"expected real targets, got {y.dtype}; use WeightSpaceGP with ComplexGaussianLikelihood")
         check_columns(self.covar_module, x)
         with torch.no_grad():
@@ -115,7 +115,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
             if self._given_centers is None:
                 centers = farthest_point_centers(scaled, self.threshold)
             else:
-                given = _checks.finite(_checks.inputs(self._given_centers, x.shape[-1], "centers"), "centers")
+                given = checks.finite(checks.inputs(self._given_centers, x.shape[-1], "centers"), "centers")
                 centers = self._scaled(given.reshape(-1, given.shape[-1]))
             feature_map = self._make_map(scaled)
             posterior = self._posterior(feature_map, scaled, y, centers)
@@ -150,7 +150,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
         """
         feature_map, centers, posterior, _ = self._known()
         (train, y, _), *_ = self.training_data
-        _checks.finite(_checks.inputs(x, train.shape[-1]))
+        checks.finite(checks.inputs(x, train.shape[-1]))
         if x.dim() != 2:
             raise ValueError(f"expected inputs of shape (N, d), got {tuple(x.shape)}; flatten the batch")
         with torch.no_grad():

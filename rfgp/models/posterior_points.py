@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _checks
-from ..distributions import MultitaskMultivariateNormal
+from .._support import checks
 from ..inference import PointMoments
+from ..likelihoods import MultitaskMultivariateNormal
 
 _ROWS = 4096
 
@@ -44,8 +44,8 @@ class PosteriorPoints:
         :param variance: whether there are variances, or means alone.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
-        _checks.flag("variance", variance)
-        parts = [self._chunk(chunk, variance) for chunk in _checks.inputs(x).to(self.dtype).split(_ROWS)]
+        checks.flag("variance", variance)
+        parts = [self._chunk(chunk, variance) for chunk in checks.inputs(x).to(self.dtype).split(_ROWS)]
         means, variances = zip(*parts, strict=True)
         return PointMoments(torch.cat(means), torch.cat(variances) if variance else None)
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from .._torch import assert_in_graph
+from .._support.torch_names import assert_in_graph
 from ..features import FeatureMap
 
 WEIGHTS = "set of random weights"

@@ -10,7 +10,7 @@ import torch
 from gpytorch.means import Mean
 from torch import Tensor
 
-from .._gpytorch import TensorMark, tensor_marks
+from .._support.gpytorch_names import TensorMark, tensor_marks
 
 
 class Snapshot(NamedTuple):

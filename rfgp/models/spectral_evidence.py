@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ..inference import noise_model
-from ..inference.mean_basis import coefficients
 from ..inference.noise.base import residual_columns
 from ..inference.noise.independent import IndependentNoise
+from ..inference.sums.mean_basis import coefficients
 from .weight_space import WeightSpaceGP
 
 _AGREEMENT = 1e-6

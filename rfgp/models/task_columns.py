@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 
 
 def task_columns(y: Tensor, tasks: Tensor, num_tasks: int) -> Tensor:
@@ -24,15 +24,15 @@ def task_columns(y: Tensor, tasks: Tensor, num_tasks: int) -> Tensor:
     tensor([[nan, 1.],
             [2., nan]])
     """
-    if _checks.floating(y, "y").dim() != 1:
+    if checks.floating(y, "y").dim() != 1:
         raise ValueError(f"expected floating-point targets (N,), got {y.dtype} {tuple(y.shape)}; flatten them")
-    count = _checks.positive_integer("num_tasks", num_tasks)
-    _checks.integers(tasks, "tasks", "tasks")
+    count = checks.positive_integer("num_tasks", num_tasks)
+    checks.integers(tasks, "tasks", "tasks")
     if tasks.shape != y.shape or (len(y) and not 0 <= int(tasks.min()) <= int(tasks.max()) < count):
         wanted = f"{tuple(y.shape)} from 0 to {count - 1}"
         raise ValueError(f"expected integer tasks of shape {wanted}, got {_found(tasks)}; renumber them")
     what = f"{len(y)} rows of {count} tasks"
-    _checks.fits_in_memory(float(len(y) * count * y.element_size()), what, "renumber the tasks from 0")
+    checks.fits_in_memory(float(len(y) * count * y.element_size()), what, "renumber the tasks from 0")
     columns = y.new_full((len(y), count), torch.nan)
     return columns.scatter(1, tasks.long().unsqueeze(-1), y.unsqueeze(-1))
 

@@ -4,7 +4,7 @@ A :class:`Reducer` knows where rows are, and a :class:`Summation` what is summed
 a kernel or a likelihood.
 """
 
-from .._ranks import Ranks
+from .._support.ranks import Ranks
 from .broadcast import broadcast
 from .executor import ExecutorReducer
 from .local import LocalReducer

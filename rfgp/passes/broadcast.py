@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from .._ranks import Ranks
+from .._support.ranks import Ranks
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
 

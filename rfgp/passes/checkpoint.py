@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _checks, _tensor_file
+from .._support import checks, tensor_file
 from ..data.batches import Batch, Batches
 from .reducer import Summation, Sums
 
@@ -34,8 +34,8 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], every: int) -> None:
-        _checks.instance("checkpoint", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
-        self.path, self.every = Path(path), _checks.positive_integer("checkpoint_every", every)
+        checks.instance("checkpoint", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
+        self.path, self.every = Path(path), checks.positive_integer("checkpoint_every", every)
         if not self.path.resolve().parent.is_dir():
             raise ValueError(f"expected a folder that exists for checkpoint, got {str(path)!r}; make its folder first")
 
@@ -53,7 +53,7 @@ class Checkpoint:
         name = source.description if isinstance(source, Batches) else f"a {type(source).__name__}"
         before, read = None, _Read(source)
         if self.path.exists():
-            saved = _tensor_file.read(self.path, _WRITER, _AGAIN)
+            saved = tensor_file.read(self.path, _WRITER, _AGAIN)
             about = self._about(saved)
             for _ in itertools.islice(read, about["num_batches"]):
                 pass
@@ -82,7 +82,7 @@ class Checkpoint:
         contents |= {f"sums.{key}": value for key, value in tensors.items()}
         for index, state in enumerate(summation.states()):
             contents |= {f"state.{index}.{key}": value.detach() for key, value in state.items()}
-        _tensor_file.write(self.path, contents)
+        tensor_file.write(self.path, contents)
 
     def _about(self, saved: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(saved.get("about"), str):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from .. import _checks
+from .._support import checks
 from ..data.batches import Batch, Batches
 from .checkpoint import Checkpoint
 from .reducer import Gradients, Reducer, Summation, Sums
@@ -47,7 +47,7 @@ class LocalReducer(Reducer[Sums]):
         """The sums after every batch, with a bar."""
         count = 0 if before is None else before.num_rows
         total = self.source.num_rows if isinstance(self.source, Batches) else None
-        options = {"unit": " rows", "unit_scale": True, "disable": _checks.no_bar(self.progress)}
+        options = {"unit": " rows", "unit_scale": True, "disable": checks.no_bar(self.progress)}
         with tqdm(total=total, initial=count, desc="fit", leave=False, **options) as bar:
             for sums in summation.running(batches, before):
                 bar.update(sums.num_rows - count)

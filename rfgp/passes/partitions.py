@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from ..data import ArraySource, Source
 from ..data.batches import Batch, batches
 
@@ -88,5 +88,5 @@ def _copied(part: Any) -> list[Any]:
     rows = list(batches([part] if isinstance(part[0], Tensor) else part, None, None))
     for value in itertools.chain(*rows):
         if value is not None:
-            _checks.instance("every part of a batch", value, Tensor, "a torch.Tensor", "use torch.as_tensor")
+            checks.instance("every part of a batch", value, Tensor, "a torch.Tensor", "use torch.as_tensor")
     return [tuple(None if value is None else value.clone() for value in batch) for batch in rows]

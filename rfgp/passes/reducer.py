@@ -9,9 +9,9 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from .._ranks import Ranks
+from .._support.ranks import Ranks
 from ..data.batches import Batch
-from ..inference.sum_gradients import with_gradients
+from ..inference.sums.sum_gradients import with_gradients
 
 
 class Counted(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .._ranks import Ranks
+from .._support.ranks import Ranks
 from ..data import Sample, Source, sample
 from ..data.base import Batch
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .. import _checks
+from .._support import checks
 
 _WORKERS = 32
 """How many workers an executor is taken to have that does not say."""
@@ -21,7 +21,7 @@ def results(
     executor: Executor, function: Callable[..., Any], tasks: Iterable[tuple[str, tuple[Any, ...]]]
 ) -> Iterator[Any]:
     """The results of a function, in the order of the tasks; at most two tasks for each worker wait at a time."""
-    _checks.instance("executor", executor, Executor, "an Executor", "such as concurrent.futures.ProcessPoolExecutor()")
+    checks.instance("executor", executor, Executor, "an Executor", "such as concurrent.futures.ProcessPoolExecutor()")
     ahead, waiting = 2 * _num_workers(executor), deque[tuple[str, Future[Any]]]()
     try:
         for name, arguments in tasks:

@@ -9,8 +9,8 @@ import torch
 from gpytorch.likelihoods import DirichletClassificationLikelihood, Likelihood
 from gpytorch.likelihoods.noise_models import FixedGaussianNoise
 
-from .._gpytorch import with_part, without_hooks
-from .._state import HasRows
+from .._support.gpytorch_names import with_part, without_hooks
+from .._support.states import HasRows
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 
 

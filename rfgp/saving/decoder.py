@@ -12,7 +12,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from .._gpytorch import bare_module, fill_module, forget_priors_with, refill_module
+from .._support.gpytorch_names import bare_module, fill_module, forget_priors_with, refill_module
 from .names import find_class, find_function, name_of
 
 _ABSENT = object()

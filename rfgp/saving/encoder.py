@@ -12,7 +12,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from .._state import HasRows
+from .._support.states import HasRows
 from .contents import attributes
 from .names import function_name, is_known_class, name_of
 

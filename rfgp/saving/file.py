@@ -17,7 +17,7 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from .. import _archives, _checks, _files
+from .._support import archives, checks, files
 from .._version import __version__
 from ..models.record import Recorded
 from .decoder import Decoder
@@ -63,9 +63,9 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
     >>> torch.equal(loaded.posterior(x).variance, model.posterior(x).variance)
     True
     """
-    _checks.file("path", path, "rfgp.save writes")
+    checks.file("path", path, "rfgp.save writes")
     if with_rows is not None:
-        _checks.flag("with_rows", with_rows)
+        checks.flag("with_rows", with_rows)
     if not isinstance(model, torch.nn.Module | Recorded):
         raise ValueError(f"expected a model of rfgp.models, got {type(model).__name__}; pass a model, or a kernel")
     description = Encoder(with_rows is not False)
@@ -86,7 +86,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
         )
         tensors = description.tensors
         content = {"header": header, "tensors": tensors, "checksum": _checksum(header, tensors)}
-        _files.write_whole(path, functools.partial(_write, content))
+        files.write_whole(path, functools.partial(_write, content))
     if with_rows is None and description.num_rows:
         warnings.warn(
             f"the file holds {description.num_rows} training rows or their features, by which this "
@@ -111,13 +111,13 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     :raises ValueError: for another file, one that is damaged or of a newer format, a class that is not known, or
         another model in ``into``.
     """
-    _checks.file("path", path, "rfgp.save wrote")
-    _checks.instance("classes", classes, (list, tuple), "a list of classes", "such as classes=[MyKernel]")
+    checks.file("path", path, "rfgp.save wrote")
+    checks.instance("classes", classes, (list, tuple), "a list of classes", "such as classes=[MyKernel]")
     for kind in classes:
-        _checks.instance("every one of classes", kind, type, "a class", "such as classes=[MyKernel]")
+        checks.instance("every one of classes", kind, type, "a class", "such as classes=[MyKernel]")
     if into is not None:
         advice = "make one as the saved one was, or leave into out"
-        _checks.instance("into", into, (torch.nn.Module, Recorded), "a model", advice)
+        checks.instance("into", into, (torch.nn.Module, Recorded), "a model", advice)
     name = repr(os.fspath(path))
     header, tensors = _read(Path(path), name)
     _check_versions(header, name)
@@ -125,7 +125,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     try:
         model = Decoder(header["objects"], tensors, classes).build(header["root"], into)
     except Exception as error:  # a header may say anything
-        if _checks.is_own(error):
+        if checks.is_own(error):
             raise
         raise ValueError(
             f"expected objects of rfgp {header['versions']['rfgp']} in {name} that rfgp {_versions()['rfgp']} knows, "
@@ -140,7 +140,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
 
 def _write(content: dict[str, Any], path: Path) -> None:
     with path.open("wb") as file:
-        _archives.write(content, file)
+        archives.write(content, file)
 
 
 def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -157,7 +157,7 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ValueError(f"expected the whole of {name}, got a part of it; it is cut off; copy it again")
     try:
         with path.open("rb") as file:
-            content = _archives.read(file)
+            content = archives.read(file)
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"expected a file that rfgp.save wrote, got pickled objects or damaged ones in {name}, which are not "

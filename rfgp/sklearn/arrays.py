@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 
 Floats = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) 
 
 
 def _array(values: Any, name: str) -> Any:
-    return _checks.tensor(values, name).detach() if isinstance(values, Tensor) else values
+    return checks.tensor(values, name).detach() if isinstance(values, Tensor) else values
 
 
 def drawn_seed(random_state: Any) -> int:

@@ -18,8 +18,8 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .. import _checks
-from ..approximation import approximate
+from .._support import checks
+from ..approximation.entry import approximate
 from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
 from ..training import fit
@@ -160,7 +160,7 @@ class RandomFeatureGP(BaseEstimator):
                 has_blocks = parts.can_have_blocks and self.block_size is not None
                 size = complete(default_size(len(x), has_blocks and is_rough(parts.kernel)))
             else:
-                limit = _checks.positive("time_limit", self.time_limit, "choose a number of seconds")
+                limit = checks.positive("time_limit", self.time_limit, "choose a number of seconds")
                 size = timed_size(complete, make, x, y, began, limit, not parts.can_have_blocks)
             model = make(size)
             self.fit_summary_ = fit(
@@ -186,7 +186,7 @@ class RandomFeatureGP(BaseEstimator):
         """A size with what the user has set, and without what the model cannot have."""
         num_features, block_size = proposed.num_features, proposed.block_size
         if self.num_features != "auto":
-            num_features = _checks.positive_integer("num_features", self.num_features)
+            num_features = checks.positive_integer("num_features", self.num_features)
             block_size = DEFAULT_BLOCK_SIZE if block_size is None else block_size
         is_landmarks = self._method == "landmarks"
         num_features = min(num_features, num_rows) if is_landmarks else num_features + num_features % 2

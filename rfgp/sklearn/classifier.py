@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.mean_softmax import mean_softmax
 from .arrays import Floats, drawn_seed, validated
@@ -91,7 +91,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         :param method: "predict" for labels (N,), or "predict_proba" for probabilities (N, C).
         :raises ValueError: for rows other than those of the fit, other folds, or another method.
         """
-        _checks.choice("method", method, ("predict", "predict_proba"))
+        checks.choice("method", method, ("predict", "predict_proba"))
         left_out = self._left_out(X, y, cv, groups)
         probabilities = _probabilities(left_out.mean.mT, left_out.latent_variance.mT)
         labels: NDArray[Any] = self.classes_[probabilities.argmax(-1)]

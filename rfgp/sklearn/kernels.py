@@ -18,7 +18,7 @@ from gpytorch.kernels import (
 )
 from torch import Generator
 
-from ..sampling import drawing_from
+from ..linalg.sampling import drawing_from
 
 _LARGEST_RANK = 2
 """How many factors outputs share at most, beside a variance of each one's own."""

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import assert_all_finite, check_consistent_length
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from .arrays import Floats, drawn_seed, validated
 from .base import Parts, RandomFeatureGP
 from .kernels import multitask_kernel, scaled_kernel
@@ -104,7 +104,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :returns: means (N,) or (N, T), or a pair.
         :raises ValueError: for bad inputs, or where both are wanted.
         """
-        return_std, return_cov = _checks.flag("return_std", return_std), _checks.flag("return_cov", return_cov)
+        return_std, return_cov = checks.flag("return_std", return_std), checks.flag("return_cov", return_cov)
         if return_std and return_cov:
             raise ValueError("expected at most one of return_std and return_cov, got both; ask twice")
         x = self._inputs(X)
@@ -133,7 +133,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :returns: means (N,) or (N, T), or a pair.
         :raises ValueError: for rows other than those of the fit, and other folds.
         """
-        return_std = _checks.flag("return_std", return_std)
+        return_std = checks.flag("return_std", return_std)
         left_out = self._left_out(X, y, cv, groups)
         mean = self._shaped(self.y_scaler_.inverse_transform(_columns(left_out.mean.numpy())))
         if not return_std:
@@ -149,7 +149,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :returns: (N, S), or (N, T, S) for several targets.
         :raises ValueError: for a number of draws that is not a positive integer.
         """
-        x, n_samples = self._inputs(X), _checks.positive_integer("n_samples", n_samples)
+        x, n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
         with torch.no_grad():
             observed = self.model_.likelihood(self.model_.posterior(x))
             factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()

@@ -14,8 +14,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from .. import _checks
-from ..approximation import approximate
+from .._support import checks
+from ..approximation.entry import approximate
 from .arrays import Floats, drawn_seed, validated
 from .kernels import input_kernel
 
@@ -66,7 +66,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         exact = input_kernel(self.kernel, inputs.shape[1])
         if isinstance(self.kernel, str) and exact.has_lengthscale:
             width = math.sqrt(inputs.shape[1]) if self.lengthscale is None else self.lengthscale
-            exact.lengthscale = _checks.positive("lengthscale", width)
+            exact.lengthscale = checks.positive("lengthscale", width)
         x = torch.from_numpy(self.x_scaler_.transform(inputs))
         with torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*exact kernel costs less")

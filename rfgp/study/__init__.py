@@ -5,7 +5,7 @@ Here is what compares, tabulates and reports; what is measured comes from :mod:`
 
 from typing import TYPE_CHECKING
 
-from .. import _lazy
+from .._support import lazy
 
 if TYPE_CHECKING:
     from .comparison import run
@@ -42,4 +42,4 @@ _HOMES = {
     "verdict": ("Verdict",),
 }
 
-__getattr__ = _lazy.attach(__name__, {name: home for home, names in _HOMES.items() for name in names})
+__getattr__ = lazy.attach(__name__, {name: home for home, names in _HOMES.items() for name in names})

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from .. import _optional
+from .._support import optional
 from .losses import Losses, classification_losses, regression_losses
 
 BASELINES = ("linear", "trivial")
@@ -32,7 +32,7 @@ def baselines(
     :param x_test: test inputs (M, d).
     """
     for module in ("linear_model", "exceptions"):
-        _optional.require(f"sklearn.{module}", "scikit-learn", "the linear model")  # not part of its time
+        optional.require(f"sklearn.{module}", "scikit-learn", "the linear model")  # not part of its time
     results = {}
     for name, predict in (("linear", _linear), ("trivial", _trivial)):
         began = time.perf_counter()
@@ -50,7 +50,7 @@ def _trivial(x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, num_classes: 
 
 
 def _linear(x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, num_classes: int | None) -> Losses:
-    models = _optional.require("sklearn.linear_model", "scikit-learn", "the linear model")
+    models = optional.require("sklearn.linear_model", "scikit-learn", "the linear model")
     some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_MOST_ROWS]
     mean, std = x[some].mean(0), x[some].std(0)
     std = torch.where(std > 0, std, torch.ones_like(std))
@@ -61,7 +61,7 @@ def _linear(x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, num_classes: i
         return regression_losses(Normal(means, stds), y_test)
     with warnings.catch_warnings():
         warnings.filterwarnings(
-            "ignore", category=_optional.require("sklearn.exceptions", "scikit-learn", "").ConvergenceWarning
+            "ignore", category=optional.require("sklearn.exceptions", "scikit-learn", "").ConvergenceWarning
         )
         model = models.LogisticRegression(max_iter=200).fit(train, y[some].numpy())
     probabilities = torch.zeros(len(y_test), num_classes, dtype=torch.float64)

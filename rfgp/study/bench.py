@@ -15,16 +15,17 @@ from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 from torch.distributions import Normal
 
-from .. import _checks, diagnostics
-from ..approximation import approximate
-from ..datasets import Dataset
-from ..datasets.base import Scaling
+from .. import diagnostics
+from .._support import checks
+from ..approximation.entry import approximate
 from ..diagnostics.kl import kl_per_point, plus_noise, posterior_marginals
 from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.noise import output_noise
 from ..models import WeightSpaceGP
 from ..training import FitSummary, fit
 from .baselines import baselines
+from .datasets import Dataset
+from .datasets.base import Scaling
 from .losses import Losses, classification_losses, mean_and_error, regression_losses
 from .runs import Run
 from .scaling import divisor, scale_field, scale_inputs
@@ -89,12 +90,12 @@ class Bench:
             self.mean = gpytorch.means.MultitaskMean(self.mean, self.num_outputs)
         needed = 64.0 * (self.classes or 1) * (self.num_outputs * len(self.some)) ** 2
         what = f"the training of an exact model of {len(self.some)} rows"
-        _checks.fits_in_memory(needed, what, "lower --exact-limit (exact_limit)")
+        checks.fits_in_memory(needed, what, "lower --exact-limit (exact_limit)")
 
     def check_memory(self, num_features: int) -> None:
         """Raise where sums, factors and test features of so many features do not fit in memory."""
         needed = 8.0 * num_features * (3 * (self.classes or 1) * num_features + 2 * self.num_outputs * len(self.x_test))
-        _checks.fits_in_memory(needed, f"models of {num_features:,} features", "lower --num-features (num_features)")
+        checks.fits_in_memory(needed, f"models of {num_features:,} features", "lower --num-features (num_features)")
 
     def description(self) -> dict[str, Any]:
         """The data set, without its rows."""

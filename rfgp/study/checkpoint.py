@@ -10,9 +10,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from .. import _archives, _files
-from ..datasets import Dataset
+from .._support import archives, files
 from . import report
+from .datasets import Dataset
 from .runs import Run
 
 FOLDER = "checkpoint"
@@ -32,7 +32,7 @@ class StudyCheckpoint:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
             text = json.dumps(header, indent=2) + "\n"
-            _files.write_whole(self.folder / _HEADER, lambda path: path.write_text(text, encoding="utf-8"))
+            files.write_whole(self.folder / _HEADER, lambda path: path.write_text(text, encoding="utf-8"))
 
     def exact(self) -> dict[str, Any] | None:
         """What was kept of the exact model, if anything was."""
@@ -40,13 +40,13 @@ class StudyCheckpoint:
         if not path.is_file():
             return None
         with path.open("rb") as file:
-            state: dict[str, Any] = _archives.read(file)
+            state: dict[str, Any] = archives.read(file)
         return state
 
     def keep_exact(self, state: dict[str, Any]) -> None:
         """Keep the exact model."""
-        with _files.whole_file(self.folder / _EXACT) as path, path.open("wb") as file:
-            _archives.write(state, file)
+        with files.whole_file(self.folder / _EXACT) as path, path.open("wb") as file:
+            archives.write(state, file)
 
     def keep(self, run: Run) -> None:
         """Keep a run, on the disk before this returns."""
@@ -69,7 +69,7 @@ class StudyCheckpoint:
         whole = path.read_bytes().rpartition(b"\n")[0]
         lines = whole.decode("utf-8").splitlines()
         text = "".join(f"{line}\n" for line in lines)
-        _files.write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        files.write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         return [Run.from_dict(json.loads(line)) for line in lines]
 
 

@@ -16,19 +16,19 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from .. import _checks
-from ..datasets import Dataset
-from ..datasets.base import Scaling, Task
-from ..kernels import FeatureKernel, LandmarkKernel
-from ..tables import Table, read
-from ..tables.formats import Missing
+from .._support import checks
+from ..approximation import FeatureKernel, LandmarkKernel
 from ..training import FitSummary
 from .bench import DRAWS, Bench
 from .checkpoint import StudyCheckpoint, check_same, fingerprint
+from .datasets import Dataset
+from .datasets.base import Scaling, Task
 from .kernel_choice import rank_kernels
 from .names import CANDIDATES, FIELD_KERNELS, default_methods, exact_kernel
 from .result import FILES, StudyResult, load, open_directory, training_summary
 from .runs import KernelScore
+from .tables import Table, read
+from .tables.formats import Missing
 
 NUM_FEATURES = (128, 256, 512, 1024)
 """The numbers of features that a study tries by default."""
@@ -66,14 +66,14 @@ def run(
     all training rows, on all test rows. Labels are classified with a Dirichlet likelihood, numbers have a Gaussian one;
     several targets share a covariance that is learned too. Everything is computed in float64.
 
-    :param data: a data set, a table of :func:`rfgp.tables.read`, or what that reads: a data frame, or a path.
+    :param data: a data set, a table of :func:`rfgp.study.tables.read`, or what that reads: a data frame, or a path.
     :param target: the name or the index of the column of the target, or several ones, of a data frame or file.
     :param task: "regression" or "classification", of a data frame or file; default: as the targets tell.
     :param missing: what becomes of missing cells of a data frame or file: "raise", "drop" or "impute".
     :param drop: columns of a data frame or file that are not looked at.
     :param kernel: a name that :func:`exact_kernel` knows; or "auto", the one of :data:`CANDIDATES` whose exact model
         predicts left-out rows best.
-    :param methods: names of methods, see :data:`rfgp.kernels.METHODS`, or "auto"; default: those
+    :param methods: names of methods, see :data:`rfgp.approximation.METHODS`, or "auto"; default: those
         of :func:`default_methods`.
     :param num_features: the numbers of features; landmarks take those that are at most the number of training rows.
     :param num_seeds: the number of seeds, 0, 1, ...
@@ -90,14 +90,14 @@ def run(
     :raises ValueError: for settings or data that do not fit together, before anything long has begun.
 
     >>> import rfgp
-    >>> data = rfgp.datasets.load("diabetes")
+    >>> data = rfgp.study.datasets.load("diabetes")
     >>> result = run(data, methods=["landmarks"], num_features=[8], num_seeds=1, exact_limit=20, progress=False)
     >>> result.verdict().method
     'landmarks'
     """
     dataset, columns = _read(data, target, task, missing, drop)
     _check_outputs(dataset, kernel)
-    widths = [_checks.positive_integer("num_features", width) for width in _unique("num_features", num_features)]
+    widths = [checks.positive_integer("num_features", width) for width in _unique("num_features", num_features)]
     asked = None if methods is None else _unique("methods", methods)
     if kernel != "auto":
         exact_kernel(kernel, dataset.num_outputs)
@@ -107,13 +107,13 @@ def run(
             f"{', '.join(asked)}; leave the methods out, or name the kernel"
         )
     if scaling is not None:
-        _checks.choice("scaling", scaling, get_args(Scaling))
+        checks.choice("scaling", scaling, get_args(Scaling))
     for name, flag in (("progress", progress), ("resume", resume), ("force", force)):
         if flag is not None:
-            _checks.flag(name, flag)
-    _checks.path("out", out)
-    seeds = range(_checks.positive_integer("num_seeds", num_seeds, largest=_MOST_SEEDS))
-    exact_limit = _checks.positive_integer("exact_limit", exact_limit)
+            checks.flag(name, flag)
+    checks.path("out", out)
+    seeds = range(checks.positive_integer("num_seeds", num_seeds, largest=_MOST_SEEDS))
+    exact_limit = checks.positive_integer("exact_limit", exact_limit)
     study = _Study(dataset, exact_limit, alpha_epsilon, scaling or dataset.scaling, progress)
     request = {
         "kernel": kernel,
@@ -271,7 +271,7 @@ def _read(
     data: Any, target: Any, task: Task | None, missing: Missing, drop: Sequence[str | int]
 ) -> tuple[Dataset, str | None]:
     """The data set, and what there is to say about its columns."""
-    _checks.instance("drop", drop, Sequence, "a list of columns", "put them in brackets")
+    checks.instance("drop", drop, Sequence, "a list of columns", "put them in brackets")
     if isinstance(data, Dataset | Table):
         if target is not None or task is not None or missing != "raise" or len(drop) > 0:
             raise ValueError(

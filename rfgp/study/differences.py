@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _checks
+from .._support import checks
 from ..diagnostics.measurement import Measurement
 from . import report
 from .record import StudyRecord
@@ -71,15 +71,15 @@ def compare(first: StudyRecord, second: StudyRecord, names: tuple[str, str] = ("
     :param names: how to call them.
 
     >>> import rfgp
-    >>> data = rfgp.datasets.load("diabetes")
+    >>> data = rfgp.study.datasets.load("diabetes")
     >>> settings = {"methods": ["landmarks"], "num_features": [8], "num_seeds": 1, "exact_limit": 20}
     >>> result = rfgp.study.run(data, progress=False, **settings)
     >>> compare(result, result).words[0]
     'A and B have the same settings, data and versions.'
     """
     for study in (first, second):
-        _checks.instance("each of both", study, StudyRecord, "a study", "take rfgp.study.load or rfgp.study.run")
-    label, other = _checks.names("names", names, 2)
+        checks.instance("each of both", study, StudyRecord, "a study", "take rfgp.study.load or rfgp.study.run")
+    label, other = checks.names("names", names, 2)
     names = label, other
     settings = dict(_different(first, second))
     is_same_data = all(a == b for a, b in zip(_data(first), _data(second), strict=True) if None not in (a, b))

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Normal
 from tqdm.auto import tqdm
 
-from .. import _checks
+from .._support import checks
 from ..linalg import cholesky
 from .bench import Bench
 from .losses import Losses, classification_losses, mean_and_error, regression_losses
@@ -25,7 +25,7 @@ def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: b
     last.
     """
     losses: dict[str, Tensor] = {}
-    for name in tqdm(names, desc="kernels", unit="kernel", disable=_checks.no_bar(progress)):
+    for name in tqdm(names, desc="kernels", unit="kernel", disable=checks.no_bar(progress)):
         bench = make(name)
         try:
             bench.learn(progress=False)

@@ -16,9 +16,9 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 
-from .. import _checks
+from .._support import checks
 from ..kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel
-from ..sampling import drawing_from
+from ..linalg.sampling import drawing_from
 
 METHODS = (
     "rademacher:real",
@@ -55,8 +55,8 @@ def exact_kernel(name: str, num_outputs: int = 1) -> Kernel:
     >>> exact_kernel("polynomial:3").base_kernel.power
     3
     """
-    _checks.instance("kernel", name, str, "the name of a kernel", 'such as "polynomial:3"')
-    num_outputs = _checks.positive_integer("num_outputs", num_outputs)
+    checks.instance("kernel", name, str, "the name of a kernel", 'such as "polynomial:3"')
+    num_outputs = checks.positive_integer("num_outputs", num_outputs)
     if name in FIELD_KERNELS:
         if num_outputs == 1:
             raise ValueError(f"expected several outputs for the field {name}, got one; name a target per component")

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .. import _checks, _files
+from .._support import checks, files
 from ..training import FitStage, FitSummary
 from .checkpoint import FOLDER
 from .differences import compare
@@ -26,7 +26,7 @@ class StudyResult(StudyRecord):
     """All that a study measured, and under which circumstances; the fields are those of its base.
 
     >>> import rfgp
-    >>> data = rfgp.datasets.load("diabetes")
+    >>> data = rfgp.study.datasets.load("diabetes")
     >>> settings = {"methods": ["landmarks"], "num_features": [8], "num_seeds": 1, "exact_limit": 20}
     >>> result = rfgp.study.run(data, progress=False, **settings)
     >>> result.exact_name, [run.method for run in result.runs]
@@ -45,9 +45,9 @@ class StudyResult(StudyRecord):
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
         figure, page = self.figure(), html(self)
         return [
-            _files.write_whole(folder / FILES[0], lambda path: path.write_text(text, encoding="utf-8")),
-            _files.write_whole(folder / FILES[1], lambda path: figure.savefig(path, format="png", dpi=200)),
-            _files.write_whole(folder / FILES[2], lambda path: path.write_text(page, encoding="utf-8")),
+            files.write_whole(folder / FILES[0], lambda path: path.write_text(text, encoding="utf-8")),
+            files.write_whole(folder / FILES[1], lambda path: figure.savefig(path, format="png", dpi=200)),
+            files.write_whole(folder / FILES[2], lambda path: path.write_text(page, encoding="utf-8")),
         ]
 
 
@@ -62,7 +62,7 @@ def load(path: str | Path) -> StudyResult:
         ...
     ValueError: expected a directory with results.json of a study, got 'nowhere' without; check the path
     """
-    _checks.instance("path", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
+    checks.instance("path", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
     file = Path(path)
     file = file / FILES[0] if file.is_dir() else file
     if not file.is_file():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import _optional
+from .._support import optional
 
 MEASURES = (
     "kl",
@@ -119,7 +119,7 @@ class Summary:
 
 def summary(runs: Sequence[Run]) -> Summary:
     """The means and standard errors of runs that differ in their seeds alone."""
-    pandas = _optional.require("pandas", "pandas", "means over seeds")
+    pandas = optional.require("pandas", "pandas", "means over seeds")
     values = pandas.DataFrame([{name: getattr(run, name) for name in MEASURES} for run in runs], dtype=float)
     mean, standard_error = values.mean(skipna=False), values.where(values.abs() < math.inf).sem(skipna=False)
     return Summary(runs[0].method, runs[0].num_features, mean.to_dict(), standard_error.to_dict())

@@ -7,8 +7,8 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from .. import _checks
-from ..datasets.base import Scaling
+from .._support import checks
+from .datasets.base import Scaling
 
 
 def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor, str]:
@@ -17,9 +17,9 @@ def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor,
     :param train: training inputs (N, d).
     :param test: test inputs (M, d).
     """
-    _checks.choice("scaling", scaling, get_args(Scaling))
-    _checks.finite(_checks.inputs(train, name="train"), "train")
-    _checks.finite(_checks.inputs(test, train.shape[-1], "test"), "test")
+    checks.choice("scaling", scaling, get_args(Scaling))
+    checks.finite(checks.inputs(train, name="train"), "train")
+    checks.finite(checks.inputs(test, train.shape[-1], "test"), "test")
     if scaling == "none":
         return train, test, "inputs as they are"
     if scaling == "unit":
@@ -39,7 +39,7 @@ def scale_field(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor, 
     :param test: test inputs (M, d).
     """
     if scaling != "standardize":
-        _checks.choice("scaling of a field", scaling, ("standardize", "none"))
+        checks.choice("scaling of a field", scaling, ("standardize", "none"))
         return scale_inputs(train, test, scaling)
     mean = train.mean(0)
     scale = divisor((train - mean).square().sum(-1).mean().sqrt(), (train != train[:1]).any(), "inputs")

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from .. import _checks
+from .._support import checks
+from ..approximation.selection.coverage import CLOSE
 from ..diagnostics import kl_reading
 from ..diagnostics.measurement import SIGNIFICANT, Measurement
-from ..selection.coverage import CLOSE
 from .losses import LEVEL
 from .runs import KernelScore
 
@@ -134,7 +134,7 @@ def verdict(facts: Facts) -> Verdict:
     in half of the time; a linear model where the Gaussian process predicts neither better means nor better
     probabilities.
     """
-    _checks.instance("facts", facts, Facts, "the facts of a study", "take its facts()")
+    checks.instance("facts", facts, Facts, "the facts of a study", "take its facts()")
     best = best_approximation(facts)
     choice, headline = _exact_or_approximate(facts, best)
     taken = facts.exact if choice == "exact" else best

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.width_warning import quiet
+from ..approximation.width_warning import quiet
 from . import timing
 from .ascent import Ascent, NoValueError
 from .exact_regression import ExactRegression, exact_regression

@@ -7,10 +7,10 @@ from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, StudentT
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from ..inference.expected_log_likelihood import ExpectedLogLikelihood, expected_log_likelihood, is_deterministic
-from ..inference.variational import GaussianWeights
+from ..inference.latent.expected_log_likelihood import ExpectedLogLikelihood, expected_log_likelihood, is_deterministic
+from ..inference.latent.variational import GaussianWeights
 from ..models import WeightSpaceVariationalGP
-from ..models.variational_strategy import FunctionParts
+from ..models.variational.strategy import FunctionParts
 from .objectives import Objective
 from .run import constrained_values, parts_of
 from .strategies import Strategy, Task

@@ -18,8 +18,8 @@ from gpytorch.likelihoods import (
 from linear_operator import to_linear_operator
 from torch import Tensor
 
-from .._gpytorch import class_regressions
-from ..inference.mean_basis import mean_values
+from .._support.gpytorch_names import class_regressions
+from ..inference.sums.mean_basis import mean_values
 from ..models import WeightSpaceGP
 from .moments import DataMoments
 from .objectives import ExactObjective, Objective, WeightSpaceObjective

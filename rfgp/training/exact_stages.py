@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ..kernels.input_units import input_units
+from ..approximation.input_units import input_units
 from . import timing
 from .exact_regression import BlockObjective, ExactRegression, exact_regression
 from .near_rows import near_blocks

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from ..models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from ..passes import Shard
 from .methods import method_of, strategy_of
@@ -67,11 +67,11 @@ def fit(
         raise ValueError(
             "expected no time_limit beside a Shard, whose ranks have clocks of their own; use max_evaluations"
         )
-    limit = _checks.positive_integer("max_evaluations", max_evaluations)
+    limit = checks.positive_integer("max_evaluations", max_evaluations)
     if progress is not None:
-        _checks.flag("progress", progress)
+        checks.flag("progress", progress)
     if time_limit is not None:
-        _checks.positive("time_limit", time_limit, "seconds, such as 30")
+        checks.positive("time_limit", time_limit, "seconds, such as 30")
     wanted = strategy_of(strategy)
-    task = Task(model, x, y, noise, method.objective, limit, Deadline.after(time_limit), _checks.no_bar(progress))
+    task = Task(model, x, y, noise, method.objective, limit, Deadline.after(time_limit), checks.no_bar(progress))
     return method.strategy(task, wanted).fit(task)

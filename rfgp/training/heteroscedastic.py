@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference.variational import GaussianWeights
+from ..inference.latent.variational import GaussianWeights
 from ..models import HeteroscedasticGP
-from ..models.noise_fit import NoiseFit, TrainingParts
+from ..models.heteroscedastic.noise_fit import NoiseFit, TrainingParts
 from .objectives import Objective
 
 

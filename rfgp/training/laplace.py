@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..inference.latent_terms import OneFunction, latent_likelihood
+from ..inference.latent.latent_terms import OneFunction, latent_likelihood
 from ..models import LaplaceGP
 from .objectives import Objective
 

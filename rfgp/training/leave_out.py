@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _checks
-from ..inference.mean_basis import mean_values
-from ..kernels.width_warning import quiet
+from .._support import checks
+from ..approximation.width_warning import quiet
+from ..inference.sums.mean_basis import mean_values
 from ..models import WeightSpaceGP
 from ..models.weight_space.leave_out import group_labels
 from ..models.weight_space.row_summation import checked_rows
@@ -53,7 +53,7 @@ class LeaveOutObjective(WeightSpaceObjective):
         if self.groups is not None:
             counts = self.groups.unique(return_counts=True)[1].double()
             what = f"covariances of {len(counts):,} groups of up to {int(counts.max()):,} rows"
-            _checks.fits_in_memory(_COVARIANCES * 8.0 * float(counts.square().sum()), what, "leave out smaller groups")
+            checks.fits_in_memory(_COVARIANCES * 8.0 * float(counts.square().sum()), what, "leave out smaller groups")
 
     @property
     def can_take_rows(self) -> bool:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..approximation.width_warning import quiet
 from ..data import ArraySource, Source
 from ..data.batches import Batch, batches
-from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from ..passes import Partitions, Shard
 from .minibatches import first_pass

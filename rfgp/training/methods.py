@@ -9,7 +9,7 @@ from typing import Any
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
 from ..models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from .auto import Auto
 from .bound import BoundObjective, WeightsAlone, has_parameters, is_exact
@@ -40,7 +40,7 @@ def strategy_of(strategy: Any) -> Strategy:
     """A strategy, from itself or its short form."""
     if isinstance(strategy, Strategy):
         return strategy
-    return NAMES[_checks.choice("strategy", strategy, tuple(NAMES))]()
+    return NAMES[checks.choice("strategy", strategy, tuple(NAMES))]()
 
 
 @dataclass(frozen=True)

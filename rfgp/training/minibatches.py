@@ -14,11 +14,11 @@ from gpytorch.likelihoods import SoftmaxLikelihood
 from gpytorch.means import ConstantMean
 from torch import Tensor
 
-from .. import _checks
+from .._support import checks
+from ..approximation.width_warning import quiet
 from ..data import Source, sample
 from ..data.batches import Batch, batches, joined
-from ..inference.expected_log_likelihood import expected_log_likelihood, is_deterministic
-from ..kernels.width_warning import quiet
+from ..inference.latent.expected_log_likelihood import expected_log_likelihood, is_deterministic
 from ..likelihoods import DirichletClassificationLikelihood
 from ..models import WeightSpaceGP, WeightSpaceVariationalGP
 from ..passes import Shard
@@ -80,7 +80,7 @@ def as_batches(x: Any, y: Any) -> Any:
                 "expected the rows of all ranks for a WeightSpaceVariationalGP, got the Shard of one; pass all rows"
             )
         return x
-    _checks.one_per_row(_checks.tensor(y, "y"), _checks.inputs(x), "y")
+    checks.one_per_row(checks.tensor(y, "y"), checks.inputs(x), "y")
     return RowBatches(x, y, min(max(math.ceil(len(x) / _FEWEST_BATCHES), _SMALLEST_BATCH), _LARGEST_BATCH))
 
 
@@ -110,7 +110,7 @@ def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
 def _first_rows(loader: Iterable[Any]) -> Batch:
     seen: list[Batch] = []
     for batch in batches(loader, None, None):
-        _checks.inputs(batch[0])
+        checks.inputs(batch[0])
         seen.append(batch)
         if sum(len(x) for x, _, _ in seen) >= _SAMPLE:
             break
@@ -285,9 +285,9 @@ class Minibatches(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _checks.positive_integer("epochs", self.epochs)
+        checks.positive_integer("epochs", self.epochs)
         if self.num_data is not None:
-            _checks.positive_integer("num_data", self.num_data)
+            checks.positive_integer("num_data", self.num_data)
 
     def fit(self, task: Task) -> FitSummary:
         loader = as_batches(task.x, task.y)

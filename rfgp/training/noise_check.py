@@ -8,7 +8,7 @@ import scipy
 import torch
 from torch import Tensor
 
-from ..kernels.input_units import input_units
+from ..approximation.input_units import input_units
 from .exact_regression import ExactRegression
 from .starts import random_rows
 from .stationary import covariance

@@ -18,13 +18,13 @@ from gpytorch.models import ExactGP
 from linear_operator.operators import MaskedLinearOperator
 from torch import Tensor
 
-from .. import _checks
-from .._gpytorch import CHOLESKY_ALWAYS, class_regressions
+from .._support import checks
+from .._support.gpytorch_names import CHOLESKY_ALWAYS, class_regressions
+from ..approximation.reference_tensor import reference_tensor
+from ..approximation.width_warning import quiet
 from ..inference import noise_model
-from ..inference.mean_basis import basis
+from ..inference.sums.mean_basis import basis
 from ..kernels.observation import check_observed_mean
-from ..kernels.reference_tensor import reference_tensor
-from ..kernels.width_warning import quiet
 from ..models import WeightSpaceGP
 from .moments import DataMoments, data_moments
 from .starts import random_rows
@@ -122,10 +122,10 @@ class WeightSpaceObjective(Objective):
 
     def _check(self) -> None:
         """Check all rows without their statistics, and let maps that wait for inputs be made."""
-        kernel, x = self.model.covar_module, _checks.finite(_checks.inputs(self.x))
+        kernel, x = self.model.covar_module, checks.finite(checks.inputs(self.x))
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
-        _checks.same_kind(x, reference_tensor(kernel, x), "x", "the kernel")
+        checks.same_kind(x, reference_tensor(kernel, x), "x", "the kernel")
         kernel.scalar_features(x[:1])
         noise = noise_model(self.model.likelihood, self.model.num_outputs if kernel.has_output_factor else None)
         noise.rows(x, self.y, self.noise, basis(self.model.mean_module, x), True)
@@ -185,7 +185,7 @@ class ExactObjective(Objective):
         model.train()
 
     def _check(self, x: Any, y: Any) -> None:
-        inputs = _checks.finite(_checks.inputs(x.unsqueeze(-1) if isinstance(x, Tensor) and x.dim() == 1 else x))
+        inputs = checks.finite(checks.inputs(x.unsqueeze(-1) if isinstance(x, Tensor) and x.dim() == 1 else x))
         if not isinstance(y, Tensor) or not y.is_floating_point():
             got = y.dtype if isinstance(y, Tensor) else type(y).__name__
             raise ValueError(f"expected a floating-point tensor for y, got {got}; convert it with torch.as_tensor")
@@ -195,7 +195,7 @@ class ExactObjective(Objective):
                 'gpytorch.settings.observation_nan_policy("mask")'
             )
         if not self.is_masked:
-            _checks.finite(y, "y")
+            checks.finite(y, "y")
         rows, likelihood = inputs.shape[-2], self.model.likelihood
         tasks = getattr(likelihood, "num_tasks", None)
         if y.shape[-1:] != (rows,) if tasks is None else y.shape[-2:] != (rows, tasks):

@@ -10,9 +10,9 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
 
-from .._gpytorch import with_priors
-from ..inference.products import feature_product
-from ..kernels.noisy_features import NoisyFeaturesLinearOperator, num_outputs
+from .._support.gpytorch_names import with_priors
+from ..approximation.hooks.noisy_features import NoisyFeaturesLinearOperator, num_outputs
+from ..inference.posterior.products import feature_product
 from ..linalg import cholesky
 
 

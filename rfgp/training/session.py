@@ -14,9 +14,9 @@ from gpytorch.settings import min_fixed_noise
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
+from ..approximation.selection.lost_posterior import advice_on_loss, lost_posterior
 from ..models import WeightSpaceGP
 from ..models.spectral_evidence import SpectralEvidence, only_free, spectral_evidence
-from ..selection.lost_posterior import advice_on_loss, lost_posterior
 from . import timing
 from .ascent import Ascent, NoValueError
 from .coordinates import Coordinates

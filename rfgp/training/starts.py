@@ -26,9 +26,10 @@ from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, Multitas
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
+from ..approximation import FeatureKernel
+from ..approximation.input_units import leaves
 from ..features import FourierSeries, RandomFourier
-from ..kernels import DecomposableKernel, FeatureKernel
-from ..kernels.input_units import leaves
+from ..kernels import DecomposableKernel
 from ..models import HeteroscedasticGP
 from .moments import DataMoments
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from .. import _checks
+from .._support import checks
 from .ascent import NoValueError
 from .objectives import Objective
 from .rollback import Rollback
@@ -63,7 +63,7 @@ class Strategy(abc.ABC):
     initialize: bool = True
 
     def __post_init__(self) -> None:
-        _checks.flag("initialize", self.initialize)
+        checks.flag("initialize", self.initialize)
 
     @abc.abstractmethod
     def fit(self, task: Task) -> FitSummary:

@@ -10,11 +10,11 @@ import torch
 from gpytorch.kernels import MaternKernel, MultitaskKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from problems import ExactModel
+from rfgp.approximation.entry.selection import rank_methods
 
 import rfgp
 from rfgp.diagnostics import coverage_at_least, kl_reading, warn_of_lost_posterior
 from rfgp.models import WeightSpaceGP
-from rfgp.selection import rank_methods
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -24,8 +24,7 @@ from rfgp.diagnostics import (
     relative_frobenius_error,
     rmse,
 )
-from rfgp.distributions import ComplexNormal
-from rfgp.likelihoods import DirichletClassificationLikelihood
+from rfgp.likelihoods import ComplexNormal, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from rfgp.allocation import CONVEX_SKETCHES, allocate, optimized_maclaurin, random_maclaurin
-from rfgp.allocation.gains import _take, sorted_gains
-from rfgp.allocation.pairs import _SAMPLE, PairTerms, sample_pairs
 from rfgp.features import ComplexToReal, LinearFeatures, Maclaurin, ProductSketch, TensorSRHT, polynomial_sketch
+from rfgp.features.allocation import CONVEX_SKETCHES, allocate, optimized_maclaurin, random_maclaurin
+from rfgp.features.allocation.gains import _take, sorted_gains
+from rfgp.features.allocation.pairs import _SAMPLE, PairTerms, sample_pairs
 from rfgp.features.sketch_registry import FORMS
 from rfgp.linalg import next_power_of_two
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, PolynomialKernel, ScaleKernel
+from rfgp.approximation.entry.selection import rank_methods
 
 import rfgp
-from rfgp import sampling
+from rfgp.approximation.entry import METHODS
 from rfgp.features import ComplexToReal, PolynomialSketch, polynomial_sketch, register_sketch
 from rfgp.features.sketch_registry import SKETCHES, TAKEN
-from rfgp.kernels import METHODS
-from rfgp.selection import rank_methods
+from rfgp.linalg import sampling
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

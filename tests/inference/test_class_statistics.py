@@ -7,7 +7,7 @@ import torch
 import torch.multiprocessing
 
 from rfgp.inference import ClassStatistics, GramStatistics
-from rfgp.inference.rows import Rows
+from rfgp.inference.sums.rows import Rows
 
 WIDTH, TARGETS, CLASSES = 12, 2, 40
 NAMES = ("gram", "cross", "target_gram", "count", "log_noise")

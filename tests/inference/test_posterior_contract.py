@@ -4,14 +4,14 @@ import gpytorch
 import pytest
 import torch
 from linear_operator.operators import DiagLinearOperator
+from rfgp.inference.posterior.posterior.class_factors import ClassFactors
+from rfgp.inference.posterior.posterior.covariance import WeightSpaceCovariance
+from rfgp.inference.posterior.posterior.draws import WeightPrior
+from rfgp.inference.posterior.posterior.function_posterior import FunctionPosterior
+from rfgp.inference.posterior.posterior.square_root import SquareRootPosterior
 
 from rfgp.inference import ClassPosterior, GaussianPosterior, KroneckerPosterior, OutputFactor, WeightPosterior
-from rfgp.inference.class_factors import ClassFactors
-from rfgp.inference.covariance import WeightSpaceCovariance
-from rfgp.inference.draws import WeightPrior
-from rfgp.inference.function_posterior import FunctionPosterior
-from rfgp.inference.square_root import SquareRootPosterior
-from rfgp.inference.variational import WeightDistribution
+from rfgp.inference.latent.variational import WeightDistribution
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 D, T, N, CLASSES = 4, 3, 6, 5

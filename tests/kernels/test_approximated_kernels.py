@@ -26,16 +26,17 @@ from gpytorch.kernels import (
 from gpytorch.priors import GammaPrior
 from kernel_suite import sphere_in_parts, suite
 from problems import KERNELS, methods_of, randomised
+from rfgp.approximation.entry.families import FAMILIES, MapFamily, family
+from rfgp.approximation.entry.families.scale import FeatureScaleKernel
+from rfgp.approximation.entry.map_holder import MapRecipe
+from rfgp.approximation.entry.selection import best_method
 
 import rfgp
+from rfgp.approximation.entry import FeatureKernel
 from rfgp.features import ComplexToReal, LinearFeatures, OpticalFeatures, ProductSketch, RandomFourier, TensorSRHT
 from rfgp.features.sketch_registry import SKETCHES
 from rfgp.features.spectra import Matern
-from rfgp.kernels import FeatureKernel, StationaryKernel
-from rfgp.kernels.families import FAMILIES, MapFamily, family
-from rfgp.kernels.families.scale import FeatureScaleKernel
-from rfgp.kernels.map_holder import MapRecipe
-from rfgp.selection import best_method
+from rfgp.kernels import StationaryKernel
 
 ALL_METHODS = [name + form for name in SKETCHES for form in ("", ":real", ":complex", ":ctr")]
 WIDTH = 32
@@ -988,14 +989,14 @@ def test_features_survive_a_plain_scale_kernel():
     inside = rfgp.approximate(randomised(polynomial()), WIDTH, input_dim=4)
     outside = ScaleKernel(inside, batch_shape=THREE).double()
     outside.outputscale = torch.tensor([0.5, 1.0, 2.0])
-    kernel = rfgp.kernels.with_features(outside)
+    kernel = rfgp.approximation.with_features(outside)
     assert kernel.raw_outputscale is outside.raw_outputscale
-    assert rfgp.kernels.with_features(kernel) is kernel
+    assert rfgp.approximation.with_features(kernel) is kernel
     x = inputs(5)
     expected = real_product(kernel.features(x), kernel.features(x))
     torch.testing.assert_close(outside(x).to_dense(), expected, rtol=0.0, atol=ROUNDING)
     with pytest.raises(ValueError, match="expected a kernel with random features"):
-        rfgp.kernels.with_features(polynomial())
+        rfgp.approximation.with_features(polynomial())
 
 
 UNSUPPORTED = {
@@ -1026,7 +1027,7 @@ def test_unsupported_kernels_raise_and_list_the_supported_ones(kernel, around, m
     made = AROUND[around](UNSUPPORTED[kernel]())
     if method == "auto" and "train_inputs" in options and kernel not in ("gradients", "not a kernel", "Hamming"):
         approximate = rfgp.approximate(made.double(), WIDTH, **options)
-        assert any(isinstance(part, rfgp.kernels.LandmarkKernel) for part in approximate.modules())
+        assert any(isinstance(part, rfgp.approximation.LandmarkKernel) for part in approximate.modules())
         return
     if kernel == "Hamming" and "train_inputs" in options:  # whose inputs are one-hot
         options = {"input_dim": 2}

@@ -25,16 +25,17 @@ from gpytorch.kernels import (
 )
 from gpytorch.priors import GammaPrior
 from problems import COMPOSITIONS, INPUTS, ExactModel, composition, constant, dot_product, mixture, randomised, scaled
+from rfgp.approximation.entry.families.product import FeatureProductKernel
+from rfgp.approximation.entry.families.scale import FeatureScaleKernel
+from rfgp.approximation.entry.families.sum import FeatureSumKernel
+from rfgp.approximation.entry.selection.ranking import best_of_part
 
 import rfgp
+from rfgp.approximation.entry import FeatureKernel
+from rfgp.approximation.entry import approximated as door
 from rfgp.features import FeatureMap, FourierSeries, LinearFeatures, RandomFourier
-from rfgp.kernels import FeatureKernel, OpticalKernel
-from rfgp.kernels import approximated as door
-from rfgp.kernels.families.product import FeatureProductKernel
-from rfgp.kernels.families.scale import FeatureScaleKernel
-from rfgp.kernels.families.sum import FeatureSumKernel
+from rfgp.kernels import OpticalKernel
 from rfgp.models import WeightSpaceGP
-from rfgp.selection.ranking import best_of_part
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -539,7 +540,7 @@ def test_kernels_with_features_can_be_combined_later():
         lambda a, b: scaled(a + b, 1.0),
         lambda a, b: AdditiveKernel(a, AdditiveKernel(b)),
     ):
-        for keep in (rfgp.kernels.with_features, lambda kernel: rfgp.approximate(kernel, 64)):
+        for keep in (rfgp.approximation.with_features, lambda kernel: rfgp.approximate(kernel, 64)):
             kernel = keep(combine(smooth, rough))
             features = torch.cat([smooth.features(x), rough.features(x)], dim=-1)
             close(kernel.features(x), features)
@@ -547,7 +548,7 @@ def test_kernels_with_features_can_be_combined_later():
     close(dense(kernel, x), dense(smooth, x) * dense(rough, x))
     mixed = rfgp.approximate(smooth + LinearKernel(), 64, input_dim=INPUTS)
     close(dense(mixed, x), dense(smooth, x) + dense(mixed.exact_kernel.kernels[1], x))
-    kernel = rfgp.kernels.with_features(ProductKernel(smooth, rough))
+    kernel = rfgp.approximation.with_features(ProductKernel(smooth, rough))
     close(dense(kernel, x), dense(smooth, x) * dense(rough, x))
 
 

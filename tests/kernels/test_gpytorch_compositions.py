@@ -25,13 +25,13 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator import to_dense
 from linear_operator.operators import LowRankRootLinearOperator, RootLinearOperator
 from problems import ExactModel
+from rfgp.approximation.entry.hooks.feature_operator import FeatureLinearOperator
+from rfgp.approximation.entry.hooks.noisy_features import NoisyFeaturesLinearOperator
+from rfgp.approximation.entry.hooks.prediction import FeaturePredictionStrategy
 
 import rfgp
-from rfgp.kernels import RandomFeatureKernel as Featured
-from rfgp.kernels import with_features
-from rfgp.kernels.feature_operator import FeatureLinearOperator
-from rfgp.kernels.noisy_features import NoisyFeaturesLinearOperator
-from rfgp.kernels.prediction import FeaturePredictionStrategy
+from rfgp.approximation.entry import RandomFeatureKernel as Featured
+from rfgp.approximation.entry import with_features
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -215,7 +215,7 @@ def test_what_loses_features_says_so_once_and_equals_the_dense_model(name, is_tr
             model(z + 0.1)
     (warning,) = [w for w in found if "dense" in str(w.message)]
     assert f"{type(model.covar_module).__name__} is dense, at O(N^3)" in str(warning.message)
-    assert "rfgp.kernels.with_features(kernel)" in str(warning.message)
+    assert "rfgp.approximation.with_features(kernel)" in str(warning.message)
     mean, covariance = dense_prediction(model, z)
     close(predicted.mean, mean)
     close(predicted.covariance_matrix, covariance)
@@ -262,13 +262,13 @@ def test_no_warning_without_features():
 def test_a_second_prediction_makes_no_features_of_training_rows(name, monkeypatch):
     model, rows = model_with(KEPT[name]()).eval(), []
     model(inputs(7, seed=3))
-    original = rfgp.kernels.FeatureKernel.active_features
+    original = rfgp.approximation.FeatureKernel.active_features
 
     def counted(self, x):
         rows.append(x.shape[-2])
         return original(self, x)
 
-    monkeypatch.setattr(rfgp.kernels.FeatureKernel, "active_features", counted)
+    monkeypatch.setattr(rfgp.approximation.FeatureKernel, "active_features", counted)
     model(inputs(7, seed=4)).variance.sum()
     assert set(rows) <= {7}
 

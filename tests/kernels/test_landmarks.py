@@ -29,18 +29,18 @@ from kernel_suite import suite
 from linear_operator import to_dense
 from output_problems import ExactOutputModel
 from problems import ExactModel
+from rfgp.approximation.entry.families import FAMILIES
+from rfgp.approximation.entry.families.product import FeatureProductKernel
+from rfgp.approximation.entry.families.scale import FeatureScaleKernel
+from rfgp.approximation.entry.landmarks import choose_landmarks
+from rfgp.approximation.entry.method import Method
+from rfgp.approximation.entry.selection import predicted_error, rank_methods
 
 import rfgp
+from rfgp.approximation.entry import LandmarkKernel
 from rfgp.diagnostics import kl_to_exact
-from rfgp.kernels import LandmarkKernel
-from rfgp.kernels.families import FAMILIES
-from rfgp.kernels.families.product import FeatureProductKernel
-from rfgp.kernels.families.scale import FeatureScaleKernel
-from rfgp.kernels.landmarks import choose_landmarks
-from rfgp.kernels.method import Method
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
-from rfgp.selection import predicted_error, rank_methods
 
 METHODS = ("landmarks", "landmarks_greedy", "landmarks_kmeans")
 JITTER = 1e-8
@@ -555,7 +555,7 @@ def test_diagnostics_and_predicted_errors_know_landmarks():
 def test_the_error_of_an_unsupported_kernel_offers_landmarks(around):
     with pytest.raises(ValueError, match=r'use one of these, or method="landmarks" with train_inputs, which'):
         rfgp.approximate(around(PiecewisePolynomialKernel()), 10, input_dim=2)
-    advice = r'register it with rfgp.kernels.approximates, or method="landmarks" with'
+    advice = r'register it with rfgp.approximation.approximates, or method="landmarks" with'
     with pytest.raises(ValueError, match=advice):
         rfgp.approximate(around(Overriding()), 10, input_dim=2)
     assert Overriding not in FAMILIES

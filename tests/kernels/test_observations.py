@@ -22,10 +22,16 @@ from gpytorch.kernels import (
 from gpytorch.likelihoods import BernoulliLikelihood, FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
 from problems import ExactModel, randomised
+from rfgp.approximation.entry.families.observation import FeatureObservationKernel
+from rfgp.approximation.entry.input_units import input_units
+from rfgp.approximation.entry.map_holder import MapRecipe
 
 import rfgp
-from rfgp.certificates import certified_posterior
+from rfgp.diagnostics.certificates import certified_posterior
 from rfgp.diagnostics.exact import exact_posterior
+from rfgp.functionals import Gradient, Laplacian, Partial, Value
+from rfgp.functionals.observations import boxes, derivatives, points, segments, split
+from rfgp.functionals.observations.quadrature import nodes
 from rfgp.kernels import (
     AdvectedKernel,
     CurlFreeKernel,
@@ -35,13 +41,7 @@ from rfgp.kernels import (
     ObservationKernel,
     SkewedChiSquaredKernel,
 )
-from rfgp.kernels.families.observation import FeatureObservationKernel
-from rfgp.kernels.input_units import input_units
-from rfgp.kernels.map_holder import MapRecipe
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
-from rfgp.observations import boxes, derivatives, points, segments, split
-from rfgp.observations.quadrature import nodes
-from rfgp.operators import Gradient, Laplacian, Partial, Value
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -316,7 +316,7 @@ def test_landmarks_are_rows_of_any_kind():
 @torch.no_grad()
 def test_the_best_method_is_a_fourier_method_or_landmarks():
     exact, _ = case("rbf, ARD")
-    names = [str(method) for method in rfgp.kernels.family(exact).applicable(9)]
+    names = [str(method) for method in rfgp.approximation.family(exact).applicable(9)]
     assert names == ["fourier", "fourier_orthogonal", "fourier_hadamard"]
     rows = points(random(40, DIM))
     assert rfgp.approximate(exact, 16, train_inputs=rows, seed=0)(rows).shape == (40, 40)
@@ -372,7 +372,7 @@ def test_scales_and_sums_may_be_outside():
 
 def test_kernels_that_are_approximated_inside():
     rows, inner = rows_of_a_function(), rfgp.approximate(RBFKernel(), WIDTH, input_dim=DIM, seed=0)
-    kernel = rfgp.kernels.with_features(ObservationKernel(inner, DIM))
+    kernel = rfgp.approximation.with_features(ObservationKernel(inner, DIM))
     close(kernel.features(rows), rfgp.approximate(ObservationKernel(RBFKernel(), DIM), WIDTH, seed=0).features(rows))
 
 
@@ -388,7 +388,10 @@ def test_kernels_that_are_approximated_inside():
         (lambda: approximate(PolynomialKernel(power=2)), "got others of PolynomialKernel"),
         (lambda: approximate(SkewedChiSquaredKernel()), "got others of SkewedChiSquaredKernel"),
         (lambda: approximate(RBFKernel(), "fourier:complex"), "expected real features for observations"),
-        (lambda: approximate(RBFKernel())(random(3, DIM)).to_dense(), "expected rows of rfgp.observations with 9 col"),
+        (
+            lambda: approximate(RBFKernel())(random(3, DIM)).to_dense(),
+            "expected rows of rfgp.functionals.observations with 9 col",
+        ),
         (lambda: approximate(MaternKernel(nu=0.5))(rows_of_a_function()).to_dense(), "expected values of a process wi"),
         (lambda: ObservationKernel(MaternKernel(nu=0.5), DIM)(rows_of_a_function()).to_dense(), "expected values of a"),
         (lambda: FeatureObservationKernel(RBFKernel(), ObservationKernel(RBFKernel(), DIM)), "a kernel with features"),
@@ -425,7 +428,7 @@ def approximate(base, method="auto"):
 
 
 def test_maps_that_wait_are_made():
-    inner = rfgp.kernels.FeatureKernel(RBFKernel(), MapRecipe("fourier", WIDTH, 0))
+    inner = rfgp.approximation.FeatureKernel(RBFKernel(), MapRecipe("fourier", WIDTH, 0))
     assert inner.waves(DIM).frequencies.shape == (WIDTH // 2, DIM)
 
 

@@ -21,28 +21,15 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from problems import randomised
+from rfgp.approximation.entry.families.multitask import FeatureMultitaskKernel
+from rfgp.approximation.entry.families.product import FeatureProductKernel
+from rfgp.approximation.entry.families.sum import FeatureSumKernel
+from rfgp.approximation.entry.hooks.output_features import OutputFeatures
 
 import rfgp
 from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
 from rfgp.features.spectra import radial_moment
-from rfgp.inference import OutputFactor
-from rfgp.kernels import (
-    ConstantCovariance,
-    CurlFreeKernel,
-    DecomposableKernel,
-    DivergenceFreeKernel,
-    GraphLaplacianCovariance,
-    HelmholtzKernel,
-    LinearlyObservedKernel,
-    OperatorValuedKernel,
-    SpectralDensityKernel,
-)
-from rfgp.kernels.divergence_free import orthogonal_complement
-from rfgp.kernels.families.multitask import FeatureMultitaskKernel
-from rfgp.kernels.families.product import FeatureProductKernel
-from rfgp.kernels.families.sum import FeatureSumKernel
-from rfgp.kernels.output_features import OutputFeatures
-from rfgp.operators import (
+from rfgp.functionals import (
     Component,
     CurlFreePart,
     Divergence,
@@ -58,6 +45,19 @@ from rfgp.operators import (
     Vorticity,
     evaluate,
 )
+from rfgp.inference import OutputFactor
+from rfgp.kernels import (
+    ConstantCovariance,
+    CurlFreeKernel,
+    DecomposableKernel,
+    DivergenceFreeKernel,
+    GraphLaplacianCovariance,
+    HelmholtzKernel,
+    LinearlyObservedKernel,
+    OperatorValuedKernel,
+    SpectralDensityKernel,
+)
+from rfgp.kernels.divergence_free import orthogonal_complement
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -25,16 +25,7 @@ from linear_operator import to_dense
 from problems import randomised
 
 import rfgp
-from rfgp.kernels import (
-    ConstantCovariance,
-    CurlFreeKernel,
-    DecomposableKernel,
-    DivergenceFreeKernel,
-    GraphLaplacianCovariance,
-    HelmholtzKernel,
-    LinearlyObservedKernel,
-)
-from rfgp.operators import (
+from rfgp.functionals import (
     Component,
     Curl,
     Divergence,
@@ -48,6 +39,15 @@ from rfgp.operators import (
     Vorticity,
     adjoint_matrix,
     evaluate,
+)
+from rfgp.kernels import (
+    ConstantCovariance,
+    CurlFreeKernel,
+    DecomposableKernel,
+    DivergenceFreeKernel,
+    GraphLaplacianCovariance,
+    HelmholtzKernel,
+    LinearlyObservedKernel,
 )
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -502,9 +502,9 @@ REFUSED = [
     (lambda: LinearlyObservedKernel(RQKernel(), [Value()]), "got RQKernel"),
     (lambda: LinearlyObservedKernel(ScaleKernel(RQKernel()) + RBFKernel(), [Value()]), "got RQKernel"),
     (lambda: LinearlyObservedKernel(RBFKernel() * RBFKernel(), [Value()]), "got ProductKernel"),
-    (lambda: LinearlyObservedKernel(RBFKernel(), []), r"expected a list of rfgp.operators, got \[\]"),
+    (lambda: LinearlyObservedKernel(RBFKernel(), []), r"expected a list of rfgp.functionals, got \[\]"),
     (lambda: LinearlyObservedKernel(RBFKernel(), Gradient()), r"expected a list .* got Gradient\(\)"),
-    (lambda: LinearlyObservedKernel(RBFKernel(), ["gradient"]), "expected a list of rfgp.operators"),
+    (lambda: LinearlyObservedKernel(RBFKernel(), ["gradient"]), "expected a list of rfgp.functionals"),
     (lambda: LinearlyObservedKernel(MaternKernel(nu=0.5, ard_num_dims=2), [Gradient()]), SMOOTH.format(1, "", 0.5, 0)),
     (
         lambda: LinearlyObservedKernel(MaternKernel(nu=1.5, ard_num_dims=2), [Laplacian()]),

@@ -10,7 +10,9 @@ from gpytorch.kernels import LinearKernel, MaternKernel, MultitaskKernel, Polyno
 from problems import randomised
 
 import rfgp
+from rfgp.approximation.entry import hilbert_schmidt_variance
 from rfgp.features import Matern, PowerWeighted, RandomFourier, WidenedGaussian
+from rfgp.functionals import Component, Divergence, Gradient, Laplacian, Partial, Value
 from rfgp.kernels import (
     ConstantCovariance,
     CurlFreeKernel,
@@ -20,9 +22,7 @@ from rfgp.kernels import (
     HelmholtzKernel,
     LinearlyObservedKernel,
     SpectralDensityKernel,
-    hilbert_schmidt_variance,
 )
-from rfgp.operators import Component, Divergence, Gradient, Laplacian, Partial, Value
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -24,13 +24,13 @@ from gpytorch.kernels import (
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from kernel_suite import suite
 from problems import ExactModel
+from rfgp.approximation.entry.families.product import FeatureProductKernel
+from rfgp.approximation.entry.families.sum import FeatureSumKernel
+from rfgp.approximation.entry.hooks.feature_operator import FeatureLinearOperator
+from rfgp.approximation.entry.hooks.prediction import FeaturePredictionStrategy
 
 import rfgp
-from rfgp.kernels import RandomFeatureKernel, with_features
-from rfgp.kernels.families.product import FeatureProductKernel
-from rfgp.kernels.families.sum import FeatureSumKernel
-from rfgp.kernels.feature_operator import FeatureLinearOperator
-from rfgp.kernels.prediction import FeaturePredictionStrategy
+from rfgp.approximation.entry import RandomFeatureKernel, with_features
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

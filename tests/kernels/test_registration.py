@@ -13,13 +13,14 @@ from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, MultitaskKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import GammaPrior
 from problems import ExactModel
+from rfgp.approximation.entry.families import FAMILIES, FourierFamily, GaussianFamily
+from rfgp.approximation.entry.selection import best_method, predicted_error, rank_methods
+from rfgp.approximation.entry.selection.ranking import best_of_part
 
 import rfgp
+from rfgp.approximation.entry import FeatureKernel, approximates, family
 from rfgp.features import RandomFourier, Spectrum
-from rfgp.kernels import FeatureKernel, StationaryKernel, approximates, family
-from rfgp.kernels.families import FAMILIES, FourierFamily, GaussianFamily
-from rfgp.selection import best_method, predicted_error, rank_methods
-from rfgp.selection.ranking import best_of_part
+from rfgp.kernels import StationaryKernel
 
 WIDTH = 64
 
@@ -120,7 +121,7 @@ def test_features_estimate_the_kernel_of_an_outsider(name, tree):
 @every_tree
 @every_outsider
 def test_methods_are_ranked_for_the_kernel_of_an_outsider(monkeypatch, name, tree):
-    monkeypatch.setattr(rfgp.selection.errors, "_COLUMNS_DRAWN", 1)  # the fewest draws
+    monkeypatch.setattr(rfgp.approximation.selection.errors, "_COLUMNS_DRAWN", 1)  # the fewest draws
     exact, x = double(TREES[tree](OUTSIDERS[name])), points(6)
     (only,) = rank_methods(exact, WIDTH, x, methods=["fourier"])
     assert 0.0 < only.error.relative_error < 1.0

@@ -11,9 +11,9 @@ from gpytorch.kernels import RBFKernel
 
 import rfgp
 from rfgp.features import RandomFourier, TraceMeasure
+from rfgp.functionals import Partial
 from rfgp.kernels import CurlFreeKernel, SpectralDensityKernel
 from rfgp.models import WeightSpaceGP
-from rfgp.operators import Partial
 
 DELAY = 0.7
 pytestmark = pytest.mark.usefixtures("float64_default")

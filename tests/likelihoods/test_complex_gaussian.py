@@ -14,8 +14,7 @@ from problems import ExactModel, model_for, rows_for
 
 import rfgp
 from rfgp.diagnostics import kl_divergence
-from rfgp.distributions import ComplexNormal
-from rfgp.likelihoods import ComplexGaussianLikelihood
+from rfgp.likelihoods import ComplexGaussianLikelihood, ComplexNormal
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")

@@ -12,8 +12,7 @@ import torch
 from embedding import embedded_covariance, parts
 from torch.distributions import MultivariateNormal
 
-from rfgp.distributions import ComplexNormal
-from rfgp.likelihoods import ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood
+from rfgp.likelihoods import ComplexGaussianLikelihood, ComplexNormal, FixedNoiseComplexGaussianLikelihood
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -13,9 +13,8 @@ from gpytorch.test.base_likelihood_test_case import BaseLikelihoodTestCase
 from problems import CLASSES, INPUTS, polynomial, rows_for
 
 import rfgp
-from rfgp.distributions import ComplexNormal
 from rfgp.inference import GramStatistics
-from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
+from rfgp.likelihoods import ComplexGaussianLikelihood, ComplexNormal, DirichletClassificationLikelihood
 from rfgp.likelihoods.dirichlet import ALPHA_GRID, dirichlet_targets
 from rfgp.models import WeightSpaceGP
 

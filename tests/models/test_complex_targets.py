@@ -13,8 +13,7 @@ from gpytorch.kernels import IndexKernel, MultitaskKernel, RBFKernel, ScaleKerne
 import rfgp
 from rfgp.diagnostics import kl_to_exact
 from rfgp.diagnostics.exact import exact_posterior
-from rfgp.distributions import ComplexNormal
-from rfgp.likelihoods import ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood
+from rfgp.likelihoods import ComplexGaussianLikelihood, ComplexNormal, FixedNoiseComplexGaussianLikelihood
 from rfgp.models import WeightSpaceGP, WideWeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -328,7 +327,7 @@ def test_an_operator_of_a_complex_field_is_real():
     two = gpytorch.likelihoods.MultitaskGaussianLikelihood(2, has_task_noise=False)
     two.noise = likelihood.noise.detach() / 2.0
     real = WeightSpaceGP(kernel, two).condition(x, torch.view_as_real(y))
-    for operator in (rfgp.operators.Divergence(), rfgp.operators.CurlFreePart()):
+    for operator in (rfgp.functionals.Divergence(), rfgp.functionals.CurlFreePart()):
         ours, theirs = (each.posterior(x[:3], operator) for each in (model, real))
         torch.testing.assert_close(ours.mean, theirs.mean)
         torch.testing.assert_close(ours.covariance_matrix, theirs.covariance_matrix)

@@ -9,8 +9,8 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from problems import COMPOSITIONS, KERNELS, composition
 
 import rfgp
+from rfgp.approximation.entry import FeatureKernel
 from rfgp.features import ComplexToReal, LinearFeatures, ProductSketch, TensorSketch, TensorSRHT
-from rfgp.kernels import FeatureKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
 
@@ -79,7 +79,7 @@ def close(actual, expected, scale=None):
 
 
 def structured(kernel):
-    return rfgp.kernels.with_features(kernel)
+    return rfgp.approximation.with_features(kernel)
 
 
 class ExactModel(gpytorch.models.ExactGP):

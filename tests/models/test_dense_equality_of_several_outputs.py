@@ -115,7 +115,7 @@ LITTLE_NOISE = [
 def test_a_kernel_a_million_times_the_noise(name, noise, pattern):
     x, y = output_rows(name, 40, pattern)
     likelihood = output_likelihood(name, noise, 40)
-    kernel = rfgp.kernels.with_features(ScaleKernel(output_kernel(name)))
+    kernel = rfgp.approximation.with_features(ScaleKernel(output_kernel(name)))
     with torch.no_grad():
         smallest = dense_noise(likelihood, 40, y.numel() // 40).diagonal().min()
         kernel.outputscale = 1e6 * smallest / torch.linalg.eigvalsh(of_features(kernel.base_kernel)(x, x)).max()

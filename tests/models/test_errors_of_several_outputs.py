@@ -11,6 +11,7 @@ from problems import polynomial
 
 import rfgp
 from rfgp.diagnostics import exact_posterior, kl_to_exact
+from rfgp.functionals import Component, Curl, Divergence, Gradient, Potential, RotatedGradient, Value, Vorticity
 from rfgp.kernels import CurlFreeKernel, HelmholtzKernel
 from rfgp.likelihoods import (
     ComplexGaussianLikelihood,
@@ -18,7 +19,6 @@ from rfgp.likelihoods import (
     MultitaskFixedNoiseGaussianLikelihood,
 )
 from rfgp.models import WeightSpaceGP
-from rfgp.operators import Component, Curl, Divergence, Gradient, Potential, RotatedGradient, Value, Vorticity
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),

@@ -156,7 +156,7 @@ def test_chunks_of_rows_do_not_change_the_gradient(monkeypatch, classes):
         calls.append(num_rows)
         return [slice(start, start + 7) for start in range(0, num_rows, 7)]
 
-    monkeypatch.setattr("rfgp.inference.statistics.row_chunks", small_chunks)
+    monkeypatch.setattr("rfgp.inference.sums.statistics.row_chunks", small_chunks)
     chunked = gradients(model.condition(x, y).log_marginal_likelihood(), model)
     assert calls
     for name in whole:

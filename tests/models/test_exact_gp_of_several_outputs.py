@@ -30,9 +30,9 @@ from output_problems import (
 
 import rfgp
 from rfgp.diagnostics import exact_posterior, kl_to_exact
+from rfgp.functionals import Value
 from rfgp.kernels import LinearlyObservedKernel
 from rfgp.models import WeightSpaceGP
-from rfgp.operators import Value
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),

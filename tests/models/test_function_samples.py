@@ -220,7 +220,7 @@ def calls(monkeypatch, owner, name):
 def test_features_are_made_once_for_all_functions(name, most, monkeypatch):
     model, x = fitted(name)
     samples = model.sample_functions(50)
-    seen = calls(monkeypatch, rfgp.kernels.RandomFeatureKernel, "scalar_features")
+    seen = calls(monkeypatch, rfgp.approximation.RandomFeatureKernel, "scalar_features")
     samples(x)
     assert len(seen) == most
 

@@ -12,7 +12,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean, ZeroMean
 
 import rfgp
-from rfgp.inference.variational import GaussianWeights
+from rfgp.inference.latent.variational import GaussianWeights
 from rfgp.models import HeteroscedasticGP, WeightSpaceGP
 from rfgp.training.heteroscedastic import NoiseObjective
 

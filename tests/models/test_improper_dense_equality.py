@@ -13,8 +13,7 @@ from torch.distributions import kl_divergence
 from widely_linear import WidelyLinear
 
 import rfgp
-from rfgp.distributions import ComplexNormal
-from rfgp.likelihoods import ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood
+from rfgp.likelihoods import ComplexGaussianLikelihood, ComplexNormal, FixedNoiseComplexGaussianLikelihood
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")

@@ -26,8 +26,13 @@ from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import DotProduct
 
 import rfgp
-from rfgp.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from rfgp.likelihoods import ComplexGaussianLikelihood, NegativeBinomialLikelihood, PoissonLikelihood
+from rfgp.likelihoods import (
+    ComplexGaussianLikelihood,
+    MultitaskMultivariateNormal,
+    MultivariateNormal,
+    NegativeBinomialLikelihood,
+    PoissonLikelihood,
+)
 from rfgp.models import LaplaceGP, WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -673,7 +678,7 @@ def test_bad_labels_are_refused_and_nothing_is_lost():
 
 
 def test_a_full_hessian_that_is_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr(rfgp.models.laplace, "MAX_WEIGHTS", CLASSES * WIDTH - 1)
+    monkeypatch.setattr(rfgp.models.laplace.model, "MAX_WEIGHTS", CLASSES * WIDTH - 1)
     x, y = class_data()
     with pytest.raises(ValueError, match="block_diagonal"):
         class_model().condition(x, y)

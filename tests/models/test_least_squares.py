@@ -6,10 +6,12 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, MultitaskKernel, PolynomialKernel, RBFKernel, ScaleKernel
+from rfgp.models.least_squares.model.simplex import decode, encode
 from torch import Tensor
 
 import rfgp
 from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
+from rfgp.functionals import Divergence, Gradient, Potential, Value
 from rfgp.kernels import (
     ConstantCovariance,
     CurlFreeKernel,
@@ -20,8 +22,6 @@ from rfgp.kernels import (
     LinearlyObservedKernel,
 )
 from rfgp.models import VectorLeastSquares, knn_laplacian
-from rfgp.models.simplex import decode, encode
-from rfgp.operators import Divergence, Gradient, Potential, Value
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -304,7 +304,7 @@ def test_rows_in_many_chunks(monkeypatch):
     def chunks(rows, columns, itemsize=8):
         return [slice(start, min(start + 2, rows)) for start in range(0, rows, 2)]
 
-    for module in (rfgp.models.least_squares, rfgp.models.least_squares_equations):
+    for module in (rfgp.models.least_squares.model, rfgp.models.least_squares_equations):
         monkeypatch.setattr(module, "row_chunks", chunks)
     monkeypatch.setattr(rfgp.models.least_squares_equations, "_BLOCK", 3)
     model = problem.fit()

@@ -51,7 +51,7 @@ def noise_covariance(model, y, noise, is_out):
         return torch.diag((noise[is_out] + added).flatten())
     if y.dim() == 1:
         return float(likelihood.noise.detach()) * torch.eye(count)
-    zero = rfgp.distributions.MultitaskMultivariateNormal(
+    zero = rfgp.likelihoods.MultitaskMultivariateNormal(
         torch.zeros(count, y.shape[1]), 1e-300 * torch.eye(count * y.shape[1])
     )
     return likelihood(zero).covariance_matrix.detach()

@@ -10,6 +10,7 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean, ZeroMean
 
 import rfgp
+from rfgp.functionals import Component, CurlFreePart, Gradient, Laplacian, Partial, Stacked, Value, Vorticity
 from rfgp.kernels import (
     ConstantCovariance,
     CurlFreeKernel,
@@ -20,7 +21,6 @@ from rfgp.kernels import (
 )
 from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import VectorLeastSquares, WeightSpaceGP, task_columns
-from rfgp.operators import Component, CurlFreePart, Gradient, Laplacian, Partial, Stacked, Value, Vorticity
 from rfgp.training.run import log_prior
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -130,7 +130,7 @@ def test_one_task_per_row_is_the_multitask_model_with_missing_outputs():
     x, tasks, y = torch.randn(60, 2), torch.arange(60) % 3, torch.randn(60)
     index = IndexKernel(num_tasks=3, rank=2, active_dims=[2])
     product = rfgp.approximate(RBFKernel(active_dims=[0, 1]) * index, 16, input_dim=3, seed=0)
-    data = next(part for part in product.kernels if isinstance(part, rfgp.kernels.FeatureKernel))
+    data = next(part for part in product.kernels if isinstance(part, rfgp.approximation.FeatureKernel))
     rows = torch.cat([x, tasks.double().unsqueeze(-1)], dim=-1)
     exact = OneTaskPerRow(rows, y, GaussianLikelihood(), product).eval()
 

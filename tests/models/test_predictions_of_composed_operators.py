@@ -11,9 +11,7 @@ from gpytorch.means import ConstantMean, MultitaskMean
 
 import rfgp
 from rfgp.diagnostics import exact_posterior, kl_to_exact
-from rfgp.kernels import CurlFreeKernel, HelmholtzKernel
-from rfgp.models import WeightSpaceGP
-from rfgp.operators import (
+from rfgp.functionals import (
     CurlFreePart,
     Divergence,
     DivergenceFreePart,
@@ -25,6 +23,8 @@ from rfgp.operators import (
     Value,
     Vorticity,
 )
+from rfgp.kernels import CurlFreeKernel, HelmholtzKernel
+from rfgp.models import WeightSpaceGP
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),

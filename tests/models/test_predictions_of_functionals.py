@@ -8,14 +8,12 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean, ZeroMean
 from output_problems import dense_noise, one_measure
 from problems import randomised
+from rfgp.approximation.entry.families.sum import FeatureSumKernel
 
 import rfgp
-from rfgp.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from rfgp.approximation.entry import FeatureKernel
 from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier
-from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, FeatureKernel, HelmholtzKernel, LinearlyObservedKernel
-from rfgp.kernels.families.sum import FeatureSumKernel
-from rfgp.models import WeightSpaceGP
-from rfgp.operators import (
+from rfgp.functionals import (
     Component,
     Curl,
     CurlFreePart,
@@ -31,6 +29,9 @@ from rfgp.operators import (
     Value,
     Vorticity,
 )
+from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel, LinearlyObservedKernel
+from rfgp.likelihoods import MultitaskMultivariateNormal, MultivariateNormal
+from rfgp.models import WeightSpaceGP
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),

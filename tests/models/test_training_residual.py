@@ -4,9 +4,9 @@ import gpytorch
 import pytest
 import torch
 from dense import evidence, posterior
+from rfgp.approximation.entry.families.scale import FeatureScaleKernel
 
 import rfgp
-from rfgp.kernels.families.scale import FeatureScaleKernel
 from rfgp.models import WeightSpaceGP
 
 RELATIVE = 1e-9
@@ -110,7 +110,7 @@ def test_the_bound_is_below_the_evidence_and_reaches_it_with_all_rows_as_landmar
     with torch.no_grad():
         fitted = WeightSpaceGP(
             FeatureScaleKernel(
-                rfgp.kernels.LandmarkKernel(kernel(x).exact_kernel.base_kernel, x[:width]), kernel(x).exact_kernel
+                rfgp.approximation.LandmarkKernel(kernel(x).exact_kernel.base_kernel, x[:width]), kernel(x).exact_kernel
             ),
             gaussian(),
             residual="vfe",

@@ -105,7 +105,7 @@ class TrueModel(ExactModel):
 
     def forward(self, x):
         prior = super().forward(x)
-        return rfgp.distributions.MultivariateNormal(prior.mean, prior.lazy_covariance_matrix)
+        return rfgp.likelihoods.MultivariateNormal(prior.mean, prior.lazy_covariance_matrix)
 
 
 @pytest.mark.parametrize("name", ["mean", "variance"])

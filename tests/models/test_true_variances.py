@@ -14,9 +14,14 @@ from problems import ExactModel
 
 import rfgp
 from rfgp.diagnostics import kl_divergence, kl_to_exact, regression_mnll
-from rfgp.distributions import MultitaskMultivariateNormal, MultivariateNormal, unclamped
 from rfgp.kernels import CurlFreeKernel
-from rfgp.likelihoods import DirichletClassificationLikelihood, MultitaskFixedNoiseGaussianLikelihood
+from rfgp.likelihoods import (
+    DirichletClassificationLikelihood,
+    MultitaskFixedNoiseGaussianLikelihood,
+    MultitaskMultivariateNormal,
+    MultivariateNormal,
+    unclamped,
+)
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.filterwarnings("error:Negative variance")

@@ -12,9 +12,9 @@ from output_problems import OUTPUT_KERNELS, output_model, output_noise, output_r
 from problems import INPUTS, KINDS, ExactModel, model_for, rows_for
 
 import rfgp
+from rfgp.functionals import Divergence, Gradient
 from rfgp.models import LocalizedMaclaurinGP, WeightSpaceGP
 from rfgp.models.snapshot import Snapshots
-from rfgp.operators import Divergence, Gradient
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

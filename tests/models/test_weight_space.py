@@ -512,8 +512,8 @@ def test_chunks_of_rows_do_not_change_predictions(kind, form, monkeypatch):
             seen.append(num_rows)
             return [slice(start, start + 4) for start in range(0, num_rows, 4)]
 
-        monkeypatch.setattr("rfgp.inference.products.row_chunks", chunks)
-        monkeypatch.setattr("rfgp.inference.regression.row_chunks", chunks)
+        monkeypatch.setattr("rfgp.inference.posterior.products.row_chunks", chunks)
+        monkeypatch.setattr("rfgp.inference.posterior.regression.row_chunks", chunks)
         chunked = predictions()
     assert 23 in seen
     torch.testing.assert_close(chunked, whole, rtol=1e-11, atol=1e-12)

@@ -15,10 +15,10 @@ from problems import randomised
 from torch.utils.data import DataLoader, TensorDataset
 
 import rfgp
-from rfgp.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from rfgp.functionals import Curl, Divergence, Gradient, Vorticity
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel
+from rfgp.likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from rfgp.models import WeightSpaceGP
-from rfgp.operators import Curl, Divergence, Gradient, Vorticity
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),

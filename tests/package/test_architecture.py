@@ -100,15 +100,19 @@ def imports(path):
 def test_relative_imports_are_resolved():
     kernels, checks = ROOT / "kernels" / "approximated.py", ROOT / "_checks.py"
     (node,) = ast.parse("from .. import _checks").body
-    assert resolved(node, kernels) == ["rfgp._checks"]
+    assert resolved(node, kernels) == ["rfgp._support.checks"]
     (node,) = ast.parse("from ..features import FeatureMap, TensorSRHT as T").body
     assert resolved(node, kernels) == ["rfgp.features.FeatureMap", "rfgp.features.TensorSRHT"]
     (node,) = ast.parse("from .map_holder import MapRecipe").body
-    assert resolved(node, kernels) == ["rfgp.kernels.map_holder.MapRecipe"]
-    assert resolved(node, ROOT / "kernels" / "__init__.py") == ["rfgp.kernels.map_holder.MapRecipe"]
+    assert resolved(node, kernels) == ["rfgp.approximation.map_holder.MapRecipe"]
+    assert resolved(node, ROOT / "kernels" / "__init__.py") == ["rfgp.approximation.map_holder.MapRecipe"]
     (node,) = ast.parse("import gpytorch.kernels as k, math").body
     assert resolved(node, checks) == ["gpytorch.kernels", "math"]
-    assert {name for name, _ in imports(kernels)} >= {"rfgp._checks", "torch.Tensor", "rfgp.features.FeatureMap"}
+    assert {name for name, _ in imports(kernels)} >= {
+        "rfgp._support.checks",
+        "torch.Tensor",
+        "rfgp.features.FeatureMap",
+    }
 
 
 def layer_of(name):
@@ -138,7 +142,11 @@ def test_imports_of_a_layer_are_those_of_the_page(layer):
 
 
 def test_nothing_below_the_kernels_imports_those_of_gpytorch():
-    below = [path for path in FILES if is_inside_any(module_name(path), set(BELOW_KERNELS) - {"rfgp._gpytorch"})]
+    below = [
+        path
+        for path in FILES
+        if is_inside_any(module_name(path), set(BELOW_KERNELS) - {"rfgp._support.gpytorch_names"})
+    ]
     assert len(below) > 100
     for path in below:
         found = [name for name, _ in imports(path) if is_inside_any(name, {"gpytorch.kernels", "gpytorch.models"})]
@@ -261,7 +269,7 @@ for arguments in {calls}:
         main(arguments)
     """
     imported = modules_after(f"exec({code!r})")
-    assert "rfgp.commands.compare" in imported and not {"numpy", "torch"} & set(imported)
+    assert "rfgp.study.commands.compare" in imported and not {"numpy", "torch"} & set(imported)
 
 
 def test_importing_the_package_imports_no_heavy_packages():

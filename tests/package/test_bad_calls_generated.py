@@ -74,8 +74,8 @@ BAD: dict[str, Any] = {
 NOT_FINITE = {"NaN", "infinite", "NaN tensor"}
 
 NO_EXAMPLE = {
-    "rfgp.distributions.MultitaskMultivariateNormal": "GPyTorch's, with GPyTorch's checks; models make it",
-    "rfgp.distributions.MultivariateNormal": "GPyTorch's, with GPyTorch's checks; models make it",
+    "rfgp.likelihoods.MultitaskMultivariateNormal": "GPyTorch's, with GPyTorch's checks; models make it",
+    "rfgp.likelihoods.MultivariateNormal": "GPyTorch's, with GPyTorch's checks; models make it",
     "rfgp.kernels.ExponentialDotProductKernel": "has no arguments",
     "rfgp.kernels.LaplaceKernel": "has GPyTorch's arguments alone, with GPyTorch's checks",
     "rfgp.likelihoods.PoissonLikelihood": "has no arguments",
@@ -88,7 +88,7 @@ REPEATED = {
     "rfgp.data.ArrowSource": "its docstring has removed the file",
     "rfgp.data.CsvSource": "its docstring has removed the file",
     "rfgp.data.ParquetSource": "its docstring has removed the file",
-    "rfgp.datasets.read_archive": "its docstring has removed the file",
+    "rfgp.study.datasets.read_archive": "its docstring has removed the file",
     "rfgp.passes.Shard": "needs processes of torch.distributed",
     "rfgp.passes.broadcast": "needs processes of torch.distributed",
     "rfgp.saving.load": "its docstring has removed the file",

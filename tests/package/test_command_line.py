@@ -90,7 +90,7 @@ def test_csv_files(refused, tmp_path, content, message):
 @pytest.mark.parametrize("cells", [["--1", "--2"], ["²", "³"], ["+-1", "-+1"]])
 def test_labels_that_are_almost_integers(tmp_path, cells):
     (tmp_path / "table.csv").write_text(table(cells * 15), encoding="utf-8")
-    found = rfgp.tables.read(tmp_path / "table.csv", "y", task="classification")
+    found = rfgp.study.tables.read(tmp_path / "table.csv", "y", task="classification")
     assert len(found.class_names) == 2 and len(found.x) == 30
 
 

@@ -32,7 +32,9 @@ from pretend_device import DOWN, PRETEND, SYNC, UP, Watch, numbers
 from problems import COMPOSITIONS, FORMS, KERNELS, KINDS, ExactModel, composition, model_for, rows_for
 
 import rfgp
-from rfgp import diagnostics, kernels, likelihoods, models, operators, selection
+from rfgp import diagnostics, kernels, likelihoods, models
+from rfgp import functionals as operators
+from rfgp.approximation.entry import selection
 from rfgp.inference import GramStatistics
 from rfgp.likelihoods import DirichletClassificationLikelihood
 

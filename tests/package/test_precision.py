@@ -34,7 +34,7 @@ from rfgp.features.spectra import (
     TraceMeasure,
 )
 from rfgp.inference import GramStatistics
-from rfgp.inference.rows import Rows
+from rfgp.inference.sums.rows import Rows
 from rfgp.kernels import CurlFreeKernel, OpticalKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
@@ -334,11 +334,11 @@ def test_the_evidence_from_residuals_is_the_one_from_sums(name, has_mean, monkey
 
     expected = value_and_gradients()
     with monkeypatch.context() as patch:
-        for module in (rfgp.inference.system, rfgp.inference.posterior, rfgp.inference.kronecker):
+        for module in (rfgp.inference.system, rfgp.inference.posterior.posterior, rfgp.inference.posterior.kronecker):
             patch.setattr(module, "is_ill_conditioned", lambda diagonal: True)
         chunks = []
         patch.setattr(
-            "rfgp.inference.residual_pass.row_chunks",
+            "rfgp.inference.sums.residual_pass.row_chunks",
             lambda count, *_: chunks.append(count) or [slice(i, i + 7) for i in range(0, count, 7)],
         )
         found = value_and_gradients()
@@ -350,7 +350,7 @@ def test_the_evidence_from_residuals_is_the_one_from_sums(name, has_mean, monkey
 
 def test_ordinary_noise_needs_no_further_pass(monkeypatch):
     kernel, likelihood, x, y = problem(200, 20, 2, 1e-4)
-    monkeypatch.setattr("rfgp.inference.residual_pass.ResidualPass.quadratic", operator.not_)
+    monkeypatch.setattr("rfgp.inference.sums.residual_pass.ResidualPass.quadratic", operator.not_)
     WeightSpaceGP(kernel, likelihood).condition(x, y).log_marginal_likelihood().backward()
 
 

@@ -15,21 +15,12 @@ from gpytorch.kernels import PolynomialKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
 import rfgp
-from rfgp import (
-    allocation,
-    certificates,
-    conformal,
-    data,
-    diagnostics,
-    likelihoods,
-    models,
-    sampling,
-    selection,
-    sensitivity,
-    sklearn,
-    two_sample,
-)
+from rfgp import data, diagnostics, likelihoods, models, sklearn
+from rfgp.approximation.entry import selection
 from rfgp.botorch import WeightSpaceModel
+from rfgp.diagnostics import certificates, conformal, sensitivity, two_sample
+from rfgp.features import allocation
+from rfgp.linalg import sampling
 from rfgp.study.names import exact_kernel
 
 STATES = "generator", "seed", "random_state"

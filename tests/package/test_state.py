@@ -16,17 +16,17 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from output_problems import OUTPUT_KERNELS, output_model, output_rows
 from output_problems import randomised as randomised_kernel
 from problems import COMPOSITIONS, KERNELS, KINDS, ExactModel, model_for, no_graph, polynomial, rows_for
+from rfgp.approximation.entry.families.sum import FeatureSumKernel
 
 import rfgp
-from rfgp import _files
+from rfgp._support import files
 from rfgp.diagnostics import kl_to_exact
 from rfgp.features import Gaussian, Matern, RandomFourier, TensorSRHT
+from rfgp.functionals import Partial, Value
 from rfgp.inference import GramStatistics
 from rfgp.kernels import CurlFreeKernel, LinearlyObservedKernel, SkewedChiSquaredKernel
-from rfgp.kernels.families.sum import FeatureSumKernel
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import VectorLeastSquares, WeightSpaceGP
-from rfgp.operators import Partial, Value
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 ROWS, NAN = 40, float("nan")
@@ -40,7 +40,7 @@ def raising(error, *batches):
 
 
 def maps(kernel):
-    return [part.feature_map for part in kernel.modules() if isinstance(part, rfgp.kernels.FeatureKernel)]
+    return [part.feature_map for part in kernel.modules() if isinstance(part, rfgp.approximation.FeatureKernel)]
 
 
 def copied(module):
@@ -132,7 +132,7 @@ def test_failing_least_squares_leave_a_waiting_kernel_waiting(error, monkeypatch
     def fail(*arguments):
         raise error
 
-    monkeypatch.setattr("rfgp.models.least_squares._checked_targets", fail)
+    monkeypatch.setattr("rfgp.models.least_squares.model._checked_targets", fail)
     with pytest.raises(error):
         model.fit(torch.randn(9, 2), torch.randn(9, 2))
     assert maps(model.covar_module) == [None] and model._fitted is None
@@ -694,7 +694,7 @@ def test_files_of_killed_processes_are_cleared(tmp_path):
     path = tmp_path / "sums"
     child = os.fork()
     if child == 0:
-        _files.write_whole(path, lambda temporary: os.kill(os.getpid(), signal.SIGKILL))
+        files.write_whole(path, lambda temporary: os.kill(os.getpid(), signal.SIGKILL))
         os._exit(0)
     os.waitpid(child, 0)
     assert len(list(tmp_path.iterdir())) == 1 and not path.exists()
@@ -708,18 +708,18 @@ def test_files_of_killed_processes_are_cleared(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("write", [_files.whole_file, _files.whole_folder])
+@pytest.mark.parametrize("write", [files.whole_file, files.whole_folder])
 def test_a_file_that_is_not_locked_yet_is_made_again(write, tmp_path, monkeypatch):
     """Another writer of the same file clears what is there between the making of a name and its lock."""
-    lock, calls = _files._lock, []
+    lock, calls = files._lock, []
 
     def late(handle):
         calls.append(handle)
         if len(calls) == 1:
-            _files._remove_left_over(tmp_path / "sums")
+            files._remove_left_over(tmp_path / "sums")
         lock(handle)
 
-    monkeypatch.setattr(_files, "_lock", late)
+    monkeypatch.setattr(files, "_lock", late)
     with write(tmp_path / "sums") as temporary:
         (temporary / "part" if temporary.is_dir() else temporary).write_text("mine")
     assert [entry.name for entry in tmp_path.iterdir()] == ["sums"] and len(calls) == 2
@@ -747,10 +747,10 @@ def test_files_of_living_processes_stay(tmp_path):
 
     def write(temporary):
         temporary.write_text("outer")
-        _files.write_whole(path, lambda inner: inner.write_text("inner"))
+        files.write_whole(path, lambda inner: inner.write_text("inner"))
         seen.append(path.read_text())
 
-    _files.write_whole(path, write)
+    files.write_whole(path, write)
     assert seen == ["inner"] and path.read_text() == "outer" and len(list(tmp_path.iterdir())) == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rfgp
-from rfgp import _gpytorch
+from rfgp._support import gpytorch_names
 from rfgp.models import WeightSpaceGP
 from rfgp.models.model_lock import ModelLock
 
@@ -32,7 +32,7 @@ def dense_densities():
 @pytest.mark.parametrize("name", SHARED)
 def test_settings_are_restored_after_overlapping_threads(name):
     """The first thread to come is the first to go, which leaves GPyTorch's own contexts changed for good."""
-    shared, value = getattr(_gpytorch, name), SHARED[name]
+    shared, value = getattr(gpytorch_names, name), SHARED[name]
     before, inside = value(), []
     arrived, may_go = threading.Event(), threading.Event()
 
@@ -54,7 +54,7 @@ def test_settings_are_restored_after_overlapping_threads(name):
 
 def test_settings_are_restored_after_an_error():
     before = gpytorch.settings.max_cholesky_size.value()
-    with pytest.raises(ZeroDivisionError), _gpytorch.CHOLESKY_ALWAYS, _gpytorch.CHOLESKY_ALWAYS:
+    with pytest.raises(ZeroDivisionError), gpytorch_names.CHOLESKY_ALWAYS, gpytorch_names.CHOLESKY_ALWAYS:
         raise ZeroDivisionError
     assert gpytorch.settings.max_cholesky_size.value() == before
 

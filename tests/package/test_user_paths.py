@@ -44,33 +44,22 @@ from output_problems import (
     output_rows,
 )
 from problems import COMPOSITIONS, KERNELS, ExactModel, composition
+from rfgp.approximation.entry.families.observation import FeatureObservationKernel
+from rfgp.approximation.entry.hooks.feature_operator import LazyFeatureCrossLinearOperator
 
 import rfgp
 import rfgp.botorch
 import rfgp.dask
 import rfgp.sklearn
-from rfgp import (
-    allocation,
-    bounds,
-    certificates,
-    conformal,
-    data,
-    datasets,
-    diagnostics,
-    kernels,
-    likelihoods,
-    models,
-    observations,
-    operators,
-    selection,
-    sensitivity,
-    streams,
-    study,
-    two_sample,
-)
-from rfgp.kernels.families.observation import FeatureObservationKernel
-from rfgp.kernels.feature_operator import LazyFeatureCrossLinearOperator
-from rfgp.tables.encoding import Encoding, InputColumn
+from rfgp import data, diagnostics, kernels, likelihoods, models, study
+from rfgp import functionals as operators
+from rfgp.approximation.entry import selection
+from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
+from rfgp.features import allocation
+from rfgp.functionals import observations
+from rfgp.models import streams
+from rfgp.study import datasets
+from rfgp.study.tables.encoding import Encoding, InputColumn
 
 WIDTH = 16
 FILES = (*rfgp.__path__, *gpytorch.__path__, "<string>")  # the last one is that of generated methods
@@ -399,14 +388,14 @@ def a_model_of_a_file():
     frame = pandas.DataFrame({"east": x[:, 0], "kind": ["a", "b"] * 20, "height": y})
     with tempfile.TemporaryDirectory() as folder:
         frame.to_csv(f"{folder}/table.csv", index=False)
-        table = rfgp.tables.read(f"{folder}/table.csv", "height")
-        assert isinstance(table, rfgp.tables.Table) and isinstance(table.columns[0], rfgp.tables.Column)
+        table = rfgp.study.tables.read(f"{folder}/table.csv", "height")
+        assert isinstance(table, rfgp.study.tables.Table) and isinstance(table.columns[0], rfgp.study.tables.Column)
         assert isinstance(table.encoding.columns[0], InputColumn)
         assert Encoding.from_json(table.encoding.to_json()) == table.encoding
-        model = rfgp.tables.TableModel.fit(table, num_features=WIDTH)
-        assert isinstance(model.scores, rfgp.tables.Scores) and "RMSE" in model.report()
+        model = rfgp.study.tables.TableModel.fit(table, num_features=WIDTH)
+        assert isinstance(model.scores, rfgp.study.tables.Scores) and "RMSE" in model.report()
         model.save(f"{folder}/model.pt")
-        assert rfgp.tables.TableModel.load(f"{folder}/model.pt").predict(frame).shape == (40, 3)
+        assert rfgp.study.tables.TableModel.load(f"{folder}/model.pt").predict(frame).shape == (40, 3)
         archive = f"{folder}/table.npz"
         np.savez(archive, x=x, y=y)
         assert datasets.read_archive(archive, "y").x_train.shape == (32, 2)

@@ -15,7 +15,7 @@ from problems import INPUTS, ExactModel, model_for, rows_for
 from saved_models import MODELS, ROWS, assert_same, predictions, through_a_file
 
 import rfgp
-from rfgp import _tensor_file
+from rfgp._support import tensor_file
 from rfgp.inference import GramStatistics
 from rfgp.models import WeightSpaceGP
 
@@ -124,7 +124,7 @@ def test_small_files_of_large_tensors_are_refused(kind, path, fitted, monkeypatc
 
 
 def test_small_files_of_large_sums_are_refused(path):
-    _tensor_file.write(path, {"gram": bombs()["strides"]})
+    tensor_file.write(path, {"gram": bombs()["strides"]})
     with pytest.raises(ValueError, match="got one that repeats or lacks some"):
         GramStatistics.load(path)
 
@@ -165,7 +165,7 @@ def test_newer_formats_and_other_versions(path, fitted):
 NAMES = (
     "os:system",
     "builtins:eval",
-    "rfgp._files:write_whole",
+    "rfgp._support.files:write_whole",
     "rfgp.study.bench:Bench",
     "torch.nn.functional:F",
     "torch.nn.modules.linear:torch",
@@ -210,7 +210,7 @@ FORGED = {
     "array": lambda header: header.update(objects=5),
     "parameter": lambda header: header["objects"][0]["object"][1].update(_parameters={"dict": []}, _priors=3),
     "sums": lambda header: header.update(
-        objects=[{"state": ["rfgp.inference.statistics:GramStatistics", {}]}], root={"@": 0}
+        objects=[{"state": ["rfgp.inference.sums.statistics:GramStatistics", {}]}], root={"@": 0}
     ),
 }
 
@@ -307,7 +307,7 @@ class MyKernel(gpytorch.kernels.RBFKernel):
 
 def own(**options):
     landmarks = torch.randn(6, INPUTS, generator=torch.Generator().manual_seed(7))
-    kernel = rfgp.kernels.LandmarkKernel(MyKernel(2, **options), landmarks)
+    kernel = rfgp.approximation.LandmarkKernel(MyKernel(2, **options), landmarks)
     return WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
 
 

@@ -7,11 +7,12 @@ import json
 import pytest
 import torch
 
-from rfgp import plots, study
+from rfgp import study
 from rfgp.__main__ import main
-from rfgp.datasets.base import Dataset
+from rfgp.study import plots
 from rfgp.study.bench import Bench
 from rfgp.study.checkpoint import FOLDER
+from rfgp.study.datasets.base import Dataset
 from rfgp.study.result import FILES
 
 SETTINGS = {"methods": ["rademacher:real", "landmarks"], "num_features": [4, 8], "num_seeds": 2, "progress": False}

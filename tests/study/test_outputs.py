@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import rfgp
-from rfgp import plots, study, tables
-from rfgp.datasets.base import Dataset
+from rfgp import study
+from rfgp.study import plots, tables
 from rfgp.study.bench import Bench
+from rfgp.study.datasets.base import Dataset
 from rfgp.study.kernel_choice import leave_one_out, rank_kernels
 from rfgp.study.losses import classification_losses, regression_losses
 

@@ -10,9 +10,10 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from rfgp import plots, study
+from rfgp import study
 from rfgp.__main__ import main
-from rfgp.datasets.base import Dataset
+from rfgp.study import plots
+from rfgp.study.datasets.base import Dataset
 from rfgp.study.page import html
 
 

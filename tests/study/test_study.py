@@ -8,13 +8,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from rfgp.approximation.entry.selection import best_method
 
-from rfgp import _files, datasets, selection, study, tables
+from rfgp import study
 from rfgp.__main__ import main
+from rfgp._support import files
+from rfgp.approximation.entry import selection
 from rfgp.diagnostics import Measurement
 from rfgp.diagnostics.kl import kl_per_point
-from rfgp.selection import best_method
-from rfgp.study import bench, report
+from rfgp.study import bench, datasets, report, tables
 from rfgp.study.runs import MEASURES
 from rfgp.study.scaling import scale_inputs
 
@@ -237,7 +239,7 @@ def test_files_appear_whole_or_not_at_all(tmp_path):
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        _files.write_whole(path, broken)
+        files.write_whole(path, broken)
     assert [file.name for file in tmp_path.iterdir()] == ["file"] and path.read_text(encoding="utf-8") == "old"
 
 

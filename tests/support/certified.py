@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import AdditiveKernel, MaternKernel, ProductKernel, RBFKernel, RQKernel, ScaleKernel
 
-from rfgp.certificates import certified_posterior
+from rfgp.diagnostics.certificates import certified_posterior
 
 KINDS = {"gaussian": math.inf, "1/2": 0.5, "3/2": 1.5, "5/2": 2.5}
 

@@ -13,6 +13,7 @@ from gpytorch.means import ConstantMean, LinearMean, MultitaskMean, ZeroMean
 from problems import randomised
 
 import rfgp
+from rfgp.functionals import Gradient, Laplacian, Value
 from rfgp.kernels import (
     CurlFreeKernel,
     DecomposableKernel,
@@ -23,7 +24,6 @@ from rfgp.kernels import (
 )
 from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import WeightSpaceGP
-from rfgp.operators import Gradient, Laplacian, Value
 
 INPUTS, WIDTH = 2, 8
 LOWEST = GreaterThan(1e-12)
@@ -166,7 +166,7 @@ def dense_noise(likelihood, num_rows, outputs):
 
 def of_features(kernel):
     """The kernel matrix of the features, as a function of two sets of inputs."""
-    known = rfgp.kernels.with_features(kernel)
+    known = rfgp.approximation.with_features(kernel)
     return lambda x, y: dense.covariance(known, x, y)
 
 

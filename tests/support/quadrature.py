@@ -8,7 +8,7 @@ import string
 import numpy as np
 import torch
 
-from rfgp.sensitivity import Empirical, Normal
+from rfgp.diagnostics.sensitivity import Empirical, Normal
 
 
 def nodes(distribution, count=60):

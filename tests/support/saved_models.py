@@ -26,7 +26,7 @@ ROWS, MANY = 40, max(10, MANY_CLASSES)
 def landmarks(x, count=8):
     """A kernel with landmarks that are no rows."""
     inner = 0.9 * x[:count] + 0.1 * x[count : 2 * count]
-    return ScaleKernel(rfgp.kernels.LandmarkKernel(MaternKernel(nu=1.5), inner))
+    return ScaleKernel(rfgp.approximation.LandmarkKernel(MaternKernel(nu=1.5), inner))
 
 
 def in_blocks(**options):

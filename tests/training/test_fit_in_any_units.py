@@ -287,7 +287,7 @@ def test_a_model_without_any_value_stays_as_it_was(error, monkeypatch):
     for model in models:
         before = copy.deepcopy(model.state_dict())
         mean = None if model is models[0] else prediction(model, x)
-        lazy = [m.feature_map for m in model.modules() if isinstance(m, rfgp.kernels.FeatureKernel)]
+        lazy = [m.feature_map for m in model.modules() if isinstance(m, rfgp.approximation.FeatureKernel)]
 
         def fail(*_):
             raise error("expected nothing, got an error; go on")
@@ -301,7 +301,7 @@ def test_a_model_without_any_value_stays_as_it_was(error, monkeypatch):
         assert before.keys() == after.keys()
         for name, value in before.items():
             torch.testing.assert_close(after[name], value, rtol=0.0, atol=0.0, equal_nan=True)
-        assert lazy == [m.feature_map for m in model.modules() if isinstance(m, rfgp.kernels.FeatureKernel)]
+        assert lazy == [m.feature_map for m in model.modules() if isinstance(m, rfgp.approximation.FeatureKernel)]
         assert mean is None or torch.equal(prediction(model, x), mean)
         assert model.training == (model is not models[2])
 

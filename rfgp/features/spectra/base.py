@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from ... import sampling
+from ...linalg import sampling
 
 
 class Spectrum(abc.ABC):

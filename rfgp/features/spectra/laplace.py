@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ... import sampling
+from ...linalg import sampling
 from .base import Spectrum
 
 

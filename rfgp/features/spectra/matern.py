@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ... import _checks, sampling
+from ..._support import checks
+from ...linalg import sampling
 from .base import IsotropicSpectrum
 
 
@@ -27,7 +28,7 @@ class Matern(IsotropicSpectrum):
     nu: float = 2.5
 
     def __post_init__(self) -> None:
-        if _checks.number(self.nu) not in (0.5, 1.5, 2.5):
+        if checks.number(self.nu) not in (0.5, 1.5, 2.5):
             raise ValueError(f"expected nu 0.5, 1.5 or 2.5, got {self.nu}; choose one of these")
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
-from ... import _checks, sampling
+from ..._support import checks
+from ...linalg import sampling
 from .base import IsotropicSpectrum
 from .special_functions import gamma_root
 
@@ -27,7 +28,7 @@ class RationalQuadratic(IsotropicSpectrum):
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        _checks.positive("alpha", self.alpha)
+        checks.positive("alpha", self.alpha)
 
     def with_directions(self, directions: Tensor, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         base = super().with_directions(directions, dim, generator)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from ... import _checks, sampling
+from ..._support import checks
+from ...linalg import sampling
 from .base import Spectrum
 
 
@@ -30,7 +31,7 @@ class SpectralMixture(Spectrum):
     num_mixtures: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_mixtures", _checks.positive_integer("num_mixtures", self.num_mixtures))
+        object.__setattr__(self, "num_mixtures", checks.positive_integer("num_mixtures", self.num_mixtures))
 
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {

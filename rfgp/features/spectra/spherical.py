@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from ... import _checks, sampling
+from ..._support import checks
+from ...linalg import sampling
 from .base import IsotropicSpectrum
 from .sphere_mixture import fit_mixture, sphere_mean
 
@@ -29,9 +30,9 @@ class Spherical(IsotropicSpectrum):
     dim: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "degree", _checks.positive_integer("degree", self.degree))
-        object.__setattr__(self, "dim", _checks.positive_integer("dim", self.dim))
-        if not 2.0 <= _checks.number(self.a) < math.inf:
+        object.__setattr__(self, "degree", checks.positive_integer("degree", self.degree))
+        object.__setattr__(self, "dim", checks.positive_integer("dim", self.dim))
+        if not 2.0 <= checks.number(self.a) < math.inf:
             raise ValueError(f"expected a of at least 2, got {self.a}; smaller ones have no spectral density")
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:

@@ -13,7 +13,8 @@ import scipy
 import torch
 from torch import Generator, Tensor
 
-from ... import _checks, sampling
+from ..._support import checks
+from ...linalg import sampling
 from .base import Spectrum
 
 _POINTS = 2**14
@@ -52,9 +53,9 @@ class TraceMeasure(Spectrum):
     def __post_init__(self) -> None:
         if not callable(self.density) or isinstance(self.density, type):
             raise ValueError(f"expected a function of frequencies for density, got {self.density!r}; return mu(w)")
-        object.__setattr__(self, "dim", _checks.positive_integer("dim", self.dim))
-        object.__setattr__(self, "proposal_scale", _checks.positive("proposal_scale", self.proposal_scale))
-        values = _checks.tensor(self.density(self._points), "density(w)")
+        object.__setattr__(self, "dim", checks.positive_integer("dim", self.dim))
+        object.__setattr__(self, "proposal_scale", checks.positive("proposal_scale", self.proposal_scale))
+        values = checks.tensor(self.density(self._points), "density(w)")
         if values.dim() != 3 or values.shape[-1] != values.shape[-2] or len(values) != _POINTS:
             raise ValueError(
                 f"expected a density of shape (m, T, T) for m frequencies, got {tuple(values.shape)}; correct it"

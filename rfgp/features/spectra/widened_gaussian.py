@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from ... import sampling
+from ...linalg import sampling
 from .base import IsotropicSpectrum
 from .gaussian import Gaussian
 

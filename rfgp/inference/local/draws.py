@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ... import _checks
-from ..draws import FunctionDraws
-from ..mean_basis import basis
+from ..._support import checks
+from ..posterior.draws import FunctionDraws
+from ..sums.mean_basis import basis
 from .covariance import draws_of
 from .prediction import LocalConditioning, LocalFeatures
 
@@ -32,7 +32,7 @@ class LocalDraws(FunctionDraws):
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
-        _checks.finite(_checks.inputs(x))
+        checks.finite(checks.inputs(x))
         flat, first = x.reshape(-1, x.shape[-1]), len(self._regression.local.x)
         distances, nearest = self._rows.tree.query(self._rows.points(flat).numpy())
         is_known = torch.from_numpy((distances == 0) & (nearest >= first)).to(x.device)

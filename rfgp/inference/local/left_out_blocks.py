@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
 from ...linalg import row_chunks
 from ...linalg.cholesky_factor import factor_of
-from ..leave_out import FunctionPrediction, FunctionsWithoutGroup, ObservationPrediction
-from ..mean_basis import coefficients
+from ..leave_out.leave_out import FunctionPrediction, FunctionsWithoutGroup, ObservationPrediction
 from ..noise.base import residual_columns
-from ..rows import Part
-from ..sufficient_statistics import SufficientStatistics
+from ..sums.mean_basis import coefficients
+from ..sums.rows import Part
+from ..sums.sufficient_statistics import SufficientStatistics
 from .prediction import LocalConditioning
 from .regression import LocalRegression
 from .residual import ResidualProcess
@@ -73,7 +73,7 @@ class LeftOutBlocks:
         self.blocks = [block.to(x.device) for block in self.local.partition.blocks]
         size = max(map(len, self.blocks))
         what = f"whitened features of {len(x)} x {num_features + size} numbers"
-        _checks.fits_in_memory(8.0 * len(x) * (num_features + size), what, "leave rows out of parts of the data")
+        checks.fits_in_memory(8.0 * len(x) * (num_features + size), what, "leave rows out of parts of the data")
         self.features = torch.empty(len(x), num_features, dtype=torch.float64, device=x.device)
         self.inverse = torch.empty(len(x), size, dtype=torch.float64, device=x.device)
         self.block_of, self.place = (torch.empty(len(x), dtype=torch.long, device=x.device) for _ in range(2))

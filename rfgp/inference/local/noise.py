@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..noise import NoiseModel
-from ..rows import Rows
-from ..sufficient_statistics import SufficientStatistics
+from ..sums.rows import Rows
+from ..sums.sufficient_statistics import SufficientStatistics
 
 
 class WhitenedNoise(NoiseModel):

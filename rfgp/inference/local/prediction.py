@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
 from .residual import Conditional, ResidualProcess
 from .rows import LocalRows
 
@@ -99,7 +99,7 @@ class LocalConditioning:
         """
         distances, numbers = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
         if not bool(torch.from_numpy(distances).isfinite().all()):
-            raise _checks.overflow(near[points])
+            raise checks.overflow(near[points])
         return torch.from_numpy(numbers).reshape(len(points), -1)
 
 

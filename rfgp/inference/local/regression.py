@@ -10,16 +10,16 @@ from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from ... import _checks
-from ...distributions import ComplexNormal, MultivariateNormal
-from ...operators import Operator
-from ..covariance import WeightSpaceCovariance, plus_residual
-from ..mean_basis import coefficients
+from ..._support import checks
+from ...functionals import Operator
+from ...likelihoods import ComplexNormal, MultivariateNormal
 from ..noise import NoiseModel
 from ..noise.base import residual_columns
-from ..posterior import GaussianPosterior
-from ..products import feature_product
-from ..regression import Regression
+from ..posterior.covariance import WeightSpaceCovariance, plus_residual
+from ..posterior.posterior import GaussianPosterior
+from ..posterior.products import feature_product
+from ..posterior.regression import Regression
+from ..sums.mean_basis import coefficients
 from .covariance import ResidualCovariance
 from .draws import LocalDraws
 from .prediction import LocalConditioning, LocalFeatures
@@ -68,7 +68,7 @@ class LocalRegression(Regression):
             near = conditioning.at(chunk)
             means.append(self.mean_given(chunk, near, factor.scalar_weights(posterior.mean).squeeze(-1)).squeeze(-1))
             variances.append(near.variance)
-        mean = _checks.no_overflow(torch.cat(means), x).to(x.dtype).reshape(x.shape[:-1])
+        mean = checks.no_overflow(torch.cat(means), x).to(x.dtype).reshape(x.shape[:-1])
         variance = torch.cat(variances).to(x.dtype).reshape(x.shape[:-1])
         if len(chunks) == 1:
             kept = near.features.to(x.dtype).reshape(*x.shape[:-1], -1)

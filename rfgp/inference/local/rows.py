@@ -10,12 +10,12 @@ import scipy
 import torch
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
 from ...linalg.cholesky_factor import factor_of
-from ..rows import Rows
-from ..statistics import GramStatistics
-from ..sufficient_statistics import SufficientStatistics
-from ..summation import summed
+from ..sums.rows import Rows
+from ..sums.statistics import GramStatistics
+from ..sums.sufficient_statistics import SufficientStatistics
+from ..sums.summation import summed
 from .partition import Partition
 from .residual import ResidualProcess
 
@@ -60,7 +60,7 @@ class LocalRows:
 
         :raises ValueError: for inputs of another number of columns.
         """
-        return _points(_checks.inputs(x, len(self.units)), self.units)
+        return _points(checks.inputs(x, len(self.units)), self.units)
 
     @functools.cached_property
     def tree(self) -> scipy.spatial.KDTree:
@@ -85,7 +85,7 @@ class LocalRows:
 
     def extended(self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True) -> tuple[Self, list[int]]:
         """These rows and more, and the numbers of the blocks that changed; see :meth:`Partition.extended`."""
-        _checks.inputs(x, len(self.units))
+        checks.inputs(x, len(self.units))
         parts = zip(self.tensors, (x, columns, variances), strict=True)
         inputs, targets, noise = (torch.cat([old, new.to(old)]) for old, new in parts)
         partition, touched = self.partition.extended(self.points(inputs), len(x), splits)

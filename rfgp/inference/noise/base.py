@@ -12,11 +12,11 @@ from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
 from ...linalg import accurate_dtype
-from ..factor import OutputFactor
-from ..normal_equations import Equations, Group, NormalEquations, WeightedSums, combined
-from ..rows import Rows
-from ..statistics import GramStatistics
-from ..sufficient_statistics import SufficientStatistics
+from ..posterior.factor import OutputFactor
+from ..posterior.normal_equations import Equations, Group, NormalEquations, WeightedSums, combined
+from ..sums.rows import Rows
+from ..sums.statistics import GramStatistics
+from ..sums.sufficient_statistics import SufficientStatistics
 from .targets import Targets
 
 

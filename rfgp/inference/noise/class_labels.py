@@ -10,15 +10,15 @@ import torch
 from gpytorch.likelihoods import DirichletClassificationLikelihood, Likelihood
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
 from ...likelihoods.dirichlet import dirichlet_targets
-from ..class_equations import ClassSums, FewClasses, ManyClasses
-from ..class_statistics import ClassStatistics
-from ..factor import OutputFactor
-from ..normal_equations import Equations, Group, NormalEquations, WeightedSums
-from ..rows import Rows
-from ..statistics import GramStatistics
-from ..sufficient_statistics import SufficientStatistics
+from ..posterior.class_equations import ClassSums, FewClasses, ManyClasses
+from ..posterior.factor import OutputFactor
+from ..posterior.normal_equations import Equations, Group, NormalEquations, WeightedSums
+from ..sums.class_statistics import ClassStatistics
+from ..sums.rows import Rows
+from ..sums.statistics import GramStatistics
+from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, registered, residual_columns
 from .targets import Targets
 
@@ -55,7 +55,7 @@ class ClassLabels(NoiseModel):
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
         if noise is not None:
             raise ValueError("expected no noise for class labels, got some; the likelihood computes it from the labels")
-        labels = _checks.labels(y, x, self.num_systems)
+        labels = checks.labels(y, x, self.num_systems)
         columns = torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1)
         return Rows(columns, groups=labels, num_groups=self.num_systems)
 

@@ -8,10 +8,10 @@ import torch
 from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
 from ...likelihoods.complex_gaussian import ComplexGaussianLikelihood, ComplexNoise, FixedNoiseComplexGaussianLikelihood
-from ..rows import Rows
-from ..sufficient_statistics import SufficientStatistics
+from ..sums.rows import Rows
+from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, registered
 from .targets import Targets, complete, noise_of_observed
 
@@ -53,10 +53,10 @@ class ComplexParts(NoiseModel):
         return cls(likelihood)
 
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
-        if not _checks.tensor(y, "y").is_complex():
+        if not checks.tensor(y, "y").is_complex():
             raise ValueError(f"expected complex targets, got {y.dtype}; use torch.complex(real, imaginary)")
         values, observed = complete(y)
-        parts = torch.view_as_real(_checks.targets(values, x).resolve_conj())
+        parts = torch.view_as_real(checks.targets(values, x).resolve_conj())
         columns = torch.cat([parts, basis.to(parts.dtype)], dim=-1)
         variances = self._variances(x, y, noise, observed, is_all)
         if variances is None:
@@ -82,7 +82,7 @@ class ComplexParts(NoiseModel):
             raise ValueError(
                 f"expected the noise of {len(y)} rows, got a likelihood that knows {fixed.shape[-1]}; pass noise="
             )
-        variances = _checks.noise(noise_of_observed(fixed, observed), x).double()
+        variances = checks.noise(noise_of_observed(fixed, observed), x).double()
         extra = self.likelihood.second_noise_covar
         return variances if extra is None else variances + extra.noise.double()
 

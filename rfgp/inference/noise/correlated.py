@@ -11,9 +11,9 @@ import torch
 from gpytorch.likelihoods import Likelihood, MultitaskGaussianLikelihood
 from torch import Tensor
 
-from ..rows import Rows
-from ..statistics import GramStatistics
-from ..sufficient_statistics import SufficientStatistics
+from ..sums.rows import Rows
+from ..sums.statistics import GramStatistics
+from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, registered
 from .targets import Targets
 

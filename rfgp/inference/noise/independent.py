@@ -11,9 +11,9 @@ from gpytorch.likelihoods import GaussianLikelihood, Likelihood, MultitaskGaussi
 from torch import Tensor
 
 from ...likelihoods import ComplexGaussianLikelihood
-from ..rows import Rows
-from ..statistics import GramStatistics
-from ..sufficient_statistics import SufficientStatistics
+from ..sums.rows import Rows
+from ..sums.statistics import GramStatistics
+from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, registered, unit_matrices
 from .targets import Targets
 

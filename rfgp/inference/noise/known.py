@@ -8,10 +8,10 @@ import torch
 from gpytorch.likelihoods import DirichletClassificationLikelihood, FixedNoiseGaussianLikelihood, Likelihood
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
 from ...likelihoods import FixedNoiseComplexGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood
-from ..rows import Rows
-from ..sufficient_statistics import SufficientStatistics
+from ..sums.rows import Rows
+from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, registered, unit_matrices
 from .targets import Targets, noise_of_observed
 
@@ -66,11 +66,11 @@ class KnownNoise(NoiseModel):
         """The noise variances of every output, (N, T), in float64; ones where it is missing."""
         if not self.targets.has_columns:
             present = noise_of_observed(noise, None if observed is None else observed.squeeze(-1))
-            return _checks.noise(present, x).double().unsqueeze(-1)
+            return checks.noise(present, x).double().unsqueeze(-1)
         if not isinstance(noise, Tensor) or not noise.is_floating_point():
             got = noise.dtype if isinstance(noise, Tensor) else type(noise).__name__
             raise ValueError(f"expected a floating-point tensor for noise, got {got}; pass a variance per observation")
-        _checks.same_kind(noise, x, "noise", "x")
+        checks.same_kind(noise, x, "noise", "x")
         values, shape = self.targets.by_output(noise), (len(x), self.num_outputs)
         if values.shape != shape:
             raise ValueError(f"expected noise of shape {shape}, got {tuple(noise.shape)}; pass noise=")

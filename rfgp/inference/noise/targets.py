@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
 
 
 class Targets(NamedTuple):
@@ -35,9 +35,9 @@ class Targets(NamedTuple):
             return self._several(x, y, basis)
         if self.is_complex and isinstance(y, Tensor) and y.is_complex():
             values, observed = complete(y)
-            columns = torch.cat([_checks.targets(values, x).unsqueeze(-1), basis.to(y.dtype)], dim=-1)
+            columns = torch.cat([checks.targets(values, x).unsqueeze(-1), basis.to(y.dtype)], dim=-1)
             return columns, None if observed is None else observed.unsqueeze(-1)
-        _checks.targets(y, x)
+        checks.targets(y, x)
         if y.is_complex() != self.is_complex:
             wanted, likelihood = (
                 ("complex", "GaussianLikelihood") if self.is_complex else ("real", "ComplexGaussianLikelihood")
@@ -50,7 +50,7 @@ class Targets(NamedTuple):
         return values.unsqueeze(-1) if values.dim() == 1 and self.num_outputs == 1 else values
 
     def _several(self, x: Tensor, y: Tensor, basis: Tensor) -> tuple[Tensor, Tensor | None]:
-        _checks.tensor(y, "y")
+        checks.tensor(y, "y")
         values = self.by_output(y)
         if not y.is_floating_point() or values.shape != (len(x), self.num_outputs):
             wanted = f"({len(x)}, {self.num_outputs})"
@@ -58,7 +58,7 @@ class Targets(NamedTuple):
                 f"expected floating-point targets of shape {wanted}, got {y.dtype} {tuple(y.shape)}; give a column per "
                 "output, with NaN for those that are missing"
             )
-        _checks.same_kind(values, x, "y", "x")
+        checks.same_kind(values, x, "y", "x")
         observed = ~torch.isnan(values)
         if bool(torch.isinf(values).any()):
             raise ValueError("expected finite targets, or NaN for missing ones, got infinite ones; correct them")

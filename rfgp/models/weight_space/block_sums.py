@@ -8,9 +8,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from ...approximation.input_units import input_units
 from ...inference.local import LocalRows
-from ...inference.sufficient_statistics import SufficientStatistics
-from ...kernels.input_units import input_units
+from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...linalg.row_search import row_numbers
 from .row_sums import FeatureSums, RowSums, check_left, checked_finite
 

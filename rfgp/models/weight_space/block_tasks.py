@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...data.batches import Batch, batches, joined
 from ...inference.local import LocalRows, sums_of_blocks
-from ...inference.sufficient_statistics import SufficientStatistics
+from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...passes import Partition, TreeSum
 from ...passes.tasks import one_thread, pickled, results
 from .row_summation import checked_rows

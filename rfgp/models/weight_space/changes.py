@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
+from ...approximation.width_warning import quiet
 from ...data.batches import Batch, batches, joined
-from ...kernels.width_warning import quiet
 from ...linalg import sample_rows
 from ...linalg.row_search import row_numbers
 from .block_sums import check_found
@@ -75,7 +75,7 @@ def downdate(model: Any, removed: Batch, weight: float) -> None:
 @torch.no_grad()
 def forget(model: Any, factor: float) -> None:
     """See :meth:`WeightSpaceGP.forget`."""
-    if _checks.positive("factor", factor) > 1.0:
+    if checks.positive("factor", factor) > 1.0:
         raise ValueError(f"expected a factor of at most 1, got {factor:g}; weights of rows fade")
     with quiet():
         model.take(sums_with_rows(model).scaled(factor, model), [])

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from ...approximation.width_warning import warn_of_width
 from ...data.batches import Batch
 from ...inference import OutputFactor
-from ...kernels.width_warning import warn_of_width
 from ..record import WEIGHTS, Record
 from .row_sums import RowSums
 

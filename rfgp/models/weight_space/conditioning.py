@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ...data.batches import Batch, Batches, batches
-from ...inference.sufficient_statistics import SufficientStatistics
+from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...passes import ExecutorReducer, LocalReducer, Partitions, RankReducer, Reducer, Shard
 from ...passes.checkpoint import Checkpoint
 from ...passes.reducer import without_gradients

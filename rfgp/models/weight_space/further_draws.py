@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...inference.draws import FunctionDraws, MixtureDraws
-from ...kernels.map_holder import map_holders
-from ...kernels.shared_weights import random_maps
+from ...approximation.map_holder import map_holders
+from ...approximation.shared_weights import random_maps
+from ...inference.posterior.draws import FunctionDraws, MixtureDraws
 from ..record import Record
 from .conditioned import Conditioned, summed_state
 from .row_sums import FeatureSums, RowSums

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
 from ...inference import LeaveGroupOut, LeaveOneOut
-from ...inference import leave_out as inference
-from ...inference.left_out_rows import LeftOutRows, check_rows, other_rows
+from ...inference.leave_out import leave_out as inference
+from ...inference.leave_out.left_out_rows import LeftOutRows, check_rows, other_rows
 from ...inference.local import LocalRegression
 from ...inference.local.left_out_blocks import LeftOutBlocks
-from ...inference.rows import Rows
-from ...inference.training_residual import RESIDUALS
+from ...inference.sums.rows import Rows
+from ...inference.sums.training_residual import RESIDUALS
 from ..folds import folds
 from .block_sums import BlockSums
 from .conditioned import sums_with_rows
@@ -62,8 +62,8 @@ def functions(
 ) -> LeaveOutFunctions:
     """See :meth:`WeightSpaceGP.leave_out_functions`."""
     _check_functions(model)
-    _checks.inputs(x)
-    _checks.seed(seed)
+    checks.inputs(x)
+    checks.seed(seed)
     labels = torch.arange(len(x), device=x.device) if groups is None else group_labels(groups, x, seed)
     rows, draws, residual = _left_out(model, x, y, noise)
     parts = x, rows, model.noise, draws, residual
@@ -97,7 +97,7 @@ def _check_functions(model: Any) -> None:
     if model.noise.is_batched:
         raise ValueError(
             "expected a model of real targets, got one of class labels; take probabilities of rows that were not "
-            "fitted to rfgp.conformal.ClassConditionalSets"
+            "fitted to rfgp.diagnostics.conformal.ClassConditionalSets"
         )
     is_complex = model.noise.is_complex or model.noise.is_of_parts
     obstacles = {
@@ -111,7 +111,7 @@ def _check_functions(model: Any) -> None:
         advice = (
             "make one for the real and one for the imaginary part"
             if is_complex
-            else "use rfgp.conformal.split_conformal with rows that were not fitted"
+            else "use rfgp.diagnostics.conformal.split_conformal with rows that were not fitted"
         )
         raise ValueError(
             "expected a model of real targets, with real features, without blocks and with one draw of the weights, "
@@ -124,10 +124,10 @@ def group_labels(groups: Tensor | int, x: Tensor, seed: int = 0) -> Tensor:
 
     :param groups: labels (N,), or the number of random folds.
     """
-    _checks.seed(seed)
+    checks.seed(seed)
     if isinstance(groups, int):
         return folds(len(x), groups, seed).to(x.device)
-    labels = _checks.integers(groups, "groups", "labels of groups")
+    labels = checks.integers(groups, "groups", "labels of groups")
     if labels.shape != (len(x),):
         raise ValueError(
             f"expected a label of its group for each of {len(x)} rows, got {tuple(labels.shape)}; "

@@ -13,15 +13,15 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
 from ...data.batches import Batch
-from ...distributions import ComplexNormal, MultivariateNormal
 from ...features.random_weights import weights_kept_on_error
+from ...functionals import Operator
 from ...inference import GaussianPosterior, LeaveGroupOut, LeaveOneOut
-from ...inference.regression import Regression
-from ...inference.sufficient_statistics import SufficientStatistics
-from ...inference.training_residual import RESIDUALS
-from ...operators import Operator
+from ...inference.posterior.regression import Regression
+from ...inference.sums.sufficient_statistics import SufficientStatistics
+from ...inference.sums.training_residual import RESIDUALS
+from ...likelihoods import ComplexNormal, MultivariateNormal
 from ..function_samples import FunctionSamples
 from ..model_lock import alone, together
 from . import changes, conditioned, leave_out, predictor
@@ -84,12 +84,12 @@ class WeightSpaceGP(WeightSpaceModule):
         keep_data: bool = False,
     ) -> None:
         super().__init__(kernel, likelihood, mean)
-        self.block_size = None if block_size is None else _checks.positive_integer("block_size", block_size)
-        self.num_neighbors = None if num_neighbors is None else _checks.positive_integer("num_neighbors", num_neighbors)
-        self.residual = _checks.choice("residual", residual, tuple(RESIDUALS))
-        self.num_draws = _checks.positive_integer("num_draws", num_draws)
-        self.product_dtype = None if product_dtype is None else _checks.product_dtype(product_dtype)
-        self.keep_data = _checks.flag("keep_data", keep_data)
+        self.block_size = None if block_size is None else checks.positive_integer("block_size", block_size)
+        self.num_neighbors = None if num_neighbors is None else checks.positive_integer("num_neighbors", num_neighbors)
+        self.residual = checks.choice("residual", residual, tuple(RESIDUALS))
+        self.num_draws = checks.positive_integer("num_draws", num_draws)
+        self.product_dtype = None if product_dtype is None else checks.product_dtype(product_dtype)
+        self.keep_data = checks.flag("keep_data", keep_data)
         check_parts(self)
         self.further_draws = FurtherDraws(self.num_draws - 1)
 
@@ -163,7 +163,7 @@ class WeightSpaceGP(WeightSpaceModule):
         :param weight: the weight that :meth:`forget` has left them; default: 1.
         :raises ValueError: for rows that were never there, as far as the model can tell.
         """
-        changes.downdate(self, (x, y, noise), _checks.positive("weight", weight))
+        changes.downdate(self, (x, y, noise), checks.positive("weight", weight))
         return self
 
     @alone
@@ -183,7 +183,7 @@ class WeightSpaceGP(WeightSpaceModule):
         :raises ValueError: for models without rows, or with other features, with what differs.
         """
         for other in others:
-            _checks.instance("every model to merge", other, WeightSpaceGP, "a fitted WeightSpaceGP", "pass models")
+            checks.instance("every model to merge", other, WeightSpaceGP, "a fitted WeightSpaceGP", "pass models")
         with together((self, *others)):
             changes.merge(self, others)
         return self
@@ -233,7 +233,7 @@ class WeightSpaceGP(WeightSpaceModule):
         to the model later. Variances include the prior variance that the features lack.
 
         :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
-        :param operator: a linear operator of :mod:`rfgp.operators` on the field of an operator-valued kernel, whose
+        :param operator: a linear operator of :mod:`rfgp.functionals` on the field of an operator-valued kernel, whose
             result is predicted in place of the field.
         :returns: a GPyTorch distribution, with batch shape (C,) for a Dirichlet likelihood, multitask for several
             outputs; a ComplexNormal for complex targets.
@@ -271,8 +271,8 @@ class WeightSpaceGP(WeightSpaceModule):
         :param prior: whether they are drawn from the prior.
         :returns: a callable from (..., q, d) to (S, ..., q), (S, ..., q, T) or, for classes, (S, ..., C, q).
         """
-        count = _checks.positive_integer("num_functions", num_functions)
-        return FunctionSamples(predictor.function_draws(self, count, _checks.flag("prior", prior)), count)
+        count = checks.positive_integer("num_functions", num_functions)
+        return FunctionSamples(predictor.function_draws(self, count, checks.flag("prior", prior)), count)
 
     @alone
     def resample(self, generator: torch.Generator | None = None) -> Self:

@@ -12,16 +12,16 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean, ZeroMean
 from torch import Tensor
 
-from ... import _state
-from ..._gpytorch import forget_load_hooks
+from ..._support import states
+from ..._support.gpytorch_names import forget_load_hooks
+from ...approximation import with_features
+from ...approximation.map_holder import maps_kept_on_error
+from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch
 from ...inference import NoiseModel, OutputFactor, noise_model
-from ...inference.complex_regression import PlaneFeatures
-from ...inference.mean_basis import check_mean, check_output_mean
-from ...inference.training_residual import RESIDUALS
-from ...kernels import with_features
-from ...kernels.map_holder import maps_kept_on_error
-from ...kernels.reference_tensor import reference_tensor
+from ...inference.posterior.complex_regression import PlaneFeatures
+from ...inference.sums.mean_basis import check_mean, check_output_mean
+from ...inference.sums.training_residual import RESIDUALS
 from ..model_lock import ModelLock, alone
 from ..record import WeightsCode
 from .conditioned import Conditioned
@@ -146,7 +146,7 @@ class WeightSpaceModule(gpytorch.Module):
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
         """Make the maps of the further draws that a state has, or raise a ValueError where it has more or fewer."""
         if self.num_draws > 1 and f"{prefix}covar_module._extra_state" in state:
-            _state.check(self.covar_module, state, f"{prefix}covar_module.")
+            states.check(self.covar_module, state, f"{prefix}covar_module.")
             self.further_draws.prepare(self.covar_module, state, f"{prefix}further_draws.")
 
     @alone
@@ -161,7 +161,7 @@ class WeightSpaceModule(gpytorch.Module):
                 saved.check(self)
             elif strict:
                 raise ValueError("expected the state of a WeightSpaceGP, got another one; pass its state_dict()")
-            _state.check(self, rest, strict=strict)
+            states.check(self, rest, strict=strict)
             return super().load_state_dict(state_dict, strict, assign)
 
     @alone
@@ -174,7 +174,7 @@ class WeightSpaceModule(gpytorch.Module):
         with self.nothing_lost_on_error():
             if saved is not None:
                 saved.check(self)
-            _state.check(self, rest, prefix)
+            states.check(self, rest, prefix)
             super()._load_from_state_dict(rest, prefix, *args)
             if saved is not None:
                 saved.restore(self)

@@ -10,18 +10,18 @@ import gpytorch
 import torch
 from torch import Tensor
 
-from ... import _checks
-from ...distributions import ComplexNormal, MultivariateNormal
+from ..._support import checks
+from ...approximation.random_feature_kernel import check_no_operator
+from ...approximation.reference_tensor import reference_tensor
+from ...functionals import Operator
 from ...inference import GaussianPosterior, NoiseModel, PointMixture, PointPredictor
-from ...inference.complex_regression import ComplexRegression
-from ...inference.draws import FunctionDraws, WeightPrior, drawn_weights
 from ...inference.local import LocalRegression, WhitenedNoise
-from ...inference.mixture import mixture
-from ...inference.point_predictor import has_point_predictor
-from ...inference.regression import Regression
-from ...kernels.random_feature_kernel import check_no_operator
-from ...kernels.reference_tensor import reference_tensor
-from ...operators import Operator
+from ...inference.posterior.complex_regression import ComplexRegression
+from ...inference.posterior.draws import FunctionDraws, WeightPrior, drawn_weights
+from ...inference.posterior.mixture import mixture
+from ...inference.posterior.point_predictor import has_point_predictor
+from ...inference.posterior.regression import Regression
+from ...likelihoods import ComplexNormal, MultivariateNormal
 from ..impropriety import SomeRows, warn_of_impropriety
 from ..posterior_points import PosteriorPoints
 from ..record import Record
@@ -106,10 +106,10 @@ def _check_residuals(model: Any, rows: SomeRows, posterior: Any) -> None:
 def posterior(model: Any, x: Tensor, operator: Operator | None) -> MultivariateNormal | ComplexNormal:
     """See :meth:`WeightSpaceGP.posterior`."""
     conditioned_of(model)
-    _checks.finite(_checks.inputs(x).detach())
-    _checks.same_kind(x, reference_tensor(model.covar_module, x), "x", "the kernel")
+    checks.finite(checks.inputs(x).detach())
+    checks.same_kind(x, reference_tensor(model.covar_module, x), "x", "the kernel")
     if operator is not None and not isinstance(operator, Operator):
-        raise ValueError(f"expected an operator of rfgp.operators, got {operator!r}; such as Divergence()")
+        raise ValueError(f"expected an operator of rfgp.functionals, got {operator!r}; such as Divergence()")
     if operator is not None and not model.covar_module.has_output_factor:
         check_no_operator(operator)
     regression = model.regression(is_frozen=not torch.compiler.is_compiling())

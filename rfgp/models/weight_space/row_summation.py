@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
+from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch, joined
-from ...inference.accumulation import accumulate
-from ...inference.mean_basis import basis
-from ...inference.regression import check_size
-from ...inference.residual_pass import TrainingRows
-from ...inference.rows import Rows
-from ...inference.sufficient_statistics import SufficientStatistics
-from ...inference.training_residual import RESIDUALS
-from ...kernels.reference_tensor import reference_tensor
+from ...inference.posterior.regression import check_size
+from ...inference.sums.accumulation import accumulate
+from ...inference.sums.mean_basis import basis
+from ...inference.sums.residual_pass import TrainingRows
+from ...inference.sums.rows import Rows
+from ...inference.sums.sufficient_statistics import SufficientStatistics
+from ...inference.sums.training_residual import RESIDUALS
 from ...linalg import product_dtype, sample_rows
 from ..impropriety import SomeRows
 from .block_sums import BlockSums
@@ -31,11 +31,11 @@ def checked_rows(model: Any, x: Tensor, y: Tensor, noise: Tensor | None, is_all:
     :param is_all: whether they are all rows, whose noise the likelihood may know.
     :raises ValueError: for rows that do not suit the model.
     """
-    _checks.finite(_checks.inputs(x).detach())
+    checks.finite(checks.inputs(x).detach())
     if x.dim() != 2:
         raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
     kernel = model.covar_module
-    _checks.same_kind(x, reference_tensor(kernel, x), "x", "the kernel")
+    checks.same_kind(x, reference_tensor(kernel, x), "x", "the kernel")
     has_outputs = kernel.has_output_factor
     if has_outputs:
         with torch.no_grad():

@@ -9,11 +9,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ... import _checks
+from ..._support import checks
 from ...inference import GramStatistics, NoiseModel
 from ...inference.local import LocalRows
-from ...inference.residual_pass import TrainingRows
-from ...inference.sufficient_statistics import SufficientStatistics
+from ...inference.sums.residual_pass import TrainingRows
+from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ..impropriety import SomeRows
 
 Patterns = tuple[tuple[bool, ...], ...]
@@ -219,7 +219,7 @@ def check_left(count: float) -> None:
 def checked_finite(statistics: SufficientStatistics, x: Tensor) -> SufficientStatistics:
     """The statistics, or a ValueError where some are not finite."""
     if not statistics.is_finite:
-        raise _checks.overflow(x)
+        raise checks.overflow(x)
     return statistics
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ... import _state
+from ..._support import states
 from ...inference import GramStatistics
 from ...inference.local import LocalRows
 from ..record import Record
@@ -72,7 +72,7 @@ class SavedState(NamedTuple):
 
         :raises ValueError: where only some of it is there, or something is no tensor, or the sums are not whole.
         """
-        _state.check_mapping(state)
+        states.check_mapping(state)
         names, kinds = [prefix + name for name in _ALWAYS], tuple(prefix + kind for kind in (*_KINDS, _DRAW))
         saved = {k: v for k, v in state.items() if k in names or k.startswith(kinds)}
         rest = {name: value for name, value in state.items() if name not in saved}

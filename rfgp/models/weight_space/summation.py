@@ -9,15 +9,15 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ..._ranks import Ranks
+from ..._support.ranks import Ranks
+from ...approximation.map_holder import map_holders
 from ...data.batches import Batch
 from ...inference import GramStatistics
-from ...inference.accumulation import SumGradients
-from ...inference.sufficient_statistics import SufficientStatistics
-from ...inference.sum_gradients import with_gradients
-from ...inference.summation import Piece, SumTensors, backward_of
-from ...inference.training_residual import RESIDUALS
-from ...kernels.map_holder import map_holders
+from ...inference.sums.accumulation import SumGradients
+from ...inference.sums.sufficient_statistics import SufficientStatistics
+from ...inference.sums.sum_gradients import with_gradients
+from ...inference.sums.summation import Piece, SumTensors, backward_of
+from ...inference.sums.training_residual import RESIDUALS
 from ...passes import Summation
 from ..impropriety import SomeRows
 from .conditioned import summed_state

@@ -1,0 +1,30 @@
+"""Exact kernels become kernels with features: families, feature kernels, the choice of a method, hooks for GPyTorch.
+
+Families register themselves, one file for each kind of kernel. Nothing here knows rows of data or models.
+"""
+
+from . import families as families
+from .approximated import with_features
+from .entry import approximate
+from .family import Family, approximates, family
+from .feature_kernel import FeatureKernel
+from .hilbert_schmidt import hilbert_schmidt_variance
+from .hooks.normal_density import use_features
+from .landmark_kernel import LandmarkKernel
+from .method import METHODS
+from .random_feature_kernel import RandomFeatureKernel
+
+__all__ = [
+    "METHODS",
+    "Family",
+    "FeatureKernel",
+    "LandmarkKernel",
+    "RandomFeatureKernel",
+    "approximate",
+    "approximates",
+    "family",
+    "hilbert_schmidt_variance",
+    "with_features",
+]
+
+use_features()

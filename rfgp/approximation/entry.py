@@ -1,0 +1,70 @@
+"""The one new line: an exact kernel in, a kernel with random features out."""
+
+from __future__ import annotations
+
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..features import FeatureMap
+from .approximated import approximated
+from .selection.ranking import best_of_part, best_whole
+from .width_warning import warn_of_width
+
+
+def approximate(
+    kernel: Kernel,
+    num_features: int,
+    *,
+    input_dim: int | None = None,
+    method: str | FeatureMap = "auto",
+    train_inputs: Tensor | None = None,
+    seed: int | None = None,
+) -> Kernel:
+    r"""A kernel that shares the parameters of an exact one and computes with random features, at O(N D^2).
+
+    .. math:: k(x, y) \approx \phi(x) \phi(y)^H, \qquad \phi(x) \in R^D \text{ or } C^D
+
+    Sums are approximated part by part, with an equal share of the features each (exact parts take what they need);
+    products of sums are multiplied out; other products are taken feature by feature.
+
+    :param kernel: a kernel of a supported family, or ScaleKernel, AdditiveKernel, ProductKernel and MultitaskKernel of
+        them; for one task per row a product with an IndexKernel.
+    :param num_features: the number of columns D that come out (of scalar columns, for several outputs); fewer where
+        exact parts, such as a linear kernel, need fewer, or where the parts of a sum or product leave some over.
+    :param input_dim: the number of columns of the inputs; default: that of ``train_inputs``, ``active_dims`` or ARD,
+        else of the first inputs the kernel sees.
+    :param method: "auto", the name of a method, or a ready FeatureMap of ``num_features`` columns; see
+        ``Method``. "auto" takes the method whose posterior loses least with ``train_inputs``,
+        see :func:`rfgp.approximation.selection.best_method`;
+        without them, exact features for linear kernels, orthogonal Fourier
+        features for shift-invariant ones and complex-to-real TensorSRHT for polynomials. "landmarks",
+        "landmarks_greedy" and "landmarks_kmeans" take the values at rows of ``train_inputs`` for features, of any
+        positive definite kernel of one output, and of sums and products as a whole.
+    :param train_inputs: the training inputs (N, d): the number of columns, what maps are chosen and optimized for, and
+        whose distinct rows become landmarks, no more than there are.
+    :param seed: the seed of the weights; default: drawn from PyTorch's default generator.
+    :returns: a kernel with ``features``, ``scalar_features``, ``output_factor`` and ``exact_kernel``.
+    :raises ValueError: for a kernel without random features (with a list of those that have), an unknown method, or
+        dimensions that disagree.
+
+    >>> import gpytorch, torch
+    >>> exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PolynomialKernel(power=3))
+    >>> kernel = approximate(exact, num_features=128, input_dim=4, seed=0)
+    >>> kernel(torch.randn(10, 4)).shape
+    torch.Size([10, 10])
+    """
+    chosen = method
+    if isinstance(method, str) and method == "auto" and train_inputs is not None:
+        chosen = best_whole(kernel, num_features, train_inputs)
+    made = approximated(
+        kernel,
+        num_features,
+        input_dim=input_dim,
+        method=chosen,
+        train_inputs=train_inputs,
+        seed=seed,
+        choose=best_of_part,
+    )
+    if train_inputs is not None and num_features > train_inputs.shape[-2] and not made.has_output_factor:
+        warn_of_width(made, f"num_features={num_features} exceeds the {train_inputs.shape[-2]} training rows")
+    return made

@@ -1,0 +1,162 @@
+"""Shift-invariant kernels."""
+
+from __future__ import annotations
+
+import abc
+
+from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, SpectralMixtureKernel
+from torch import Tensor
+
+from ...features import (
+    FeatureMap,
+    Gaussian,
+    Maclaurin,
+    Matern,
+    RandomFourier,
+    RationalQuadratic,
+    SpectralMixture,
+    Spectrum,
+)
+from ...kernels.stationary import StationaryKernel
+from ..family import approximates
+from ..map_family import random_fourier
+from ..map_holder import MapRecipe
+from ..power_series import exponential_series, maclaurin
+from .leaf import LeafFamily
+
+
+class FourierFamily(LeafFamily):
+    """Shift-invariant kernels: a family of your own defines ``spectrum``, and ``scaled`` if need be."""
+
+    @property
+    @abc.abstractmethod
+    def spectrum(self) -> Spectrum:
+        """The spectral density of the kernel, for scaled inputs."""
+
+    @property
+    def is_shift_invariant(self) -> bool:
+        return True
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return ("fourier", "fourier_orthogonal", "fourier_hadamard") if self.spectrum.is_isotropic else ("fourier",)
+
+    @property
+    def default(self) -> str:
+        return "fourier_orthogonal" if self.spectrum.is_isotropic else "fourier"
+
+    @property
+    def in_products(self) -> str:
+        return self.default
+
+    def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
+        return random_fourier(recipe, input_dim, self.spectrum)
+
+    def mismatch(self, feature_map: FeatureMap) -> str:
+        if isinstance(feature_map, RandomFourier):
+            spectrum, wanted = feature_map.spectrum, self.spectrum
+            if spectrum == wanted or (type(spectrum) is type(wanted) and self.hyperparameters(feature_map)):
+                return ""
+        return f"RandomFourier with spectrum={self.spectrum}"
+
+
+@approximates(StationaryKernel)
+class StationaryFamily(FourierFamily):
+    """Kernels that say which spectral density they have."""
+
+    kernel: StationaryKernel
+
+    @property
+    def spectrum(self) -> Spectrum:
+        return self.kernel.spectrum
+
+    @property
+    def is_shift_invariant(self) -> bool:
+        return self.kernel.is_stationary
+
+    def scaled(self, x: Tensor) -> Tensor:
+        return self.kernel.scaled(x)
+
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+        return self.kernel.hyperparameters()
+
+
+@approximates(MaternKernel)
+class MaternFamily(FourierFamily):
+    """MaternKernel."""
+
+    kernel: MaternKernel
+    settings = ("nu",)
+
+    @property
+    def spectrum(self) -> Spectrum:
+        return Matern(self.kernel.nu)
+
+
+@approximates(RQKernel)
+class RationalQuadraticFamily(FourierFamily):
+    """RQKernel, whose shape belongs to the spectral density."""
+
+    kernel: RQKernel
+
+    @property
+    def spectrum(self) -> Spectrum:
+        return RationalQuadratic()
+
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+        return {"alpha": self.kernel.alpha.squeeze(-1)}
+
+
+@approximates(RBFKernel)
+class GaussianFamily(FourierFamily):
+    r"""RBFKernel: :math:`\exp(-\|x - y\|^2/(2 \ell^2))`, by Fourier or Maclaurin features.
+
+    Maclaurin features are best near the origin: they see inputs from which the mean of the training inputs has been
+    subtracted, which leaves the kernel as it is.
+    """
+
+    truncated = ("random_maclaurin", "optimized_maclaurin")
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return (*super().methods, *self.truncated)
+
+    @property
+    def spectrum(self) -> Spectrum:
+        return Gaussian()
+
+    def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
+        if not recipe.method.is_maclaurin:
+            return super().build(recipe, input_dim, x)
+        scaled = None if x is None else self.scaled(x - x.mean(-2)).detach()
+        return maclaurin(recipe, input_dim, exponential_series(), scaled, is_gaussian=True)
+
+    def mismatch(self, feature_map: FeatureMap) -> str:
+        if isinstance(feature_map, Maclaurin) and feature_map.is_gaussian:
+            return ""
+        return super().mismatch(feature_map)
+
+    def is_truncated(self, feature_map: FeatureMap) -> bool:
+        return isinstance(feature_map, Maclaurin)  # the series does not end
+
+    def center(self, recipe: MapRecipe, x: Tensor | None) -> Tensor | None:
+        return x.mean(-2) if x is not None and recipe.method.is_maclaurin else None
+
+
+@approximates(SpectralMixtureKernel)
+class SpectralMixtureFamily(FourierFamily):
+    """SpectralMixtureKernel, all of whose parameters belong to the spectral density."""
+
+    kernel: SpectralMixtureKernel
+    settings = ("num_mixtures",)
+
+    @property
+    def spectrum(self) -> Spectrum:
+        return SpectralMixture(self.kernel.num_mixtures)
+
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+        return {
+            "weights": self.kernel.mixture_weights,
+            "means": self.kernel.mixture_means.squeeze(-2),
+            "scales": self.kernel.mixture_scales.squeeze(-2),
+        }

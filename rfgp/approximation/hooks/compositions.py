@@ -1,0 +1,55 @@
+"""The features of GPyTorch's own compositions of kernels with features, such as ``AdditiveKernel(a, b)``."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel, ProductKernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
+from linear_operator.operators import InterpolatedLinearOperator, LinearOperator, RootLinearOperator
+
+from ..._support.gpytorch_names import tracks_gradients
+from ..family import family
+from ..random_feature_kernel import RandomFeatureKernel
+from ..width_warning import warn_of_dense
+
+
+def contains_features(kernel: Kernel) -> bool:
+    """Whether a part of a kernel has random features."""
+    return any(isinstance(part, RandomFeatureKernel) for part in kernel.modules())
+
+
+def featured(covariance: LinearOperator) -> LinearOperator:
+    """The lazy covariance (..., N, M) of a composition of GPyTorch as that of a kernel which keeps the features.
+
+    One without such a kernel is returned as it is, and so is a product of kernels with random features: its operators
+    multiply all features with all, where :func:`with_features` estimates it feature by feature.
+    """
+    if not isinstance(covariance, LazyEvaluatedKernelTensor) or not contains_features(covariance.kernel):
+        return covariance
+    composition = family(covariance.kernel)
+    is_kept = isinstance(composition.unscaled, RandomFeatureKernel)
+    if is_kept or not composition.has_features or _multiplies_estimates(covariance.kernel):
+        return covariance
+    try:
+        kernel = composition.with_features()
+    except ValueError:  # such as complex features of several tasks
+        return covariance
+    with torch.set_grad_enabled(tracks_gradients(covariance)):
+        return covariance.__class__(covariance.x1, covariance.x2, kernel=kernel, **covariance.params)
+
+
+def _multiplies_estimates(kernel: Kernel) -> bool:
+    products = (p for p in kernel.modules() if isinstance(p, ProductKernel) and not isinstance(p, RandomFeatureKernel))
+    return any(sum(contains_features(part) for part in product.kernels) > 1 for product in products)
+
+
+def warn_of_lost_features(covariance: LinearOperator) -> None:
+    """Warn, once, of a lazy covariance that comes out dense although parts of its kernel have features."""
+    if not isinstance(covariance, LazyEvaluatedKernelTensor) or not contains_features(covariance.kernel):
+        return
+    if not isinstance(covariance.evaluate_kernel(), RootLinearOperator | InterpolatedLinearOperator):
+        warn_of_dense(
+            covariance.kernel,
+            f"{type(covariance.kernel).__name__} is dense, at O(N^3), although parts of it have features; approximate "
+            "every part, and take rfgp.approximation.with_features(kernel) in its place",
+        )

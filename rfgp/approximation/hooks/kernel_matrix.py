@@ -1,0 +1,52 @@
+"""Matrices of kernels with features, as operators that GPyTorch takes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from linear_operator import to_dense
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from ..._support import checks
+from ..._support.torch_names import are_equal
+from ..map_holder import maps_kept_on_error
+from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, LazyFeatureCrossLinearOperator
+from .output_features import OutputFeatures
+
+
+def kernel_matrix(kernel: Any, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | LinearOperator:
+    """The matrix of a kernel with features at selected inputs, as an operator that knows them, or its diagonal."""
+    for x in (x1, x2):
+        checks.inputs(x)
+    same = x1 is x2 or (x1.shape == x2.shape and are_equal(x1, x2))
+    if diag:
+        left, right = _pair(kernel, x1, None if same else x2)
+        return (to_dense(left) * to_dense(right)).sum(-1)
+    if same:
+        residual = functools.partial(kernel.active_residual_variance, x1)
+        return FeatureLinearOperator(_pair(kernel, x1, None)[0], residual)
+    outputs = kernel.num_outputs_per_input(x1, x2)
+    batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], kernel.batch_shape)
+    size = torch.Size((*batch_shape, outputs * x1.shape[-2], outputs * x2.shape[-2]))
+    return LazyFeatureCrossLinearOperator(x1, x2, functools.partial(_cross, kernel), size)
+
+
+def _cross(kernel: Any, x1: Tensor, x2: Tensor) -> LinearOperator:
+    left, right = _pair(kernel, x1, x2)
+    return FeatureCrossLinearOperator(left, right.mT)
+
+
+def _pair(kernel: Any, x1: Tensor, x2: Tensor | None) -> tuple[Tensor | LinearOperator, Tensor | LinearOperator]:
+    """Checked real features of two sets of selected inputs, or of one; those of many outputs as operators."""
+    with maps_kept_on_error(kernel):
+        left = _features(kernel, x1)
+        return left, left if x2 is None else _features(kernel, x2)
+
+
+def _features(kernel: Any, x: Tensor) -> Tensor | OutputFeatures:
+    make = kernel.active_features if kernel.has_output_factor else kernel.active_real_features
+    scalar = checks.no_overflow(make(checks.finite(x)), x)
+    return OutputFeatures.of(scalar, kernel.outputs_factor()) if kernel.has_output_factor else scalar

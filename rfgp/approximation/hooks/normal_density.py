@@ -1,0 +1,95 @@
+"""GPyTorch's kernel matrices, normal densities and predictions by the features of a kernel, where it has some."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, MultitaskKernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
+from linear_operator.operators import LinearOperator, SumLinearOperator
+from linear_operator.utils.memoize import cached
+from torch import Tensor
+
+from ..._support.gpytorch_names import OPERATOR_DENSITIES
+from .compositions import contains_features, featured, warn_of_lost_features
+from .feature_operator import FeatureLinearOperator
+from .noisy_features import NoisyFeaturesLinearOperator
+from .prediction import FeaturePredictionStrategy
+
+
+def use_features() -> None:
+    """Let GPyTorch take the features of kernels that have some.
+
+    ``evaluate_kernel`` of its lazy kernel matrices gives the features of its own compositions of kernels with features,
+    such as ``AdditiveKernel(a, b)``; a ``MultitaskKernel`` stays the Kronecker product that BoTorch takes apart. Their
+    ``prediction_strategy`` predicts in weight space, and ``log_prob`` of normal distributions takes the features of a
+    covariance, also where ``gpytorch.settings.fast_computations.log_prob`` is off, as it is after ``import botorch``:
+    the density of features plus noise is exact either way.
+    """
+    LazyEvaluatedKernelTensor.evaluate_kernel = _of_composition(LazyEvaluatedKernelTensor.evaluate_kernel)
+    Kernel.prediction_strategy = _in_weight_space(Kernel.prediction_strategy)
+    MultivariateNormal.log_prob = _by_features(MultivariateNormal.log_prob)
+
+
+def _of_composition(evaluate_kernel: Callable[..., LinearOperator]) -> Callable[..., LinearOperator]:
+    @cached(name="kernel_eval")
+    @functools.wraps(evaluate_kernel)
+    def of_composition(self: LazyEvaluatedKernelTensor) -> LinearOperator:
+        return evaluate_kernel(self if isinstance(self.kernel, MultitaskKernel) else featured(self))
+
+    return of_composition
+
+
+def _in_weight_space(prediction_strategy: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(prediction_strategy)
+    def in_weight_space(
+        self: Kernel, train_inputs: Any, train_prior_dist: MultivariateNormal, train_labels: Tensor, likelihood: Any
+    ) -> Any:
+        arguments = (train_inputs, train_prior_dist, train_labels, likelihood)
+        covariance = train_prior_dist.lazy_covariance_matrix
+        if contains_features(self) and isinstance(covariance.evaluate_kernel(), FeatureLinearOperator):
+            return FeaturePredictionStrategy(*arguments)
+        warn_of_lost_features(covariance)
+        return prediction_strategy(self, *arguments)
+
+    return in_weight_space
+
+
+def _by_features(log_prob: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    @functools.wraps(log_prob)
+    def by_features(self: MultivariateNormal, value: Tensor) -> Tensor:
+        noisy = noisy_features(self.lazy_covariance_matrix) if self.islazy else None
+        if noisy is None:
+            return log_prob(self, value)
+        with OPERATOR_DENSITIES:
+            return log_prob(MultivariateNormal(self.loc, noisy), value)
+
+    return by_features
+
+
+def noisy_features(covariance: LinearOperator) -> NoisyFeaturesLinearOperator | None:
+    """The covariance (..., N, N), evaluated or lazy, as features plus noise; None where it is something else."""
+    parts = covariance.linear_ops if isinstance(covariance, SumLinearOperator) else ()
+    if not any(_has_features(part) for part in parts):
+        return None
+    total = functools.reduce(operator.add, [_evaluated(part) for part in parts])
+    if isinstance(total, NoisyFeaturesLinearOperator):
+        return total
+    for part in parts:
+        warn_of_lost_features(part)
+    return None
+
+
+def _evaluated(part: LinearOperator) -> LinearOperator:
+    is_several = isinstance(part, LazyEvaluatedKernelTensor) and isinstance(part.kernel, MultitaskKernel)
+    return (featured(part) if is_several else part).evaluate_kernel()
+
+
+def _has_features(part: LinearOperator) -> bool:
+    if isinstance(part, LazyEvaluatedKernelTensor):
+        return contains_features(part.kernel)
+    return isinstance(part, FeatureLinearOperator)

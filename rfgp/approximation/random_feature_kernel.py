@@ -1,0 +1,335 @@
+"""The interface of kernels with random features: what :func:`rfgp.approximate` returns."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Self
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from .._support import checks
+from ..features.random_weights import weights_kept_on_error
+from ..functionals import Operator
+from ..inference import OutputFactor
+from ..kernels.checked import CheckedKernel
+from ..kernels.randomized import randomized
+from ..linalg import row_chunks
+from .checked_state import CheckedState
+from .hooks.kernel_matrix import kernel_matrix
+from .hooks.output_features import OutputFeatures
+from .hooks.prediction import FeaturePredictionStrategy
+from .map_holder import map_holders, maps_kept_on_error
+from .reference_tensor import reference_tensor
+from .registry import composed
+from .waves import Waves
+
+
+class KernelMoments(NamedTuple):
+    r"""Mean and variance of a kernel estimate over the draw of the random weights.
+
+    :param mean: :math:`E \hat K`, (..., N T, M T).
+    :param variance: :math:`E \|\hat K - E \hat K\|_F^2` of every block of T outputs, (..., N, M); may be infinite.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+
+class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
+    r"""The base class of all kernels that :func:`rfgp.approximate` returns.
+
+    .. math:: k(x, y) \approx \mathrm{Re}\, \phi(x) \phi(y)^H
+
+    A kernel has the three abstract members, and of those below them what differs from the default; all else follows.
+    Members called ``active_...`` take inputs whose ``active_dims`` have been selected.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=64, input_dim=3)
+    >>> kernel.features(torch.zeros(5, 3)).shape
+    torch.Size([5, 64])
+    """
+
+    active_dims: Any
+
+    # What every kernel has to define
+
+    @property
+    @abc.abstractmethod
+    def exact_kernel(self) -> Kernel:
+        """The exact kernel, with the same parameters."""
+
+    @property
+    @abc.abstractmethod
+    def num_scalar_features(self) -> int:
+        """The number of columns D of the scalar features; a ValueError where a map has not been made yet."""
+
+    @abc.abstractmethod
+    def active_features(self, x: Tensor) -> Tensor:
+        """The scalar features, (..., N, d) to (..., N, D)."""
+
+    # What a kernel may define
+
+    @property
+    def parts(self) -> list[Any]:
+        """The kernels with features that this one is made of; none for one with features of its own."""
+        return []
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the features are complex; the kernel is then their real part."""
+        return any(part.is_complex for part in self.parts)
+
+    @property
+    def has_unbiased_columns(self) -> bool:
+        """Whether every column alone, times the root of D, estimates the kernel without bias."""
+        return False
+
+    def columnwise(self) -> RandomFeatureKernel | None:
+        """The kernel with the same weights in unbiased columns, complex where they are pairs; None where none exist."""
+        return None
+
+    @property
+    def has_output_factor(self) -> bool:
+        """Whether the kernel is operator-valued, with an OutputFactor."""
+        return False
+
+    def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
+        """The root (..., 1, 1) of the output scale for scalar kernels, else the factor of the outputs.
+
+        :param operator: what is predicted instead of the outputs of an operator-valued kernel.
+        :raises ValueError: where there is no such operator for the kernel, or a map has not been made yet.
+        """
+        if operator is not None:
+            check_no_operator(operator)
+        return reference_tensor(self).new_ones(1, 1)
+
+    def active_real_features(self, x: Tensor) -> Tensor:
+        """The scalar features, complex ones with their real and imaginary parts side by side."""
+        features = self.active_features(x)
+        return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
+
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """What :meth:`residual_variance` returns, (..., N) or (..., N T)."""
+        return None
+
+    @property
+    def has_residual_covariance(self) -> bool:
+        r"""Whether :math:`k(x, y) - \phi(x) \phi(y)^\top` is positive semidefinite, as for landmarks."""
+        return False
+
+    def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
+        """Mean and variance of the estimate; None where there is no closed form."""
+        return None
+
+    def active_waves(self, input_dim: int) -> Waves:
+        """The plane waves that the features are, as functions of ``input_dim`` columns."""
+        raise ValueError(
+            f"expected Fourier features of a shift-invariant kernel, got others of {type(self.exact_kernel).__name__}; "
+            'use a Fourier method, or method="landmarks" for the whole kernel'
+        )
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters that ``scalar_features`` depends on."""
+        return self.parameters()
+
+    @property
+    def version(self) -> int:
+        """How many times the weights have been drawn anew; caches compare it."""
+        total = 0
+        for part in self.parts:
+            total += part.version
+        return total
+
+    @property
+    def input_dim(self) -> int:
+        """The number of columns that ``active_dims`` leave; a ValueError where a map has not been made yet."""
+        return map_holders(self)[0].made_map().input_dim
+
+    @property
+    def exact_parts(self) -> list[Any]:
+        """The modules beside kernels with features that have parameters of this one."""
+        return []
+
+    @property
+    def unscaled(self) -> Any:
+        """The kernel inside output scales."""
+        return self
+
+    @property
+    def total_outputscale(self) -> Tensor:
+        """The product of the output scales around ``unscaled``."""
+        return reference_tensor(self).new_ones(())
+
+    @property
+    def description(self) -> str:
+        """What a state has to agree in beside its tensors: the kind of the kernel, and settings that are no tensors."""
+        return f"{type(self).__name__}(is_complex={self.is_complex})"
+
+    # What users and models call
+
+    def features(self, x: Tensor) -> Tensor:
+        r"""Features with :math:`\phi(x) \phi(y)^H` = the kernel (its real part for complex maps).
+
+        :param x: the full inputs, (..., N, d), of the dtype of the kernel; ``active_dims`` are applied here.
+        :returns: (..., N, D), or (..., N T, K) for T outputs, rows interleaved.
+        :raises ValueError: for inputs of another dtype, or with which the features overflow.
+        """
+        with maps_kept_on_error(self):
+            return checks.no_overflow(self.all_features(x), x)
+
+    def all_features(self, x: Tensor) -> Tensor:
+        """What :meth:`features` returns, which may be infinite."""
+        scalar = self.scalar_features(x)
+        return self.outputs_factor().features(scalar) if self.has_output_factor else scalar
+
+    def scalar_features(self, x: Tensor) -> Tensor:
+        """The features (..., N, D) of the full inputs (..., N, d), without the output factor.
+
+        :raises ValueError: for inputs of another dtype or device.
+        """
+        checks.same_kind(checks.inputs(x), reference_tensor(self, x), "x", "the kernel")
+        return self.active_features(self.selected(x))
+
+    def feature_operator(self, x: Tensor) -> OutputFeatures:
+        """The features (..., N T, K) of many outputs as a linear operator, for iterative solvers.
+
+        Nothing of its size is formed; ``matvec`` and ``rmatvec`` cost O(N n T) for n scalar features.
+
+        :raises ValueError: for a scalar kernel, whose features are ``features(x)``.
+
+        Source: B 5.4, Eq. 29 and 30.
+        """
+        with maps_kept_on_error(self):
+            return OutputFeatures.of(self.scalar_features(x), self.outputs_factor())
+
+    def selected(self, x: Tensor) -> Tensor:
+        """The columns of the full inputs that ``active_dims`` select; a ValueError where there are too few."""
+        if self.active_dims is None:
+            return x
+        if int(self.active_dims.max()) >= x.shape[-1]:
+            raise ValueError(
+                f"expected x with more than {int(self.active_dims.max())} columns as active_dims says, got "
+                f"{x.shape[-1]}; correct one of the two"
+            )
+        return x.index_select(-1, self.active_dims)
+
+    def outputs_factor(self) -> OutputFactor:
+        """The factor of several outputs; a ValueError where there is one."""
+        factor = self.output_factor()
+        if not isinstance(factor, OutputFactor):
+            raise ValueError("expected a kernel of several outputs, got a scalar one; use features(x)")
+        return factor
+
+    def residual_variance(self, x: Tensor) -> Tensor | None:
+        r"""The prior variance that landmarks or a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
+
+        Predictions add it, independently between points, so that far from the data the variance of the prior comes
+        back. Features that estimate the whole kernel lack nothing on average, and have none.
+
+        :param x: the full inputs, (..., N, d).
+        :returns: (..., N), or (..., N T) for several outputs, with the output scale; None where nothing is left out.
+        :raises ValueError: where a map has not been made yet.
+        """
+        selected = self.selected(checks.inputs(x))
+        chunks = row_chunks(x.shape[-2], self.num_scalar_features)
+        residuals = [self.active_residual_variance(selected[..., rows, :]) for rows in chunks]
+        parts = [part for part in residuals if part is not None]
+        return torch.cat(parts, dim=-1) if parts else None
+
+    def moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
+        """Mean (..., N T, M T) and variance (..., N, M) of the estimate; None where there is no closed form."""
+        return self.active_moments(self.selected(x), self.selected(y))
+
+    def waves(self, input_dim: int) -> Waves:
+        """The plane waves that Fourier features consist of, with frequencies per unit of the full inputs.
+
+        :param input_dim: the number of columns of the full inputs.
+        :raises ValueError: for features that are no plane waves.
+        """
+        if self.active_dims is None:
+            return self.active_waves(input_dim)
+        return self.active_waves(self.active_dims.numel()).embedded(self.active_dims, input_dim)
+
+    def resample(self, generator: torch.Generator | None = None) -> Self:
+        """Draw new weights in place, and return the kernel.
+
+        :param generator: a CPU generator; default: PyTorch's default one.
+        :raises ValueError: where a map has not been made yet.
+        """
+        with weights_kept_on_error(self):
+            for part in map_holders(self):
+                part.made_map().resample(generator)
+        return self
+
+    def __add__(self, other: Kernel) -> Kernel:
+        """The sum with another kernel, whose features are those of both side by side."""
+        return composed(super().__add__(other), other)
+
+    def __mul__(self, other: Kernel) -> Kernel:
+        """The product with another kernel; a ValueError where both have the same random weights."""
+        return composed(super().__mul__(other), other)
+
+    def __radd__(self, other: Kernel) -> Kernel:
+        """The sum, where this kernel is of a subclass of the other's class."""
+        return composed(Kernel.__add__(other, self), other) if isinstance(other, Kernel) else NotImplemented
+
+    def __rmul__(self, other: Kernel) -> Kernel:
+        """The product, where this kernel is of a subclass of the other's class."""
+        return composed(Kernel.__mul__(other, self), other) if isinstance(other, Kernel) else NotImplemented
+
+    # What GPyTorch calls
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """GPyTorch's lazy kernel matrix; inputs of another dtype or device are refused at once."""
+        for x in (x1, x2):
+            if isinstance(x, Tensor) and x.is_floating_point():
+                checks.same_kind(x, reference_tensor(self, x), "x", "the kernel")
+        return super().__call__(x1, x2, *args, **kwargs)
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Tensor | LinearOperator:
+        """The kernel matrix of selected inputs, as an operator that knows its features, or its diagonal."""
+        if last_dim_is_batch:
+            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        return kernel_matrix(self, x1, x2, diag)
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
+        """One, or the number of outputs of the exact kernel."""
+        return self.exact_kernel.num_outputs_per_input(x1, x2) if self.has_output_factor else 1
+
+    def prediction_strategy(
+        self,
+        train_inputs: list[Tensor],
+        train_prior_dist: MultivariateNormal,
+        train_labels: Tensor,
+        likelihood: Likelihood,
+    ) -> FeaturePredictionStrategy:
+        """Predictions in weight space."""
+        return FeaturePredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
+    def to_random_module(self) -> Self:
+        """GPyTorch's copy for Pyro, whose parameters become those that are sampled."""
+        return randomized(self)
+
+
+def check_parts(kernels: Iterable[Any]) -> None:
+    """Raise a ValueError where the parts of a composition are not kernels with features, or there are none."""
+    for part in list(kernels) or [None]:
+        what, advice = "a kernel with features", "wrap it with rfgp.approximate"
+        checks.instance("every part", part, RandomFeatureKernel, what, advice)
+
+
+def check_no_operator(operator: Operator | None) -> None:
+    """Raise a ValueError where an operator is asked for from a kernel that has no frequencies to apply it to."""
+    if operator is not None:
+        raise ValueError(
+            f"expected an operator-valued kernel for the prediction of {operator}, got a scalar or decomposable one; "
+            "observe a scalar Gaussian or Matern kernel by LinearlyObservedKernel(kernel, [Value()])"
+        )

@@ -1,0 +1,42 @@
+"""Probabilistic error bounds: how likely an error is with D features, and how many features keep it unlikely.
+
+Every theorem is a :class:`TailBound`: a factor and a rate, from which come the probability of failure and the number of
+features. Pointwise bounds hold for a pair of inputs, uniform bounds for all pairs from a compact set at once; those for
+operator-valued kernels bound the norm of a matrix. :func:`derivative_bound` is for kernel derivatives.
+
+``num_features`` is the number of columns, of the scalar map for operators: for Fourier features cos and sin columns,
+two per frequency. All features have to be independent: neither orthogonal nor structured ones are covered.
+"""
+
+from .derivatives import DerivativeBound, derivative_bound
+from .fourier import fourier_bound, fourier_variance, rahimi_recht_bound, sutherland_schneider_bound
+from .operator_constants import curl_free_constants, decomposable_constants, divergence_free_constants
+from .operator_fourier import (
+    brault_bounded_bound,
+    brault_subexponential_bound,
+    minh_bound,
+    operator_fourier_bound,
+    operator_fourier_variance,
+)
+from .rademacher import rademacher_bound
+from .tail import TailBound, over_compact_set
+
+__all__ = [
+    "DerivativeBound",
+    "TailBound",
+    "brault_bounded_bound",
+    "brault_subexponential_bound",
+    "curl_free_constants",
+    "decomposable_constants",
+    "derivative_bound",
+    "divergence_free_constants",
+    "fourier_bound",
+    "fourier_variance",
+    "minh_bound",
+    "operator_fourier_bound",
+    "operator_fourier_variance",
+    "over_compact_set",
+    "rademacher_bound",
+    "rahimi_recht_bound",
+    "sutherland_schneider_bound",
+]

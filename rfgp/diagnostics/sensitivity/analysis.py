@@ -1,0 +1,129 @@
+"""Which computation a model allows, and results of flat functions as estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..._support import checks
+from ...approximation.reference_tensor import reference_tensor
+from ...models import WeightSpaceGP
+from .estimate import Estimate
+from .functions import WaveFunctions, mean_of, posterior_waves, side_by_side
+from .inputs import InputDistribution, Inputs, checked_inputs
+from .sampled import SampledFunctions
+
+CLOSED_FORM, SAMPLING = "closed form", "sampling"
+_CENTRAL = (0.05, 0.95)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The functions of a model, by plane waves where the features are that.
+
+    :param names: the names of the inputs.
+    :param inputs: their distributions.
+    :param waves: sets of functions of common waves: the posterior mean of T outputs first, then S draws; else None.
+    :param sampled: the same by their values where there are no waves; else None.
+    :param num_outputs: T, or None for a model of one output.
+    """
+
+    names: tuple[str, ...]
+    inputs: tuple[InputDistribution, ...]
+    waves: list[WaveFunctions] | None
+    sampled: SampledFunctions | None
+    num_outputs: int | None
+
+    @property
+    def method(self) -> str:
+        """How results are computed: "closed form", or "sampling"."""
+        return SAMPLING if self.waves is None else CLOSED_FORM
+
+    def estimate(self, flat: Tensor) -> Estimate:
+        """The estimate of a quantity ((1 + S) T, ...) of all functions."""
+        by_output = flat.unflatten(0, (-1, self.num_outputs or 1))
+        by_output = by_output.squeeze(1) if self.num_outputs is None else by_output
+        return Estimate(by_output[0], by_output[1:])
+
+    def of_waves(self, quantity: Callable[[WaveFunctions], Tensor]) -> Tensor:
+        """A quantity (F, ...) of all functions, one set after the other."""
+        if self.waves is None:
+            raise ValueError(
+                "expected Fourier features for derivatives in closed form, got features of another kind; approximate a "
+                'shift-invariant kernel by method="fourier" or "fourier_orthogonal"'
+            )
+        return torch.cat([quantity(functions) for functions in self.waves])
+
+
+def analysis(model: WeightSpaceGP, inputs: Inputs, num_functions: int) -> Analysis:
+    """What there is to know about a model."""
+    by_name = checked_inputs(inputs)
+    count = checks.positive_integer("num_functions", num_functions)
+    check_model(model)
+    distributions = tuple(by_name.values())
+    with torch.no_grad():  # which raises where there is no fit, or of other inputs
+        model.posterior(torch.tensor([[d.mean for d in distributions]]).to(reference_tensor(model.covar_module)))
+    levels = torch.tensor(_CENTRAL, dtype=torch.float64)
+    check_bounds(model, tuple(by_name), torch.stack([d.quantile(levels) for d in distributions], dim=-1))
+    posterior = posterior_waves(model, distributions, count)
+    has_outputs = model.noise.targets.has_tasks or model.noise.is_batched
+    if posterior is None:
+        sampled = SampledFunctions(model, count)
+        width = sampled(torch.tensor([[d.mean for d in distributions]])).shape[-1] // (1 + count)
+        return Analysis(tuple(by_name), distributions, None, sampled, width if has_outputs or width > 1 else None)
+    outputs = posterior.num_outputs if has_outputs or posterior.num_outputs > 1 else None
+    is_one = len(posterior.means) == 1
+    parts = (
+        [side_by_side([*posterior.means, *posterior.draws])] if is_one else [mean_of(posterior.means), *posterior.draws]
+    )
+    return Analysis(tuple(by_name), distributions, parts, None, outputs)
+
+
+def check_model(model: WeightSpaceGP) -> None:
+    """Raise a ValueError for a model whose functions cannot be analyzed."""
+    what, advice = "a fitted rfgp.WeightSpaceGP", "others have no functions that are averaged in closed form"
+    checks.instance("model", model, WeightSpaceGP, what, advice)
+    if model.block_size is not None:
+        raise ValueError(
+            "expected a model without blocks, whose functions are features and weights, got one with block_size; "
+            "use block_size=None"
+        )
+    if model.noise.is_complex:
+        raise ValueError("expected a model of real targets, got one of complex ones; fit real and imaginary part")
+
+
+def check_bounds(model: WeightSpaceGP, names: Sequence[str], central: Tensor) -> None:
+    """Raise a ValueError for inputs far outside those of training: farther from their bounds than these are apart.
+
+    Equal bounds say nothing of distances, and are left out.
+    """
+    bounds = None if model.conditioned is None else model.conditioned.sums.input_bounds
+    if bounds is None or bounds.shape != central.shape:
+        return
+    width = bounds[1] - bounds[0]
+    is_far = (width > 0.0) & ((central[0] < bounds[0] - width) | (central[1] > bounds[1] + width))
+    for column in is_far.nonzero().flatten().tolist()[:1]:
+        (low, high), (begin, end) = bounds[:, column].tolist(), central[:, column].tolist()
+        raise ValueError(
+            f"expected {names[column]} near the training inputs, which lie between {low:g} and {high:g}, got an input "
+            f"of which nine tenths are from {begin:.4g} to {end:.4g}; describe inputs in the units that the model was "
+            "fitted in: the model_ of an estimator was fitted to standardized inputs, (value - x_scaler_.mean_) / "
+            "x_scaler_.scale_"
+        )
+
+
+def central_part(x: Tensor) -> Tensor:
+    """Where the central part of every column of draws (N, d) begins and ends, (2, d), in float64 and on the CPU."""
+    ranks = [round(level * (len(x) - 1)) for level in _CENTRAL]
+    return x.detach().double().cpu().sort(0).values[ranks]
+
+
+def checked_grid(grid: int | Tensor, inputs: Sequence[InputDistribution]) -> Tensor:
+    """The values (G, d) of the inputs, equally spaced where only their number is given."""
+    if not isinstance(grid, Tensor):
+        count = checks.positive_integer("grid", grid)
+        return torch.stack([distribution.grid(count) for distribution in inputs], dim=-1)
+    return checks.finite(checks.inputs(grid, len(inputs), "grid"), "grid").double().cpu()

@@ -1,0 +1,152 @@
+"""Main effects: what the function is on average, where one input is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..._support import checks
+from ...models import WeightSpaceGP
+from .analysis import analysis, checked_grid
+from .closed_form import conditional_means, mean_squared_slopes, partial_variances
+from .estimate import Estimate, shares
+from .inputs import InputDistribution, Inputs
+from .sampled import sampled_means
+
+
+@dataclass(frozen=True)
+class MainEffects:
+    """Conditional means along every input.
+
+    :param names: the names of the d inputs.
+    :param grid: the values of the inputs, (G, d).
+    :param effect: the conditional means with their posterior, (G, d), or (T, G, d) for several outputs.
+    :param method: "closed form", or "sampling".
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
+    >>> x = torch.rand(50, 2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
+    >>> main_effects(model, [rfgp.diagnostics.sensitivity.Uniform(0.0, 1.0)] * 2, grid=5).grid.shape
+    torch.Size([5, 2])
+    """
+
+    names: tuple[str, ...]
+    grid: Tensor
+    effect: Estimate
+    method: str
+
+
+def main_effects(
+    model: WeightSpaceGP,
+    inputs: Inputs,
+    grid: int | Tensor = 50,
+    *,
+    num_functions: int = 200,
+    num_points: int = 256,
+) -> MainEffects:
+    r"""The main effects :math:`E[f(X) \mid X_k = x_k]` along a grid, with their posterior.
+
+    .. math:: E[f(X) \mid X_k = x] = \mathrm{Re} \sum_j c_j e^{\mathrm{i} \omega_{jk} x}
+        \prod_{l \ne k} \chi_l(\omega_{jl})
+
+    :param model: as for :func:`sobol_indices`.
+    :param inputs: as for :func:`sobol_indices`.
+    :param grid: the values of the inputs, (G, d), or their number; default: 50 from the 0.5 % to the 99.5 % quantile.
+    :param num_functions: the number S of functions drawn from the posterior.
+    :param num_points: the number of points of the other inputs where the features are not Fourier features.
+    :raises ValueError: as :func:`sobol_indices` does, and for a bad grid.
+
+    Source: Oakley and O'Hagan (2004).
+
+    >>> import gpytorch, rfgp
+    >>> from rfgp.diagnostics.sensitivity import Uniform, main_effects
+    >>> x = torch.rand(100, 2)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
+    >>> main_effects(model, [Uniform(0, 1), Uniform(0, 1)], grid=20).effect.mean.shape
+    torch.Size([20, 2])
+    """
+    count = checks.positive_integer("num_points", num_points)
+    functions = analysis(model, inputs, num_functions)
+    values = checked_grid(grid, functions.inputs)
+    if functions.sampled is not None:
+        effects = sampled_means(functions.sampled, functions.inputs, values, count)
+    else:
+        effects = torch.cat(
+            [conditional_means(waves, functions.inputs, values) for waves in functions.waves or []], dim=-1
+        )
+    return MainEffects(functions.names, values, functions.estimate(effects.movedim(-1, 0)), functions.method)
+
+
+@dataclass(frozen=True)
+class DerivativeSensitivities:
+    """Mean squares of derivatives with their posterior.
+
+    :param names: the names of the d inputs.
+    :param inputs: their distributions.
+    :param mean_square: the mean squared derivatives, (d,), or (T, d) for several outputs.
+    :param variance: the variance of f over the inputs, a number, or (T,).
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
+    >>> x = torch.rand(50, 2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
+    >>> inputs = [rfgp.diagnostics.sensitivity.Uniform(0.0, 1.0)] * 2
+    >>> found = rfgp.diagnostics.sensitivity.derivative_sensitivities(model, inputs)
+    >>> bool(found.mean_square.mean[0] > found.mean_square.mean[1])
+    True
+    """
+
+    names: tuple[str, ...]
+    inputs: tuple[InputDistribution, ...]
+    mean_square: Estimate
+    variance: Estimate
+
+    def total_bound(self) -> Estimate:
+        r"""The upper bounds :math:`T_k \le C_k\, E (\partial f / \partial x_k)^2 / V` of the total indices.
+
+        C is the constant of Poincare's inequality: :math:`(b - a)^2 / \pi^2` of uniform inputs, :math:`\sigma^2` of
+        normal ones.
+
+        :raises ValueError: for an empirical distribution, which has none.
+
+        Source: Sobol' and Kucherenko (2009); Lamboni et al. (2013).
+        """
+        constants = [distribution.poincare_constant for distribution in self.inputs]
+        if None in constants:
+            name = self.names[constants.index(None)]
+            raise ValueError(f"expected uniform or normal inputs for a bound, got values for {name}; use sobol_indices")
+        factor = torch.tensor(constants, dtype=torch.float64)
+        squares, whole = self.mean_square, self.variance
+        return Estimate(shares(factor * squares.value, whole.value), shares(factor * squares.samples, whole.samples))
+
+
+def derivative_sensitivities(
+    model: WeightSpaceGP, inputs: Inputs, *, num_functions: int = 200
+) -> DerivativeSensitivities:
+    r"""The mean squared derivatives :math:`\nu_k = E\, (\partial f / \partial x_k)^2`, in closed form.
+
+    :param model: as for :func:`sobol_indices`, with Fourier features.
+    :param inputs: as for :func:`sobol_indices`.
+    :param num_functions: the number S of functions drawn from the posterior.
+    :raises ValueError: as :func:`sobol_indices` does, and for other features.
+
+    Source: Sobol' and Kucherenko (2009).
+
+    >>> import gpytorch, rfgp
+    >>> from rfgp.diagnostics.sensitivity import Uniform, derivative_sensitivities
+    >>> x = torch.rand(100, 2)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
+    >>> derivative_sensitivities(model, [Uniform(0, 1), Uniform(0, 1)]).total_bound().value.shape
+    torch.Size([2])
+    """
+    functions = analysis(model, inputs, num_functions)
+    squares = functions.of_waves(lambda waves: mean_squared_slopes(waves, functions.inputs))
+    variance = functions.of_waves(lambda waves: partial_variances(waves, functions.inputs, False).variance)
+    return DerivativeSensitivities(
+        functions.names, functions.inputs, functions.estimate(squares), functions.estimate(variance)
+    )

@@ -1,0 +1,172 @@
+"""Sobol' indices of the function that a model has learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..._support import checks, optional
+from ...models import WeightSpaceGP
+from .analysis import analysis
+from .closed_form import PartialVariances, partial_variances
+from .estimate import Estimate, shares
+from .inputs import Inputs
+from .sampled import sampled_variances
+
+
+@dataclass(frozen=True)
+class SobolIndices:
+    """Sobol' indices with their posterior; of shape (d,), or (T, d) for several outputs.
+
+    They are zero for a function that is constant over the inputs.
+
+    :param names: the names of the d inputs.
+    :param first: first-order indices: the share of the variance of f that is that of an input alone.
+    :param total: total indices: the share that involves an input, interactions included.
+    :param second: second-order indices, (d, d) with NaN on the diagonal: the share of the interaction of two inputs
+        that neither has alone; None where they were not wanted.
+    :param mean: the mean of f over the inputs, a number, or (T,).
+    :param variance: its variance over the inputs.
+    :param method: "closed form", or "sampling" where the features are not Fourier features.
+
+    >>> import gpytorch, rfgp
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
+    >>> x = torch.rand(50, 2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
+    >>> inputs = [rfgp.diagnostics.sensitivity.Uniform(0.0, 1.0)] * 2
+    >>> indices = rfgp.diagnostics.sensitivity.sobol_indices(model, inputs)
+    >>> indices.method, bool(indices.first.mean[0] > indices.first.mean[1])
+    ('closed form', True)
+    """
+
+    names: tuple[str, ...]
+    first: Estimate
+    total: Estimate
+    second: Estimate | None
+    mean: Estimate
+    variance: Estimate
+    method: str
+
+    def table(self, level: float = 0.95) -> str:
+        """The indices with intervals as plain text, the most important input first.
+
+        :param level: the posterior probability of the intervals.
+        """
+        outputs = self.first.value.shape[0] if self.first.value.dim() == 2 else None
+        parts = [self._rows(t, level) for t in ([None] if outputs is None else range(outputs))]
+        return "\n".join(parts)
+
+    def _rows(self, output: int | None, level: float) -> str:
+        first, total = (e if output is None else e[output] for e in (self.first, self.total))
+        width = max(len("input"), *map(len, self.names))
+        heading = f"{'input':<{width}}  {'first order':<22}  {'total':<22}"
+        lines = [heading.rstrip()] if output is None else [f"output {output + 1}", heading.rstrip()]
+        for k in total.value.argsort(descending=True).tolist():
+            cells = [f"{_with_interval(e[k], level):<22}" for e in (first, total)]
+            lines.append(f"{self.names[k]:<{width}}  {'  '.join(cells)}".rstrip())
+        return "\n".join(lines)
+
+    def to_frame(self, level: float = 0.95) -> Any:
+        """First-order and total indices as a pandas DataFrame, a row for every input (and output).
+
+        :param level: the posterior probability of the intervals.
+        :raises ImportError: without pandas.
+        """
+        optional.require("pandas", "study", "data frames")
+        import pandas as pd
+
+        columns: dict[str, Any] = {}
+        outputs = self.first.value.shape[:-1].numel()
+        if self.first.value.dim() == 2:
+            columns["output"] = [t + 1 for t in range(outputs) for _ in self.names]
+        columns["input"] = list(self.names) * outputs
+        for name, estimate in (("first", self.first), ("total", self.total)):
+            low, high = estimate.interval(level)
+            values = {name: estimate.value, f"{name}_std": estimate.std, f"{name}_low": low, f"{name}_high": high}
+            columns |= {key: value.flatten().numpy() for key, value in values.items()}
+        return pd.DataFrame(columns)
+
+
+def sobol_indices(
+    model: WeightSpaceGP,
+    inputs: Inputs,
+    *,
+    second_order: bool = True,
+    num_functions: int = 200,
+    num_points: int = 1024,
+) -> SobolIndices:
+    r"""Sobol' indices of the function of a model with independent uncertain inputs, and how well they are known.
+
+    .. math:: S_k = \frac{V_k}{V}, \qquad T_k = 1 - \frac{V_{-k}}{V}, \qquad
+        S_{kl} = \frac{V_{kl} - V_k - V_l}{V}, \qquad V_S = \mathrm{Var}\, E[f(X) \mid X_S]
+
+    For Fourier features, and sums, products and multitask kernels of these, f is a sum of m plane waves, whose
+    variances follow from the characteristic functions of the inputs, at O(m^2 d) and a product with m x m matrices for
+    each index. Other features are averaged over scrambled Sobol' points; the result says which. The residual variance
+    of landmarks or of a truncated series counts in total indices, and in no first-order index.
+
+    :param model: a fitted model of one or several outputs, of real targets; of class labels, the latent functions.
+    :param inputs: a distribution for every column of the inputs, in the units that the model was fitted in; by name, or
+        in order.
+    :param second_order: whether interactions of pairs are wanted.
+    :param num_functions: the number S of functions drawn from the posterior, by PyTorch's random numbers.
+    :param num_points: the number of points where the features are not Fourier features, a power of two.
+    :raises ValueError: for a model that is not fitted, of complex targets or with blocks, or distributions far outside
+        the training inputs.
+
+    Source: Sobol' (1993); Homma and Saltelli (1996), total indices; Oakley and O'Hagan (2004), Gaussian processes.
+
+    >>> import gpytorch, rfgp
+    >>> from rfgp.diagnostics.sensitivity import Normal, Uniform, sobol_indices
+    >>> x = torch.rand(100, 2)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
+    >>> indices = sobol_indices(model, {"length": Uniform(0, 1), "load": Normal(0.5, 0.1)})
+    >>> indices.first.value.shape, indices.method
+    (torch.Size([2]), 'closed form')
+    """
+    checks.flag("second_order", second_order)
+    count = checks.positive_integer("num_points", num_points)
+    functions = checks.positive_integer("num_functions", num_functions)
+    checks.fits_in_memory(8.0 * count * functions, f"{functions:,} functions at {count:,} points", "take fewer")
+    known = analysis(model, inputs, functions)
+    if known.sampled is not None:
+        parts = [sampled_variances(known.sampled, known.inputs, count, second_order)]
+    else:
+        parts = [partial_variances(waves, known.inputs, second_order) for waves in known.waves or []]
+    variances = _joined(parts)
+    whole = variances.variance
+    second = None
+    if variances.pairs is not None:
+        alone = variances.single
+        interaction = variances.pairs - alone.unsqueeze(-1) - alone.unsqueeze(-2)
+        interaction.diagonal(dim1=-2, dim2=-1).fill_(torch.nan)
+        second = known.estimate(shares(interaction, whole.unsqueeze(-1)))
+    return SobolIndices(
+        known.names,
+        known.estimate(shares(variances.single, whole)),
+        known.estimate(shares(whole.unsqueeze(-1) - variances.others, whole)),
+        second,
+        known.estimate(variances.mean),
+        known.estimate(variances.variance),
+        known.method,
+    )
+
+
+def _joined(parts: list[PartialVariances]) -> PartialVariances:
+    """The variances of several sets of functions, one after the other."""
+    pairs = [part.pairs for part in parts if part.pairs is not None]
+    return PartialVariances(
+        torch.cat([part.mean for part in parts]),
+        torch.cat([part.variance for part in parts]),
+        torch.cat([part.single for part in parts]),
+        torch.cat([part.others for part in parts]),
+        torch.cat(pairs) if pairs else None,
+    )
+
+
+def _with_interval(estimate: Estimate, level: float) -> str:
+    low, high = estimate.interval(level)
+    return f"{float(estimate.value):.3f} ({float(low):.3f}, {float(high):.3f})"

@@ -1,0 +1,173 @@
+"""Sums over pairs of rows of two samples: from sums of features in linear time, or from kernel values in chunks."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..._support import checks
+from ...approximation import RandomFeatureKernel
+from ...kernels.checked import check_columns
+from ...linalg import row_chunks
+
+_TILE = 2048
+
+
+class Block(NamedTuple):
+    """A few rows of x and of y, in float64.
+
+    :param xx: kernel values of the rows of x, (a, a).
+    :param yy: those of the rows of y, (b, b).
+    :param xy: those across, (a, b).
+    :param sums_x: over the other rows of x and over y, of the rows of x, (a,) each.
+    :param sums_y: over the other rows of y and over x, of the rows of y, (b,) each.
+    """
+
+    xx: Tensor
+    yy: Tensor
+    xy: Tensor
+    sums_x: tuple[Tensor, Tensor]
+    sums_y: tuple[Tensor, Tensor]
+
+
+class PairSums(abc.ABC):
+    """Sums of kernel values over pairs of different rows."""
+
+    def __init__(self, kernel: Kernel, x: Tensor, y: Tensor) -> None:
+        self.kernel, self.x, self.y = kernel, x, y
+
+    @abc.abstractmethod
+    def totals(self) -> tuple[float, float, float]:
+        """Sums over pairs of different rows of x, over those of y, and over a row of each."""
+
+    @abc.abstractmethod
+    def block(self, chosen_x: Tensor, chosen_y: Tensor) -> Block:
+        """The values of some rows of either sample, and their sums with all others."""
+
+
+class FeatureSums(PairSums):
+    r"""Sums over pairs from :math:`S = \sum_i \phi(x_i)` and :math:`\sum_i |\phi(x_i)|^2`, in O(N D)."""
+
+    def __init__(self, kernel: RandomFeatureKernel, x: Tensor, y: Tensor) -> None:
+        super().__init__(kernel, x, y)
+        self.sum_x, self.squares_x = _feature_sums(kernel, x)
+        self.sum_y, self.squares_y = _feature_sums(kernel, y)
+
+    def totals(self) -> tuple[float, float, float]:
+        within_x = self.sum_x @ self.sum_x - self.squares_x
+        within_y = self.sum_y @ self.sum_y - self.squares_y
+        return within_x.item(), within_y.item(), (self.sum_x @ self.sum_y).item()
+
+    def block(self, chosen_x: Tensor, chosen_y: Tensor) -> Block:
+        a, b = (features_of(self.kernel, rows).double() for rows in (self.x[chosen_x], self.y[chosen_y]))
+        xx, yy = a @ a.mT, b @ b.mT
+        sums_x = a @ self.sum_x - xx.diagonal(), a @ self.sum_y
+        sums_y = b @ self.sum_y - yy.diagonal(), b @ self.sum_x
+        return Block(xx, yy, a @ b.mT, sums_x, sums_y)
+
+
+class DenseSums(PairSums):
+    """Sums over pairs from kernel values in tiles, each of which is computed once, in O(N^2)."""
+
+    def __init__(self, kernel: Kernel, x: Tensor, y: Tensor) -> None:
+        super().__init__(kernel, x, y)
+        self.within_x, self.within_y = (_rows_within(kernel, rows) for rows in (x, y))
+        self.x_to_y, self.y_to_x = x.new_zeros(len(x), dtype=torch.float64), y.new_zeros(len(y), dtype=torch.float64)
+        for i in _tiles(len(x)):
+            for j in _tiles(len(y)):
+                values = dense(kernel, x[i], y[j])
+                self.x_to_y[i] += values.sum(1)
+                self.y_to_x[j] += values.sum(0)
+
+    def totals(self) -> tuple[float, float, float]:
+        return self.within_x.sum().item(), self.within_y.sum().item(), self.x_to_y.sum().item()
+
+    def block(self, chosen_x: Tensor, chosen_y: Tensor) -> Block:
+        a, b = self.x[chosen_x], self.y[chosen_y]
+        sums_x = self.within_x[chosen_x], self.x_to_y[chosen_x]
+        sums_y = self.within_y[chosen_y], self.y_to_x[chosen_y]
+        return Block(dense(self.kernel, a, a), dense(self.kernel, b, b), dense(self.kernel, a, b), sums_x, sums_y)
+
+
+def pair_sums(kernel: Kernel, x: Tensor, y: Tensor) -> PairSums:
+    """The sums in linear time where the kernel has features, and in quadratic time otherwise."""
+    if isinstance(kernel, RandomFeatureKernel):
+        return FeatureSums(kernel, x, y)
+    return DenseSums(kernel, x, y)
+
+
+def features(kernel: RandomFeatureKernel, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Chunks of rows with their features, real and imaginary parts side by side."""
+    width = max(features_of(kernel, rows[:1]).shape[-1], rows.shape[-1])
+    for part in row_chunks(len(rows), width, rows.element_size()):
+        yield part, features_of(kernel, rows[part])
+
+
+def features_of(kernel: RandomFeatureKernel, rows: Tensor) -> Tensor:
+    """The features of rows, real and imaginary parts side by side."""
+    phi = kernel.features(rows)
+    return torch.view_as_real(phi).flatten(-2) if phi.is_complex() else phi
+
+
+def dense(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor:
+    """Kernel values (N, M) in float64."""
+    values: Tensor = kernel(x, y).to_dense().double()
+    return values
+
+
+def check_samples(kernel: Any, x: Any, y: Any, fewest: int) -> None:
+    """Raise where the kernel is none of one output, or the samples are not two tables with the same columns."""
+    checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as RBFKernel(), or one from rfgp.approximate")
+    for name, rows in (("x", x), ("y", y)):
+        if checks.finite(checks.inputs(rows, name=name), name).dim() != 2 or len(rows) < fewest:
+            raise ValueError(f"expected {name} of shape (N, d) with N >= {fewest}, got {tuple(rows.shape)}; pass rows")
+    if x.shape[1] != y.shape[1] or x.dtype != y.dtype:
+        raise ValueError(
+            f"expected two samples with the same columns and dtype, got {x.shape[1]} of {x.dtype} and {y.shape[1]} of "
+            f"{y.dtype}; describe both alike"
+        )
+    if not isinstance(kernel, RandomFeatureKernel):
+        check_columns(kernel, x)
+    if len(kernel.batch_shape) or kernel.num_outputs_per_input(x[:1], y[:1]) != 1:
+        raise ValueError("expected a kernel of one output without batches, got another; compare outputs one by one")
+
+
+def checked_value(value: float, rows: Tensor) -> float:
+    """Return a discrepancy, or raise where kernel values or features have overflowed."""
+    if not math.isfinite(value):
+        raise ValueError(
+            f"expected rows with finite kernel values and features in {rows.dtype}, got entries up to "
+            f"{float(rows.abs().max()):.3g}, with which they overflow; rescale the rows, or use float64"
+        )
+    return value
+
+
+def _feature_sums(kernel: RandomFeatureKernel, rows: Tensor) -> tuple[Tensor, Tensor]:
+    parts = [(phi.sum(0, dtype=torch.float64), phi.double().square().sum()) for _, phi in features(kernel, rows)]
+    totals, squares = zip(*parts, strict=True)
+    return torch.stack(totals).sum(0), torch.stack(squares).sum()
+
+
+def _rows_within(kernel: Kernel, rows: Tensor) -> Tensor:
+    """The sum of the kernel values of every row with all others."""
+    sums = rows.new_zeros(len(rows), dtype=torch.float64)
+    tiles = _tiles(len(rows))
+    for a, i in enumerate(tiles):
+        for j in tiles[a:]:
+            values = dense(kernel, rows[i], rows[j])
+            if i == j:
+                values.fill_diagonal_(0.0)
+            else:
+                sums[j] += values.sum(0)
+            sums[i] += values.sum(1)
+    return sums
+
+
+def _tiles(length: int) -> list[slice]:
+    return [slice(start, min(start + _TILE, length)) for start in range(0, length, _TILE)]

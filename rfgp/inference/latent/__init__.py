@@ -1,0 +1,1 @@
+"""Posteriors for likelihoods that are not Gaussian: Laplace approximations, and variational ones."""

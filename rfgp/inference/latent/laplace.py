@@ -1,0 +1,278 @@
+"""Sums over rows for Laplace's approximation: log density, gradient and Hessian in the weights of latent functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Self
+
+import torch
+from gpytorch.means import Mean
+from torch import Tensor
+
+from ... import linalg
+from ..._support import checks
+from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
+from ...linalg import GramGradients, joined, largest_square, product_dtype, row_chunks
+from ..posterior.covariance import WeightSpaceCovariance, plus_residual
+from ..posterior.factor import KroneckerFactor
+from ..posterior.posterior import GaussianPosterior
+from ..posterior.products import feature_product
+from ..sums.row_gradients import Pairs
+from ..sums.summation import sum_over_rows
+from .latent_terms import LatentLikelihood, Terms
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+"""Checked inputs (N, d) and targets (N,), which can be gone through again and again."""
+
+
+class LaplaceSums(NamedTuple):
+    r"""Sums over rows at some weights, in float64; those of two sets of rows can be added.
+
+    .. math:: \ell = \sum_i \log p(y_i \mid f_i), \qquad h_q = \sum_i \psi_i \frac{\partial \log p}{\partial f_{iq}},
+        \qquad G_{qq'} = -\sum_i \frac{\partial^2 \log p}{\partial f_{iq} \partial f_{iq'}} \psi_i \psi_i^\top
+
+    :param log_density: l, ().
+    :param slope: h, (D, Q).
+    :param gram: G for every pair of functions, (P, D, D).
+    :param concave: what the rows of negative curvature take from G, (P, D, D), where there are any.
+    """
+
+    log_density: Tensor
+    slope: Tensor
+    gram: Tensor
+    concave: Tensor | None = None
+
+    def merge(self, other: LaplaceSums) -> LaplaceSums:
+        """The sums over both sets of rows."""
+        concave = [part for part in (self.concave, other.concave) if part is not None]
+        return LaplaceSums(
+            self.log_density + other.log_density,
+            self.slope + other.slope,
+            self.gram + other.gram,
+            functools.reduce(torch.add, concave) if concave else None,
+        )
+
+    def detach(self) -> LaplaceSums:
+        """The sums without their graph."""
+        return LaplaceSums(self.log_density.detach(), self.slope.detach(), self.gram.detach(), self.concave)
+
+
+class LatentFunctions:
+    r"""Latent functions :math:`f_q(x) = m_q(x) + \psi(x)^\top v_q` and the likelihood of rows given them.
+
+    Complex features enter as their real and imaginary parts side by side.
+
+    :param dtype: the dtype of Gram products; None for float64, or float32 for chunks of float32 features whose
+        curvature is below a hundredth of the largest prior variance.
+    """
+
+    def __init__(self, kernel: Any, mean: Mean, likelihood: LatentLikelihood, dtype: torch.dtype | None = None) -> None:
+        self.kernel, self.mean, self.likelihood, self.dtype = kernel, mean, likelihood, dtype
+
+    @property
+    def scale(self) -> Tensor:
+        """The roots of the output scales, (Q,), in float64."""
+        root: Tensor = self.kernel.output_factor()
+        return root.double().reshape(-1).expand(self.likelihood.num_functions)
+
+    @property
+    def num_features(self) -> int:
+        """The number D of real features."""
+        return int(self.kernel.num_scalar_features) * (2 if self.kernel.is_complex else 1)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Real features without the output scale, (..., N, D)."""
+        features: Tensor = self.kernel.scalar_features(x)
+        return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
+
+    def mean_at(self, x: Tensor) -> Tensor:
+        """The mean functions at x (..., N, d), (..., N, Q), in float64."""
+        values: Tensor = self.mean(x)
+        is_batch = values.dim() == x.dim()
+        columns = values.movedim(0, -1) if is_batch else values.unsqueeze(-1)
+        return columns.double().expand(*columns.shape[:-1], self.likelihood.num_functions)
+
+    def at(self, x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (N, D) and values of the functions (N, Q) at x (N, d).
+
+        :param weights: v, (D, Q), in float64.
+        """
+        features = self.features(x)
+        return features, self.mean_at(x) + features.double() @ weights
+
+    def distribution(self, x: Tensor, posterior: GaussianPosterior) -> MultivariateNormal:
+        """The distribution of the functions at x (..., N, d), or (N, d) for several: multitask normal then.
+
+        Means are computed in chunks of rows; the covariance is lazy.
+        """
+        factor = KroneckerFactor(torch.diag_embed(self.scale), self.num_features)
+        tracks = torch.is_grad_enabled()
+
+        def features(x: Tensor) -> Tensor:
+            with torch.set_grad_enabled(tracks and torch.is_grad_enabled()):
+                return self.features(x)
+
+        weights = factor.scalar_weights(posterior.mean).squeeze(-1)
+        chunks = row_chunks(x.shape[-2], self.num_features)
+        parts = (feature_product(features(x[..., rows, :]), weights) for rows in chunks)
+        values = checks.no_overflow(joined(parts, x.shape[-2]), x) + self.mean_at(x)
+        covariance = WeightSpaceCovariance(x.clone(), posterior, factor, features)
+        residual: Tensor | None = self.kernel.residual_variance(x)
+        if self.likelihood.num_functions == 1:
+            return MultivariateNormal(values.squeeze(-1).to(x.dtype), plus_residual(covariance, residual))
+        if residual is not None:
+            residual = residual.mT if residual.dim() == x.dim() else residual.unsqueeze(-1)
+            residual = residual.expand(*x.shape[:-1], self.likelihood.num_functions).flatten(-2)
+        return MultitaskMultivariateNormal(values.to(x.dtype), plus_residual(covariance, residual))
+
+    def sums(self, batches: Batches, weights: Tensor) -> LaplaceSums:
+        """The sums over the rows of batches, differentiable once in the parameters and the weights.
+
+        The memory is that of a chunk, and with gradients that of the batches.
+
+        :param batches: checked inputs (N, d) and targets (N,).
+        :param weights: v, (D, Q).
+        """
+        total: LaplaceSums | None = None
+        for x, y in batches:
+            summand = _Rows(self)
+            empty = _Total.empty(self.num_features, weights, len(self.likelihood.pairs))
+            parameters = summand.parameters()
+            parts = row_chunks(len(x), self.num_features)
+            log_density, slope, gram = sum_over_rows(summand, empty, parts, (x, y), (weights,), parameters)
+            of_batch = LaplaceSums(log_density, slope, gram, empty.concave)
+            total = of_batch if total is None else total.merge(of_batch)
+        if total is None:
+            raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
+        return total
+
+    def hessian_product(self, batches: Batches, weights: Tensor, direction: Tensor) -> Tensor:
+        r"""The product :math:`\sum_i \psi_i (W_i \psi_i^\top d)` of the full Hessian for classes, (D, Q).
+
+        :param weights: v, (D, Q).
+        :param direction: d, (D, Q).
+        """
+        total = torch.zeros_like(weights)
+        for x, _ in _chunks(batches, self.num_features):
+            features, values = self.at(x, weights)
+            exact = features.double()
+            total += exact.mT @ self.likelihood.product(values, exact @ direction)
+        return total
+
+    def pull_back(self, batches: Batches, weights: Tensor, gram: Tensor) -> Tensor:
+        """The gradient in the weights alone, (D, Q), from that of the Gram matrices.
+
+        :param weights: v, (D, Q).
+        :param gram: the gradient of G, (P, D, D).
+        """
+        pull = _Rows(self).pullback(gram.new_zeros(()), torch.zeros_like(weights), gram)
+        total = torch.zeros_like(weights)
+        for x, y in _chunks(batches, self.num_features):
+            leaf = weights.detach().requires_grad_()
+            with torch.enable_grad():
+                pairs = [(value, gradient) for value, gradient in pull(x, y, leaf) if value is not None]
+            outputs, gradients = zip(*(pair for pair in pairs if pair[0].requires_grad), strict=True)
+            (gradient,) = torch.autograd.grad(outputs, leaf, gradients, allow_unused=True, materialize_grads=True)
+            total += gradient
+        return total
+
+
+def _chunks(batches: Batches, width: int) -> Iterator[tuple[Tensor, Tensor]]:
+    for x, y in batches:
+        for rows in row_chunks(len(x), width):
+            yield x[rows], y[rows]
+
+
+class _Total:
+    """Sums that chunks are added to, in place."""
+
+    def __init__(self, log_density: Tensor, slope: Tensor, gram: Tensor) -> None:
+        self.log_density, self.slope, self.gram = log_density, slope, gram
+        self.concave: Tensor | None = None
+
+    @classmethod
+    def empty(cls, width: int, weights: Tensor, num_pairs: int) -> Self:
+        slope = torch.zeros_like(weights, requires_grad=False)
+        return cls(slope.new_zeros(()), slope, slope.new_zeros(num_pairs, width, width))
+
+
+class _Rows:
+    """What a chunk of rows adds to the sums, and the gradient of it."""
+
+    def __init__(self, functions: LatentFunctions) -> None:
+        self.functions = functions
+
+    def parameters(self) -> list[Tensor]:
+        """The leaves that the sums depend on beside rows and weights."""
+        functions = self.functions
+        modules = [functions.mean.parameters(), functions.likelihood.likelihood.parameters()]
+        tensors = [*functions.kernel.feature_parameters(), *(p for part in modules for p in part)]
+        return list({id(tensor): tensor for tensor in tensors}.values())
+
+    def _terms(self, x: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, Terms]:
+        features, values = self.functions.at(x, weights)
+        return features, self.functions.likelihood.terms(values, y)
+
+    def add(self, total: _Total, x: Tensor, y: Tensor, weights: Tensor) -> None:
+        features, terms = self._terms(x, y, weights)
+        total.log_density += terms.log_density.sum()
+        total.slope += features.mT.double() @ terms.slope
+        dtype = self._dtype(features, terms.curvature)
+        for pair, curvature in enumerate(terms.curvature.unbind(-1)):
+            _add_gram(total.gram[pair], features, curvature, dtype)
+            if self.functions.likelihood.num_functions == 1 and bool((curvature < 0).any()):
+                is_concave = curvature < 0
+                if total.concave is None:
+                    total.concave = torch.zeros_like(total.gram)
+                _add_gram(total.concave[pair], features[is_concave], -curvature[is_concave], dtype)
+
+    def _dtype(self, features: Tensor, curvature: Tensor) -> torch.dtype:
+        if self.functions.dtype is not None:
+            return self.functions.dtype
+        largest = float(curvature.abs().max())
+        scale = float(self.functions.scale.detach().square().max())
+        noise = 1.0 / largest if largest > 0.0 else float("inf")
+        return product_dtype(features.dtype, noise, lambda: scale * largest_square(features))
+
+    def sums(self, total: _Total) -> tuple[Tensor, ...]:
+        for gram in (*total.gram, *(() if total.concave is None else total.concave)):
+            linalg.mirror_(gram)
+        return total.log_density, total.slope, total.gram
+
+    def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
+        log_density, slope, gram = gradients
+        dtype = self.functions.dtype or torch.float64
+        none = slope.new_zeros(len(slope), 0)
+        by_pair = [GramGradients(part, none, product_dtype=dtype) for part in gram]
+
+        def pull(x: Tensor, y: Tensor, weights: Tensor) -> Pairs:
+            features, terms = self._terms(x, y, weights)
+            columns, constant = none.new_zeros(len(x), 0), features.detach()
+            wanted = features.requires_grad, False, terms.curvature.requires_grad
+            gradients_of_pairs = [
+                part.of_rows(constant, columns, curvature.detach(), wanted)
+                for part, curvature in zip(by_pair, terms.curvature.unbind(-1), strict=True)
+            ]
+            pairs: Pairs = [
+                (terms.log_density, log_density.expand(len(x))),
+                (terms.slope, constant.double() @ slope),
+            ]
+            if wanted[0]:
+                total = (terms.slope.detach() @ slope.mT).to(features.dtype)
+                pairs.append((features, sum((part[0] for part in gradients_of_pairs if part[0] is not None), total)))
+            if wanted[2]:
+                pairs.append(
+                    (
+                        terms.curvature,
+                        torch.stack([part[2] for part in gradients_of_pairs if part[2] is not None], dim=-1),
+                    )
+                )
+            return pairs
+
+        return pull
+
+
+def _add_gram(gram: Tensor, features: Tensor, weights: Tensor, dtype: torch.dtype) -> None:
+    none = features.new_zeros(len(features), 0)
+    linalg.add_gram_(gram, gram.new_zeros(len(gram), 0), features, none, weights, dtype)

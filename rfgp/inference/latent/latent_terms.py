@@ -1,0 +1,220 @@
+"""What rows that are not Gaussian contribute: their log density and its derivatives in the latent functions."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, NamedTuple
+
+import torch
+from gpytorch.likelihoods import (
+    BernoulliLikelihood,
+    GaussianLikelihood,
+    LaplaceLikelihood,
+    Likelihood,
+    SoftmaxLikelihood,
+)
+from torch import Tensor
+
+from ..._support import checks
+from ..._support.gpytorch_names import OneDimensionalLikelihood
+from ...likelihoods import ComplexGaussianLikelihood
+
+HESSIANS = ("full", "block_diagonal")
+
+
+class Terms(NamedTuple):
+    r"""The log densities of rows, and their derivatives in Q latent functions.
+
+    :param log_density: :math:`\log p(y_i \mid f_i)`, (N,).
+    :param slope: :math:`\partial \log p / \partial f_q`, (N, Q).
+    :param curvature: :math:`-\partial^2 \log p / \partial f_q \partial f_{q'}` for the pairs of functions, (N, P).
+    """
+
+    log_density: Tensor
+    slope: Tensor
+    curvature: Tensor
+
+
+class LatentLikelihood(abc.ABC):
+    """A likelihood as what Newton's method needs of it, row by row."""
+
+    num_functions: int = 1
+
+    def __init__(self, likelihood: Any) -> None:
+        self.likelihood = likelihood
+
+    @property
+    @abc.abstractmethod
+    def pairs(self) -> list[tuple[int, int]]:
+        """The pairs of functions of the entries of the curvature."""
+
+    @abc.abstractmethod
+    def terms(self, f: Tensor, y: Tensor) -> Terms:
+        """The log density and its derivatives, differentiable once more in f and in the parameters.
+
+        :param f: values of the latent functions, (N, Q), in float64.
+        :param y: targets, (N,).
+        """
+
+    @property
+    def has_full_hessian(self) -> bool:
+        """Whether the pairs are all that there are."""
+        return True
+
+    def product(self, f: Tensor, direction: Tensor) -> Tensor:
+        """The full second derivative times a direction, W_i d_i, (N, Q), where the pairs are not all that there are.
+
+        :param f: values of the latent functions, (N, Q).
+        :param direction: (N, Q).
+        """
+        raise ValueError(f"expected a likelihood of several functions, got {_name(self.likelihood)}; use its curvature")
+
+    @abc.abstractmethod
+    def targets(self, y: Any, x: Tensor) -> Tensor:
+        """Checked targets.
+
+        :param x: inputs, (N, d).
+        :raises ValueError: where they are not (N,) values that the likelihood can have.
+        """
+
+
+class OneFunction(LatentLikelihood):
+    """A likelihood of one latent function, whose derivatives are those of its conditional distribution."""
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        return [(0, 0)]
+
+    def terms(self, f: Tensor, y: Tensor) -> Terms:
+        with torch.enable_grad():
+            at = f if f.requires_grad else f.detach().requires_grad_()
+            log_density = self._log_density(at.squeeze(-1), y)
+            slope = _slope(log_density, at)
+            curvature = -_slope(slope, at)
+        terms = Terms(log_density, slope, curvature)
+        return terms if torch.is_grad_enabled() else Terms(*(part.detach() for part in terms))
+
+    def _log_density(self, f: Tensor, y: Tensor) -> Tensor:
+        if isinstance(self.likelihood, BernoulliLikelihood) and _is_own(self.likelihood, BernoulliLikelihood):
+            return torch.special.log_ndtr((2.0 * y - 1.0) * f)  # where GPyTorch's probabilities round to 0 or 1
+        log_density: Tensor = self.likelihood(f).log_prob(y)
+        return log_density
+
+    def targets(self, y: Any, x: Tensor) -> Tensor:
+        values = checks.one_per_row(checks.tensor(y, "y"), x, "y")
+        if values.is_complex():
+            raise ValueError(f"expected real targets for {_name(self.likelihood)}, got {y.dtype}; take a part of them")
+        if values.device != x.device:
+            raise ValueError(f"expected y on {x.device}, where x is, got {y.device}; move it")
+        constant = values.clone() if values.is_inference() else values.detach()
+        return possible_targets(self.likelihood, checks.finite(constant.double(), "y"))
+
+
+class ClassFunctions(LatentLikelihood):
+    r"""The softmax of several latent functions, with a diagonal or a full second derivative.
+
+    .. math:: W_i = M^\top (\mathrm{diag}(p_i) - p_i p_i^\top) M
+
+    Source: Rasmussen and Williams (2006), Eq. 3.33 and 3.38.
+    """
+
+    def __init__(self, likelihood: SoftmaxLikelihood, hessian: str) -> None:
+        super().__init__(likelihood)
+        self.num_functions = int(likelihood.num_features)
+        self.hessian = hessian
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        functions = range(self.num_functions)
+        if self.has_full_hessian:
+            return [(q, other) for q in functions for other in functions[q:]]
+        return [(q, q) for q in functions]
+
+    @property
+    def has_full_hessian(self) -> bool:
+        return self.hessian == "full"
+
+    def terms(self, f: Tensor, y: Tensor) -> Terms:
+        mixing = self._mixing(f)
+        logs = torch.log_softmax(f @ mixing.mT, dim=-1)
+        chosen, probabilities = y.unsqueeze(-1), logs.exp()
+        log_density = logs.gather(-1, chosen).squeeze(-1)
+        mean = probabilities @ mixing
+        first, second = zip(*self.pairs, strict=True)
+        curvature = probabilities @ (mixing[:, first] * mixing[:, second]) - mean[:, first] * mean[:, second]
+        return Terms(log_density, mixing[y] - mean, curvature)
+
+    def product(self, f: Tensor, direction: Tensor) -> Tensor:
+        mixing = self._mixing(f)
+        probabilities = torch.softmax(f @ mixing.mT, dim=-1)
+        along = direction @ mixing.mT
+        inner = probabilities * (along - (probabilities * along).sum(-1, keepdim=True))
+        return inner @ mixing
+
+    def _mixing(self, f: Tensor) -> Tensor:
+        """M, (C, Q), in float64."""
+        weights = self.likelihood.mixing_weights
+        return torch.eye(self.num_functions, dtype=f.dtype, device=f.device) if weights is None else weights.to(f)
+
+    def targets(self, y: Any, x: Tensor) -> Tensor:
+        return checks.labels(y, x, self.likelihood.num_classes)
+
+
+def possible_targets(likelihood: Likelihood, y: Tensor) -> Tensor:
+    """Targets as they are, or a ValueError where a likelihood of one function cannot have them.
+
+    :param y: finite targets, (N,).
+    """
+    support = likelihood(torch.zeros_like(y)).support
+    is_possible = support.check(y)
+    if not bool(is_possible.all()):
+        raise ValueError(
+            f"expected targets that {_name(likelihood)} can have, {support}, got {float(y[~is_possible][0]):g}; "
+            "correct them, or use another likelihood"
+        )
+    return y
+
+
+def latent_likelihood(likelihood: Likelihood, hessian: str = "full") -> LatentLikelihood:
+    """The log density of a GPyTorch likelihood and its derivatives.
+
+    :raises ValueError: for another likelihood, or a batch of them.
+    """
+    checks.choice("hessian", hessian, HESSIANS)
+    if isinstance(likelihood, SoftmaxLikelihood):
+        return ClassFunctions(likelihood, hessian)
+    is_complex = isinstance(likelihood, ComplexGaussianLikelihood)
+    if is_complex or not isinstance(likelihood, OneDimensionalLikelihood | GaussianLikelihood):
+        raise ValueError(
+            "expected a GPyTorch likelihood of one latent function, such as a BernoulliLikelihood, or a "
+            f"SoftmaxLikelihood, got {_name(likelihood)}; use WeightSpaceGP for other Gaussian likelihoods"
+        )
+    if isinstance(likelihood, LaplaceLikelihood):
+        raise ValueError(
+            "expected a likelihood with two derivatives in the function, got a LaplaceLikelihood, which has a kink; "
+            "use a StudentTLikelihood"
+        )
+    if hessian != "full":
+        raise ValueError(
+            f'expected hessian="full" for {_name(likelihood)}, got {hessian!r}; it is for classes, a SoftmaxLikelihood'
+        )
+    if any(parameter.numel() > 1 for parameter in likelihood.parameters()):
+        raise ValueError(f"expected a {_name(likelihood)} without batch dimensions, got some; make a model for each")
+    return OneFunction(likelihood)
+
+
+def _slope(values: Tensor, f: Tensor) -> Tensor:
+    """The derivative of every value in its own f, (N, 1)."""
+    if not values.requires_grad:
+        return torch.zeros_like(f)
+    (slope,) = torch.autograd.grad(values.sum(), f, create_graph=True, materialize_grads=True)
+    return slope
+
+
+def _is_own(likelihood: Likelihood, kind: type[Likelihood]) -> bool:
+    """Whether a likelihood has the conditional distribution of a class, and does not override it."""
+    return type(likelihood).forward is kind.forward
+
+
+def _name(likelihood: object) -> str:
+    return type(likelihood).__name__

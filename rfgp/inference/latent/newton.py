@@ -1,0 +1,221 @@
+"""Newton's method for the mode of the weights of latent functions, and Laplace's approximation around it."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...linalg import ConjugateGradients
+from ...linalg.cholesky_factor import factor_of, log_determinant_of
+from .laplace import Batches, LaplaceSums, LatentFunctions
+
+MAX_ITERATIONS = 100
+_LAST_DECREMENT = 1e-10
+"""Twice what a step gains, in nats, below which it is the last one: the next one would gain about its square."""
+_SUFFICIENT = 1e-4
+_SMALLEST_STEP = 1e-10
+_ROUNDING = 1e-13
+_RESIDUAL, _RESIDUAL_OF_STEPS = 1e-11, 1e-6
+_SOLVER_ITERATIONS = 1000
+
+
+class Point(NamedTuple):
+    r"""Weights w, the log posterior :math:`\ell - \|w\|^2 / 2` there up to a constant, and its gradient.
+
+    :param weights: w, (D, Q).
+    :param gradient: a h - w, (D, Q).
+    """
+
+    weights: Tensor
+    sums: LaplaceSums
+    value: Tensor
+    gradient: Tensor
+
+
+class Precision:
+    r"""The Cholesky factor of :math:`B = I + a a^\top \odot G`, or of its diagonal blocks.
+
+    :param gram: G for every pair of functions, (P, D, D).
+    :param scale: a, (Q,).
+    """
+
+    def __init__(self, gram: Tensor, scale: Tensor, is_full: bool) -> None:
+        self.num_functions = len(scale)
+        self.factor = factor_of(precision_matrix(gram, scale, is_full))
+
+    @property
+    def log_determinant(self) -> Tensor:
+        """log|B|, ()."""
+        return log_determinant_of(self.factor).sum()
+
+    def solve(self, values: Tensor) -> Tensor:
+        """B^-1 times weights (D, Q)."""
+        columns = values.mT.reshape(*self.factor.shape[:-1], 1)
+        return torch.cholesky_solve(columns, self.factor).reshape(self.num_functions, -1).mT
+
+
+def precision_matrix(gram: Tensor, scale: Tensor, is_full: bool) -> Tensor:
+    r"""The matrix :math:`B = I + a a^\top \odot G` of all functions, (1, Q D, Q D), or its blocks, (Q, D, D).
+
+    :param gram: G for every pair of functions, (P, D, D).
+    :param scale: a, (Q,).
+    """
+    count, width = len(scale), gram.shape[-1]
+    if not is_full or count == 1:
+        matrix = gram * scale.square()[:, None, None]
+    else:
+        table = torch.zeros(count, count, dtype=torch.long, device=gram.device)
+        rows, columns = torch.triu_indices(count, count, device=gram.device)
+        table[rows, columns] = table[columns, rows] = torch.arange(len(rows), device=gram.device)
+        blocks = gram[table] * (scale[:, None] * scale)[:, :, None, None]
+        matrix = blocks.transpose(1, 2).reshape(1, count * width, count * width)
+    return matrix + torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+
+
+class LaplaceProblem:
+    """The log posterior of the weights of latent functions, given rows."""
+
+    def __init__(self, functions: LatentFunctions, batches: Batches) -> None:
+        self.functions, self.batches = functions, batches
+        self.is_full = functions.likelihood.has_full_hessian
+        self.num_passes = 0
+
+    def zeros(self) -> Tensor:
+        """Weights of zero, (D, Q)."""
+        scale = self.functions.scale.detach()
+        return scale.new_zeros(self.functions.num_features, len(scale))
+
+    @torch.no_grad()
+    def point(self, weights: Tensor) -> Point:
+        """The log posterior at weights, by one pass over the rows."""
+        self.num_passes += 1
+        scale = self.functions.scale
+        sums = self.functions.sums(self.batches, weights * scale)
+        value = sums.log_density - 0.5 * weights.square().sum()
+        return Point(weights, sums, value, sums.slope * scale - weights)
+
+    @torch.no_grad()
+    def mode(self, start: Tensor | None = None) -> Tensor:
+        """The weights of the largest log posterior, by damped Newton steps of one pass each.
+
+        Every step is in a direction of ascent and shortened until it gains enough, so that the log posterior never
+        falls.
+
+        :param start: where to begin, (D, Q), unless the log posterior is not finite there; default: zeros.
+        """
+        point = self.point(self.zeros() if start is None else start)
+        if start is not None and not math.isfinite(point.value):
+            point = self.point(self.zeros())
+        if not math.isfinite(point.value):
+            raise ValueError(
+                "expected a finite log density of the targets at the mean function, got none; rescale the targets, or "
+                "give the model a mean near them"
+            )
+        for _ in range(MAX_ITERATIONS):
+            direction = self.direction(point)
+            decrement = float((direction * point.gradient).sum())
+            if decrement <= _LAST_DECREMENT:
+                return point.weights + direction
+            point = self._ascent(point, direction, decrement)
+        raise ValueError(
+            f"expected Newton's method to converge in {MAX_ITERATIONS} steps, got one that still gains "
+            f"{decrement / 2.0:.3g} nats; rescale the data, or change the parameters of the likelihood"
+        )
+
+    def _ascent(self, start: Point, direction: Tensor, decrement: float) -> Point:
+        """The point after a step that gains enough, which is shortened until it does."""
+        step = 1.0
+        while step > _SMALLEST_STEP:
+            point = self.point(start.weights + step * direction)
+            gain = float(point.value - start.value)
+            if gain >= _SUFFICIENT * step * decrement - _ROUNDING * abs(float(start.value)):
+                return point
+            slope = step * decrement
+            best = 0.5 * slope / (slope - gain) if math.isfinite(gain) else 0.1  # of the parabola through both
+            step *= min(max(best, 0.1), 0.5)
+        raise ValueError(
+            "expected a log posterior that rises along its gradient, got none; the likelihood is not smooth enough, or "
+            "its values overflow: rescale the targets"
+        )
+
+    def direction(self, point: Point) -> Tensor:
+        """The Newton step, or one of ascent where the Hessian is not negative definite there."""
+        scale, sums = self.functions.scale.detach(), point.sums
+        try:
+            precision = Precision(sums.gram, scale, self.is_full)
+        except ValueError:
+            if sums.concave is None:
+                raise
+            precision = Precision(sums.gram + sums.concave, scale, self.is_full)
+        if self.is_full:
+            return precision.solve(point.gradient)
+        size = float((point.gradient * precision.solve(point.gradient)).sum().clamp_min(0.0)) ** 0.5
+        return self.solve(precision, point.weights, point.gradient, min(max(size, _RESIDUAL_OF_STEPS), 0.1))
+
+    @torch.no_grad()
+    def solve(self, precision: Precision, weights: Tensor, values: Tensor, residual: float = _RESIDUAL) -> Tensor:
+        """The inverse of the full Hessian times values (D, Q); by conjugate gradients where only blocks are there.
+
+        :param weights: where the Hessian is taken, (D, Q).
+        :param values: the right-hand side, (D, Q).
+        """
+        if self.is_full:
+            return precision.solve(values)
+        scale = self.functions.scale
+
+        def product(column: Tensor) -> Tensor:
+            direction = column.reshape(values.shape)
+            passed = self.functions.hessian_product(self.batches, weights * scale, direction * scale)
+            return (direction + passed * scale).reshape(-1, 1)
+
+        def precondition(column: Tensor) -> Tensor:
+            return precision.solve(column.reshape(values.shape)).reshape(-1, 1)
+
+        solver = ConjugateGradients(product, precondition, values.reshape(-1, 1))
+        target = residual**2 * solver.energy
+        while bool(solver.energy > target) and len(solver.steps) < _SOLVER_ITERATIONS:
+            solver.step()
+        return solver.solution.reshape(values.shape)
+
+    def log_evidence(self, weights: Tensor) -> tuple[Tensor, LaplaceSums]:
+        r"""Laplace's log evidence at the mode, and the sums there; with gradients where these are enabled.
+
+        .. math:: \log q(y) = \ell - \tfrac12 \|w\|^2 - \tfrac12 \log|B|
+
+        The mode depends on the parameters too. One Newton step from it, whose derivative is
+        :math:`H^{-1} \partial (a h)`, carries that dependence.
+
+        :param weights: the mode, (D, Q), a constant.
+
+        Source: Rasmussen and Williams (2006), Eq. 3.32 and 5.23, in the weights of features.
+        """
+        scale, functions = self.functions.scale, self.functions
+        sums = functions.sums(self.batches, weights * scale)
+        value = sums.log_density - 0.5 * weights.square().sum()
+        try:
+            precision = Precision(sums.gram, scale, self.is_full)
+        except ValueError:
+            if sums.concave is None:
+                raise
+            raise ValueError(
+                "expected a mode at which the log posterior is concave, got another, where Laplace's approximation is "
+                "none; give the likelihood more noise or more degrees of freedom"
+            ) from None
+        value = value - 0.5 * precision.log_determinant
+        if value.requires_grad:
+            slope = self._implicit(weights, sums.gram.detach(), scale.detach())
+            value = value + (slope * (sums.slope * scale - weights)).sum()
+        return value, sums
+
+    def _implicit(self, weights: Tensor, gram: Tensor, scale: Tensor) -> Tensor:
+        """The derivative of the evidence in the mode, divided by the Hessian, (D, Q)."""
+        leaf = gram.requires_grad_()
+        with torch.enable_grad():
+            precision = Precision(leaf, scale, self.is_full)
+            (by_gram,) = torch.autograd.grad(-0.5 * precision.log_determinant, leaf)
+        by_weights = self.functions.pull_back(self.batches, weights * scale, by_gram)
+        precision.factor = precision.factor.detach()
+        return self.solve(precision, weights, by_weights * scale)

@@ -1,0 +1,222 @@
+"""Gaussian distributions of weights that are learned: moments of their functions, and natural-gradient steps."""
+
+from __future__ import annotations
+
+import functools
+from typing import Self
+
+import gpytorch
+import torch
+from linear_operator.operators import CholLinearOperator, DiagLinearOperator, TriangularLinearOperator
+from torch import Tensor
+
+from ...likelihoods import MultivariateNormal
+from ...linalg.cholesky_factor import factor_of, log_determinant_of
+from ..posterior.factor import OutputFactor
+from ..posterior.posterior import GaussianPosterior
+
+_SMALLEST_STEP = 1e-9
+
+
+class GaussianWeights:
+    r"""A distribution q(w) = N(m, S) of D weights with prior N(0, I), or of C independent sets of them.
+
+    .. math:: f(x_i) = \phi_i^\top w, \qquad E f_i = \phi_i^\top m, \qquad \mathrm{Var} f_i = \phi_i^\top S \phi_i
+
+    It is held by its natural parameters :math:`S^{-1} m` and :math:`S^{-1}`, in float64, and does not change: a step
+    gives another one. A step in the natural gradient of :math:`\sum_i E \log p(y_i | f_i) - KL(q \| N(0, I))` is
+
+    .. math:: S^{-1} \leftarrow (1 - \rho) S^{-1} + \rho \big(I - 2 \textstyle\sum_i v_i \phi_i \phi_i^\top\big), \qquad
+        v_i = \frac{\partial E \log p(y_i | f_i)}{\partial \mathrm{Var} f_i}
+
+    with the gradient in the means in :math:`S^{-1} m`. For a Gaussian likelihood one step of size one is exact.
+
+    :param linear: :math:`S^{-1} m`, (..., D).
+    :param precision: :math:`S^{-1}`, (..., D, D); or its diagonal, (..., D).
+    :raises ValueError: where the precision is not positive definite to working precision.
+    """
+
+    def __init__(self, linear: Tensor, precision: Tensor) -> None:
+        self.linear, self.precision = linear.double(), precision.double()
+        self.is_diagonal = precision.shape == linear.shape
+        if not self.is_diagonal and precision.shape != (*linear.shape, linear.shape[-1]):
+            raise ValueError(
+                f"expected a precision of shape {(*linear.shape, linear.shape[-1])} or its diagonal, got "
+                f"{tuple(precision.shape)}; correct one of the two"
+            )
+        if self.is_diagonal and not bool((self.precision > 0).all()):
+            raise ValueError(
+                f"expected a positive definite precision, got a smallest entry of {float(self.precision.min()):.3g}; "
+                "take a smaller step"
+            )
+        self.factor = self.precision.sqrt() if self.is_diagonal else factor_of(self.precision)
+
+    @classmethod
+    def of(cls, distribution: gpytorch.distributions.MultivariateNormal) -> Self:
+        """The distribution that a GPyTorch one is, of the weights (..., D)."""
+        mean, covariance = distribution.mean.detach().double(), distribution.lazy_covariance_matrix
+        if isinstance(covariance, DiagLinearOperator):
+            precision = covariance.diagonal().detach().double().reciprocal()
+            return cls(precision * mean, precision)
+        root = factor_of(covariance.to_dense().detach().double())
+        precision = torch.cholesky_inverse(root)
+        return cls((precision @ mean.unsqueeze(-1)).squeeze(-1), precision)
+
+    @functools.cached_property
+    def mean(self) -> Tensor:
+        """m, (..., D)."""
+        if self.is_diagonal:
+            return self.linear / self.precision
+        return torch.cholesky_solve(self.linear.unsqueeze(-1), self.factor).squeeze(-1)
+
+    @property
+    def kl_divergence(self) -> Tensor:
+        """The divergence from N(0, I), (...)."""
+        if self.is_diagonal:
+            trace, log_det = self.precision.reciprocal().sum(-1), self.precision.log().sum(-1)
+        else:
+            root = torch.linalg.solve_triangular(self.factor, _eye_like(self.factor), upper=False)
+            trace, log_det = root.square().sum((-2, -1)), log_determinant_of(self.factor)
+        return 0.5 * (trace + self.mean.square().sum(-1) - self.mean.shape[-1] + log_det)
+
+    def distribution(self) -> MultivariateNormal:
+        """The same as a GPyTorch distribution, whose covariance knows its root."""
+        if self.is_diagonal:
+            return MultivariateNormal(self.mean, DiagLinearOperator(self.precision.reciprocal()))
+        upper = factor_of(self.precision.flip((-2, -1))).flip((-2, -1))
+        root = torch.linalg.solve_triangular(upper, _eye_like(upper), upper=True).mT
+        return MultivariateNormal(self.mean, CholLinearOperator(TriangularLinearOperator(root)))
+
+    @torch.no_grad()
+    def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances of the functions, (..., N) each, without gradients.
+
+        :param features: (N, D), or (..., N, D) where every set of weights has its own.
+        """
+        exact = features.detach().double()
+        mean = (exact @ self.mean.unsqueeze(-1)).squeeze(-1)
+        if self.is_diagonal:
+            return mean, (exact.square() @ self.precision.reciprocal().unsqueeze(-1)).squeeze(-1)
+        parts = [
+            torch.linalg.solve_triangular(factor, rows.mT, upper=False).square().sum(-2)
+            for factor, rows in _pairs(self.factor, exact)
+        ]
+        return mean, torch.stack(parts).reshape(mean.shape)
+
+    @torch.no_grad()
+    def feature_gradient(self, features: Tensor, d_mean: Tensor, d_variance: Tensor) -> Tensor:
+        """The gradient in the features, of their shape, of what has these gradients in means and variances.
+
+        :param features: as for :meth:`moments`.
+        :param d_mean: (..., N).
+        :param d_variance: (..., N).
+        """
+        sets = zip(_flat(self.mean, 1), _flat(d_mean.double(), 1), _flat(d_variance.double(), 1), strict=True)
+        pairs = _pairs(self.factor, features.detach().double(), dims=1 if self.is_diagonal else 2)
+        parts = (
+            in_mean.unsqueeze(-1) * mean + 2.0 * in_variance.unsqueeze(-1) * self._times_covariance(factor, rows)
+            for (mean, in_mean, in_variance), (factor, rows) in zip(sets, pairs, strict=True)
+        )
+        is_shared = features.dim() == 2
+        total = functools.reduce(torch.add, parts) if is_shared else torch.stack(list(parts)).reshape(features.shape)
+        return total.to(features.dtype)
+
+    def _times_covariance(self, factor: Tensor, features: Tensor) -> Tensor:
+        """Features (N, D) times the covariance of one set of weights."""
+        return features / factor.square() if self.is_diagonal else torch.cholesky_solve(features.mT, factor).mT
+
+    @torch.no_grad()
+    def target(
+        self, features: Tensor, d_mean: Tensor, d_variance: Tensor, fitted: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The natural parameters that a step of size one leads to: the prior's and those of the rows.
+
+        :param features: (N, D), or (..., N, D).
+        :param d_mean: the gradient of the expected log likelihood in the means, (..., N).
+        :param d_variance: that in the variances, (..., N).
+        :param fitted: the means of the functions at which the gradients were taken, for a full covariance; default:
+            those of these weights.
+        """
+        exact, weight = features.detach().double(), -2.0 * d_variance.double()
+        if self.is_diagonal:
+            added = (weight.unsqueeze(-2) @ exact.square()).squeeze(-2)
+            linear = (d_mean.double().unsqueeze(-2) @ exact).squeeze(-2) + added * self.mean
+            return linear, 1.0 + added
+        if fitted is None:
+            fitted = (exact @ self.mean.unsqueeze(-1)).squeeze(-1)
+        linear = ((d_mean.double() + weight * fitted).unsqueeze(-2) @ exact).squeeze(-2)
+        precision = torch.empty_like(self.precision)
+        flat = precision.view(-1, *precision.shape[-2:])
+        for index, (row_weights, rows) in enumerate(_pairs(weight, exact, dims=1)):
+            torch.mm((rows * row_weights.unsqueeze(-1)).mT, rows, out=flat[index])
+        precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        return linear, precision
+
+    @torch.no_grad()
+    def stepped(self, target: tuple[Tensor, Tensor], step_size: float) -> Self:
+        """The distribution after a step towards natural parameters, halved until the precision is positive definite.
+
+        :param target: what :meth:`target` gives.
+        :raises ValueError: where no step is left.
+        """
+        size = step_size
+        while True:
+            try:
+                linear, precision = (
+                    torch.lerp(old, new, size) for old, new in zip((self.linear, self.precision), target, strict=True)
+                )
+                return type(self)(linear, precision)
+            except ValueError:
+                size *= 0.5
+                if size < _SMALLEST_STEP:
+                    raise
+
+
+class WeightDistribution(GaussianPosterior):
+    r"""A learned distribution N(m, L L^T) of weights.
+
+    :param mean: m, (..., D).
+    :param root: L, (..., D, D); or its diagonal, (..., D).
+    """
+
+    def __init__(self, mean: Tensor, root: Tensor) -> None:
+        self.mean, self.root, self.is_diagonal = mean.unsqueeze(-1), root, root.dim() == mean.dim()
+
+    @classmethod
+    def of(cls, distribution: gpytorch.distributions.MultivariateNormal) -> Self:
+        """The weights of a GPyTorch distribution, differentiable in its parameters."""
+        covariance = distribution.lazy_covariance_matrix
+        if isinstance(covariance, DiagLinearOperator):
+            return cls(distribution.mean, covariance.diagonal().sqrt())
+        if isinstance(covariance, CholLinearOperator):
+            return cls(distribution.mean, covariance.root.to_dense())
+        return cls(distribution.mean, factor_of(covariance.to_dense()))
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        return self.root.square().unsqueeze(-1) * rhs if self.is_diagonal else self.root @ (self.root.mT @ rhs)
+
+    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        scale = outputs.coefficient[..., 0, :1, :]
+        features = scalar.to(self.root.dtype) * scale.to(self.root.dtype)
+        return features * self.root.unsqueeze(-2) if self.is_diagonal else features @ self.root
+
+    def deviations(self, num_samples: int) -> Tensor:
+        noise = self.mean.new_empty(*self.mean.shape[:-1], num_samples).normal_()
+        return self.root.unsqueeze(-1) * noise if self.is_diagonal else self.root @ noise
+
+
+def _eye_like(matrix: Tensor) -> Tensor:
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    return eye.expand(matrix.shape)
+
+
+def _flat(values: Tensor, dims: int) -> Tensor:
+    """Values with one batch dimension before the last ``dims``."""
+    return values.reshape(-1, *values.shape[values.dim() - dims :])
+
+
+def _pairs(values: Tensor, features: Tensor, dims: int = 2) -> list[tuple[Tensor, Tensor]]:
+    """What every set of weights has, with its features, shared ones every time."""
+    sets = _flat(values, dims)
+    shared = _flat(features, 2)
+    return list(zip(sets, shared.expand(len(sets), *shared.shape[-2:]), strict=True))

@@ -1,0 +1,1 @@
+"""Predictions of rows, and groups of rows, from all others."""

@@ -1,0 +1,119 @@
+"""Regression of complex targets by way of their real and imaginary parts, where these are not circular."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+from gpytorch.means import Mean, MultitaskMean, ZeroMean
+from torch import Tensor
+
+from ...functionals import Operator
+from ...likelihoods import ComplexNormal, MultivariateNormal
+from ..noise import NoiseModel
+from .factor import OutputFactor
+from .posterior import GaussianPosterior
+from .regression import Regression
+
+
+class PlaneFeatures:
+    r"""A kernel with features as one of two real outputs, the real and the imaginary part of a complex function.
+
+    A kernel of two outputs is that already, and may be any: its prior is improper where the two have different
+    variances, or are correlated. A scalar kernel has the proper prior :math:`f(x) = \phi(x) w` with circular complex
+    weights w. Real features give the Kronecker product of the kernel with half the identity; complex ones are real
+    scalar features :math:`[\mathrm{Re}\, \phi, \mathrm{Im}\, \phi]`, of which
+
+    .. math:: \mathrm{Re} f = \mathrm{Re}\, \phi\, u - \mathrm{Im}\, \phi\, v, \qquad
+        \mathrm{Im} f = \mathrm{Im}\, \phi\, u + \mathrm{Re}\, \phi\, v, \qquad w = u + i v
+    """
+
+    is_complex = False
+    has_output_factor = True
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "kernel":
+            raise AttributeError(name)
+        return getattr(self.kernel, name)
+
+    @property
+    def num_scalar_features(self) -> int:
+        """The number of real columns."""
+        return int(self.kernel.num_scalar_features) * (2 if self.kernel.is_complex else 1)
+
+    def scalar_features(self, x: Tensor) -> Tensor:
+        """The features, or the real and imaginary parts of complex ones side by side, (..., N, n)."""
+        features: Tensor = self.kernel.scalar_features(x)
+        return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters that the features depend on."""
+        parameters: Iterator[torch.nn.Parameter] = self.kernel.feature_parameters()
+        return parameters
+
+    def output_factor(self, operator: Operator | None = None) -> OutputFactor:
+        """The factor of two outputs."""
+        factor: Tensor | OutputFactor = self.kernel.output_factor(operator)
+        if isinstance(factor, OutputFactor):
+            return factor
+        root = 0.5**0.5 * factor.double()
+        if not self.kernel.is_complex:
+            identity = torch.eye(2, dtype=root.dtype, device=root.device)
+            return OutputFactor.kronecker(root * identity, self.num_scalar_features)
+        turn = torch.tensor([[1.0], [-1.0j]], dtype=torch.complex128, device=root.device)
+        return OutputFactor.spectral((root * turn).expand(self.kernel.num_scalar_features, 2, 1))
+
+    def residual_variance(self, x: Tensor) -> Tensor | None:
+        """The variances (..., N T) that the features lack, for both outputs."""
+        residual: Tensor | None = self.kernel.residual_variance(x)
+        if residual is None or self.kernel.has_output_factor:
+            return residual
+        return (0.5 * residual).repeat_interleave(2, dim=-1)
+
+
+class ComplexRegression(Regression):
+    r"""A regression of complex targets :math:`y = f + \epsilon` with a pseudo-covariance, by their two real parts.
+
+    Its posterior mean is widely linear, :math:`A y + B \bar y`, and its evidence is the augmented one: both are what
+    two real outputs have, with covariances of the parts of function and noise.
+    """
+
+    has_point_predictor: ClassVar[bool] = False
+
+    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
+        both = mean if isinstance(mean, MultitaskMean) else MultitaskMean([mean, ZeroMean()], num_tasks=2)
+        super().__init__(PlaneFeatures(kernel), both, noise)
+
+    def distribution(
+        self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None = None
+    ) -> MultivariateNormal | ComplexNormal:
+        """The complex distribution of the function at inputs, or the real one of what an operator makes of its parts.
+
+        :param x: (..., N, d); (N, d) for an operator.
+        """
+        if operator is not None:
+            return super().distribution(x, posterior, operator)
+        factor = self.factor()
+        mean = torch.view_as_complex(self._values(x, factor, posterior.mean, None).squeeze(-1).contiguous())
+        parts = posterior.function_root(self.kernel.scalar_features(x), factor).unflatten(-2, (-1, 2))
+        root = torch.complex(parts[..., 0, :], parts[..., 1, :])
+        residual = self.kernel.residual_variance(x)
+        if residual is None:
+            return ComplexNormal(mean, covariance_root=root, has_real_weights=True)
+        real, imaginary = residual.unflatten(-1, (-1, 2)).unbind(-1)
+        pseudo = torch.complex(real - imaginary, torch.zeros_like(real))
+        return ComplexNormal(
+            mean, covariance_root=root, has_real_weights=True, diagonal=real + imaginary, pseudo_diagonal=pseudo
+        )
+
+    def leverages(self, x: Tensor, posterior: Any) -> Tensor:
+        """The posterior variances of the complex function at inputs (N, d), without what the features lack, (N,)."""
+        return super().leverages(x, posterior).unflatten(-1, (-1, 2)).sum(-1)
+
+    def functions(self, weights: Tensor, x: Tensor) -> Tensor:
+        """The complex functions of real weights (..., K, S) at x (..., N, d), (S, ..., N)."""
+        return torch.view_as_complex(super().functions(weights, x).contiguous())

@@ -1,0 +1,208 @@
+"""The posterior covariance of functions, whose features are made chunk by chunk."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from linear_operator.operators import (
+    AddedDiagLinearOperator,
+    DiagLinearOperator,
+    LinearOperator,
+    RootLinearOperator,
+    TriangularLinearOperator,
+)
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from linear_operator.utils.memoize import cached
+from torch import Tensor
+
+from ..._support.gpytorch_names import keep_arguments, parts_of
+from ...linalg import joined, row_chunks
+from .factor import OutputFactor
+from .posterior import GaussianPosterior
+
+
+class CholeskyRoot(LinearOperator):
+    """A covariance whose root decomposition is its Cholesky factor, whatever its size and the settings.
+
+    So base samples have the shape of the mean, and give the draws and gradients of a dense covariance.
+    """
+
+    @cached(name="root_decomposition")
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        decomposition: LinearOperator = super().root_decomposition(method or "cholesky")
+        return decomposition
+
+
+class FunctionCovariance(CholeskyRoot, abc.ABC):
+    r"""A covariance :math:`R R^\top` of N values by a root R of any width, which draws without base samples take."""
+
+    @abc.abstractmethod
+    def _root(self) -> Tensor:
+        """R, (..., N, K)."""
+
+    @cached(name="cholesky")
+    def _cholesky(self, upper: bool = False) -> TriangularLinearOperator:
+        root = self._root().double()
+        return TriangularLinearOperator(psd_safe_cholesky(root @ root.mT, upper=upper).to(self.dtype), upper=upper)
+
+
+class RootCovariance(FunctionCovariance):
+    """A covariance whose root R is known.
+
+    :param root: (..., N, K).
+    """
+
+    def __init__(self, root: Tensor) -> None:
+        super().__init__(root)
+        self.root = root
+
+    def _root(self) -> Tensor:
+        return self.root
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self.root @ (self.root.mT @ rhs)
+
+    def _size(self) -> torch.Size:
+        return torch.Size((*self.root.shape[:-1], self.root.shape[-2]))
+
+    def _transpose_nonbatch(self) -> Self:
+        return self
+
+    def _diagonal(self) -> Tensor:
+        return self.root.square().sum(-1)
+
+    def _expand_batch(self, batch_shape: torch.Size) -> Self:
+        return self.__class__(self.root.expand(*batch_shape, *self.root.shape[-2:]))
+
+    def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
+        entries: Tensor = RootLinearOperator(self.root)._get_indices(row_index, col_index, *batch_indices)
+        return entries
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        part: Any = RootLinearOperator(self.root)._getitem(row_index, col_index, *batch_indices)
+        return self.__class__(part.root.to_dense()) if isinstance(part, RootLinearOperator) else part
+
+    def _mul_constant(self, other: Tensor) -> LinearOperator:
+        if bool((other > 0).all()):
+            return self.__class__(self.root * other.sqrt()[..., None, None])
+        product: LinearOperator = super()._mul_constant(other)
+        return product
+
+    def to_dense(self) -> Tensor:
+        return self.root @ self.root.mT
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        draws: Tensor = RootLinearOperator(self.root).zero_mean_mvn_samples(num_samples)
+        return draws
+
+
+class WeightSpaceCovariance(FunctionCovariance):
+    r"""Posterior covariance :math:`F_* B^{-1} F_*^\top` of T outputs at N inputs, rows interleaved.
+
+    Neither the (N T) x (N T) covariance nor the features of all rows need to be in memory for variances, products and
+    samples.
+
+    :param x: inputs, (..., N, d).
+    :param factor: the factor of the outputs, in float64.
+    :param features: takes (..., n, d) inputs and returns their real scalar features.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        posterior: GaussianPosterior,
+        factor: OutputFactor,
+        features: Callable[[Tensor], Tensor],
+    ) -> None:
+        super().__init__(x)
+        keep_arguments(self, posterior=posterior, factor=factor, features=features)
+        self.x, self.posterior, self.factor, self.features = x, posterior, factor, features
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.x.dtype
+
+    def _rows(self) -> list[slice]:
+        return row_chunks(self.x.shape[-2], self.factor.num_columns * self.factor.num_outputs)
+
+    def _root_of(self, rows: slice) -> Tensor:
+        """A root (..., n T, K) of the covariance of some rows with themselves, in float64."""
+        return self.posterior.function_root(self.features(self.x[..., rows, :]), self.factor)
+
+    def _root(self) -> Tensor:
+        return torch.cat([self._root_of(rows) for rows in self._rows()], dim=-2)
+
+    def _diagonal(self) -> Tensor:
+        chunks = row_chunks(self.x.shape[-2], self.posterior.variance_width(self.factor))
+        scalar = (self.features(self.x[..., rows, :]) for rows in chunks)
+        parts = (self.posterior.function_variance(part, self.factor) for part in scalar)
+        return joined(parts, self.x.shape[-2] * self.factor.num_outputs, dim=-1).to(self.dtype)
+
+    def matmul(self, other: Any) -> Any:
+        """The product with a matrix; gradients run through the posterior too."""
+        return self._matmul(other) if isinstance(other, Tensor) else super().matmul(other)
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        is_vector = rhs.dim() == 1
+        columns = (rhs.unsqueeze(-1) if is_vector else rhs).double()
+        outputs = self.factor.num_outputs
+        slices = [(rows, slice(rows.start * outputs, rows.stop * outputs)) for rows in self._rows()]
+        inner = sum(self._root_of(rows).mT @ columns[..., part, :] for rows, part in slices)
+        result = torch.cat([self._root_of(rows) @ inner for rows, _ in slices], dim=-2).to(rhs.dtype)
+        return result.squeeze(-1) if is_vector else result
+
+    def _size(self) -> torch.Size:
+        rows = self.x.shape[-2] * self.factor.num_outputs
+        return torch.Size((*torch.broadcast_shapes(self.x.shape[:-2], self.posterior.batch_shape), rows, rows))
+
+    def _transpose_nonbatch(self) -> WeightSpaceCovariance:
+        return self
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        source: Any = self._known() if batch_indices else super()
+        result: LinearOperator = source._getitem(row_index, col_index, *batch_indices)
+        return result
+
+    def _expand_batch(self, batch_shape: torch.Size) -> LinearOperator:
+        return self._known()._expand_batch(batch_shape) if batch_shape else self
+
+    def _unsqueeze_batch(self, dim: int) -> LinearOperator:
+        return RootCovariance(self._root().to(self.dtype).unsqueeze(dim))
+
+    def _known(self) -> RootCovariance:
+        """The same covariance with the root of all rows in memory."""
+        return RootCovariance(self._root().to(self.dtype))
+
+    def to_dense(self) -> Tensor:
+        root = self._root()
+        return (root @ root.mT).to(self.dtype)
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        weights = self.factor.scalar_weights(self.posterior.deviations(num_samples))
+        parts = [self.features(self.x[..., rows, :]).double() @ weights.flatten(-2) for rows in self._rows()]
+        draws = torch.cat(parts, dim=-2).unflatten(-1, weights.shape[-2:]).flatten(-3, -2)
+        return draws.movedim(-1, 0).to(self.dtype)
+
+
+class CovariancePlusResidual(CholeskyRoot, AddedDiagLinearOperator):
+    """The sum of a posterior covariance and a diagonal of residual variances."""
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        covariance, residual = parts_of(self)
+        draws: Tensor = covariance.zero_mean_mvn_samples(num_samples)
+        return draws + residual.zero_mean_mvn_samples(num_samples)
+
+
+def plus_residual(covariance: LinearOperator, residual: Tensor | None) -> LinearOperator:
+    """Add the variances that truncated features lack to the diagonal of a posterior covariance.
+
+    :param covariance: (..., N, N).
+    :param residual: broadcasts to (..., N), not negative; default: nothing is added.
+    """
+    if residual is None:
+        return covariance
+    diagonal = DiagLinearOperator(residual.to(covariance.dtype).expand(covariance.shape[:-1]))
+    return CovariancePlusResidual(covariance, diagonal)

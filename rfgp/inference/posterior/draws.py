@@ -1,0 +1,128 @@
+"""Functions drawn from a Gaussian process with features, all of which are evaluated at once."""
+
+from __future__ import annotations
+
+import abc
+import copy
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ..._support import checks
+from ..._support.gpytorch_names import forget_priors
+from .factor import OutputFactor
+from .posterior import GaussianPosterior
+
+
+class FunctionDraws(abc.ABC):
+    """S functions that were drawn together. Their values never change, so that a copy of them is the object itself."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    @abc.abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        """The values (S, ..., N) at inputs (..., N, d); (S, ..., N, T) for several outputs."""
+
+    @abc.abstractmethod
+    def take(self, index: Tensor) -> FunctionDraws:
+        """Some of the functions.
+
+        :param index: their numbers, (M,), on the CPU.
+        """
+
+
+class FeatureDraws(FunctionDraws):
+    """The functions of draws of the weights; they are made of the features of all inputs by one product.
+
+    :param weights: draws of the weights, (..., K, S).
+    """
+
+    def __init__(self, regression: Any, weights: Tensor) -> None:
+        self.regression, self.weights = regression, weights
+
+    def __call__(self, x: Tensor) -> Tensor:
+        values: Tensor = self.regression.functions(self.weights, x)
+        return values
+
+    def take(self, index: Tensor) -> FeatureDraws:
+        return FeatureDraws(self.regression, self.weights.index_select(-1, index.to(self.weights.device)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"regression": self.regression.detached(), "weights": self.weights.detach()}
+
+
+class MixtureDraws(FunctionDraws):
+    """Functions from several sources, each of which is evaluated once.
+
+    :param places: which of all functions those of each part are, (S_i,).
+    """
+
+    def __init__(self, parts: list[FunctionDraws], places: list[Tensor]) -> None:
+        self.parts, self.places = parts, places
+
+    def __call__(self, x: Tensor) -> Tensor:
+        values = torch.cat([part(x) for part in self.parts])
+        return values[torch.cat(self.places).argsort().to(values.device)]
+
+    def take(self, index: Tensor) -> MixtureDraws:
+        parts, places = [], []
+        for part, place_of_part in zip(self.parts, self.places, strict=True):
+            numbers, place = (place_of_part.unsqueeze(-1) == index).nonzero(as_tuple=True)
+            if len(numbers):
+                parts.append(part.take(numbers))
+                places.append(place)
+        return MixtureDraws(parts, places)
+
+
+class WeightPrior(GaussianPosterior):
+    """The prior N(0, I) of the weights: a posterior given nothing.
+
+    :param mean: zeros, (..., K, 1), real or complex.
+    """
+
+    def __init__(self, mean: Tensor) -> None:
+        self.mean = mean
+
+    @classmethod
+    def of(cls, shape: torch.Size | tuple[int, ...], is_complex: bool, device: torch.device) -> Self:
+        """The prior of weights of a shape (..., K)."""
+        dtype = torch.complex128 if is_complex else torch.float64
+        return cls(torch.zeros(*shape, 1, dtype=dtype, device=device))
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        return rhs
+
+    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        return outputs.features(scalar)
+
+    def deviations(self, num_samples: int) -> Tensor:
+        shape = (*self.mean.shape[:-1], num_samples)
+        return torch.randn(shape, dtype=self.mean.dtype, device=self.mean.device)
+
+
+def drawn_weights(weights: GaussianPosterior, num_samples: int, has_complex_targets: bool) -> Tensor:
+    r"""Draws (..., K, S) of weights, of which functions are the products with features, or the real parts of these.
+
+    Real features of complex targets have circular complex weights. The real part of a function with circular complex
+    weights has half of its variance: where it is taken, the deviations are :math:`\sqrt2` times as large.
+
+    :param has_complex_targets: whether the functions are complex.
+    """
+    size = weights.mean.shape[:-1].numel()
+    checks.fits_in_memory(8.0 * size * num_samples, f"{num_samples} draws of {size} weights", "draw fewer functions")
+    deviations = weights.deviations(num_samples)
+    if has_complex_targets and not deviations.is_complex():
+        deviations = torch.complex(deviations, weights.deviations(num_samples)) * 0.5**0.5
+    elif deviations.is_complex() and not has_complex_targets:
+        deviations = deviations * 2.0**0.5
+    return weights.mean + deviations
+
+
+def detached(module: Any) -> Any:
+    """A copy of a module without priors, whose parameters are the leaves of graphs of their own."""
+    leaves = {id(p): p.detach().requires_grad_(p.requires_grad) for p in module.parameters()}
+    result = copy.deepcopy(module, leaves)
+    forget_priors(result)
+    return result

@@ -1,0 +1,153 @@
+"""From rows to sufficient statistics: features in chunks, at constant memory, with gradients where they are wanted."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..noise import NoiseModel
+from .row_gradients import Pairs
+from .rows import Rows, has_gradients
+from .statistics import GramStatistics
+from .sufficient_statistics import SufficientStatistics
+from .summation import Make, Piece, StatisticsOfRows, summed
+from .training_residual import TrainingResidual
+
+
+class ScalarFeatures(Protocol):
+    """The protocol of kernels with scalar features, such as those made by :func:`rfgp.approximate`."""
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether the features are complex."""
+
+    @property
+    def num_scalar_features(self) -> int:
+        """The number D of features; a ValueError where a map waits for its first inputs."""
+
+    def scalar_features(self, x: Tensor) -> Tensor:
+        """The features (..., N, D) of inputs (..., N, d)."""
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters that the features depend on."""
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """All parameters."""
+
+
+def accumulate(
+    kernel: ScalarFeatures,
+    noise: NoiseModel,
+    x: Tensor,
+    rows: Rows,
+    product_dtype: torch.dtype,
+    before: SufficientStatistics | None = None,
+    residual: TrainingResidual | None = None,
+) -> SufficientStatistics:
+    """Sum the statistics of rows in chunks, and add them to before ones.
+
+    Gradients run through all of it, at the memory of one chunk: see :func:`summed`.
+
+    :param x: inputs, (N, d).
+    :param before: statistics to add to, in place where there are no gradients; default: none.
+    :param residual: what the rows gain by the variance that their features lack; default: nothing.
+    :raises ValueError: where statistics and factors would not fit in memory.
+    """
+    width = _width(kernel, x) if before is None else before.num_features
+    parameters = list(kernel.feature_parameters() if residual is None else kernel.parameters())
+    tracks = has_gradients((x, *rows[:3], *parameters))
+    is_open = before is not None and not tracks and len(before.count) == rows.num_groups
+    total = before if is_open and before is not None else _empty(kernel, noise, width, rows, before)
+    if rows.groups is not None:
+        total.expect(rows.groups)
+    make, parts = _maker(kernel, residual), total.chunks(rows, _itemsize(total, x))
+    total = summed(make, x, rows, parts, parameters, total, product_dtype)
+    return total if is_open else noise.merged(before, total)
+
+
+class SumGradients:
+    """The gradients of sums over the rows of batches that are given once more, and are forgotten again.
+
+    :param residual: what the rows gain by the variance that their features lack; default: nothing.
+    """
+
+    def __init__(
+        self,
+        kernel: ScalarFeatures,
+        noise: NoiseModel,
+        total: SufficientStatistics,
+        residual: TrainingResidual | None = None,
+    ) -> None:
+        self.kernel, self.noise = kernel, noise
+        self.total = total.with_differentiable([value.detach() for value in total.differentiable()])
+        self.make = _maker(kernel, residual)
+        self.parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters())]
+
+    def pieces(self, gradients: Sequence[Tensor]) -> Callable[[Tensor, Rows, torch.dtype], Piece]:
+        """Takes the inputs, the rows and the dtype of products of a batch; batches come as they came before.
+
+        :param gradients: those of the differentiable sums, :meth:`GramStatistics.differentiable`.
+        """
+        total = self.total
+        positions = total.row_positions()
+
+        @functools.cache
+        def pull(num_groups: int, product_dtype: torch.dtype) -> Callable[..., Pairs]:
+            return StatisticsOfRows(self.make, product_dtype, total).pullback(*self._of_groups(gradients, num_groups))
+
+        def piece(x: Tensor, rows: Rows, product_dtype: torch.dtype) -> Piece:
+            further = () if positions is None else (positions.next(rows.group_numbers),)
+            parts = total.chunks(rows, _itemsize(total, x))
+            return Piece(pull(rows.num_groups, product_dtype), parts, (x, *rows[:4], *further))
+
+        return piece
+
+    def _of_groups(self, gradients: Sequence[Tensor], num_groups: int) -> Sequence[Tensor]:
+        """The gradients of the sums of a batch, which had no more groups than this when it was merged."""
+        if num_groups >= len(gradients[-1]):
+            return gradients
+        with torch.enable_grad():
+            of_groups = [g.new_zeros(num_groups, *g.shape[1:]).requires_grad_() for g in gradients]
+            of_batch, of_all = (
+                GramStatistics.of_differentiable(sums, self.total.shift) for sums in (of_groups, gradients)
+            )
+            aligned, _ = self.noise.aligned(of_batch, of_all)
+            return torch.autograd.grad(aligned.differentiable(), of_groups, gradients)
+
+
+def _maker(kernel: ScalarFeatures, residual: TrainingResidual | None) -> Make:
+    """What makes features of inputs, and adds to rows what the features lack."""
+
+    def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
+        return kernel.scalar_features(x), rows if residual is None else residual.added(kernel, x, rows)
+
+    return make
+
+
+def _width(kernel: ScalarFeatures, x: Tensor) -> int:
+    """The number of features, whose maps are made where they wait for their first inputs."""
+    try:
+        return kernel.num_scalar_features
+    except ValueError:
+        with torch.no_grad():
+            return kernel.scalar_features(x[:1]).shape[-1]
+
+
+def _itemsize(total: SufficientStatistics, x: Tensor) -> int:
+    """The bytes of a feature."""
+    return x.element_size() * (2 if total.has_complex_features else 1)
+
+
+def _empty(
+    kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, before: SufficientStatistics | None
+) -> SufficientStatistics:
+    """Statistics without rows, with the shift of those before, if there are any."""
+    kind = noise.statistics_kind if before is None else type(before)
+    is_complex = kernel.is_complex
+    kind.check_memory(width, rows.num_groups, len(rows.targets), 16 if is_complex else 8)
+    shift = rows.center if before is None else before.shift
+    return kind.empty(width, rows.num_groups, is_complex, shift.detach())

@@ -1,0 +1,336 @@
+"""Sufficient statistics of many classes: the rows of a class in place of its Gram matrix, while they are few."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from ... import linalg
+from ..._support import checks
+from ..._support.ranks import Ranks
+from ..statistics_checks import check_held_rows
+from .held_rows import HeldRows
+from .row_gradients import ClassRowGradients, HeldPositions, RowGradients
+from .rows import Part, Rows, has_gradients
+from .statistics import GramStatistics, chunks_of_groups, of_grams
+from .subtraction import check_squares, without_groups
+from .sufficient_statistics import SufficientStatistics
+from .target_sums import TargetSums
+
+
+class ClassStatistics(SufficientStatistics):
+    r"""The sums of :class:`GramStatistics` over many groups, most of which have fewer rows than features.
+
+    .. math:: G_c = U_c^H U_c
+
+    A group is held by its features :math:`U_c = (\sqrt{w_i} \phi_i^\top)_{i \in c}` up to D/2 rows, and by its Gram
+    matrix beyond: no more than :math:`\min(N, C D)\, D` numbers for C groups, and all of them exact. Held rows keep the
+    dtype of the features.
+
+    The arguments are those of :class:`GramStatistics`.
+
+    >>> classes = torch.tensor([0, 1, 2, 0])
+    >>> statistics = ClassStatistics(4, 1, num_groups=3).update(torch.eye(4), torch.ones(4, 1), groups=classes)
+    >>> statistics.rows.shape, statistics.gram.shape
+    (torch.Size([4, 4]), torch.Size([3, 4, 4]))
+    """
+
+    feature_sums: ClassVar[tuple[str, ...]] = ("gram", "dense", "rows", "row_groups")
+    differentiable_sums: ClassVar[tuple[str, ...]] = ("gram", "rows", "cross", "target_gram")
+
+    @staticmethod
+    def _no_features(none: Tensor, num_groups: int) -> dict[str, Tensor]:
+        numbers = torch.zeros(0, dtype=torch.long, device=none.device)
+        return {"gram": none, "dense": numbers, "rows": none.new_zeros(0, none.shape[-1]), "row_groups": numbers}
+
+    def _hold_features(self, sums: dict[str, Tensor]) -> None:
+        self._gram, self._dense, self._is_mirrored = sums["gram"], sums["dense"], True
+        self._held = HeldRows(sums["rows"], sums["row_groups"])
+        self._condense()
+
+    def _features(self) -> dict[str, Tensor]:
+        rows, groups = self._sorted()
+        return {"gram": self.dense_grams, "dense": self._dense, "rows": rows, "row_groups": groups}
+
+    def _features_with(self, other: Self) -> dict[str, Tensor]:
+        groups = torch.cat([self.dense, other.dense]).unique()
+        held = [part._held.of_others(groups) for part in (self, other) if len(part.row_groups)]
+        rows, names = map(torch.cat, zip(*held, strict=True)) if held else self._held.of_others(groups)
+        gram = self.grams_of(groups) + other.grams_of(groups)
+        return {"gram": gram, "dense": groups, "rows": rows, "row_groups": names}
+
+    def _features_without(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]:
+        groups = torch.cat([self.dense, other.dense]).unique()
+        before = self.grams_of(groups)
+        gram = without_groups(before - other.grams_of(groups), is_empty[groups])
+        check_squares(before, gram)
+        held, removed = (HeldRows(*part._held.of_others(groups)) for part in (self, other))
+        rows, names = held.without(removed).sorted()
+        return {"gram": gram, "dense": groups, "rows": rows, "row_groups": names}
+
+    def _features_scaled(self, factor: float) -> dict[str, Tensor]:
+        sums = self._features()
+        return sums | {"gram": factor * sums["gram"], "rows": factor**0.5 * sums["rows"]}
+
+    def _features_of(self, ranks: Ranks) -> dict[str, Tensor]:
+        counts, is_dense = self.held_counts, self.is_dense().to(self.count)
+        ranks.sum_([counts, is_dense])
+        groups = ((counts > self.limit) | (is_dense > 0)).nonzero().squeeze(-1)
+        gram = self.grams_of(groups).clone()
+        ranks.sum_([gram])
+        rows, names = map(ranks.rows, self._held.of_others(groups))
+        return {"gram": gram, "dense": groups, "rows": rows, "row_groups": names}
+
+    @classmethod
+    def of(cls, other: SufficientStatistics) -> ClassStatistics:
+        """Other statistics as those of classes."""
+        if isinstance(other, ClassStatistics):
+            return other
+        groups = (other.count > 0).nonzero().squeeze(-1)
+        none = cls._no_features(other.gram[:0], len(other.count))
+        return cls._made(other.targets, none | {"gram": other.gram[groups], "dense": groups})
+
+    @classmethod
+    def _made(cls, targets: TargetSums, features: dict[str, Tensor]) -> ClassStatistics:
+        result = object.__new__(cls)
+        result.targets = targets
+        result._hold_features(features)
+        return result
+
+    @classmethod
+    def _check_state(cls, state: dict[str, Tensor]) -> None:
+        check_held_rows(state)
+
+    @property
+    def gram(self) -> Tensor:
+        """The Gram matrices of all groups, (G, D, D): C D^2 numbers, which nothing here needs.
+
+        :raises ValueError: where they do not fit in memory.
+        """
+        groups, width = len(self.count), self.num_features
+        what = f"Gram matrices of {groups} x {width} x {width} numbers"
+        checks.fits_in_memory(float(groups * width**2 * self._gram.element_size()), what, "use the statistics as held")
+        return torch.stack([self._gram_of(group) for group in range(groups)])
+
+    @property
+    def rows(self) -> Tensor:
+        """The features of the groups that are held by rows, (M, D), those of one group after those of another."""
+        return self._sorted()[0]
+
+    @property
+    def row_groups(self) -> Tensor:
+        """The group of every row that is held, (M,), not decreasing."""
+        return self._sorted()[1]
+
+    @property
+    def dense(self) -> Tensor:
+        """The groups that have a Gram matrix, (P,)."""
+        self._sorted()
+        return self._dense
+
+    @property
+    def dense_grams(self) -> Tensor:
+        """The Gram matrices of the groups in ``dense``, (P, D, D)."""
+        self._sorted()
+        if not self._is_mirrored:
+            for gram in self._gram:
+                linalg.mirror_(gram)
+            self._is_mirrored = True
+        return self._gram
+
+    def grams_of(self, groups: Tensor) -> Tensor:
+        """The Gram matrices of some groups, (P, D, D)."""
+        if torch.equal(groups, self.dense):
+            return self.dense_grams
+        grams = [self._gram_of(group) for group in groups.tolist()]
+        return torch.stack(grams) if grams else self._gram[:0]
+
+    def _gram_of(self, group: int) -> Tensor:
+        """The Gram matrix of one group, (D, D)."""
+        is_dense = self.dense == group
+        if bool(is_dense.any()):
+            return self.dense_grams[is_dense].squeeze(0)
+        return _gram(self._held.of_group(group), self._gram.dtype)
+
+    @property
+    def pooled_gram(self) -> Tensor:
+        """The sum of the Gram matrices, (D, D)."""
+        rows, total = self.rows, self.dense_grams.sum(0)
+        for part in linalg.row_chunks(len(rows), self.num_features):
+            total = total + _gram(rows[part], total.dtype)
+        return total
+
+    @property
+    def trace(self) -> float:
+        return super().trace + self._held.square
+
+    @property
+    def is_finite(self) -> bool:
+        return super().is_finite and self._held.is_finite
+
+    def of_group(self, group: int) -> GramStatistics:
+        part = slice(group, group + 1)
+        return of_grams(self._gram_of(group).unsqueeze(0), self.targets.map(lambda sums: sums[part]))
+
+    def pooled(self) -> GramStatistics:
+        return of_grams(self.pooled_gram.unsqueeze(0), self.targets.map(lambda sums: sums.sum(0, keepdim=True)))
+
+    def empty_group(self) -> GramStatistics:
+        none = self._gram.new_zeros(1, self.num_features, self.num_features)
+        return of_grams(none, self.targets.map(lambda sums: torch.zeros_like(sums[:1])))
+
+    def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
+        groups = rows.group_numbers.long()
+        tensors = (features, rows.targets, rows.weights, *self.sums().values())
+        if has_gradients(tensors):
+            added = self.merge(self._of_held(features, rows, groups))
+            self.targets = added.targets
+            self._hold_features(added._features())
+            return self
+        columns, places = rows.with_ones(self.shift), self.places()
+        is_held = places[groups] < 0
+        for group in groups[~is_held].unique().tolist():
+            members = groups == group
+            weights = None if rows.weights is None else rows.weights[members]
+            gram, cross = self._gram[int(places[group])], self.targets.cross[group]
+            linalg.add_gram_(gram, cross, features[members], columns[members], weights, product_dtype)
+            self._is_mirrored = False
+        self._add_held(features, rows, groups, columns, is_held)
+        return self
+
+    def _add_held(self, features: Tensor, rows: Rows, groups: Tensor, columns: Tensor, is_held: Tensor) -> None:
+        """Add rows to the groups that are held by rows, and what is no Gram matrix of all."""
+        is_all = bool(is_held.all())
+        chosen = slice(None) if is_all else is_held
+        names, weights = groups[chosen], None if rows.weights is None else rows.weights[chosen]
+        part = features[chosen] if weights is None else features[chosen] * weights.sqrt().unsqueeze(-1)
+        if len(names):
+            self._held.add(part.clone() if is_all and weights is None else part, names)
+        cross, target_gram, count, log_noise, _ = self.targets
+        cross.add_(_cross(features[chosen], columns[chosen], weights, names, cross))
+        target_gram.add_(_target_gram(columns, rows.weights, groups, target_gram))
+        count.add_(torch.bincount(groups, minlength=len(count)))
+        if rows.log_noise is not None:
+            log_noise.index_add_(0, groups, rows.log_noise.double())
+        if self._held.has_many_new:
+            self._condense()
+
+    def _of_held(self, features: Tensor, rows: Rows, groups: Tensor) -> ClassStatistics:
+        """The statistics of some rows, with gradients."""
+        columns, weights = rows.with_ones(self.shift), rows.weights
+        cross, target_gram, count, log_noise, shift = self.targets
+        noise = torch.zeros_like(log_noise)
+        targets = TargetSums(
+            _cross(features, columns, weights, groups, cross),
+            _target_gram(columns, weights, groups, target_gram),
+            torch.bincount(groups, minlength=len(count)).double(),
+            noise if rows.log_noise is None else noise.index_add(0, groups, rows.log_noise.double()),
+            shift,
+        )
+        held = features if weights is None else features * weights.sqrt().unsqueeze(-1)
+        none = self._no_features(self._gram[:0], len(count))
+        return self._made(targets, none | {"rows": held, "row_groups": groups})
+
+    @property
+    def limit(self) -> int:
+        """How many rows of a group are held at most, D/2."""
+        return self.num_features // 2
+
+    @property
+    def num_rows_held(self) -> int:
+        return len(self.rows)
+
+    @property
+    def held_counts(self) -> Tensor:
+        """How many rows of every group are held, (G,)."""
+        return torch.bincount(self.row_groups, minlength=len(self.count))
+
+    def is_dense(self) -> Tensor:
+        """Whether a group has its Gram matrix, (G,)."""
+        self._sorted()
+        return self.places() >= 0
+
+    def places(self) -> Tensor:
+        """Where the Gram matrix of every group is in ``dense_grams``, (G,); -1 for those that are held by rows."""
+        places = torch.full((len(self.count),), -1, dtype=torch.long, device=self.count.device)
+        places[self._dense] = torch.arange(len(self._dense), device=places.device)
+        return places
+
+    def expect(self, groups: Tensor) -> Self:
+        """Make Gram matrices for the groups that will have many rows, given those of rows to come, (N,)."""
+        counts = self.held_counts + torch.bincount(groups.long(), minlength=len(self.count))
+        self._make_dense(((counts > self.limit) & (self.places() < 0)).nonzero().squeeze(-1))
+        return self
+
+    def _sorted(self) -> tuple[Tensor, Tensor]:
+        if self._held.has_new:
+            self._condense()
+        return self._held.sorted()
+
+    def _condense(self) -> None:
+        """Make Gram matrices of the groups with too many rows."""
+        counts = self._held.counts(len(self.targets.num_rows))
+        self._make_dense((counts > self.limit).nonzero().squeeze(-1))
+
+    def _make_dense(self, groups: Tensor) -> None:
+        """Replace the rows of some groups by their Gram matrices."""
+        if not len(groups):
+            return
+        grams = [_gram(self._held.of_group(group), self._gram.dtype) for group in groups.tolist()]
+        held = self._held.of_others(groups)
+        self._held = HeldRows(*held)
+        self._gram = torch.cat([self.dense_grams, torch.stack(grams)])
+        self._dense = torch.cat([self._dense, groups])
+
+    def is_part_of(self, whole: SufficientStatistics) -> bool:
+        if not bool((self.count >= 0).all()):
+            return False
+        return all(self.of_group(group).is_part_of(whole.of_group(group)) for group in self.dense.tolist())
+
+    def chunks(self, rows: Rows, itemsize: int) -> list[Part]:
+        is_dense, groups = self.is_dense(), rows.group_numbers
+        held = (~is_dense[groups]).nonzero().squeeze(-1)
+        width = self.num_features
+        parts: list[Part] = [held[part] for part in linalg.row_chunks(len(held), width, itemsize)]
+        return parts + chunks_of_groups(groups, is_dense.nonzero().squeeze(-1).tolist(), width, itemsize)
+
+    def row_gradients(self, product_dtype: torch.dtype) -> Callable[[Sequence[Tensor]], RowGradients]:
+        return functools.partial(ClassRowGradients, self.shift, product_dtype, self.places(), self.rows.detach())
+
+    def row_positions(self, groups: Tensor | None = None) -> Any:
+        if groups is None:
+            return HeldPositions(self.held_counts)
+        return HeldPositions(torch.bincount(groups, minlength=len(self.count)) * ~self.is_dense())
+
+    @classmethod
+    def check_memory(cls, width: int, num_groups: int, num_rows: int, itemsize: int) -> None:
+        count = min(num_groups * width, num_rows) + width
+        what = f"rows and factors of {count} x {width} numbers"
+        checks.fits_in_memory(2.0 * count * width * itemsize, what, "use fewer features")
+
+
+def _gram(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    exact = rows.to(dtype)
+    return exact.mH @ exact
+
+
+def _cross(features: Tensor, columns: Tensor, weights: Tensor | None, groups: Tensor, like: Tensor) -> Tensor:
+    """The cross products (G, D, K) of features (n, D) and columns (n, K), by group."""
+    weighted = columns if weights is None else columns * weights.to(columns.real.dtype).unsqueeze(-1)
+    left = features.conj().to(like.dtype)
+    parts = [
+        like.new_zeros(like.shape[:2]).index_add(0, groups, left * column.to(like.dtype).unsqueeze(-1))
+        for column in weighted.unbind(-1)
+    ]
+    return torch.stack(parts, dim=-1)
+
+
+def _target_gram(columns: Tensor, weights: Tensor | None, groups: Tensor, like: Tensor) -> Tensor:
+    """The Gram matrices (G, K, K) of columns (n, K), by group."""
+    weighted = columns if weights is None else columns * weights.to(columns.real.dtype).unsqueeze(-1)
+    products = weighted.conj().unsqueeze(-1) * columns.unsqueeze(-2)
+    return torch.zeros_like(like).index_add(0, groups, products.to(like.dtype))

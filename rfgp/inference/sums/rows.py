@@ -1,0 +1,115 @@
+"""Rows of a table as a noise model sees them: targets, precisions, and the group that each row belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ... import linalg
+
+Part = slice | Tensor
+"""Some rows: a slice, or their numbers."""
+
+
+class Rows(NamedTuple):
+    """Targets, weights and groups of a batch of rows: all that statistics need beside the features.
+
+    A row belongs to one group of rows with equal precision, or to all of them: where the weights (and log noises) are
+    matrices (..., N, G) a row is in every group in which its weight is not zero.
+
+    :param targets: the columns that are regressed, (..., N, K).
+    :param weights: the precisions of the rows, (..., N) or (..., N, G); default: ones.
+    :param log_noise: the log noise variances, of the shape of the weights; default: zeros.
+    :param groups: the number of the group of each row, (N,); default: 0.
+    :param num_groups: the number of groups G.
+    :param has_ones: whether the targets are less their shift already, with a column of ones behind them: whitened rows
+        are combinations of such columns.
+    """
+
+    targets: Tensor
+    weights: Tensor | None = None
+    log_noise: Tensor | None = None
+    groups: Tensor | None = None
+    num_groups: int = 1
+    has_ones: bool = False
+
+    def with_ones(self, shift: Tensor) -> Tensor:
+        """The columns t - s and one of ones, (..., N, K + 1), in double precision.
+
+        :param shift: s, (K,).
+        """
+        columns = self.targets.to(linalg.accurate_dtype(self.targets.dtype))
+        if self.has_ones:
+            return columns
+        return torch.cat([columns - shift, columns.new_ones(len(columns), 1)], dim=-1)
+
+    @property
+    def center(self) -> Tensor:
+        """The mean of the targets, (K,), in double precision: what is subtracted before they are summed."""
+        return self.targets.to(linalg.accurate_dtype(self.targets.dtype)).mean(0)
+
+    @property
+    def group_numbers(self) -> Tensor:
+        """The number of the group of each row, (N,)."""
+        if self.groups is not None:
+            return self.groups
+        return torch.zeros(len(self.targets), dtype=torch.long, device=self.targets.device)
+
+    @property
+    def is_in_all_groups(self) -> bool:
+        """Whether there are weights for every group."""
+        return self.weights is not None and self.weights.dim() == self.targets.dim()
+
+    def take(self, rows: Part) -> Rows:
+        """These rows alone, or all of them in another order."""
+        _, weights, log_noise, groups, *_ = self
+        return self._replace(
+            targets=self.targets[rows],
+            weights=None if weights is None else weights[rows],
+            log_noise=None if log_noise is None else log_noise[rows],
+            groups=None if groups is None else groups[rows],
+        )
+
+    def blocks(self) -> list[Part]:
+        """All rows, those of one group after those of another: chunks of them meet as few groups as can be."""
+        return [slice(None)] if self.groups is None else [self.groups == group for group in range(self.num_groups)]
+
+    def by_group(self) -> Iterator[tuple[int, Part, Rows]]:
+        """The number of every group that has rows, which rows these are, and what they add to it."""
+        if self.weights is not None and self.is_in_all_groups:
+            for group, weights in enumerate(self.weights.unbind(-1)):
+                is_in = weights.detach() != 0
+                log_noise = None if self.log_noise is None else self.log_noise[:, group]
+                part = Rows(self.targets, weights, log_noise, has_ones=self.has_ones)
+                if bool(is_in.all()):
+                    yield group, slice(None), part
+                elif bool(is_in.any()):
+                    yield group, is_in, part.take(is_in)
+            return
+        if self.groups is None:
+            yield 0, slice(None), self
+            return
+        names, whole = self.groups.unique().tolist(), self._replace(groups=None, num_groups=1)
+        for group in names:
+            members = slice(None) if len(names) == 1 else self.groups == group
+            yield group, members, whole.take(members)
+
+    def all_weights(self) -> Tensor:
+        """The weight of every row in every group, (N, G), in float64."""
+        if self.weights is not None and self.is_in_all_groups:
+            return self.weights.double()
+        ones = torch.ones(len(self.targets), dtype=torch.float64, device=self.targets.device)
+        weights = (ones if self.weights is None else self.weights.double()).unsqueeze(-1)
+        return weights if self.groups is None else weights * torch.nn.functional.one_hot(self.groups, self.num_groups)
+
+
+def has_gradients(tensors: Iterable[Tensor | None]) -> bool:
+    """Whether gradients are enabled, and some tensor requires them."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False

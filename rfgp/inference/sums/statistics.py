@@ -1,0 +1,234 @@
+"""Sufficient statistics of a feature model, with a Gram matrix for every group."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from ... import linalg
+from ..._support import checks
+from ..._support.ranks import Ranks
+from ...linalg import row_chunks
+from ..statistics_checks import check_grams
+from .row_gradients import GramRowGradients, RowGradients
+from .rows import Part, Rows, has_gradients
+from .subtraction import ROUNDING, check_squares, without_groups
+from .sufficient_statistics import SufficientStatistics
+from .target_sums import TargetSums
+
+
+class GramStatistics(SufficientStatistics):
+    r"""Weighted sums over rows, one set per group (class, task or fold), in float64.
+
+    .. math:: G_g = \sum_{i \in g} w_i \overline{\phi_i} \phi_i^\top, \quad
+        H_g = \sum_{i \in g} w_i \overline{\phi_i} t_i^\top, \quad T_g = \sum_{i \in g} w_i \overline{t_i} t_i^\top
+
+    with the count and the sum of log noise variances of the rows of each group. The posterior, the evidence and their
+    gradients need nothing else from the data.
+
+    A shift s is subtracted from the targets before they are summed, so that targets far from zero lose no digits.
+
+    :param num_features: the number of columns D of the features.
+    :param num_targets: the number of columns K of the targets.
+    :param num_groups: the number of groups.
+    :param is_complex: whether the features are complex.
+    :param has_complex_targets: whether the targets are complex.
+    :param device: where the sums live.
+    :param shift: s, (K,), a point near the targets; default: zeros.
+
+    >>> statistics = GramStatistics(2, 1).update(torch.eye(2), torch.ones(2, 1))
+    >>> statistics.gram
+    tensor([[[1., 0.],
+             [0., 1.]]], dtype=torch.float64)
+    """
+
+    feature_sums: ClassVar[tuple[str, ...]] = ("gram",)
+    differentiable_sums: ClassVar[tuple[str, ...]] = ("gram", "cross", "target_gram", "log_noise")
+
+    @staticmethod
+    def _no_features(none: Tensor, num_groups: int) -> dict[str, Tensor]:
+        return {"gram": none.new_zeros(num_groups, *none.shape[1:])}
+
+    def _hold_features(self, sums: dict[str, Tensor]) -> None:
+        self._gram, self._is_mirrored = sums["gram"], True
+
+    def _features(self) -> dict[str, Tensor]:
+        return {"gram": self.gram}
+
+    def _features_with(self, other: Self) -> dict[str, Tensor]:
+        return {"gram": self.gram + other.gram}
+
+    def _features_without(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]:
+        left = without_groups(self.gram - other.gram, is_empty)
+        check_squares(self.gram, left)
+        return {"gram": left}
+
+    def _features_scaled(self, factor: float) -> dict[str, Tensor]:
+        return {"gram": factor * self.gram}
+
+    def _features_of(self, ranks: Ranks) -> dict[str, Tensor]:
+        gram = self.gram.contiguous()
+        ranks.sum_([gram])
+        return {"gram": gram}
+
+    @classmethod
+    def of(cls, other: SufficientStatistics) -> GramStatistics:
+        """Other statistics with a Gram matrix for every group."""
+        return other if isinstance(other, GramStatistics) else of_grams(other.gram, other.targets)
+
+    @classmethod
+    def _check_state(cls, state: dict[str, Tensor]) -> None:
+        check_grams(state)
+
+    @property
+    def gram(self) -> Tensor:
+        """The Gram matrices, (G, D, D)."""
+        if not self._is_mirrored:
+            for gram in self._gram:
+                linalg.mirror_(gram)
+            self._is_mirrored = True
+        return self._gram
+
+    def of_group(self, group: int) -> GramStatistics:
+        """The statistics of one group alone, which share memory with these."""
+        part = slice(group, group + 1)
+        return self._with_targets(self.targets.map(lambda sums: sums[part]), {"gram": self.gram[part]})
+
+    def pooled(self) -> GramStatistics:
+        gram = {"gram": self.gram.sum(0, keepdim=True)}
+        return self._with_targets(self.targets.map(lambda sums: sums.sum(0, keepdim=True)), gram)
+
+    def empty_group(self) -> GramStatistics:
+        none = {"gram": torch.zeros_like(self._gram[:1])}
+        return self._with_targets(self.targets.map(lambda sums: torch.zeros_like(sums[:1])), none)
+
+    def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
+        inputs = (features, rows.targets, rows.weights, self._gram)
+        if has_gradients(inputs):
+            added = self.merge(self.of_rows(features, rows, product_dtype, self.shift))
+            self.targets = added.targets
+            self._hold_features(added._features())
+            return self
+        cross, target_gram, count, log_noise, shift = self.targets
+        for group, members, part in rows.by_group():
+            columns = part.with_ones(shift)
+            linalg.add_gram_(self._gram[group], cross[group], features[members], columns, part.weights, product_dtype)
+            target_gram[group] += _gram_of_targets(columns, part.weights)
+            count[group] += len(columns)
+            if part.log_noise is not None:
+                log_noise[group] += part.log_noise.double().sum()
+            self._is_mirrored = False
+        return self
+
+    @classmethod
+    def of_rows(
+        cls, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64, shift: Tensor | None = None
+    ) -> GramStatistics:
+        """Statistics of some rows, with gradients.
+
+        :param features: (N, D).
+        :param rows: what the rows add beside their features.
+        :param product_dtype: the dtype of products.
+        :param shift: what is subtracted from the targets, (K,); default: zeros.
+        """
+        dtype = linalg.accurate_dtype(rows.targets.dtype)
+        near = rows.targets.new_zeros(rows.targets.shape[-1], dtype=dtype) if shift is None else shift.to(dtype)
+        by_group = {g: cls._of_group(features[m], part, product_dtype, near) for g, m, part in rows.by_group()}
+        if rows.num_groups == 1 and by_group:
+            return by_group[0]
+        none = slice(0)
+        empty = cls._of_group(features[none], Rows(rows.targets[none]), product_dtype, near)
+        return cls.concatenate([by_group.get(group, empty) for group in range(rows.num_groups)])
+
+    @classmethod
+    def _of_group(cls, features: Tensor, rows: Rows, product_dtype: torch.dtype, shift: Tensor) -> GramStatistics:
+        """Statistics of rows that are one group."""
+        columns = rows.with_ones(shift)
+        gram, cross = linalg.gram(features, columns, rows.weights, product_dtype)
+        count = torch.full((1,), len(columns), dtype=torch.float64, device=features.device)
+        noise = torch.zeros_like(count) if rows.log_noise is None else rows.log_noise.double().sum().reshape(1)
+        target_gram = _gram_of_targets(columns, rows.weights)
+        targets = TargetSums(cross.unsqueeze(0), target_gram.unsqueeze(0), count, noise, shift)
+        return of_grams(gram.unsqueeze(0), targets)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[SufficientStatistics]) -> GramStatistics:
+        """The groups of several statistics, one after the other.
+
+        :param parts: statistics of the same model; the result has the shift of the first.
+        """
+        if not isinstance(parts, Sequence) or not len(parts):
+            raise ValueError(f"expected a list of GramStatistics, got {parts!r}; such as [first, second]")
+        for part in parts:
+            checks.instance("every part", part, SufficientStatistics, "a GramStatistics", "fill it with update(...)")
+        shift = parts[0].shift
+        every = [cls.of(part).shifted(shift).sums() for part in parts]
+        return cls.from_sums({name: torch.cat([sums[name] for sums in every]) for name in every[0]}, shift)
+
+    def is_part_of(self, whole: SufficientStatistics) -> bool:
+        """Whether these can be sums of squares, as what is left of others is, to the rounding of the whole.
+
+        Features and targets together have a matrix of products that is positive semidefinite, group by group.
+        """
+        if not bool((self.count >= 0).all()):
+            return False
+        scale = _products(whole).diagonal(dim1=-2, dim2=-1).real.clamp_min(1e-300).rsqrt()
+        matrix = _products(self) * scale.unsqueeze(-1) * scale.unsqueeze(-2)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(ROUNDING)
+        return not bool(torch.linalg.cholesky_ex(matrix).info.any())
+
+    def chunks(self, rows: Rows, itemsize: int) -> list[Part]:
+        if rows.groups is None:
+            return [*row_chunks(len(rows.targets), self.num_features, itemsize)]
+        return chunks_of_groups(rows.groups, range(rows.num_groups), self.num_features, itemsize)
+
+    def row_gradients(self, product_dtype: torch.dtype) -> Callable[[Sequence[Tensor]], RowGradients]:
+        return functools.partial(GramRowGradients, self.shift, product_dtype)
+
+    @classmethod
+    def check_memory(cls, width: int, num_groups: int, num_rows: int, itemsize: int) -> None:
+        what = f"statistics and factors of {num_groups} x {width} x {width} numbers"
+        checks.fits_in_memory(2.0 * num_groups * width**2 * itemsize, what, "use fewer features")
+
+    @classmethod
+    def of_differentiable(cls, sums: Sequence[Tensor], shift: Tensor, count: Tensor | None = None) -> GramStatistics:
+        """Statistics that hold what :meth:`differentiable` gives.
+
+        :param sums: the sums.
+        :param shift: what was subtracted from the targets, (K,).
+        :param count: the number of rows of each group; default: zeros.
+        """
+        named = dict(zip(cls.differentiable_sums, sums, strict=True))
+        return cls.from_sums(
+            {**named, "count": torch.zeros_like(named["log_noise"]) if count is None else count}, shift
+        )
+
+
+def of_grams(gram: Tensor, targets: TargetSums) -> GramStatistics:
+    """Statistics with these Gram matrices, (G, D, D), and sums with targets."""
+    result = object.__new__(GramStatistics)
+    result.targets = targets
+    result._hold_features({"gram": gram})
+    return result
+
+
+def chunks_of_groups(groups: Tensor, names: Sequence[int], width: int, itemsize: int) -> list[Part]:
+    """Chunks of rows, each of one of some groups."""
+    blocks = [(groups == group).nonzero().squeeze(-1) for group in names]
+    return [members[part] for members in blocks for part in row_chunks(len(members), width, itemsize)]
+
+
+def _products(statistics: SufficientStatistics) -> Tensor:
+    """The matrices of products of features and columns of the targets, (G, D + K + 1, D + K + 1)."""
+    cross, targets = (sums.detach().to(statistics.targets.cross.dtype) for sums in statistics.targets[:2])
+    gram = statistics.gram.detach().to(cross.dtype)
+    return torch.cat([torch.cat([gram, cross], dim=-1), torch.cat([cross.mH, targets], dim=-1)], dim=-2)
+
+
+def _gram_of_targets(targets: Tensor, weights: Tensor | None) -> Tensor:
+    exact = targets.to(linalg.accurate_dtype(targets.dtype))
+    return (exact if weights is None else exact * weights.double().unsqueeze(-1)).mH @ exact

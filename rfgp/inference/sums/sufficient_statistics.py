@@ -1,0 +1,349 @@
+"""Sums over rows from which a posterior follows: what all kinds of them have in common."""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from ..._support import checks, tensor_file
+from ..._support.ranks import Ranks
+from ..statistics_checks import check_alike, check_groups, check_part, check_tensors, check_weights
+from .row_gradients import RowGradients
+from .rows import Part, Rows
+from .subtraction import left_of
+from .target_sums import TargetSums
+
+_TARGET_SUMS = ("cross", "target_gram", "count", "log_noise")
+
+
+class SufficientStatistics(abc.ABC):
+    """Weighted sums over rows by group: those with targets, and those over features, which each kind holds."""
+
+    feature_sums: ClassVar[tuple[str, ...]]
+    """The names of the sums over features."""
+    differentiable_sums: ClassVar[tuple[str, ...]]
+    """The names of the sums that depend on parameters."""
+    targets: TargetSums
+    _gram: Tensor  # of some groups, (P, D, D)
+
+    def __init__(
+        self,
+        num_features: int,
+        num_targets: int,
+        num_groups: int = 1,
+        is_complex: bool = False,
+        has_complex_targets: bool = False,
+        device: torch.device | None = None,
+        shift: Tensor | None = None,
+    ) -> None:
+        num_features = checks.positive_integer("num_features", num_features)
+        num_targets = checks.positive_integer("num_targets", num_targets)
+        num_groups = checks.positive_integer("num_groups", num_groups)
+        checks.flag("is_complex", is_complex)
+        checks.flag("has_complex_targets", has_complex_targets)
+        target_dtype = torch.complex128 if has_complex_targets else torch.float64
+        zeros = torch.zeros(num_targets, dtype=target_dtype, device=device)
+        self._begin(num_features, num_groups, is_complex, zeros if shift is None else shift.to(zeros))
+
+    @classmethod
+    def empty(cls, num_features: int, num_groups: int, is_complex: bool, shift: Tensor) -> Self:
+        """Statistics without rows, from a shift (K,) in double precision; nothing is checked."""
+        result = object.__new__(cls)
+        result._begin(num_features, num_groups, is_complex, shift)
+        return result
+
+    def _begin(self, num_features: int, num_groups: int, is_complex: bool, shift: Tensor) -> None:
+        dtype = torch.complex128 if is_complex else torch.float64
+        self.targets = TargetSums.zeros(num_features, num_groups, dtype, shift)
+        none = torch.zeros(0, num_features, num_features, dtype=dtype, device=shift.device)
+        self._hold_features(self._no_features(none, num_groups))
+
+    @staticmethod
+    @abc.abstractmethod
+    def _no_features(none: Tensor, num_groups: int) -> dict[str, Tensor]:
+        """The sums over features without rows, from no Gram matrices, (0, D, D)."""
+
+    @abc.abstractmethod
+    def _hold_features(self, sums: dict[str, Tensor]) -> None: ...
+
+    @abc.abstractmethod
+    def _features(self) -> dict[str, Tensor]: ...
+
+    @abc.abstractmethod
+    def _features_with(self, other: Self) -> dict[str, Tensor]: ...
+
+    @abc.abstractmethod
+    def _features_without(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]: ...
+
+    @abc.abstractmethod
+    def _features_scaled(self, factor: float) -> dict[str, Tensor]: ...
+
+    @abc.abstractmethod
+    def _features_of(self, ranks: Ranks) -> dict[str, Tensor]: ...
+
+    @classmethod
+    @abc.abstractmethod
+    def of(cls, other: SufficientStatistics) -> Any:
+        """Other statistics as those of this kind."""
+
+    @classmethod
+    @abc.abstractmethod
+    def _check_state(cls, state: dict[str, Tensor]) -> None:
+        """Raise a ValueError where shapes or dtypes of a state do not fit each other."""
+
+    @property
+    @abc.abstractmethod
+    def gram(self) -> Tensor:
+        """The Gram matrices, (G, D, D)."""
+
+    @abc.abstractmethod
+    def of_group(self, group: int) -> SufficientStatistics:
+        """The statistics of one group alone."""
+
+    @abc.abstractmethod
+    def pooled(self) -> SufficientStatistics:
+        """The statistics of all groups as one."""
+
+    @abc.abstractmethod
+    def empty_group(self) -> SufficientStatistics:
+        """Statistics of one group without rows, that can be concatenated with these."""
+
+    @abc.abstractmethod
+    def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
+        """:meth:`update` without its checks, for rows that a model has checked."""
+
+    @abc.abstractmethod
+    def is_part_of(self, whole: SufficientStatistics) -> bool:
+        """Whether these can be sums of squares, as what is left of others is, to the rounding of the whole."""
+
+    @abc.abstractmethod
+    def chunks(self, rows: Rows, itemsize: int) -> list[Part]:
+        """Chunks of rows that are added at once, for features of so many bytes per number."""
+
+    @abc.abstractmethod
+    def row_gradients(self, product_dtype: torch.dtype) -> Callable[[Sequence[Tensor]], RowGradients]:
+        """Takes the gradients of :meth:`differentiable`; does not refer to these statistics."""
+
+    @classmethod
+    @abc.abstractmethod
+    def check_memory(cls, width: int, num_groups: int, num_rows: int, itemsize: int) -> None:
+        """Raise a ValueError where statistics and factors of so many features do not fit in memory."""
+
+    def expect(self, groups: Tensor) -> Self:
+        """Prepare for rows of these groups, (N,), and return the statistics."""
+        return self
+
+    def row_positions(self, groups: Tensor | None = None) -> Any:
+        """Where rows of these groups will be held, or those that are held now were; None where rows are not held."""
+        return None
+
+    @property
+    def num_features(self) -> int:
+        """The number of columns D of the features."""
+        return self._gram.shape[-1]
+
+    @property
+    def has_complex_features(self) -> bool:
+        """Whether the features are complex."""
+        return self._gram.is_complex()
+
+    @property
+    def trace(self) -> float:
+        """The sum of the traces of all Gram matrices."""
+        return float(self._gram.detach().diagonal(dim1=-2, dim2=-1).real.sum())
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all sums are finite, and with them all rows."""
+        diagonal = self._gram.detach().diagonal(dim1=-2, dim2=-1)
+        parts = diagonal, self.targets.cross.detach(), self.targets.gram.detach()
+        return bool(torch.stack([torch.isfinite(part).all() for part in parts]).all())
+
+    @property
+    def count(self) -> Tensor:
+        """The number of rows of every group, (G,)."""
+        return self.targets.num_rows
+
+    @property
+    def log_noise(self) -> Tensor:
+        """The sum of the log noise variances of every group, (G,)."""
+        return self.targets.log_noise
+
+    @property
+    def shift(self) -> Tensor:
+        """What is subtracted from the targets, (K,)."""
+        return self.targets.shift
+
+    @property
+    def num_rows(self) -> float:
+        """The number of rows in all groups."""
+        return float(self.targets.num_rows.sum())
+
+    @property
+    def num_rows_held(self) -> int:
+        """How many rows are held by their features."""
+        return 0
+
+    @property
+    def cross(self) -> Tensor:
+        """The cross products of features and targets, (G, D, K)."""
+        return self.targets.of_targets()[0]
+
+    @property
+    def target_gram(self) -> Tensor:
+        """The Gram matrices of the targets, (G, K, K)."""
+        return self.targets.of_targets()[1]
+
+    def shifted(self, shift: Tensor) -> Self:
+        """The same statistics with another shift, (K,), a new object."""
+        return self if torch.equal(shift, self.shift) else self._with_targets(self.targets.shifted(shift))
+
+    def recentered(self, observed: Tensor | None = None) -> Self:
+        """The same statistics with the mean of the targets that are observed, (G, T), as their shift."""
+        return self.shifted(self.targets.mean(observed))
+
+    def of_observed(self, observed: Tensor | None) -> Self:
+        """The statistics without the sums over targets that are not observed, (G, T); None for all."""
+        return self if observed is None else self._with_targets(self.targets.of_observed(observed))
+
+    def _with_targets(self, targets: TargetSums, features: dict[str, Tensor] | None = None) -> Self:
+        result = object.__new__(type(self))
+        result.targets = targets
+        result._hold_features(self._features() if features is None else features)
+        return result
+
+    def update(
+        self,
+        features: Tensor,
+        targets: Tensor,
+        weights: Tensor | None = None,
+        log_noise: Tensor | None = None,
+        groups: Tensor | None = None,
+        product_dtype: torch.dtype = torch.float64,
+    ) -> Self:
+        """Add rows, and return the statistics. Where an argument carries gradients the sums carry them too.
+
+        :param features: (N, D), real or complex.
+        :param targets: (N, K), real or complex.
+        :param weights: the precisions of the rows, (N,); default: ones.
+        :param log_noise: the log noise variances of the rows, (N,); default: zeros.
+        :param groups: the number of the group of each row, (N,); default: 0.
+        :param product_dtype: the dtype of the products inside a chunk of rows; sums are in float64.
+        :raises ValueError: for rows that do not fit, or are not finite; the statistics stay as they were.
+        """
+        checks.product_dtype(product_dtype)
+        like = self.targets.cross
+        check_part("features", features, (None, self.num_features), like, self.has_complex_features)
+        check_part("targets", targets, (len(features), len(self.shift)), like, self.shift.is_complex())
+        check_weights(features, weights, log_noise)
+        check_groups(features, groups, len(self.count))
+        return self.add(features, Rows(targets, weights, log_noise, groups, len(self.count)), product_dtype)
+
+    def merge(self, other: SufficientStatistics) -> Self:
+        """The statistics of both sets of rows together, a new object."""
+        first, second = self._comparable(other)
+        return first._with_targets(first.targets.combined(second.targets, torch.add), first._features_with(second))
+
+    def subtract(self, other: SufficientStatistics) -> Self:
+        """The statistics of these rows without those of ``other``, some of them, a new object.
+
+        :raises ValueError: where the shapes differ, or the sums that would be left are not those of rows.
+        """
+        first, second = self._comparable(other)
+        left, is_empty = left_of(first.targets, second.targets)
+        return first._with_targets(left, first._features_without(second, is_empty))
+
+    def _comparable(self, other: SufficientStatistics) -> tuple[Self, Self]:
+        """These and other statistics, of one kind and with one shift."""
+        checks.instance("other", other, SufficientStatistics, "a GramStatistics", "fill it with update(...)")
+        second = self.of(other)
+        check_alike(self._gram[:0], second._gram[:0], self.targets, second.targets)
+        shift = self.shift if self.num_rows else second.shift
+        return self.shifted(shift), second.shifted(shift)
+
+    def scaled(self, factor: float) -> Self:
+        """The statistics of the same rows with their weights times a positive factor, also in the count."""
+        return self._with_targets(self.targets.map(lambda sums: factor * sums), self._features_scaled(factor))
+
+    def all_reduce(self, ranks: Ranks | None = None) -> Self:
+        """Sum the statistics over all processes, in place; all of them end with the same bits.
+
+        :param ranks: default: those of the default group of ``torch.distributed``.
+        :raises ValueError: where there is no process group.
+        """
+        every = Ranks() if ranks is None else ranks
+        with torch.no_grad():
+            rows = self.count.sum()
+            shift = self.shift * rows
+            every.sum_([shift, rows])
+            features = self._features_of(every)
+            self.targets = self.shifted(shift / rows.clamp_min(1.0)).targets.map(torch.Tensor.contiguous)
+            every.sum_(list(self.targets[:4]))
+            self._hold_features(features)
+        return self
+
+    def to(self, device: torch.device) -> Self:
+        """Move the sums to a device, in place; their dtype stays."""
+        self.targets = TargetSums(*(value.to(device) for value in self.targets))
+        self._hold_features({name: value.to(device) for name, value in self._features().items()})
+        return self
+
+    def sums(self) -> dict[str, Tensor]:
+        """The sums by name, with their gradients; those of targets are of their shifted columns and of one of ones."""
+        return self._features() | dict(zip(_TARGET_SUMS, self.targets[:4], strict=True))
+
+    @classmethod
+    def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> Self:
+        """Statistics that hold the tensors which :meth:`sums` gives, and the shift (K,)."""
+        result = object.__new__(cls)
+        result.targets = TargetSums._make([*[sums[name] for name in _TARGET_SUMS], shift])
+        result._hold_features(sums)
+        return result
+
+    def differentiable(self) -> tuple[Tensor, ...]:
+        """The sums that depend on parameters."""
+        sums = self.sums()
+        return tuple([sums[name] for name in self.differentiable_sums])
+
+    def with_differentiable(self, sums: Sequence[Tensor]) -> Self:
+        """The same statistics with others for the sums that :meth:`differentiable` gives."""
+        return self.from_sums(self.sums() | dict(zip(self.differentiable_sums, sums, strict=True)), self.shift)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Copies of the sums by name and of the shift, detached."""
+        return {name: value.detach().clone() for name, value in {**self.sums(), "shift": self.shift}.items()}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Tensor]) -> SufficientStatistics:
+        """Statistics from :meth:`state_dict`, of the kind whose sums they are; a ValueError where these do not fit."""
+        kinds = {frozenset(kind._names()): kind for kind in SufficientStatistics.__subclasses__()}
+        kind = kinds.get(frozenset(state)) if isinstance(state, dict) else None
+        if kind is None:
+            got = sorted(map(str, state)) if isinstance(state, dict) else type(state).__name__
+            raise ValueError(f"expected the sums {', '.join(cls._names())}, got {got}; pass what state_dict() gives")
+        check_tensors(state)
+        kind._check_state(state)
+        copies = {name: value.clone() for name, value in state.items()}
+        return kind.from_sums(copies, copies.pop("shift"))
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [*cls.feature_sums, *_TARGET_SUMS, "shift"]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What copies and pickles hold: the sums without their autograd graph."""
+        return type(self).from_sums, ({name: v.detach() for name, v in self.sums().items()}, self.shift.detach())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sums to a file, under a temporary name first, with a checksum."""
+        tensor_file.write(path, self.state_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SufficientStatistics:
+        """Read what :meth:`save` wrote, to the CPU; a ValueError for another file, or one that has changed since."""
+        return cls.from_state_dict(tensor_file.read(path))

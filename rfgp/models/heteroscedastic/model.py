@@ -1,0 +1,287 @@
+"""Regression with noise that depends on the inputs and is learned: a second Gaussian process for its logarithm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, Likelihood
+from gpytorch.means import ConstantMean, Mean
+from torch import Tensor
+
+from ..._support import checks, states
+from ...approximation import with_features
+from ...inference.latent.variational import GaussianWeights
+from ...inference.sums.mean_basis import mean_values
+from ...likelihoods import LogVarianceLikelihood, MultitaskFixedNoiseGaussianLikelihood, MultivariateNormal
+from ...likelihoods.quadrature import log_mean_density
+from ..variational.model import WeightSpaceVariationalGP
+from ..weight_space import WeightSpaceGP
+from .noise_fit import NoiseFit, TrainingParts, best_fit, least_noise
+
+
+class HeteroscedasticGP(torch.nn.Module):
+    r"""A Gaussian process with random features and a noise variance that a second one learns as a function of x.
+
+    .. math:: y_t = f_t(x) + \epsilon_t, \qquad \epsilon_t \sim N(0, e^{g_t(x)}), \qquad
+        f_t(x) = m_t(x) + \phi_t(x)^\top w, \quad g_t(x) = m_g(x) + \psi(x)^\top u_t
+
+    With :math:`q(u) = N(\mu, S)` of full covariance the best q(w) is a regression with the known noise variances
+    :math:`s_i = \exp(E g_i - \tfrac12 \mathrm{Var}\, g_i)`, and the bound of the evidence is
+
+    .. math:: \log p(y) \ge \log N(y; m, \Phi \Phi^\top + \mathrm{diag}(s)) - \tfrac14 \sum_i \mathrm{Var}\, g_i
+        - KL\big(q(u) \,\|\, N(0, I)\big)
+
+    Targets count as known up to their rounding, up to 1e-13 of their variance, or up to the rounding of the sum of the
+    prior variances. The largest of these is part of the errors, so that no smaller noise is learned: there is no
+    regression with it.
+
+    :meth:`condition` maximizes it over q(u) by natural-gradient steps of O(N D^2); :func:`rfgp.fit` learns all other
+    parameters from it too. Every output has a function g_t of its own; they share the features of the noise kernel.
+
+    :param kernel: the kernel of f, of one or several outputs, made by :func:`rfgp.approximate`.
+    :param noise_kernel: the kernel of the log noise variances, scalar, with real or complex features.
+    :param mean: the mean function of f, as for :class:`WeightSpaceGP`; default: ZeroMean.
+    :param noise_mean: that of g, with the batch shape (T,) or none; default: a ConstantMean for every output.
+    :raises ValueError: for kernels without features or of the wrong kind, complex features of f, or maps that wait for
+        the first inputs.
+
+    Source: Goldberg, Williams and Bishop (1997) for the model; Lazaro-Gredilla and Titsias (2011), Eq. 5, for the
+    bound.
+
+    >>> import gpytorch, rfgp
+    >>> x = torch.rand(200, 1, dtype=torch.float64)
+    >>> y = torch.sin(6 * x[:, 0]) + 0.5 * x[:, 0] * torch.randn(200, dtype=torch.float64)
+    >>> kernels = [gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()).double() for _ in range(2)]
+    >>> model = HeteroscedasticGP(*[rfgp.approximate(kernel, 32, input_dim=1, seed=0) for kernel in kernels])
+    >>> model = model.condition(x, y)
+    >>> model.noise_variance(x[:3]).shape
+    torch.Size([3])
+    """
+
+    def __init__(
+        self, kernel: Kernel, noise_kernel: Kernel, mean: Mean | None = None, noise_mean: Mean | None = None
+    ) -> None:
+        super().__init__()
+        features = with_features(kernel)
+        if features.is_complex:
+            raise ValueError(
+                "expected real features of the function, got complex ones, whose real part has no evidence; use the "
+                ":ctr form of the method"
+            )
+        outputs = _num_outputs(features)
+        self.function = WeightSpaceGP(features, _known_noise(features, outputs), mean)
+        count = outputs if features.has_output_factor else None
+        if noise_mean is None:
+            noise_mean = ConstantMean(batch_shape=torch.Size([] if count is None else [count]))
+            noise_mean = noise_mean.to(next(features.parameters()))
+        self.log_noise = WeightSpaceVariationalGP(noise_kernel, LogVarianceLikelihood(count), noise_mean)
+        self.bound: float | None = None
+
+    @property
+    def covar_module(self) -> Any:
+        """The kernel of the function."""
+        return self.function.covar_module
+
+    @property
+    def mean_module(self) -> Mean:
+        """The mean of the function."""
+        return self.function.mean_module
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """Known noise: that of a row is given by :meth:`noise_variance`."""
+        return self.function.likelihood
+
+    @property
+    def num_outputs(self) -> int:
+        """The number T of outputs."""
+        return self.function.num_outputs
+
+    def condition(self, x: Tensor, y: Tensor) -> Self:
+        """Find the best distributions of function and log noise, with the parameters as they are.
+
+        :param x: inputs (N, d).
+        :param y: targets (N,), or (N, T) for several outputs, with NaN for missing ones.
+        :returns: the model.
+        :raises ValueError: for bad data; the model stays as it was.
+        """
+        before = self._state()
+        try:
+            with torch.no_grad():
+                at = self.parts(x, y)
+                best = self.best(at, self.log_noise.weights())
+                self.set(at, best)
+        except BaseException:
+            self._restore(before)
+            raise
+        return self
+
+    def __call__(self, x: Tensor) -> MultivariateNormal:
+        """The posterior of the function at inputs, as GPyTorch's models give it: :meth:`posterior`."""
+        return self.posterior(x)
+
+    def posterior(self, x: Tensor) -> MultivariateNormal:
+        """The posterior of the function at inputs, without noise.
+
+        :param x: inputs (..., N, d); (N, d) for several outputs.
+        :returns: a MultivariateNormal, or a MultitaskMultivariateNormal for several outputs.
+        :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
+        """
+        posterior: Any = self.function.posterior(x)
+        return posterior
+
+    def noise_variance(self, x: Tensor) -> Tensor:
+        r"""The expected noise variance :math:`E e^{g(x)} = \exp(E g + \tfrac12 \mathrm{Var}\, g)`.
+
+        :param x: inputs (N, d).
+        :returns: (N,), or (N, T) for several outputs.
+        """
+        log_noise = self.log_noise.posterior(x)
+        return (log_noise.mean + 0.5 * log_noise.variance).exp()
+
+    def predictive(self, x: Tensor) -> MultivariateNormal:
+        """The mean and the covariance of new targets: those of the function, and the expected noise variance.
+
+        :param x: inputs (N, d).
+        :returns: a distribution as :meth:`posterior` gives it. That of a target is a mixture of normal ones with these
+            moments; :meth:`log_prob` is its density.
+        :raises ValueError: as :meth:`posterior`.
+        """
+        noisy: Any = self.likelihood(self.posterior(x), noise=self.noise_variance(x))
+        return noisy
+
+    def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
+        r"""The log density of each new target, :math:`\log E_g N(y; E f, \mathrm{Var} f + e^g)`.
+
+        By Gauss-Hermite quadrature about the mode of the integrand.
+
+        :param x: inputs (N, d).
+        :param y: targets (N,), or (N, T).
+        :returns: of the shape of y; NaN where a target is.
+        :raises ValueError: for bad data.
+        """
+        function, log_noise = self.posterior(x), self.log_noise.posterior(x)
+        if checks.floating(y, "y").shape != function.mean.shape:
+            raise ValueError(f"expected y of shape {tuple(function.mean.shape)}, got {tuple(y.shape)}; pass targets")
+        function_variance, square = function.variance.unsqueeze(-1), (y - function.mean).square().unsqueeze(-1)
+
+        def log_density(g: Tensor) -> Tensor:
+            variance = function_variance + g.exp()
+            return -0.5 * ((2.0 * math.pi * variance).log() + square / variance)
+
+        return log_mean_density(log_density, log_noise.mean, log_noise.variance).to(y.dtype)
+
+    def parts(self, x: Tensor, y: Tensor) -> TrainingParts:
+        """Training data, and what the functions of log noise are made of at their inputs.
+
+        :param x: inputs (N, d).
+        :param y: targets (N,) or (N, T).
+        :raises ValueError: for bad data.
+        """
+        checks.finite(checks.inputs(x).detach())
+        checks.tensor(y, "y")
+        wanted = (len(x), self.num_outputs) if self.covar_module.has_output_factor else (len(x),)
+        if x.dim() != 2 or not y.is_floating_point() or y.shape != wanted:
+            raise ValueError(
+                f"expected real targets of shape {wanted} for x of shape (N, d), got {y.dtype} {tuple(y.shape)} for "
+                f"{tuple(x.shape)}; reshape them"
+            )
+        observed = ~torch.isnan(y)
+        if not bool(observed.any()):
+            raise ValueError("expected an observed target at least, got none; check for NaN")
+        if not bool(torch.isfinite(y[observed]).all()):
+            raise ValueError("expected finite targets, got infinite ones; remove these rows")
+        if y.dim() == 1:
+            x, y, observed = x[observed], y[observed], observed[observed]
+        with torch.no_grad():
+            prior = self.covar_module(x).evaluate_kernel()
+            mean = mean_values(self.mean_module, x).expand(len(x), self.num_outputs).reshape(y.shape)
+            residual = torch.where(observed, y - mean, 0.0).double()
+            missing = least_noise(y, self.mean_module, x, prior)
+            residual_variance = None if self.covar_module.has_output_factor else self.covar_module.residual_variance(x)
+            if residual_variance is not None:
+                missing = missing + residual_variance.double()
+        return TrainingParts(x, y, observed, self.log_noise.variational_strategy.at(x), prior, residual, missing)
+
+    def best(self, at: TrainingParts, start: GaussianWeights) -> NoiseFit:
+        """The distribution of the weights of log noise that maximizes the bound.
+
+        :param at: the training data.
+        :param start: where the steps begin.
+        """
+        return best_fit(at, self.log_noise.likelihood, start)
+
+    def set(self, at: TrainingParts, fit: NoiseFit) -> None:
+        """Take over a distribution of log noise, and leave the function fitted with it.
+
+        :param at: the training data.
+        :param fit: what :meth:`best` gives.
+        """
+        self.function.condition(at.x, at.y, noise=fit.noise)
+        self.log_noise.set_weights(fit.weights)
+        self.log_noise.eval()
+        self.bound = fit.bound
+
+    def collapsed(self, at: TrainingParts, noise: Tensor) -> Tensor:
+        """The log evidence of the targets with known noise variances, differentiable in the parameters of f.
+
+        :param at: the training data.
+        :param noise: variances of the shape of the targets.
+        """
+        self._set_residual(at.x)
+        return self.function.condition(at.x, at.y, noise=noise).log_marginal_likelihood()
+
+    def _set_residual(self, x: Tensor) -> None:
+        """Let the bound take account of the variance that features of one output lack."""
+        is_single = not self.covar_module.has_output_factor
+        has_residual = is_single and self.covar_module.residual_variance(x[:1].detach()) is not None
+        self.function.residual = "vfe" if has_residual else "none"
+
+    def _state(self) -> tuple[Any, ...]:
+        strategy = self.log_noise.variational_strategy
+        values = [p.detach().clone() for p in strategy.parameters()]
+        return dict(self.function.__dict__), values, self.bound, self.log_noise.training
+
+    def _restore(self, state: tuple[Any, ...]) -> None:
+        attributes, values, self.bound, training = state
+        self.function.__dict__.clear()
+        self.function.__dict__.update(attributes)
+        with torch.no_grad():
+            for parameter, value in zip(self.log_noise.variational_strategy.parameters(), values, strict=True):
+                parameter.copy_(value)
+        self.log_noise.train(training)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load a state as torch modules do; on an error the model stays as it was.
+
+        :raises ValueError: for the state of another model; this one stays as it was.
+        """
+        before = self._state()
+        try:
+            states.check(self.log_noise, _under("log_noise.", state_dict), strict=strict)
+            self.function.load_state_dict(_under("function.", state_dict), strict, assign)
+            return self.log_noise.load_state_dict(_under("log_noise.", state_dict), strict, assign)
+        except BaseException:
+            self._restore(before)
+            raise
+
+
+def _num_outputs(kernel: Any) -> int:
+    return int(kernel.output_factor().num_outputs) if kernel.has_output_factor else 1
+
+
+def _known_noise(kernel: Any, num_outputs: int) -> gpytorch.likelihoods.Likelihood:
+    like = next(kernel.parameters())
+    if kernel.has_output_factor:
+        return MultitaskFixedNoiseGaussianLikelihood(like.new_ones(1, num_outputs))
+    return FixedNoiseGaussianLikelihood(like.new_ones(1))
+
+
+def _under(prefix: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a state under a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}

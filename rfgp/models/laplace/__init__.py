@@ -1,0 +1,1 @@
+"""Laplace approximations for likelihoods that are not Gaussian."""

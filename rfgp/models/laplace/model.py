@@ -1,0 +1,307 @@
+"""Likelihoods that are not Gaussian, by Laplace's approximation in weight space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean, ZeroMean
+from torch import Tensor
+
+from ..._support import checks, states
+from ...approximation import with_features
+from ...approximation.map_holder import maps_kept_on_error
+from ...approximation.reference_tensor import reference_tensor
+from ...inference import GaussianPosterior, WeightPosterior
+from ...inference.latent.laplace import LatentFunctions
+from ...inference.latent.latent_terms import latent_likelihood
+from ...inference.latent.newton import LaplaceProblem, Precision
+from ...inference.posterior.function_posterior import FunctionPosterior
+from ...kernels.observation import check_observed_mean
+from ...likelihoods import MultivariateNormal
+from ..record import WEIGHTS, Record, WeightsCode
+from ..snapshot import Snapshots
+from .mode import LaplaceMode
+from .rows import LaplaceRows, check_parts, checked_start
+
+MAX_WEIGHTS = 8192
+"""The largest number of weights of all classes together that a full Hessian is formed for."""
+
+
+class LaplaceGP(torch.nn.Module):
+    r"""A Gaussian process with random features and any likelihood, by Laplace's approximation, at O(N D^2) per step.
+
+    .. math:: f(x) = m(x) + \phi(x)^\top w, \quad w \sim N(0, I), \qquad
+        B = I + \sum_i W_i \phi_i \phi_i^\top, \qquad w \leftarrow w + t B^{-1} \Big(\sum_i g_i \phi_i - w\Big)
+
+    with the derivatives :math:`g_i = \partial \log p(y_i \mid f_i) / \partial f_i` and
+    :math:`W_i = -\partial^2 \log p(y_i \mid f_i) / \partial f_i^2`, by automatic differentiation of the likelihood.
+    Each Newton step is one pass over the rows, which are summed as in :class:`WeightSpaceGP` with the weights
+    :math:`W_i`, and is shortened by t until the log posterior rises. The posterior is :math:`N(w, B^{-1})` at the mode;
+    for a Gaussian likelihood it is exact.
+
+    Where the likelihood is not log-concave (Student's t) some :math:`W_i` are negative. Where they make B indefinite on
+    the way, the step leaves them out; at the mode, the posterior and the evidence have them all.
+
+    A SoftmaxLikelihood has Q latent functions on the same features, and
+
+    .. math:: B = I + \sum_i W_i \otimes \phi_i \phi_i^\top, \qquad W_i = \mathrm{diag}(p_i) - p_i p_i^\top
+
+    which costs Q (Q + 1) / 2 Gram matrices a pass, and a Cholesky factor of all Q D weights. With
+    ``hessian="block_diagonal"`` posterior and evidence have the diagonal of :math:`W_i` alone, at Q Gram matrices and Q
+    Cholesky factors of D weights. The mode is the same: its Newton steps are found by conjugate gradients, whose
+    iterations are passes without Gram matrices. The full Hessian is refused above 8,192 weights.
+
+    :param kernel: a scalar kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one, which may
+        have a batch shape (Q,) for classes. Complex features enter as real and imaginary parts.
+    :param likelihood: a GPyTorch likelihood of one latent function, a GaussianLikelihood, or a SoftmaxLikelihood.
+    :param mean: any mean function, for classes with a batch shape (Q,) if wanted; default: ZeroMean.
+    :param hessian: "full" or "block_diagonal", for a SoftmaxLikelihood.
+    :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the
+        curvature is below a hundredth of the inverse of the largest prior variance. All else is in float64.
+    :raises ValueError: for a kernel without features or of several outputs, or another likelihood, mean or
+        product_dtype.
+
+    Source: Rasmussen and Williams (2006), Algorithms 3.1 to 3.3 and 5.1, in the weights of features.
+
+    >>> import gpytorch, rfgp
+    >>> x = torch.rand(100, 2)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.PolynomialKernel(power=2), num_features=16, input_dim=2)
+    >>> model = LaplaceGP(kernel, gpytorch.likelihoods.BernoulliLikelihood()).condition(x, x.sum(-1) > 1.0)
+    >>> model.likelihood(model.posterior(x[:3])).probs.shape
+    torch.Size([3])
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        likelihood: Likelihood,
+        mean: Mean | None = None,
+        *,
+        hessian: str = "full",
+        product_dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.covar_module = with_features(kernel)
+        self.likelihood = likelihood
+        self.mean_module = ZeroMean() if mean is None else mean
+        self.hessian = hessian
+        self.product_dtype = None if product_dtype is None else checks.product_dtype(product_dtype)
+        self.latent = latent_likelihood(likelihood, hessian)
+        check_parts(self.covar_module, self.mean_module, self.latent.num_functions)
+        check_observed_mean(self.covar_module, self.mean_module)
+        self.num_passes = 0
+        """How many times the last fit has summed the Hessian to find the mode, steps that were shortened included."""
+        self._mode: LaplaceMode | None = None
+        self._evidence: Tensor | None = None
+        self._posterior: GaussianPosterior | None = None
+        self._weights_code = WeightsCode()
+        self._snapshots = Snapshots()
+
+    def condition(
+        self, x: Tensor | Iterable[tuple[Tensor, ...]], y: Tensor | None = None, *, start: Tensor | None = None
+    ) -> Self:
+        """Find the mode of the weights, and forget earlier data.
+
+        With gradients enabled the evidence carries those of all parameters. A loader then stays in memory until the
+        evidence is gone.
+
+        :param x: inputs (N, d), or batches (x, y) that can be gone through again, such as a list or a DataLoader: every
+            Newton step goes through all of them once. The memory is free of their number.
+        :param y: targets (N,): real ones, counts, zeros and ones, or integer class labels, as the likelihood has them.
+        :param start: weights (D, Q) that Newton's method begins with, such as the ``mode`` for other values of the
+            parameters; default: zeros.
+        :returns: the model.
+        :raises ValueError: for bad data, or where there is no mode; the model stays as it was.
+        """
+        tracks = torch.is_grad_enabled()
+        with maps_kept_on_error(self.covar_module), torch.inference_mode(False), torch.set_grad_enabled(tracks):
+            rows = LaplaceRows(self, x, y)
+            problem = LaplaceProblem(self._functions(), rows)
+            self._check_size(rows)
+            weights = problem.mode(checked_start(start, problem.zeros()))
+            evidence, sums = problem.log_evidence(weights)
+            checks.finite(evidence.detach(), "the evidence")
+        self._mode = LaplaceMode(weights, sums.detach(), Record(self._parameter_state()))
+        self._evidence, self._posterior, self.num_passes = evidence, None, problem.num_passes
+        return self
+
+    def _check_size(self, rows: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Make the maps of the kernel for the first rows, and raise a ValueError where a Hessian would not fit."""
+        x, _ = next(iter(rows), (None, None))
+        if x is None:
+            raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
+        with torch.no_grad():
+            self.covar_module.scalar_features(x[:1])
+        width, count = self._functions().num_features, self.latent.num_functions
+        if self.latent.has_full_hessian and count > 1 and width * count > MAX_WEIGHTS:
+            raise ValueError(
+                f"expected at most {MAX_WEIGHTS} weights of all classes for a full Hessian, got {count} x {width}; use "
+                'hessian="block_diagonal", or fewer features'
+            )
+        pairs = len(self.latent.pairs)
+        what = f"{pairs} Gram matrices of {width} features"
+        checks.fits_in_memory(24.0 * pairs * width**2, what, "use fewer features")
+
+    def _functions(self, kernel: Any = None, mean: Mean | None = None) -> LatentFunctions:
+        parts = (self.covar_module, self.mean_module) if kernel is None or mean is None else (kernel, mean)
+        return LatentFunctions(*parts, self.latent, self.product_dtype)
+
+    def _conditioned(self) -> LaplaceMode:
+        """What was fitted.
+
+        :raises ValueError: before the first fit, or where parameters or weights have changed since.
+        """
+        if self._mode is None:
+            raise ValueError("expected a fitted model, got one without data; call condition(x, y) first")
+        self._mode.record.check(self._parameter_state(), "the mode was computed")
+        return self._mode
+
+    def _parameter_state(self) -> dict[str, Tensor]:
+        """What the mode depends on, by name."""
+        state = {name: parameter.detach() for name, parameter in self.named_parameters()}
+        buffers = self.covar_module.named_buffers()
+        state |= {name: b for name, b in buffers if name.rpartition(".")[2] in ("center", "landmarks")}
+        state[WEIGHTS] = self._weights_code.of(self.covar_module)
+        return state
+
+    @property
+    def mode(self) -> Tensor:
+        """The mode of the weights, (D, Q) for D real features and Q latent functions, in float64.
+
+        :raises ValueError: before the first fit, or where parameters or random weights have changed since.
+        """
+        return self._conditioned().weights
+
+    def weight_posterior(self) -> GaussianPosterior:
+        """The posterior of the weights, without gradients in the parameters.
+
+        :raises ValueError: where the model is not fitted, or stale.
+        """
+        at = self._conditioned()
+        if self._posterior is None:
+            with torch.inference_mode(False), torch.no_grad():
+                scale = self._functions().scale
+                if len(scale) == 1:
+                    gram = at.sums.gram[0] * scale.square()
+                    self._posterior = WeightPosterior(gram, gram @ at.weights + at.sums.slope * scale)
+                else:
+                    factor = Precision(at.sums.gram, scale, self.latent.has_full_hessian).factor
+                    self._posterior = FunctionPosterior(factor, at.weights)
+        return self._posterior
+
+    def posterior(self, x: Tensor) -> MultivariateNormal:
+        """The approximate posterior of the latent functions: ``likelihood(model.posterior(x))`` predicts targets.
+
+        Means and variances are computed in chunks of rows; the N x N covariance is formed only where it is asked for.
+        Variances include what features of landmarks or of a truncated series lack. The distribution keeps its values,
+        whatever happens to the model or to ``x`` later.
+
+        :param x: inputs (..., N, d); (N, d) for classes.
+        :returns: a normal distribution, and for classes a multitask normal distribution of Q functions, as
+            GPyTorch's SoftmaxLikelihood takes it. It has the dtype of x.
+        :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
+        """
+        posterior = self.weight_posterior()
+        checks.finite(checks.inputs(x).detach())
+        checks.same_kind(x, reference_tensor(self.covar_module, x), "x", "the kernel")
+        if self.latent.num_functions > 1 and x.dim() != 2:
+            raise ValueError(f"expected inputs of shape (N, d) for classes, got {tuple(x.shape)}; flatten the batch")
+        functions = self._functions(*self._snapshots.take(self.covar_module, self.mean_module))
+        return functions.distribution(x, posterior)
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """:meth:`posterior`, as GPyTorch's models are called."""
+        return self.posterior(x)
+
+    def log_marginal_likelihood(self) -> Tensor:
+        r"""Laplace's approximation of the log evidence of the training data, differentiable in all parameters.
+
+        .. math:: \log q(y) = \sum_i \log p(y_i \mid f_i) - \tfrac12 \|w\|^2 - \tfrac12 \log|B|
+
+        at the mode w, whose dependence on the parameters is part of the gradient. With gradients enabled, fit and
+        evaluate anew for every step.
+
+        :returns: a float64 scalar, not divided by N.
+        :raises ValueError: where the model is not fitted, or stale.
+
+        Source: Rasmussen and Williams (2006), Eq. 3.32, and Algorithm 5.1 for the gradient.
+        """
+        at = self._conditioned()
+        if self._evidence is None:
+            with torch.no_grad():
+                scale, sums, weights = self._functions().scale, at.sums, at.weights
+                log_determinant = Precision(sums.gram, scale, self.latent.has_full_hessian).log_determinant
+                self._evidence = sums.log_density - 0.5 * (weights.square().sum() + log_determinant)
+        return self._evidence
+
+    def resample(self, generator: torch.Generator | None = None) -> Self:
+        """Draw new random weights; the mode is then stale.
+
+        :param generator: a CPU generator; default: PyTorch's.
+        """
+        self.covar_module.resample(generator)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: all but the graph of the gradients."""
+        evidence = None if self._evidence is None else self._evidence.detach()
+        return {**self.__dict__, "_evidence": evidence}
+
+    def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
+        """What :func:`rfgp.save` writes: all but the factor of the posterior.
+
+        :param with_rows: there are none.
+        """
+        return {**self.__getstate__(), "_posterior": None}
+
+    @property
+    def num_rows_kept(self) -> int:
+        """0: predictions need no training rows."""
+        return 0
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
+        if self._mode is not None:
+            device = reference_tensor(self.covar_module, self._mode.weights).device
+            self._mode = self._mode.to(device)
+        self._posterior, self._evidence = None, None
+        return self
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load a state as torch modules do; on an error the model stays as it was.
+
+        :raises ValueError: for the state of another model; this one stays as it was.
+        """
+        with maps_kept_on_error(self.covar_module):
+            rest, _ = LaplaceMode.split(state_dict)
+            states.check(self, rest, strict=strict)
+            return super().load_state_dict(state_dict, strict, assign)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._mode is not None:
+            destination.update({prefix + name: value for name, value in self._mode.state_dict().items()})
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        with maps_kept_on_error(self.covar_module):
+            rest, fitted = LaplaceMode.split(state_dict, prefix)
+            states.check(self, rest, prefix)
+            if fitted is not None:
+                self._check_fitted(fitted)
+            super()._load_from_state_dict(rest, prefix, *args)
+            device = reference_tensor(self.covar_module).device
+            self._mode = None if fitted is None else fitted.to(device)
+            self._posterior, self._evidence = None, None
+
+    def _check_fitted(self, fitted: LaplaceMode) -> None:
+        """Raise a ValueError where a mode is not one of this model."""
+        shapes = [tuple(part.shape) for part in (fitted.weights, fitted.sums.slope, fitted.sums.gram)]
+        width = self._functions().num_features
+        weights = width, self.latent.num_functions
+        wanted = [weights, weights, (len(self.latent.pairs), width, width)]
+        if shapes != wanted:
+            raise ValueError(f"expected the state of a model with sums of shapes {wanted}, got {shapes}; make it alike")

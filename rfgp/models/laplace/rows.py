@@ -1,0 +1,85 @@
+"""What a model by Laplace's approximation is made of and conditioned on, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gpytorch
+import torch
+from gpytorch.means import LinearMean, Mean, MultitaskMean
+from torch import Tensor
+
+from ..._support import checks
+from ...approximation.reference_tensor import reference_tensor
+from ...data.batches import batches
+from ...passes import Shard
+
+
+class LaplaceRows:
+    """The rows of a fit as checked batches, which can be gone through again.
+
+    :param model: the model, whose kernel and likelihood they have to suit.
+    :param x: inputs, or a loader.
+    :param y: targets.
+    """
+
+    def __init__(self, model: Any, x: Any, y: Any) -> None:
+        if isinstance(x, Shard):
+            raise ValueError("expected the rows of all ranks for a LaplaceGP, got the Shard of one; pass all rows")
+        self.model, self.x, self.y = model, x, y
+        checked = batches(x, y, None)
+        self._checked = [self._check(*batch) for batch in checked] if isinstance(x, Tensor) else None
+        if self._checked is None and iter(x) is x:
+            raise ValueError(
+                f"expected batches that can be gone through again, got {type(x).__name__}, which is used up after one "
+                "pass; pass a list or a DataLoader"
+            )
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        if self._checked is not None:
+            yield from self._checked
+            return
+        for batch in batches(self.x, self.y, None):
+            yield self._check(*batch)
+
+    def _check(self, x: Any, y: Any, noise: Any) -> tuple[Tensor, Tensor]:
+        model = self.model
+        if noise is not None:
+            raise ValueError("expected batches (x, y), got noise beside them; the likelihood of a LaplaceGP has it")
+        checks.finite(checks.inputs(x).detach())
+        if x.dim() != 2:
+            raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
+        checks.same_kind(x, reference_tensor(model.covar_module, x), "x", "the kernel")
+        return x, model.latent.targets(y, x)
+
+
+def check_parts(kernel: Any, mean: Any, num_functions: int) -> None:
+    """Raise a ValueError where the kernel or the mean are not those of so many latent functions."""
+    if kernel.has_output_factor:
+        raise ValueError("expected a kernel of one output, got one of several; make a model for each output")
+    if not isinstance(mean, Mean) or isinstance(mean, MultitaskMean):
+        raise ValueError(
+            f"expected a mean function of one output, got {type(mean).__name__}; give it a batch shape for classes"
+        )
+    allowed = [torch.Size()] if num_functions == 1 else [torch.Size(), torch.Size([num_functions])]
+    scale = torch.Size(kernel.output_factor().shape[:-2])
+    inner = kernel
+    while isinstance(inner, gpytorch.kernels.ScaleKernel):
+        inner = inner.base_kernel
+    batch = mean.weights.shape[:-2] if isinstance(mean, LinearMean) else getattr(mean, "batch_shape", torch.Size())
+    if inner.batch_shape or scale not in allowed or batch not in allowed:
+        wrong = next(shape for shape in (inner.batch_shape, scale, batch) if shape)
+        raise ValueError(
+            f"expected batch shapes () or (Q,) of output scale and mean for Q = {num_functions} latent functions, and "
+            f"() inside the features, got {tuple(wrong)}; batch only the ScaleKernel and the mean, over classes"
+        )
+
+
+def checked_start(start: Tensor | None, zeros: Tensor) -> Tensor | None:
+    """Weights in float64, or a ValueError where they are not like those that are searched for."""
+    if start is None:
+        return None
+    if checks.floating(start, "start").shape != zeros.shape:
+        raise ValueError(f"expected start of shape {tuple(zeros.shape)}, got {tuple(start.shape)}; take the mode")
+    return checks.finite(start.detach(), "start").to(zeros)

@@ -1,0 +1,1 @@
+"""Vector-valued least squares, with unlabeled inputs."""

@@ -1,0 +1,1 @@
+"""Means of more features than a matrix of them fits in memory."""

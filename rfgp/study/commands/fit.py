@@ -1,0 +1,64 @@
+"""``rfgp fit``: learn a target of a table, measure on held-out rows, and write one file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ... import tables
+from ..._support import optional
+from .options import FORMATS, add_reading, check_new_file, integer, names, number, reading
+
+DESCRIPTION = (
+    "Report the columns of a table, learn its target from the others by a Gaussian process, measure it on held-out "
+    "rows, and write one file with all that rfgp predict needs, among it training inputs."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add = parser.add_argument
+    add("data", metavar="DATA", help=FORMATS)
+    add("--target", required=True, help="name or index of the column to learn, or several, with commas between them")
+    add("--out", required=True, help="the file to write, such as model.pt")
+    add("--force", action="store_true", help="write over a file that is there")
+    add("--task", choices=("classification", "regression"), help="(default: as the target tells)")
+    add("--drop", type=names, default=[], help="columns that are left out, with commas between them")
+    add("--keep", type=names, default=[], help="columns that are inputs although they tell rows apart")
+    add_reading(parser, "raise")
+    add(
+        "--kernel",
+        default="matern32",
+        help="rbf, matern12, matern32, matern52, rq, linear or polynomial (default: %(default)s)",
+    )
+    add("--num-features", type=integer, help="number of features (default: by the number of rows)")
+    add("--time-limit", type=number, help="seconds in which training is to end, about (default: none)")
+    add("--test-share", type=number, default=0.2, help="share of the rows that is held out (default: %(default)s)")
+    add("--seed", type=_seed, default=0, help="seed of the held-out rows and of the features (default: %(default)s)")
+
+
+def _seed(text: str) -> int:
+    return integer(text) if text != "0" else 0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, report, learn, measure and write."""
+    optional.require("sklearn", "scikit-learn", "rfgp fit")
+    check_new_file(options.out, options.force)
+    table = tables.read(
+        options.data, options.target, task=options.task, drop=options.drop, keep=options.keep, **reading(options)
+    )
+    print(f"{table.report()}\n", flush=True)
+    model = tables.TableModel.fit(
+        table,
+        kernel=options.kernel,
+        num_features=options.num_features or "auto",
+        time_limit=options.time_limit,
+        test_share=options.test_share,
+        seed=options.seed,
+    )
+    model.save(options.out)
+    size = Path(options.out).stat().st_size / 1e6
+    print(f"{model.scores.num_rows:,} held-out rows, which are in the model now:\n{model.report()}\n")
+    print(f"learned in {model.fit_seconds:.1f} s; wrote {options.out} ({size:.1f} MB, with training inputs)")
+    return 0

@@ -1,0 +1,70 @@
+"""``rfgp predict``: predictions with intervals for the rows of a table, by a model that ``rfgp fit`` wrote."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ... import tables
+from ..._support import files
+from ..tables.formats import TEXT
+from .options import FORMATS, add_reading, check_new_file, number, reading
+
+if TYPE_CHECKING:
+    import pandas
+
+DESCRIPTION = (
+    "Predict the target for every row of a table, with an interval of new observations in its units, or with the "
+    "probabilities of classes, as CSV."
+)
+_STANDARD = "-"
+_DIGITS = "%.9g"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a file that rfgp fit wrote")
+    add("data", metavar="NEW", help=f"the table, with the columns of inputs: {FORMATS}")
+    add("--out", default=_STANDARD, help="the CSV file to write (default: %(default)s, the standard output)")
+    add("--force", action="store_true", help="write over a file that is there")
+    add("--level", type=number, default=0.95, help="probability of the intervals (default: %(default)s)")
+    add_reading(parser, "as in rfgp fit")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, predict and write."""
+    is_file = options.out != _STANDARD
+    if is_file:
+        if not options.out.lower().endswith(TEXT):
+            raise ValueError(f"expected a file of text for --out, got {options.out!r}; use a name that ends in .csv")
+        check_new_file(options.out, options.force)
+    model = tables.TableModel.load(options.model)
+    predictions = model.predict(options.data, level=options.level, **reading(options))
+    empty = int(predictions.iloc[:, -1].isna().sum())
+    if empty:
+        print(f"rfgp: {empty:,} of {len(predictions):,} rows have missing cells, and no prediction", file=sys.stderr)
+    predictions = _without_formulas(predictions)
+    if not is_file:
+        print(predictions.to_csv(index=False, float_format=_DIGITS), end="")
+        return 0
+    files.write_whole(options.out, lambda path: predictions.to_csv(path, index=False, float_format=_DIGITS))
+    print(f"wrote {len(predictions):,} rows to {options.out}")
+    return 0
+
+
+def _without_formulas(table: pandas.DataFrame) -> pandas.DataFrame:
+    """A table whose cells and names of columns are no formulas for a spreadsheet: these have an apostrophe in front."""
+    return table.map(_as_text).rename(columns=_as_text)
+
+
+def _as_text(cell: Any) -> Any:
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

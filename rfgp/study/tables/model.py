@@ -1,0 +1,247 @@
+"""A table in, a model of its target out: predictions in the units of the table, and one file that holds them all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+from torch.distributions import Normal
+
+from ..._support import checks, optional
+from ...likelihoods.mean_softmax import mean_softmax
+from ...models import WeightSpaceGP
+from ...saving import load, save
+from ..datasets import Dataset
+from ..datasets.base import TEST_SHARE, Task
+from .encoding import Encoding
+from .files import Reading, open_table
+from .formats import Missing
+from .scores import Scores
+from .table import Table
+
+if TYPE_CHECKING:
+    import pandas
+
+_CHUNK = 4096
+
+
+class TableModel(torch.nn.Module):
+    """A Gaussian process of the target of a table, with all that predictions from another table need.
+
+    It is made by :meth:`fit` and :meth:`load`, which ``rfgp fit`` and ``rfgp predict`` call.
+
+    :param model: the fitted model, of standardized inputs and targets.
+    :param encoding: makes inputs of a table.
+    :param task: "regression" or "classification".
+    :param target_names: the names of the targets.
+    :param class_names: the names of the classes.
+    :param scales: the means and the scales of the inputs (2, d), and those of the targets (2, T), or None for classes.
+    :param scores: how well held-out rows were predicted.
+    :param fit_seconds: how long the fit took.
+
+    >>> import numpy, pandas, rfgp
+    >>> x = numpy.linspace(0.0, 6.0, 60)
+    >>> frame = pandas.DataFrame({"hour": x, "kind": ["a", "b"] * 30, "tide": 3.0 + numpy.sin(x)})
+    >>> model = TableModel.fit(rfgp.study.tables.read(frame, target="tide"))
+    >>> model.predict(frame[["kind", "hour"]][:2]).columns.tolist()
+    ['tide', 'tide_lower', 'tide_upper']
+    """
+
+    x_scales: Tensor
+    y_scales: Tensor | None
+
+    def __init__(
+        self,
+        model: WeightSpaceGP,
+        encoding: Encoding,
+        task: Task,
+        target_names: tuple[str, ...],
+        class_names: tuple[str, ...],
+        scales: tuple[Tensor, Tensor | None],
+        scores: Scores,
+        fit_seconds: float,
+    ) -> None:
+        super().__init__()
+        self.model, self.encoding, self.task = model, encoding, task
+        self.target_names, self.class_names = target_names, class_names
+        self.scores, self.fit_seconds = scores, fit_seconds
+        self.register_buffer("x_scales", scales[0])
+        self.register_buffer("y_scales", scales[1])
+
+    @classmethod
+    def fit(
+        cls,
+        table: Table,
+        *,
+        kernel: str | Kernel = "matern32",
+        num_features: int | str = "auto",
+        time_limit: float | None = None,
+        test_share: float = TEST_SHARE,
+        seed: int = 0,
+    ) -> Self:
+        """Learn from a table: most rows choose the parameters, held-out ones measure, and all are in the model.
+
+        It is the model of :class:`rfgp.sklearn.RandomFeatureGPRegressor` or its classifier. The held-out rows are added
+        to the sums of the model when it has been measured.
+
+        :param table: a table with a target, of :func:`rfgp.study.tables.read`.
+        :param kernel: see :class:`rfgp.sklearn.RandomFeatureGPRegressor`, and so the next two.
+        :param num_features: the number of features.
+        :param time_limit: seconds in which training is to end, about; default: no limit.
+        :param test_share: the share of the rows that is held out, between 0 and 1.
+        :param seed: the seed of the rows that are held out, and of the features.
+        :raises ValueError: for bad parameters, a table without a target, or with fewer than ten rows, and for targets
+            or classes with which two columns of predictions have one name.
+        :raises ImportError: without scikit-learn.
+        """
+        checks.instance("table", table, Table, "a table", "read it with rfgp.study.tables.read")
+        began = time.perf_counter()
+        _prediction_names(table.target_names, table.class_names, table.encoding.index)
+        data = table.split(test_share, seed)
+        estimator = _estimator(data, kernel, num_features, time_limit, seed)
+        x_scales = _scales(estimator.x_scaler_)
+        y_scales = None if data.num_classes else _scales(estimator.y_scaler_)
+        made = cls(
+            estimator.model_,
+            table.encoding,
+            data.task,
+            table.target_names,
+            table.class_names,
+            (x_scales, y_scales),
+            Scores.none(),
+            0.0,
+        )
+        made.scores = Scores.of(data, made.distribution(data.x_test))
+        estimator.partial_fit(data.x_test.numpy(), data.y_test.numpy())
+        made.fit_seconds = time.perf_counter() - began
+        return made
+
+    def report(self) -> str:
+        """The scores of held-out rows, in plain text."""
+        return self.scores.table(self.target_names)
+
+    @torch.no_grad()
+    def distribution(self, x: Tensor) -> Normal | Tensor:
+        """What is predicted at encoded inputs, in the units of the table.
+
+        :param x: inputs (N, d), as the encoding makes them.
+        :returns: independent normals (N,), or (N, T) for T targets, of new observations with their noise; for classes
+            their probabilities (N, C).
+        """
+        parts = [self._part(rows) for rows in ((x - self.x_scales[0]) / self.x_scales[1]).split(_CHUNK)]
+        first, second = (torch.cat(columns) for columns in zip(*parts, strict=True))
+        if self.y_scales is None:
+            return mean_softmax(first, second)
+        center, scale = self.y_scales if first.dim() == 2 else self.y_scales[:, 0]
+        return Normal(first * scale + center, second * scale, validate_args=False)
+
+    def _part(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and standard deviations of some rows: of new observations, or of the latent functions of classes."""
+        latent = self.model.posterior(x)
+        if self.y_scales is None:
+            return latent.mean.mT, latent.variance.sqrt().mT
+        return latent.mean, self.model.likelihood(latent).stddev
+
+    def predict(
+        self,
+        source: Any,
+        *,
+        level: float = 0.95,
+        missing: Missing | None = None,
+        separator: str | None = None,
+        decimal: str | None = None,
+        header: bool | None = None,
+        sheet: str | int | None = None,
+    ) -> pandas.DataFrame:
+        """Predictions for the rows of a table with the same columns of inputs.
+
+        :param source: a path or a pandas DataFrame, see :func:`rfgp.study.tables.read`.
+        :param level: the probability that a new observation is in its interval.
+        :param missing: what is done about missing cells: "raise", "impute" what was learned for the column, or leave
+            the predictions of the row empty by "drop"; default: as in the table that was learned from.
+        :returns: for every row of the table its identifier, where the model knows of one, and for every target its mean
+            and the ends of its interval; for classes the most probable one, and all probabilities.
+        :raises ValueError: for columns that are not there, and cells that are not as they were.
+        """
+        pandas = optional.require("pandas", "pandas", "tables")
+        checks.share("level", level)
+        raw = open_table(source, Reading(separator, decimal, header, sheet), self.encoding.learned)
+        x = self.encoding.encode(raw.frame, decimal=decimal, missing=missing)
+        is_whole = ~x.isnan().any(-1)
+        columns = self._columns(x[is_whole], level) if bool(is_whole.any()) else {}
+        places = is_whole.nonzero().squeeze(-1).numpy()
+        predictions = pandas.DataFrame(columns, index=places).reindex(range(len(x)))
+        if self.encoding.index in raw.frame.columns:
+            predictions.insert(0, self.encoding.index, raw.frame[self.encoding.index], allow_duplicates=True)
+        return predictions.set_index(source.index) if isinstance(source, pandas.DataFrame) else predictions
+
+    def _columns(self, x: Tensor, level: float) -> dict[str, Any]:
+        """The columns of predictions by name."""
+        predicted = self.distribution(x)
+        names = _prediction_names(self.target_names, self.class_names, self.encoding.index)
+        if isinstance(predicted, Tensor):
+            best = [self.class_names[code] for code in predicted.argmax(-1).tolist()]
+            return dict(zip(names, (best, *predicted.mT.numpy()), strict=True))
+        half = float(torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64))) * predicted.stddev
+        ends = torch.stack([predicted.mean, predicted.mean - half, predicted.mean + half], dim=-1)
+        return dict(zip(names, ends.reshape(len(x), -1).mT.numpy(), strict=True))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all to one file, which nothing is unpickled of; :func:`rfgp.load` reads it too.
+
+        The file has training inputs: those that are landmarks, and of tables of more than 1,000 rows all of them, from
+        whose neighbors it predicts.
+
+        :param path: the file.
+        :raises ValueError: where it cannot be written.
+        """
+        save(self, path, with_rows=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TableModel:
+        """Read what :meth:`save` or ``rfgp fit`` wrote.
+
+        :param path: the file.
+        :raises ValueError: for other files.
+        """
+        model = load(path)
+        if not isinstance(model, TableModel):
+            raise ValueError(
+                f"expected a model of a table in {os.fspath(path)!r}, got a {type(model).__name__}; use rfgp.load"
+            )
+        return model
+
+
+def _estimator(data: Dataset, kernel: Any, num_features: Any, time_limit: float | None, seed: int) -> Any:
+    """The fitted estimator for the task, with its default model."""
+    optional.require("sklearn", "scikit-learn", "models of tables")
+    from ...sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
+
+    settings = {"num_features": num_features, "time_limit": time_limit, "random_state": seed}
+    x, y = data.x_train.numpy(), data.y_train.numpy()
+    if data.num_classes is None:
+        return RandomFeatureGPRegressor(kernel, **settings).fit(x, y)
+    return RandomFeatureGPClassifier(kernel, **settings).partial_fit(x, y, classes=range(data.num_classes))
+
+
+def _prediction_names(targets: tuple[str, ...], classes: tuple[str, ...], index: str) -> list[str]:
+    """The names of the columns of predictions, all different: mean and interval, or the best class and all chances."""
+    ends = ("",) if classes else ("", "_lower", "_upper")
+    names = [f"{target}{end}" for target in targets for end in ends] + [f"probability_{name}" for name in classes]
+    twice = [name for name, count in Counter([*names, index]).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"expected different names of the columns of predictions, got two of {twice[0]!r}; name the targets, the "
+            "classes or the column that tells rows apart otherwise"
+        )
+    return names
+
+
+def _scales(scaler: Any) -> Tensor:
+    """Means and scales as rows."""
+    return torch.stack([torch.from_numpy(scaler.mean_), torch.from_numpy(scaler.scale_)])

@@ -1,0 +1,148 @@
+"""What there is to say about the columns of a table before anything is learned from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .cells import INFINITE, MISSING, WRONG, Cells, cut
+
+if TYPE_CHECKING:
+    import pandas
+
+_MOST_CHARACTERS = 28
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, as it was read.
+
+    :param name: its name.
+    :param kind: what its cells are: "integer", "number", "boolean", "date", "text" or "empty".
+    :param num_missing: how many cells have no value.
+    :param num_distinct: how many values are different.
+    :param values: the smallest and the largest value, or some of those of text.
+    :param role: "input", "target", or why it is left out: "dropped", "index", "constant" or "empty".
+    :param duplicate_of: the name of an earlier column with the same values; empty for none.
+    :param problems: the missing, infinite and wrong cells, in words.
+
+    >>> import pandas, rfgp
+    >>> first, _ = rfgp.study.tables.read(pandas.DataFrame({"size": [1, 2, 4], "id": [7, 8, 9]})).columns
+    >>> first.kind, first.values, first.role
+    ('integer', '1 to 4', 'input')
+    """
+
+    name: str
+    kind: str
+    num_missing: int
+    num_distinct: int
+    values: str
+    role: str
+    duplicate_of: str = ""
+    problems: str = ""
+
+
+def column_of(name: str, cells: Cells, role: str) -> Column:
+    """What there is to say about a column."""
+    there = cells.values[cells.is_there]
+    if cells.kind == "text":
+        different = np.unique(there.astype(str))
+        shown = ", ".join(different[:4]) + (", ..." if len(different) > 4 else "")
+    else:
+        different = np.unique(there)
+        shown = " to ".join(dict.fromkeys(_value(value, cells) for value in different[[0, -1]])) if len(there) else ""
+    missing = int((~cells.is_there).sum())
+    return Column(name, cells.kind, missing, len(different), shown, role, problems=counts(cells))
+
+
+def _value(value: float, cells: Cells) -> str:
+    if cells.kind == "date":
+        return str(np.datetime64(round(value * 86400.0), "s")).removesuffix("T00:00:00")
+    if cells.kind == "boolean":
+        return "true" if value else "false"
+    return f"{value:.0f}" if cells.kind == "integer" and abs(value) < 1e15 else f"{value:.6g}"
+
+
+def same_columns(cells: Mapping[str, Cells]) -> dict[str, str]:
+    """The columns with the values of an earlier one, by name, with the name of that one."""
+    first: dict[Any, str] = {}
+    repeated = {}
+    for name, column in cells.items():
+        is_text = column.kind == "text"
+        content = "\0".join(column.values) if is_text else column.values.astype(np.float64).tobytes()
+        earlier = first.setdefault((is_text, content), name)
+        if earlier != name:
+            repeated[name] = earlier
+    return repeated
+
+
+def same_rows(frame: pandas.DataFrame) -> str:
+    """How many rows come again, in words; empty where none do."""
+    again = frame.duplicated().to_numpy()
+    count = int(again.sum())
+    first = f", the first of them row {int(again.argmax()) + 1:,}" if count else ""
+    return f"{several(count, 'row')} with all the values of an earlier one{first}" if count else ""
+
+
+def printed(title: str, columns: Sequence[Column], notes: Sequence[str]) -> str:
+    """The report in plain text."""
+    lines = [("column", "type", "missing", "distinct", "values", "use")]
+    for column in columns:
+        use = column.role + (f", same as {column.duplicate_of}" if column.duplicate_of else "")
+        missing, distinct = f"{column.num_missing:,}", f"{column.num_distinct:,}"
+        name, values = (cut(" ".join(text.split()), _MOST_CHARACTERS) for text in (column.name, column.values))
+        lines.append((name, column.kind, missing, distinct, values, use))
+    widths = [max(len(line[place]) for line in lines) for place in range(5)]
+    table = [
+        "  ".join(
+            cell.rjust(width) if place in (2, 3) else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, [*widths, 0], strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([title, "", *table, *([""] if notes else []), *(f"note: {note}" for note in notes)])
+
+
+_MOST_COLUMNS = 8
+_MOST_PLACES = 3
+_WORDS = {MISSING: "missing", INFINITE: "infinite", WRONG: "wrong"}
+
+
+def shown(cell: object) -> str:
+    """A cell for a message, cut where it is long."""
+    return repr(cut(str(cell)))
+
+
+def several(count: int, word: str) -> str:
+    """A number of things in words."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def counts(cells: Cells) -> str:
+    """How many cells of a column are missing, infinite or wrong, in words; empty where none are."""
+    numbers = ((int((cells.states == state).sum()), word) for state, word in _WORDS.items())
+    return ", ".join(f"{count:,} {word}" for count, word in numbers if count)
+
+
+def bad_cells(cells: Mapping[str, Cells], name: str) -> ValueError:
+    """What to raise for cells without a value, with those of every column counted."""
+    bad = {column: held for column, held in cells.items() if not held.is_there.all()}
+    total = sum(int((~held.is_there).sum()) for held in bad.values())
+    named = [f"{column!r}: {counts(held)} ({_places(held)})" for column, held in list(bad.items())[:_MOST_COLUMNS]]
+    more = f"; and {len(bad) - _MOST_COLUMNS} columns more" if len(bad) > _MOST_COLUMNS else ""
+    without = f"{several(total, 'cell')} without one in {several(len(bad), 'column')}"
+    return ValueError(
+        f"expected a value in every cell of {name}, got {without}: {'; '.join(named)}{more}; correct them, or pass "
+        'missing="drop" or missing="impute" (--missing)'
+    )
+
+
+def _places(cells: Cells) -> str:
+    """The first bad cells of a column, with the rows that they are in."""
+    rows = np.flatnonzero(~cells.is_there)
+    texts = {row: str(cells.shown.iloc[row]).strip() for row in rows[:_MOST_PLACES].tolist()}
+    places = [f"{shown(text) if text else 'empty'} in row {row + 1}" for row, text in texts.items()]
+    return ", ".join(places) + (", ..." if len(rows) > _MOST_PLACES else "")

@@ -1,0 +1,325 @@
+"""A table as inputs and targets, with a report of its columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..._support import checks
+from ..datasets import Dataset
+from ..datasets.base import Scaling, Task, split, typed_targets
+from .cells import WRONG, Cells, decimal_of, read_as, recognized
+from .encoding import Encoding, InputColumn, is_constant, roles_of, too_many_categories
+from .files import Raw, Reading, open_table
+from .formats import MISSING, Missing
+from .report import Column, bad_cells, column_of, printed, same_columns, same_rows, several, shown
+
+if TYPE_CHECKING:
+    import pandas
+
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Inputs and targets of a table, and how they came about.
+
+    :param name: the name of the file, or "the table".
+    :param x: inputs (N, d), float64.
+    :param y: targets (N,), or (N, T) for T of them, float64, or class numbers (N,), int64; None without a target.
+    :param input_names: the d names of the inputs; a category has that of its column, =, and its value.
+    :param target_names: the names of the targets.
+    :param task: "regression" or "classification"; None without a target.
+    :param class_names: the names of the classes, in the order of their numbers.
+    :param encoding: makes inputs of another table with the same columns.
+    :param columns: what there is to say about every column of the table.
+    :param notes: what there is to say about the whole of it.
+    :param rows: the rows of the table that are in x and y, (N,), from 0.
+    :param format: what kind of file it was.
+
+    >>> import pandas, rfgp
+    >>> frame = pandas.DataFrame({"size": [float(i * i) for i in range(20)], "price": [0.5 * i for i in range(20)]})
+    >>> table = rfgp.study.tables.read(frame, target="price")
+    >>> table.task, table.input_names, tuple(table.split().x_train.shape)
+    ('regression', ('size',), (16, 1))
+    """
+
+    name: str
+    x: Tensor
+    y: Tensor | None
+    input_names: tuple[str, ...]
+    target_names: tuple[str, ...]
+    task: Task | None
+    class_names: tuple[str, ...]
+    encoding: Encoding
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...]
+    rows: NDArray[np.int64]
+    format: str
+
+    def report(self) -> str:
+        """What there is to say about the columns, in plain text."""
+        task = f"; {self.task} of {', '.join(self.target_names)}" if self.task else ""
+        if self.class_names:
+            task += f", {len(self.class_names)} classes: {', '.join(self.class_names[:_MOST_NAMED])}"
+            task += ", ..." if len(self.class_names) > _MOST_NAMED else ""
+        size = f"{several(len(self.x), 'row')}, {several(self.x.shape[1], 'input')}"
+        title = f"{self.name} ({self.format}): {size}{task}"
+        return printed(title, self.columns, self.notes)
+
+    def split(self, test_share: float = 0.2, seed: int = 0, scaling: Scaling = "standardize") -> Dataset:
+        """The table as a data set of which random rows are kept for testing.
+
+        :param test_share: the share of the rows that is kept, between 0 and 1.
+        :param seed: the seed of the choice.
+        :param scaling: the scaling that suits the inputs.
+        :raises ValueError: without a target, and for fewer than ten rows.
+        """
+        if self.y is None or self.task is None:
+            raise ValueError("expected a table with a target, got none; read it with target=")
+        checks.share("test_share", test_share)
+        parts = split(self.name, self.x.numpy(), self.y.numpy(), test_share, checks.seed(seed))
+        x_train, y_train, x_test, y_test = map(torch.from_numpy, parts)
+        return Dataset(
+            Path(self.name).name.partition(".")[0],
+            x_train,
+            y_train,
+            x_test,
+            y_test,
+            self.task,
+            len(self.class_names) or None,
+            self.name,
+            "that of the file",
+            scaling,
+            self.target_names if self.y.dim() == 2 else (),
+        )
+
+
+def read(
+    source: Any,
+    target: str | int | Sequence[str | int] | None = None,
+    *,
+    task: Task | None = None,
+    missing: Missing = "raise",
+    drop: Sequence[str | int] = (),
+    keep: Sequence[str | int] = (),
+    separator: str | None = None,
+    decimal: str | None = None,
+    header: bool | None = None,
+    sheet: str | int | None = None,
+) -> Table:
+    """Read a table, and make numbers of it.
+
+    *Files.* Text (.csv, .tsv, .txt, .dat), JSON lines (.jsonl, .ndjson), Parquet and workbooks (.xlsx), each also with
+    .gz behind it. Of text, the encoding, the separator, the decimal comma, a header, and comments are recognized.
+
+    *Inputs.* Numbers and booleans are inputs as they are, and dates are days since 1970. Text of two values is one
+    input, 0 or 1, and text of up to 50 values one input for each. Left out are columns with a single value, and one
+    that tells rows apart, such as 0, 1, 2, ..., or different values under a name such as "id".
+
+    *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers have no value:
+    "raise" counts them, "drop" leaves their rows out, "impute" puts in the median of the column, or its most frequent
+    text. Rows without a target are left out by "drop" and "impute".
+
+    :param source: a path, or a pandas DataFrame.
+    :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: no
+        target.
+    :param task: "regression" or "classification"; default: classification for text, for booleans and for integers with
+        up to 20 different values, each in five rows on average.
+    :param missing: "raise", "drop" or "impute".
+    :param drop: columns that are not looked at.
+    :param keep: columns that are inputs although they tell rows apart.
+    :param separator: what is between two cells of text.
+    :param decimal: the decimal point or comma of text.
+    :param header: whether the first row has the names of the columns.
+    :param sheet: the name or the index of the sheet of a workbook; default: the first one.
+    :raises ValueError: where the file, a column or a cell is not as it should be, and for integers with many values as
+        a target where no task is given.
+    :raises ImportError: without pandas, or what the format needs: the extra ``study`` has it.
+
+    >>> import pandas, rfgp
+    >>> frame = pandas.DataFrame({"rooms": [2, 3, None], "heated": ["yes", "no", "yes"], "price": [1.5, 2.0, 2.5]})
+    >>> table = rfgp.study.tables.read(frame, target="price", missing="impute")
+    >>> table.x.tolist(), table.input_names
+    ([[2.0, 1.0], [3.0, 0.0], [2.5, 1.0]], ('rooms', 'heated=yes'))
+    """
+    checks.choice("missing", missing, MISSING)
+    if task is not None:
+        checks.choice("task", task, get_args(Task))
+    raw = open_table(source, Reading(separator, decimal, header, sheet))
+    targets = _columns(raw, target, "the target") if target is not None else []
+    dropped, kept = _columns(raw, drop, "a column to drop"), _columns(raw, keep, "a column to keep")
+    both = [name for name in targets if name in dropped]
+    if both:
+        raise ValueError(f"expected a target that is not dropped, got {shown(both[0])} as both; drop others")
+    looked_at = raw.frame[[name for name in raw.frame.columns if name not in dropped]]
+    found_mark = decimal_of(looked_at, raw.name) if decimal is None else decimal
+    mark = found_mark or "."
+    cells = {name: recognized(looked_at[name], mark) for name in looked_at.columns}
+    if task == "classification":
+        cells |= {name: _labels(looked_at[name], cells[name], mark) for name in targets}
+    roles = roles_of(cells, targets, kept, raw.index)
+    inputs = [name for name in cells if name not in roles]
+    if (error := too_many_categories({name: cells[name] for name in inputs})) is not None:
+        raise error
+    rows, notes = _rows(cells, inputs, targets, missing, raw.name)
+    columns = {name: column_of(name, cells[name], roles.get(name, "input")) for name in cells}
+    taken = {name: cells[name].taken(rows) for name in (*inputs, *targets)}
+    for name in inputs:
+        if is_constant(taken[name]):
+            columns[name] = replace(columns[name], role="constant")
+    rules = tuple(InputColumn.learned(name, taken[name]) for name in inputs if columns[name].role == "input")
+    if not rules:
+        named = ", ".join(f"{column.name!r} ({column.role})" for column in list(columns.values())[:_MOST_NAMED])
+        raise ValueError(f"expected a column of {raw.name} that can be an input, got {named}; add one")
+    index = [name for name, role in roles.items() if role == "index"]
+    encoding = Encoding(rules, missing, "".join(index), replace(raw.reading, decimal=found_mark))
+    parts = [rule.encoded(taken[rule.name], impute=missing == "impute") for rule in rules]
+    y, found_task, classes = _targets({name: taken[name] for name in targets}, task, raw.name)
+    for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():
+        columns[name] = replace(columns[name], duplicate_of=other)
+    again = same_rows(raw.frame[[*inputs, *targets]])
+    text_format = raw.format + (", decimal comma" if mark == "," else "")
+    return Table(
+        raw.name,
+        torch.from_numpy(np.concatenate(parts, axis=-1)),
+        y,
+        encoding.input_names,
+        tuple(targets),
+        found_task,
+        classes,
+        encoding,
+        tuple(columns.get(name, Column(name, "", 0, 0, "", "dropped")) for name in raw.frame.columns),
+        (*raw.notes, *notes, *([again] if again else []), *_notes(list(columns.values()))),
+        rows,
+        text_format,
+    )
+
+
+def _columns(raw: Raw, wanted: Any, what: str) -> list[str]:
+    """The names of columns that are given by names or indices, one of them, several, or several in a string."""
+    names = list(raw.frame.columns)
+    if isinstance(wanted, str) and wanted not in names and "," in wanted:
+        wanted = [part.strip() for part in wanted.split(",") if part.strip()]
+    if isinstance(wanted, str | int):
+        wanted = [wanted]
+    if not isinstance(wanted, Sequence) or isinstance(wanted, bytes):
+        raise ValueError(f"expected the name of a column as {what}, got {type(wanted).__name__}; pass a string")
+    chosen = [_column(raw, names, one, what) for one in wanted]
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"expected different columns as {what}, got {', '.join(map(shown, chosen))}; name each once")
+    return chosen
+
+
+def _column(raw: Raw, names: list[str], wanted: Any, what: str) -> str:
+    if isinstance(wanted, str) and wanted in names and wanted not in raw.repeated:
+        return wanted
+    is_index = re.fullmatch("[+-]?[0-9]{1,18}", str(wanted)) is not None and not isinstance(wanted, bool)
+    if is_index and -len(names) <= int(wanted) < len(names):
+        return names[int(wanted)]
+    several = ", which several columns have" if isinstance(wanted, str) and wanted in raw.repeated else ""
+    listed = ", ".join(shown(name)[1:-1] for name in names[:_MOST_NAMED]) + (
+        ", ..." if len(names) > _MOST_NAMED else ""
+    )
+    raise ValueError(
+        f"expected the name of one column of {raw.name} ({listed}) or its index as {what}, got "
+        f"{shown(wanted)}{several}; choose one of them"
+    )
+
+
+def _labels(column: pandas.Series, cells: Cells, decimal: str) -> Cells:
+    """A column of labels, as text where some of them are no numbers."""
+    return read_as(column, "text", decimal, "") if bool((cells.states == WRONG).any()) else cells
+
+
+def _rows(
+    cells: Mapping[str, Cells], inputs: list[str], targets: list[str], missing: Missing, name: str
+) -> tuple[NDArray[np.int64], list[str]]:
+    """The rows that are taken, and what there is to say about the others."""
+    wanted = {column: cells[column] for column in (*inputs, *targets)}
+    bad = {column: column_cells for column, column_cells in wanted.items() if not column_cells.is_there.all()}
+    if missing == "raise" and bad:
+        raise bad_cells(bad, name)
+    count = len(next(iter(cells.values())).values) if cells else 0
+    has_target, has_inputs = np.ones(count, bool), np.ones(count, bool)
+    for column in targets:
+        has_target &= cells[column].is_there
+    for column in inputs:
+        has_inputs &= cells[column].is_there
+    rows = np.flatnonzero(has_target & has_inputs if missing == "drop" else has_target)
+    if not len(rows):
+        worst = max(bad, key=lambda column: int((~bad[column].is_there).sum()))
+        raise ValueError(
+            f"expected rows of {name} without missing cells, got none of {count:,}; {worst!r} has "
+            f"{int((~bad[worst].is_there).sum()):,} missing: drop such columns (--drop), or impute (--missing impute)"
+        )
+    notes = []
+    if not has_target.all():
+        notes.append(f"{several(int((~has_target).sum()), 'row')} without a target left out")
+    if missing == "drop" and len(rows) < has_target.sum():
+        notes.append(f"{several(int(has_target.sum()) - len(rows), 'row')} with missing cells left out")
+    filled = {column: int((~bad[column].is_there[rows]).sum()) for column in inputs if column in bad}
+    if missing == "impute" and any(filled.values()):
+        named = ", ".join(f"{number:,} in {column}" for column, number in filled.items() if number)
+        notes.append(f"cells that are filled in by the median or the most frequent value: {named}")
+    return rows, notes
+
+
+def _targets(
+    cells: Mapping[str, Cells], task: Task | None, name: str
+) -> tuple[Tensor | None, Task | None, tuple[str, ...]]:
+    """Targets as a tensor, the task, and the names of classes."""
+    named = {f"target {shown(key)} of {name}": column for key, column in cells.items()}
+    typed = [typed_targets(_typed(column, what), task, what) for what, column in named.items()]
+    if not typed:
+        return None, None, ()
+    (values, first, classes), *others = typed
+    if others and any(kind != "regression" for _, kind, _ in typed):
+        raise ValueError(
+            f"expected one target for classification, or several for regression, got {', '.join(map(repr, cells))}; "
+            'take one of them, or pass task="regression" (--task regression)'
+        )
+    if first == "classification":
+        return torch.from_numpy(np.asarray(values, dtype=np.int64)), first, classes
+    columns = np.stack([np.asarray(value, dtype=np.float64) for value, _, _ in typed], axis=-1)
+    return torch.from_numpy(columns[:, 0].copy() if len(typed) == 1 else columns), first, ()
+
+
+def _typed(cells: Cells, what: str) -> NDArray[Any]:
+    """The values of a target in the type that tells its task."""
+    if cells.kind == "date":
+        raise ValueError(f"expected numbers or labels in {what}, got dates; make numbers of them")
+    if cells.kind == "integer":
+        return cells.values.astype(np.int64)
+    if cells.kind == "boolean":
+        return cells.values.astype(bool)
+    return cells.values.astype(str) if cells.kind == "text" else cells.values
+
+
+def _notes(columns: list[Column]) -> list[str]:
+    """What there is to say about columns that are left out, or are there twice."""
+    notes = []
+    for role, advice in (
+        ("index", "tells rows apart and is left out; keep it as an input by keep= (--keep)"),
+        ("constant", "left out, since there is a single value"),
+        ("empty", "left out, since no cell has a value"),
+    ):
+        named = [column.name for column in columns if column.role == role]
+        if named:
+            notes.append(f"{', '.join(named)}: {advice}")
+    inputs = [column for column in columns if column.role == "input"]
+    wrong = [f"{column.name} ({column.problems})" for column in inputs if "wrong" in column.problems]
+    if wrong:
+        notes.append(f"cells of other kinds than their column are taken as missing: {', '.join(wrong)}")
+    twice = [f"{column.name} = {column.duplicate_of}" for column in columns if column.duplicate_of]
+    if twice:
+        notes.append(f"columns with the same values: {', '.join(twice)}; drop one of each (--drop)")
+    return notes

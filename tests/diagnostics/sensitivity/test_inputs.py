@@ -1,0 +1,86 @@
+"""Distributions of inputs: characteristic functions, moments, quantiles and draws."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import torch
+from quadrature import nodes
+
+from rfgp.diagnostics.sensitivity import Empirical, Estimate, InputDistribution, Normal, Uniform
+from rfgp.diagnostics.sensitivity.inputs import checked_inputs
+
+pytestmark = pytest.mark.usefixtures("float64_default")
+KNOWN = [Uniform(-1.0, 2.0), Uniform(100.0, 101.0), Normal(3.0, 0.5), Empirical([1.0, 2.0, 6.0, 6.0])]
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=str)
+def test_characteristic_functions_and_moments_equal_quadrature(known):
+    x, weights = nodes(known)
+    w = torch.tensor([0.0, 1e-9, 1e-3, 0.07, 0.3, -2.0, 5.0])
+    waves = torch.exp(1j * w[:, None] * x)
+    torch.testing.assert_close(known.characteristic(w), (waves * weights).sum(-1), rtol=1e-10, atol=1e-12)
+    centered = torch.exp(1j * w[:, None] * (x - known.mean))
+    moment = ((x - known.mean) * centered * weights).sum(-1)
+    torch.testing.assert_close(known.centered_moment(w), moment, rtol=1e-10, atol=1e-12)
+    assert known.mean == pytest.approx(float((weights * x).sum()), rel=1e-12)
+    assert known.variance == pytest.approx(float((weights * (x - known.mean).square()).sum()), rel=1e-10)
+    differences = known.at_differences(w, w[:3])
+    expected = known.characteristic(w[:, None] - w[:3]) * torch.exp(-1j * (w[:, None] - w[:3]) * known.mean)
+    torch.testing.assert_close(differences.to(expected.dtype), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=str)
+def test_draws_have_the_moments(known):
+    draws = known.sample(20_000, torch.Generator().manual_seed(0))
+    error = (known.variance / 20_000) ** 0.5
+    assert abs(float(draws.mean()) - known.mean) < 4.0 * error
+    assert float(draws.var()) == pytest.approx(known.variance, rel=0.1)
+    assert torch.isfinite(known.quantile(torch.tensor([0.0, 0.5, 1.0]))).all()
+    assert known.grid(5).diff().std() < 1e-12
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Uniform(1.0, 1.0),
+        lambda: Uniform(0.0, float("inf")),
+        lambda: Uniform("low", 1.0),
+        lambda: Normal(0.0, 0.0),
+        lambda: Normal(float("nan"), 1.0),
+        lambda: Empirical([]),
+        lambda: Empirical([1.0, 1.0]),
+        lambda: Empirical([1.0, float("nan")]),
+        lambda: Empirical([[1.0, 2.0]]),
+        lambda: Empirical("values"),
+        lambda: checked_inputs([]),
+        lambda: checked_inputs([1.0]),
+        lambda: checked_inputs(Uniform(0.0, 1.0)),
+        lambda: Uniform(0.0, 1.0).sample(0),
+        lambda: Estimate(torch.zeros(()), torch.zeros(3)).quantile(0.0),
+        lambda: Estimate(torch.zeros(()), torch.zeros(3)).interval(1.0),
+    ],
+)
+def test_bad_distributions_are_refused(make):
+    with pytest.raises(ValueError, match=r"expected .+[,;] got .+; \S+ \S.*"):
+        make()
+
+
+def test_columns_of_data_frames_with_any_index():
+    column = pd.Series([3.0, 1.0, 2.0], index=[1000, 1001, 1002])
+    assert Empirical(column).values.tolist() == [1.0, 2.0, 3.0] and Empirical(column[::-1]).mean == 2.0
+
+
+def test_inputs_have_names():
+    assert list(checked_inputs([Uniform(0, 1), Normal(0, 1)])) == ["x1", "x2"]
+    assert list(checked_inputs({"load": Normal(5, 0.1)})) == ["load"]
+    assert all(isinstance(known, InputDistribution) for known in KNOWN)
+
+
+def test_estimates_have_intervals():
+    estimate = Estimate(torch.tensor([1.0, 2.0]), torch.linspace(0.0, 1.0, 101)[:, None] * torch.tensor([1.0, 2.0]))
+    low, high = estimate.interval(0.9)
+    torch.testing.assert_close(low, torch.tensor([0.05, 0.1]))
+    torch.testing.assert_close(high, torch.tensor([0.95, 1.9]))
+    assert estimate[1].value == 2.0 and estimate[1].samples.shape == (101,)
+    torch.testing.assert_close(estimate.mean, torch.tensor([0.5, 1.0]))

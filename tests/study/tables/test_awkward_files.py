@@ -1,0 +1,286 @@
+"""Awkward text files, and what is made of each: the numbers, the report, or the one line that says what is wrong."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from rfgp.study.tables import read
+
+ROWS = 30
+X = np.random.default_rng(0).normal(size=(ROWS, 3)).round(3)
+A, B, Y = X.T
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name="table.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def lines(header, *columns, separator=","):
+    rows = [separator.join(map(str, row)) for row in zip(*columns, strict=True)]
+    return "\n".join([*([header] if header else []), *rows, ""])
+
+
+def check(table, names=("a", "b"), x=X[:, :2], y=Y):
+    assert table.input_names == names and table.task == "regression"
+    assert torch.equal(table.x, torch.as_tensor(np.asarray(x, dtype=np.float64)))
+    assert torch.equal(table.y, torch.from_numpy(np.asarray(y)))
+
+
+def roles(table):
+    return {column.name: column.role for column in table.columns}
+
+
+def test_semicolons_and_decimal_commas(file):
+    text = lines("a;b;y", A, B, Y, separator=";").replace(".", ",")
+    table = read(file(text), "y")
+    check(table)
+    assert "separator semicolon, decimal comma): 30 rows, 2 inputs; regression of y" in table.report()
+
+
+def test_tabs_and_windows_lines(file):
+    check(read(file(lines("a\tb\ty", A, B, Y, separator="\t").replace("\n", "\r\n"), "table.tsv"), "y"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "cp1252", "utf-16", "utf-16-le"])
+def test_encodings(file, encoding):
+    table = read(file(lines("Größe,b,y", A, B, Y).encode(encoding)), "y")
+    check(table, ("Größe", "b"))
+
+
+def test_quoted_cells_of_several_lines_with_separators_in_them(file):
+    kinds = ['"red,\nwith stripes"', '"blue; plain"', '"say ""green"""'] * 10
+    table = read(file(lines('"a","the\nkind","y"', A, kinds, Y)), "y")
+    assert table.input_names[1:] == ("the kind=blue; plain", "the kind=red,\nwith stripes", 'the kind=say "green"')
+    assert table.x[:4, 1:].tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 1, 0]]
+
+
+def holes():
+    a, b, y = (list(map(str, column)) for column in (A, B, Y))
+    a[0], a[5], a[9] = "", "NA", "n/a"
+    b[2], b[7] = "?", "-"
+    y[4] = "NaN"
+    return a, b, y
+
+
+def test_missing_cells_of_all_columns_are_counted(file):
+    path = file(lines("a,b,y", *holes()))
+    message = (
+        "got 6 cells without one in 3 columns: 'a': 3 missing (empty in row 1, 'NA' in row 6, 'n/a' in row 10); 'b': 2 "
+        "missing ('?' in row 3, '-' in row 8); 'y': 1 missing ('NaN' in row 5); correct them, or pass missing="
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(path, "y")
+    whole = [row for row in range(ROWS) if row not in (0, 2, 4, 5, 7, 9)]
+    dropped = read(path, "y", missing="drop")
+    check(dropped, x=X[whole, :2], y=Y[whole])
+    assert dropped.notes == ("1 row without a target left out", "5 rows with missing cells left out")
+    assert dropped.rows.tolist() == whole
+    filled, with_target = read(path, "y", missing="impute"), [row for row in range(ROWS) if row != 4]
+    x = X[:, :2].copy()
+    x[[0, 5, 9], 0] = np.median(np.delete(A, [0, 4, 5, 9]))
+    x[[2, 7], 1] = np.median(np.delete(B, [2, 4, 7]))
+    check(filled, x=x[with_target], y=Y[with_target])
+    assert "note: cells that are filled in by the median or the most frequent value: 3 in a, 2 in b" in filled.report()
+
+
+def test_text_with_many_categories(file):
+    weights = [f"{i + 0.5} kg" for i in range(60)]
+    path = file(lines("name,weight,a,y", [f"n{i}" for i in range(60)], weights, *np.tile([A, Y], 2)))
+    message = (
+        "expected at most 50 different values in a column of text, got 60 in 'name' such as 'n0', 60 in 'weight' such "
+        "as '0.5 kg', where numbers have the unit 'kg' behind them; make numbers of them, or drop the columns (--drop "
+        "name,weight)"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(path, "y")
+    assert read(path, "y", drop="name,weight").input_names == ("a",)
+
+
+def test_booleans_categories_and_dates(file):
+    days = [f"{i + 1:02}.03.2021" for i in range(ROWS)]
+    times = [f"2021-03-01 {i % 24:02}:30" for i in range(ROWS)]
+    path = file(lines("ok,color,day,time,y", ["TRUE", "false"] * 15, ["red", "blue", "green"] * 10, days, times, Y))
+    table = read(path, "y")
+    assert table.input_names == ("ok", "color=blue", "color=green", "color=red", "day", "time")
+    assert table.x[1].tolist() == [0.0, 1.0, 0.0, 0.0, 18688.0, 18687.0 + 1.5 / 24.0]
+    assert "2021-03-01 to 2021-03-30" in table.report() and "2021-03-01T23:30:00" not in table.notes
+    unclear = file(lines("day,a,y", [f"{i % 12 + 1:02}/03/2021" for i in range(ROWS)], A, Y))
+    with pytest.raises(ValueError, match="column 'day' that can be read in one way, got '01/03/2021' and others"):
+        read(unclear, "y")
+
+
+def test_constants_duplicates_and_indices(file):
+    rows = np.arange(ROWS)
+    a, y = np.append(A[:-1], A[0]), np.append(Y[:-1], Y[0])
+    path = file(lines(",a,k,a again,empty,y", rows, a, ["7"] * ROWS, a, [""] * ROWS, y))
+    table = read(path, "y")
+    assert table.input_names == ("a", "a again")
+    known = {"unnamed 0": "index", "a": "input", "k": "constant", "a again": "input", "empty": "empty", "y": "target"}
+    assert roles(table) == known and table.encoding.index == "unnamed 0"
+    assert table.columns[3].duplicate_of == "a"
+    assert table.notes == (
+        "1 row with all the values of an earlier one, the first of them row 30",
+        "unnamed 0: tells rows apart and is left out; keep it as an input by keep= (--keep)",
+        "k: left out, since there is a single value",
+        "empty: left out, since no cell has a value",
+        "columns with the same values: a again = a; drop one of each (--drop)",
+    )
+    assert read(path, "y", keep=["unnamed 0"]).input_names[0] == "unnamed 0"
+    alone = read(file(lines("t,y", rows, Y)), "y")
+    assert alone.input_names == ("t",)
+
+
+def test_infinite_values_and_text_among_numbers(file):
+    a, b = list(map(str, A)), list(map(str, B))
+    a[3], a[8], b[6] = "inf", "-1e999", "12 kg"
+    path = file(lines("a,b,y", a, b, Y))
+    message = "'a': 2 infinite ('inf' in row 4, '-1e999' in row 9); 'b': 1 wrong ('12 kg' in row 7); correct them"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(path, "y")
+    table = read(path, "y", missing="drop")
+    assert len(table.x) == 27
+    assert "cells of other kinds than their column are taken as missing: b (1 wrong)" in table.notes
+
+
+@pytest.mark.parametrize("target", [2, "2", -1])
+def test_without_a_header(file, target):
+    check(read(file(lines("", A, B, Y)), target), ("0", "1"))
+
+
+def test_integers_with_many_values_ask_for_the_task(file):
+    path = file(lines("a,b,y", A, B, np.arange(ROWS)))
+    with pytest.raises(ValueError, match=r"got 30 different values in 30 rows; choose regression, .* \(--task\)"):
+        read(path, "y")
+    check(read(path, "y", task="regression"), y=np.arange(30.0))
+    classes = read(path, "y", task="classification")
+    assert classes.task == "classification" and classes.class_names == tuple(map(str, range(30)))
+    few = read(file(lines("a,b,y", A, B, [10, 9] * 15)), "y")
+    assert few.class_names == ("9", "10") and few.y[:2].tolist() == [1, 0]
+    with pytest.raises(ValueError, match="got 30 different values in 30 rows; take another target, or name the task"):
+        read(file(lines("a,b,y", A, B, [f"n{i}" for i in range(ROWS)])), "y")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# made by hand\n# two, comments\n\n" + lines("a,b,y", A, B, Y).replace("\n", "\n# more\n\n", 4),
+        "# a b y\n" + lines("", A, B, Y, separator=" "),
+        "\n" + lines("a | b | y", A, B, Y, separator=" | "),
+        lines("a,b,y,", A, B, Y, [""] * ROWS),
+        lines("a,b,y", A, B, Y, [""] * ROWS),
+        "A title\n\n" + lines("a,b,y", A, B, Y),
+        lines('"a","b","y"', [f'"{i + 1}"' for i in range(ROWS)], A, B, Y),
+        lines("a,b,y", [f" {v}" for v in A], B, Y),
+        lines("a,b,y", [str(v).replace("-", "\u2212") for v in A], B, Y),
+    ],
+    ids=["comments", "names in a comment", "bars", "trailing", "trailing in rows", "title", "R", "blanks", "minus"],
+)
+def test_other_ways_of_writing(file, text):
+    check(read(file(text), "y"))
+
+
+@pytest.mark.parametrize("header", ["kind,size,y", "# kind,size,y", ""])
+def test_rows_that_begin_with_a_comment_sign_stay(file, header):
+    kinds = ["#red", "#blue", "plain"] * 10
+    text = lines(header, kinds, A, Y).replace("\n", "\n# a remark\n", 5)
+    table = read(file(text), -1)
+    name = "kind" if header else "0"
+    assert len(table.x) == ROWS and table.input_names[:3] == (f"{name}=#blue", f"{name}=#red", f"{name}=plain")
+    assert torch.equal(table.y, torch.from_numpy(Y))
+
+
+def test_a_column_of_cells_with_a_comment_sign(file):
+    table = read(file("# colors\ncolor\n#red\n#blue\nplain\n"))
+    assert table.input_names == ("color=#blue", "color=#red", "color=plain") and len(table.x) == 3
+
+
+@pytest.mark.parametrize("group", [",", " ", "\u00a0", "'"])
+def test_thousands(file, group):
+    big = [f"{1e6 * v:,.1f}".replace(",", group) for v in A]
+    table = read(file(lines("a;b;y", big, B, Y, separator=";")), "y")
+    assert torch.allclose(table.x[:, 0], torch.from_numpy(1e6 * A), rtol=1e-15)
+
+
+def test_a_comma_that_may_mean_two_things_asks(file):
+    path = file(lines("a;y", [f"{i},250" for i in range(1, ROWS + 1)], np.arange(ROWS), separator=";"))
+    message = "got '1,250', which may have a decimal comma, or one between thousands; pass decimal="
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(path, "y", task="regression")
+    for decimal, value in ((",", 1.25), (".", 1250.0)):
+        assert read(path, "y", task="regression", decimal=decimal).x[0, 0] == value
+
+
+def test_names_that_come_again(file):
+    path = file(lines("a,a,y", A, B, Y))
+    check(read(path, "y"), ("a", "a (2)"))
+    with pytest.raises(
+        ValueError, match=r"\(a, a \(2\), y\) or its index as the target, got 'a', which several columns"
+    ):
+        read(path, "a")
+    check(read(path, "y", drop=[0]), ("a (2)",), x=X[:, 1:2])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected rows of data, got none in table.csv"),
+        ("a,b\n", "expected rows of data, got none in table.csv"),
+        ("a\n1\n2\n", "expected a column of table.csv that can be an input, got 'a' (target); add one"),
+        (
+            "a,b\n1,2\n3,4,5\n6,7,8,9\n",
+            "expected at most 2 cells in every row of table.csv, got 2 rows with more (3 in row 3, 4 in row 4)",
+        ),
+        ("a,b\n1,2,3\n4,5,6\n", "expected 2 cells in every row of table.csv, as many as names, got 3"),
+        (
+            lines("c,b\n", A, B),
+            "one column of table.csv (c, b) or its index as the target, got 'a'",
+        ),
+        (bytes(range(256)), "expected text in table.csv, got other bytes"),
+        (lines("a,b", ["0.5"] * ROWS, B), "expected targets of table that vary over the training rows, got 0.5"),
+        (lines("a,b", A[:5], B[:5]), "expected inputs and targets of table.csv with one number of rows, at least 10"),
+        (lines("a,b", ["2020-01-01"] * ROWS, B), "expected numbers or labels in target 'a' of table.csv, got dates"),
+    ],
+)
+def test_what_is_refused(file, text, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(file(text), "a").split()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"separator": "ab"}, "expected one character or one of tab, semicolon, pipe, comma, whitespace for separator"),
+        ({"decimal": ";"}, "expected one of ., , for decimal, got ';'"),
+        ({"header": 1}, "expected True or False for header, got 1"),
+        ({"missing": "ignore"}, "expected one of raise, drop, impute for missing, got 'ignore'"),
+        ({"task": "ranking"}, "expected one of classification, regression for task, got 'ranking'"),
+        ({"drop": "y"}, "expected a target that is not dropped, got 'y' as both"),
+        ({"drop": ["z"]}, "(a, b, y) or its index as a column to drop, got 'z'"),
+        ({"drop": ["a", "b"]}, "expected a column of table.csv that can be an input, got 'y' (target)"),
+    ],
+)
+def test_options_that_are_refused(file, options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(file(lines("a,b,y", A, B, Y)), "y", **options)
+
+
+def test_separators_that_are_given(file):
+    check(read(file(lines("a,b,y", A, B, Y)), "y", separator="comma"))
+    check(read(file(lines("a~b~y", A, B, Y, separator="~")), "y", separator="~"))
+    check(read(file(lines("1,2,3", A, B, Y)), "3", header=True), ("1", "2"))
+
+
+@pytest.mark.parametrize(("header", "names"), [("2019,2020,y", ("2019", "2020")), ("0,1,2", ("0", "1"))])
+def test_names_that_are_numbers(file, header, names):
+    check(read(file(lines(header, A, B, Y)), -1), names)
+    check(read(file(lines("", A, ["?", *B[1:]], Y)), -1, missing="drop"), ("0", "1"), x=X[1:, :2], y=Y[1:])

@@ -1,0 +1,209 @@
+"""A model of a table: through the command line and back, in its units, for one target, several ones and classes."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pandas
+import pytest
+import torch
+
+import rfgp
+from rfgp.__main__ import main
+from rfgp.study.tables import TableModel, read
+from rfgp.study.tables import model as tables_model
+
+ROWS = 120
+
+
+def houses():
+    rng = np.random.default_rng(0)
+    rooms, color = rng.integers(1, 9, size=ROWS), np.array(["red", "blue"])[rng.integers(2, size=ROWS)]
+    area = rng.uniform(40.0, 200.0, size=ROWS).round(1)
+    price = 1000.0 * area + 5e4 * (color == "red") + 2000.0 * rng.normal(size=ROWS)
+    return pandas.DataFrame(
+        {"id": [f"H{i}" for i in range(ROWS)], "rooms": rooms, "area": area, "color": color, "price": price.round(1)}
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a table, a model of it, and what the command has printed."""
+    path = tmp_path_factory.mktemp("houses")
+    houses().to_csv(path / "houses.csv", index=False, sep=";", decimal=",")
+    return path
+
+
+@pytest.fixture(scope="module")
+def model_file(folder):
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout", printed)
+        assert main(["fit", str(folder / "houses.csv"), "--target", "price", "--out", str(folder / "model.pt")]) == 0
+    return folder / "model.pt", printed.getvalue()
+
+
+def test_fit_reports_the_columns_first_and_the_scores_last(model_file):
+    _, printed = model_file
+    places = [printed.index(text) for text in ("decimal comma): 120 rows", "id: tells rows apart", "24 held-out rows")]
+    assert places == sorted(places) and "learned in " in printed and "coverage  " in printed
+
+
+def test_predictions_in_the_units_of_the_table(folder, model_file, capsys):
+    path, _ = model_file
+    new = houses()[["color", "id", "area", "rooms"]].assign(more=0)
+    new.to_csv(folder / "new.csv", index=False)
+    out = folder / "predictions.csv"
+    assert main(["predict", str(path), str(folder / "new.csv"), "--out", str(out), "--level", "0.9"]) == 0
+    found = pandas.read_csv(out)
+    assert list(found.columns) == ["id", "price", "price_lower", "price_upper"]
+    assert found["id"].tolist() == new["id"].tolist()
+    errors = found["price"] - houses()["price"]
+    assert errors.std() < 4000.0
+    inside = (found["price_lower"] <= houses()["price"]) & (houses()["price"] <= found["price_upper"])
+    assert abs(inside.mean() - 0.9) < 3.0 * np.sqrt(0.09 / ROWS)
+    loaded = rfgp.load(path)
+    assert isinstance(loaded, TableModel) and np.allclose(loaded.predict(new)["price"], found["price"], rtol=1e-8)
+    assert loaded.predict(new).index.equals(new.index) and loaded.target_names == ("price",)
+    capsys.readouterr()
+    assert main(["predict", str(path), str(folder / "new.csv")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "id,price,price_lower,price_upper"
+
+
+def test_cells_of_predictions_are_no_formulas(tmp_path):
+    names = ["=1+1", "-2.5", "+1 a", "@sum", "\tx", "plain", "-x", "7", "+3e2", "a=b"]
+    frame = pandas.DataFrame({"id": names, "=a": [*range(9), -1], "y": np.arange(10.0)})
+    table = read(frame.assign(y=["=u", "v"] * 5), "y")
+    TableModel.fit(table, num_features=4).save(tmp_path / "model.pt")
+    frame.to_parquet(tmp_path / "new.parquet")
+    assert (
+        main(["predict", str(tmp_path / "model.pt"), str(tmp_path / "new.parquet"), "--out", str(tmp_path / "p.csv")])
+        == 0
+    )
+    found = pandas.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
+    assert found["id"].tolist() == ["'=1+1", "-2.5", "'+1 a", "'@sum", "'\tx", "plain", "'-x", "7", "+3e2", "a=b"]
+    assert set(found["y"]) <= {"'=u", "v"} and list(found.columns)[2:] == ["probability_=u", "probability_v"]
+
+
+def test_rows_do_not_depend_on_the_others(folder, model_file, monkeypatch):
+    model = TableModel.load(model_file[0])
+    whole = model.predict(houses())
+    monkeypatch.setattr(tables_model, "_CHUNK", 7)
+    assert np.allclose(model.predict(houses()).iloc[:, 1:], whole.iloc[:, 1:], rtol=1e-9)
+
+
+def test_rows_with_missing_cells(folder, model_file, capsys):
+    path, _ = model_file
+    houses().assign(area=[""] * 2 + ["80"] * (ROWS - 2)).to_csv(folder / "holes.csv", index=False)
+    command = ["predict", str(path), str(folder / "holes.csv")]
+    assert main(command) == 2
+    assert "got 2 cells without one in 1 column: 'area': 2 missing" in capsys.readouterr().err
+    assert main([*command, "--missing", "drop"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1:3] == ["H0,,,", "H1,,,"]
+    assert printed.err == "rfgp: 2 of 120 rows have missing cells, and no prediction\n"
+    assert main([*command, "--missing", "impute"]) == 0
+    assert ",," not in capsys.readouterr().out
+
+
+def test_new_files_are_read_as_the_first_one(tmp_path):
+    """The separator, the decimal comma and the header of a file in which they could be others."""
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"2019": rng.integers(1000, 9999, size=30) / 1000.0, "y": rng.normal(size=30).round(3)})
+    frame.to_csv(tmp_path / "first.csv", index=False, sep="~", decimal=",")
+    table = read(tmp_path / "first.csv", "y", separator="~", decimal=",")
+    TableModel.fit(table, num_features=4).save(tmp_path / "model.pt")
+    frame[["2019"]].to_csv(tmp_path / "new.csv", index=False, sep="~", decimal=",")
+    frame.to_csv(tmp_path / "again.csv", index=False, sep="~", decimal=",")
+    model = TableModel.load(tmp_path / "model.pt")
+    known = model.predict(frame)
+    for name in ("new.csv", "again.csv"):
+        assert model.predict(tmp_path / name).equals(known)
+
+
+@pytest.mark.parametrize(
+    ("targets", "change", "name"),
+    [
+        ("price,price_lower", {"price_lower": houses()["price"] - 1.5}, "price_lower"),
+        ("probability_u", {"probability_u": ["u", "v"] * 60}, "probability_u"),
+    ],
+)
+def test_columns_of_predictions_with_one_name_are_refused(targets, change, name):
+    table = read(houses().assign(**change), targets)
+    with pytest.raises(ValueError, match=f"of the columns of predictions, got two of '{name}'"):
+        TableModel.fit(table)
+
+
+def test_files_that_are_there_stay(folder, model_file, capsys):
+    path, _ = model_file
+    (folder / "kept.csv").write_text("mine", encoding="utf-8")
+    fit = ["fit", str(folder / "houses.csv"), "--target", "price", "--out", str(path)]
+    predict = ["predict", str(path), str(folder / "houses.csv"), "--out", str(folder / "kept.csv")]
+    for command in (fit, predict):
+        assert main(command) == 2
+        assert "which is there; pass --force to write over it" in capsys.readouterr().err
+    assert (folder / "kept.csv").read_text(encoding="utf-8") == "mine"
+    assert main([*predict, "--force"]) == 0
+    assert len(pandas.read_csv(folder / "kept.csv")) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["fit", "houses.csv", "--target", "cost", "--out", "new.pt"], "(id, rooms, area, color, price) or its index"),
+        (["fit", "houses.csv", "--target", "price", "--out", "none/new.pt"], "expected a folder for --out, got none"),
+        (["fit", "houses.csv", "--target", "price", "--out", "."], "expected a file for --out, got the folder '.'"),
+        (["fit", "houses.csv", "--target", "price", "--out", "new.pt", "--test-share", "2"], "expected a test_share"),
+        (["fit", "houses.csv", "--target", "price", "--out", "new.pt", "--kernel", "cubic"], "one of rbf, matern12"),
+        (["predict", "model.pt", "houses.csv", "--level", "95"], "expected a level between 0 and 1, got 95"),
+        (["predict", "model.pt", "houses.csv", "--out", "a.parquet"], "expected a file of text for --out"),
+        (["predict", "houses.csv", "houses.csv"], "expected a file that rfgp.save wrote"),
+        (["predict", "none.pt", "houses.csv"], "expected a path that can be used, got No such file"),
+    ],
+)
+def test_what_is_refused(folder, model_file, monkeypatch, capsys, command, message):
+    monkeypatch.chdir(folder)
+    assert main(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rfgp: error: expected") and message in line
+
+
+def test_models_of_other_things_are_no_models_of_tables(tmp_path):
+    kernel = rfgp.approximate(rfgp.kernels.ExponentialDotProductKernel(), 8, input_dim=2)
+    rfgp.save(kernel, tmp_path / "kernel.pt")
+    with pytest.raises(ValueError, match=r"expected a model of a table in '.*kernel\.pt', got a \w+; use rfgp\.load"):
+        TableModel.load(tmp_path / "kernel.pt")
+
+
+def test_classes(tmp_path):
+    frame = houses().assign(kind=np.where(houses()["area"] > 120.0, "large", "small")).drop(columns="price")
+    model = TableModel.fit(read(frame, "kind"), num_features=32)
+    model.save(tmp_path / "model.pt")
+    found = TableModel.load(tmp_path / "model.pt").predict(frame)
+    assert list(found.columns) == ["id", "kind", "probability_large", "probability_small"]
+    assert (found["kind"] == frame["kind"]).mean() > 0.9 and np.allclose(found.iloc[:, 2:].sum(axis=1), 1.0)
+    assert model.scores.error[0] < model.scores.trivial_error[0] and model.scores.nlpd < model.scores.trivial_nlpd
+    assert model.report().splitlines()[1].startswith("error rate")
+
+
+def test_several_targets():
+    frame = houses().assign(rent=lambda known: 0.004 * known["price"] + 10.0 * known["rooms"])
+    model = TableModel.fit(read(frame, "price,rent"), num_features=16, seed=1)
+    found = model.predict(frame, level=0.5)
+    assert list(found.columns)[1:] == [f"{t}{end}" for t in ("price", "rent") for end in ("", "_lower", "_upper")]
+    assert np.corrcoef(found["rent"], frame["rent"])[0, 1] > 0.95
+    assert len(model.scores.error) == 2 and "RMSE of rent" in model.report()
+
+
+def test_scores_are_those_of_the_predictions():
+    table = read(houses(), "price")
+    data = table.split()
+    rows = slice(None)
+    made = rfgp.study.tables.Scores.of(
+        data, torch.distributions.Normal(data.y_test[rows] + 3.0, torch.full((24,), 2.0))
+    )
+    assert np.isclose(made.error[0], 3.0) and made.coverage == (1.0,)
+    assert np.isclose(made.nlpd[0], 0.5 * 9.0 / 4.0 + np.log(2.0 * np.sqrt(2.0 * np.pi)))
+    trivial = (data.y_test - data.y_train.mean()).square().mean().sqrt()
+    assert np.isclose(made.trivial_error[0], float(trivial))
