@@ -17,11 +17,11 @@ import gpytorch
 import torch
 from common import arguments, environment, markdown, write
 from gpytorch.kernels import MaternKernel, RBFKernel
-from rfgp.approximation.entry.selection import posterior_loss
 from scipy.stats import spearmanr
 from tqdm import tqdm
 
 import rfgp
+from rfgp.approximation.selection import posterior_loss
 from rfgp.diagnostics import coverage_at_least, relative_frobenius_error
 
 KERNELS = {"Gaussian": RBFKernel, "Matern 3/2": lambda: MaternKernel(nu=1.5)}

@@ -31,11 +31,11 @@ from gpytorch.kernels import (
     ScaleKernel,
     SpectralMixtureKernel,
 )
-from rfgp.approximation.entry.selection import predicted_error
 from torch import Tensor
 from tqdm import tqdm
 
 import rfgp
+from rfgp.approximation.selection import predicted_error
 from rfgp.features import FeatureMap, Laplace, RandomFourier
 from rfgp.kernels import ExponentialDotProductKernel, OpticalKernel, SkewedChiSquaredKernel
 from rfgp.study import datasets, plots

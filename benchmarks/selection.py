@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from common import add_data_dir, add_plot, arguments, environment, markdown, save_figure, write
 from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel
-from rfgp.approximation.entry.selection import best_method, rank_methods
 from sklearn.datasets import load_digits
 from tqdm import tqdm
 
 import rfgp
+from rfgp.approximation.selection import best_method, rank_methods
 from rfgp.kernels import ExponentialDotProductKernel
 from rfgp.study import plots
 

@@ -31,7 +31,7 @@ def table(num_rows: int, num_columns: int) -> tuple[np.ndarray, np.ndarray, np.n
     return x, y, np.digitize(y, [0.0, 0.7])
 
 
-def weight_space(x: np.ndarray, y: np.ndarray, limit: float) -> rfgp.FitSummary:
+def weight_space(x: np.ndarray, y: np.ndarray, limit: float) -> rfgp.training.FitSummary:
     """`rfgp.fit` of a model of Fourier features."""
     kernel = rfgp.approximate(ScaleKernel(RBFKernel()).double(), WIDTH, input_dim=x.shape[1], seed=0)
     model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood().double())

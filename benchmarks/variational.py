@@ -31,7 +31,7 @@ from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 import rfgp
-from rfgp.approximation.entry import LandmarkKernel
+from rfgp.approximation import LandmarkKernel
 from rfgp.models import WeightSpaceVariationalGP
 from rfgp.training import Minibatches
 from rfgp.training.minibatches import RowBatches

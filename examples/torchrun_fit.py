@@ -62,7 +62,7 @@ def main() -> None:
         table = rfgp.data.ParquetSource(options.table, inputs=options.inputs, target=options.target)
     else:
         table = made_table(options.num_rows, rank)
-    shard = rfgp.distributed.Shard(table.partitions(count)[rank])
+    shard = rfgp.passes.Shard(table.partitions(count)[rank])
 
     exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()).double()
     input_dim = next(iter(table))[0].shape[-1]

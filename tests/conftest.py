@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 from covering import covering
-from rfgp.approximation.entry.families import FAMILIES
+
+from rfgp.approximation.families import FAMILIES
 
 
 def pytest_addoption(parser):

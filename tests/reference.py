@@ -45,7 +45,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import rfgp
 from rfgp import functionals as ops
 from rfgp import kernels, likelihoods, models
-from rfgp.approximation.entry import selection
+from rfgp.approximation import selection
 from rfgp.kernels import CurlFreeKernel, DecomposableKernel, DivergenceFreeKernel, HelmholtzKernel
 from rfgp.kernels import LinearlyObservedKernel as Observed
 

@@ -18,9 +18,9 @@ import gpytorch
 import matplotlib.pyplot as plt
 import torch
 from gpytorch.kernels import LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
-from rfgp.approximation.entry.selection import predicted_error, rank_methods, suggest_num_features
 
 import rfgp
+from rfgp.approximation.selection import predicted_error, rank_methods, suggest_num_features
 from rfgp.diagnostics import kl_to_exact, relative_frobenius_error
 from rfgp.models import LocalizedMaclaurinGP, WeightSpaceGP
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import RBFKernel
-from rfgp.models.least_squares.model.simplex import decode, encode
 from torch import Tensor
 
 import rfgp
 from rfgp.kernels import ConstantCovariance, DecomposableKernel
 from rfgp.models import VectorLeastSquares
+from rfgp.models.least_squares.simplex import decode, encode
 from rfgp.study import datasets
 
 from .item import Claim, Options

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel, RBFKernel
-from rfgp.approximation.entry.hooks.output_features import OutputFeatures
 
 import rfgp
+from rfgp.approximation.hooks.output_features import OutputFeatures
 from rfgp.kernels import ConstantCovariance, CurlFreeKernel, DecomposableKernel, DivergenceFreeKernel
 
 from .item import Claim, Options

@@ -10,8 +10,8 @@ from html import escape
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from .. import plots
 from ..diagnostics.measurement import Measurement
+from . import plots
 from .record import StudyRecord
 from .verdict import Verdict
 

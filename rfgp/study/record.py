@@ -6,10 +6,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .. import plots
 from ..diagnostics.measurement import Measurement
 from ..training import FitSummary
-from . import report
+from . import plots, report
 from .losses import LEVEL
 from .runs import KernelScore, Run, Summary, summary
 from .verdict import Facts, Model, Verdict, verdict

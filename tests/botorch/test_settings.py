@@ -14,7 +14,8 @@ from gpytorch.kernels import ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from output_problems import ExactOutputModel, output_kernel, output_likelihood, output_mean, output_rows
 from problems import ExactModel, polynomial, regression_rows
-from rfgp.approximation.entry.hooks.feature_operator import FeatureLinearOperator
+
+from rfgp.approximation.hooks.feature_operator import FeatureLinearOperator
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -10,9 +10,9 @@ import torch
 from gpytorch.kernels import MaternKernel, MultitaskKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from problems import ExactModel
-from rfgp.approximation.entry.selection import rank_methods
 
 import rfgp
+from rfgp.approximation.selection import rank_methods
 from rfgp.diagnostics import coverage_at_least, kl_reading, warn_of_lost_posterior
 from rfgp.models import WeightSpaceGP
 

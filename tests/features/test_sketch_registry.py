@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from gpytorch.kernels import LinearKernel, PolynomialKernel, ScaleKernel
-from rfgp.approximation.entry.selection import rank_methods
 
 import rfgp
-from rfgp.approximation.entry import METHODS
+from rfgp.approximation import METHODS
+from rfgp.approximation.selection import rank_methods
 from rfgp.features import ComplexToReal, PolynomialSketch, polynomial_sketch, register_sketch
 from rfgp.features.sketch_registry import SKETCHES, TAKEN
 from rfgp.linalg import sampling

@@ -11,16 +11,16 @@ from linear_operator.operators import (
     KroneckerProductLinearOperator,
     to_linear_operator,
 )
-from rfgp.approximation.entry.hooks.feature_operator import FeatureLinearOperator
-from rfgp.approximation.entry.hooks.noisy_features import NoisyFeaturesLinearOperator
-from rfgp.approximation.entry.hooks.operator_noise import operator_noise
-from rfgp.approximation.entry.hooks.output_features import OutputFeatures
-from rfgp.inference.posterior.posterior.normal_equations import Group, NormalEquations
 
 import rfgp
+from rfgp.approximation.hooks.feature_operator import FeatureLinearOperator
+from rfgp.approximation.hooks.noisy_features import NoisyFeaturesLinearOperator
+from rfgp.approximation.hooks.operator_noise import operator_noise
+from rfgp.approximation.hooks.output_features import OutputFeatures
 from rfgp.inference import KroneckerPosterior, OutputFactor, WeightPosterior
 from rfgp.inference.noise.base import combined
-from rfgp.inference.posterior.posterior import kronecker
+from rfgp.inference.posterior import kronecker
+from rfgp.inference.posterior.normal_equations import Group, NormalEquations
 from rfgp.linalg import gram
 
 pytestmark = pytest.mark.usefixtures("float64_default")

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from rfgp.inference.posterior.posterior.point_variance import PointVariance
 
 from rfgp.inference import OutputFactor, WeightPosterior
+from rfgp.inference.posterior.point_variance import PointVariance
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

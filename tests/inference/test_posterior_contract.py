@@ -4,14 +4,14 @@ import gpytorch
 import pytest
 import torch
 from linear_operator.operators import DiagLinearOperator
-from rfgp.inference.posterior.posterior.class_factors import ClassFactors
-from rfgp.inference.posterior.posterior.covariance import WeightSpaceCovariance
-from rfgp.inference.posterior.posterior.draws import WeightPrior
-from rfgp.inference.posterior.posterior.function_posterior import FunctionPosterior
-from rfgp.inference.posterior.posterior.square_root import SquareRootPosterior
 
 from rfgp.inference import ClassPosterior, GaussianPosterior, KroneckerPosterior, OutputFactor, WeightPosterior
 from rfgp.inference.latent.variational import WeightDistribution
+from rfgp.inference.posterior.class_factors import ClassFactors
+from rfgp.inference.posterior.covariance import WeightSpaceCovariance
+from rfgp.inference.posterior.draws import WeightPrior
+from rfgp.inference.posterior.function_posterior import FunctionPosterior
+from rfgp.inference.posterior.square_root import SquareRootPosterior
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 D, T, N, CLASSES = 4, 3, 6, 5

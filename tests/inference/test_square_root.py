@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from rfgp.inference.posterior.posterior.square_root import SquareRootPosterior
 
 from rfgp.inference import KroneckerPosterior, OutputFactor, WeightPosterior
+from rfgp.inference.posterior.square_root import SquareRootPosterior
 
 N, D, T = 20, 6, 3
 

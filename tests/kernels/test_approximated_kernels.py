@@ -26,13 +26,13 @@ from gpytorch.kernels import (
 from gpytorch.priors import GammaPrior
 from kernel_suite import sphere_in_parts, suite
 from problems import KERNELS, methods_of, randomised
-from rfgp.approximation.entry.families import FAMILIES, MapFamily, family
-from rfgp.approximation.entry.families.scale import FeatureScaleKernel
-from rfgp.approximation.entry.map_holder import MapRecipe
-from rfgp.approximation.entry.selection import best_method
 
 import rfgp
-from rfgp.approximation.entry import FeatureKernel
+from rfgp.approximation import FeatureKernel
+from rfgp.approximation.families import FAMILIES, MapFamily, family
+from rfgp.approximation.families.scale import FeatureScaleKernel
+from rfgp.approximation.map_holder import MapRecipe
+from rfgp.approximation.selection import best_method
 from rfgp.features import ComplexToReal, LinearFeatures, OpticalFeatures, ProductSketch, RandomFourier, TensorSRHT
 from rfgp.features.sketch_registry import SKETCHES
 from rfgp.features.spectra import Matern

@@ -25,14 +25,14 @@ from gpytorch.kernels import (
 )
 from gpytorch.priors import GammaPrior
 from problems import COMPOSITIONS, INPUTS, ExactModel, composition, constant, dot_product, mixture, randomised, scaled
-from rfgp.approximation.entry.families.product import FeatureProductKernel
-from rfgp.approximation.entry.families.scale import FeatureScaleKernel
-from rfgp.approximation.entry.families.sum import FeatureSumKernel
-from rfgp.approximation.entry.selection.ranking import best_of_part
 
 import rfgp
-from rfgp.approximation.entry import FeatureKernel
-from rfgp.approximation.entry import approximated as door
+from rfgp.approximation import FeatureKernel
+from rfgp.approximation import approximated as door
+from rfgp.approximation.families.product import FeatureProductKernel
+from rfgp.approximation.families.scale import FeatureScaleKernel
+from rfgp.approximation.families.sum import FeatureSumKernel
+from rfgp.approximation.selection.ranking import best_of_part
 from rfgp.features import FeatureMap, FourierSeries, LinearFeatures, RandomFourier
 from rfgp.kernels import OpticalKernel
 from rfgp.models import WeightSpaceGP

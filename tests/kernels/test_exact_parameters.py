@@ -23,10 +23,10 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.priors import GammaPrior, LogNormalPrior
 from problems import ExactModel
-from rfgp.approximation.entry.families.scale import FeatureScaleKernel
 
 import rfgp
-from rfgp.approximation.entry import LandmarkKernel
+from rfgp.approximation import LandmarkKernel
+from rfgp.approximation.families.scale import FeatureScaleKernel
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

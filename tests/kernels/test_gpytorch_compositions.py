@@ -25,13 +25,13 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator import to_dense
 from linear_operator.operators import LowRankRootLinearOperator, RootLinearOperator
 from problems import ExactModel
-from rfgp.approximation.entry.hooks.feature_operator import FeatureLinearOperator
-from rfgp.approximation.entry.hooks.noisy_features import NoisyFeaturesLinearOperator
-from rfgp.approximation.entry.hooks.prediction import FeaturePredictionStrategy
 
 import rfgp
-from rfgp.approximation.entry import RandomFeatureKernel as Featured
-from rfgp.approximation.entry import with_features
+from rfgp.approximation import RandomFeatureKernel as Featured
+from rfgp.approximation import with_features
+from rfgp.approximation.hooks.feature_operator import FeatureLinearOperator
+from rfgp.approximation.hooks.noisy_features import NoisyFeaturesLinearOperator
+from rfgp.approximation.hooks.prediction import FeaturePredictionStrategy
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

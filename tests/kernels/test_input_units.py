@@ -3,7 +3,8 @@
 import gpytorch
 import torch
 from gpytorch.kernels import IndexKernel, LinearKernel, PeriodicKernel, RBFKernel, ScaleKernel
-from rfgp.approximation.entry.input_units import input_units
+
+from rfgp.approximation.input_units import input_units
 
 
 def test_the_shortest_lengthscale_of_every_column():

@@ -29,15 +29,15 @@ from kernel_suite import suite
 from linear_operator import to_dense
 from output_problems import ExactOutputModel
 from problems import ExactModel
-from rfgp.approximation.entry.families import FAMILIES
-from rfgp.approximation.entry.families.product import FeatureProductKernel
-from rfgp.approximation.entry.families.scale import FeatureScaleKernel
-from rfgp.approximation.entry.landmarks import choose_landmarks
-from rfgp.approximation.entry.method import Method
-from rfgp.approximation.entry.selection import predicted_error, rank_methods
 
 import rfgp
-from rfgp.approximation.entry import LandmarkKernel
+from rfgp.approximation import LandmarkKernel
+from rfgp.approximation.families import FAMILIES
+from rfgp.approximation.families.product import FeatureProductKernel
+from rfgp.approximation.families.scale import FeatureScaleKernel
+from rfgp.approximation.landmarks import choose_landmarks
+from rfgp.approximation.method import Method
+from rfgp.approximation.selection import predicted_error, rank_methods
 from rfgp.diagnostics import kl_to_exact
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP

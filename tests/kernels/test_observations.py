@@ -22,11 +22,11 @@ from gpytorch.kernels import (
 from gpytorch.likelihoods import BernoulliLikelihood, FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean
 from problems import ExactModel, randomised
-from rfgp.approximation.entry.families.observation import FeatureObservationKernel
-from rfgp.approximation.entry.input_units import input_units
-from rfgp.approximation.entry.map_holder import MapRecipe
 
 import rfgp
+from rfgp.approximation.families.observation import FeatureObservationKernel
+from rfgp.approximation.input_units import input_units
+from rfgp.approximation.map_holder import MapRecipe
 from rfgp.diagnostics.certificates import certified_posterior
 from rfgp.diagnostics.exact import exact_posterior
 from rfgp.functionals import Gradient, Laplacian, Partial, Value

@@ -21,12 +21,12 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from problems import randomised
-from rfgp.approximation.entry.families.multitask import FeatureMultitaskKernel
-from rfgp.approximation.entry.families.product import FeatureProductKernel
-from rfgp.approximation.entry.families.sum import FeatureSumKernel
-from rfgp.approximation.entry.hooks.output_features import OutputFeatures
 
 import rfgp
+from rfgp.approximation.families.multitask import FeatureMultitaskKernel
+from rfgp.approximation.families.product import FeatureProductKernel
+from rfgp.approximation.families.sum import FeatureSumKernel
+from rfgp.approximation.hooks.output_features import OutputFeatures
 from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier, WidenedGaussian
 from rfgp.features.spectra import radial_moment
 from rfgp.functionals import (

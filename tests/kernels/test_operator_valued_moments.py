@@ -10,7 +10,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel, MultitaskKernel, Polyno
 from problems import randomised
 
 import rfgp
-from rfgp.approximation.entry import hilbert_schmidt_variance
+from rfgp.approximation import hilbert_schmidt_variance
 from rfgp.features import Matern, PowerWeighted, RandomFourier, WidenedGaussian
 from rfgp.functionals import Component, Divergence, Gradient, Laplacian, Partial, Value
 from rfgp.kernels import (

@@ -24,13 +24,13 @@ from gpytorch.kernels import (
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from kernel_suite import suite
 from problems import ExactModel
-from rfgp.approximation.entry.families.product import FeatureProductKernel
-from rfgp.approximation.entry.families.sum import FeatureSumKernel
-from rfgp.approximation.entry.hooks.feature_operator import FeatureLinearOperator
-from rfgp.approximation.entry.hooks.prediction import FeaturePredictionStrategy
 
 import rfgp
-from rfgp.approximation.entry import RandomFeatureKernel, with_features
+from rfgp.approximation import RandomFeatureKernel, with_features
+from rfgp.approximation.families.product import FeatureProductKernel
+from rfgp.approximation.families.sum import FeatureSumKernel
+from rfgp.approximation.hooks.feature_operator import FeatureLinearOperator
+from rfgp.approximation.hooks.prediction import FeaturePredictionStrategy
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -21,10 +21,10 @@ from gpytorch.priors import LogNormalPrior, UniformPrior
 from problems import ExactModel
 from pyro.infer.mcmc import MCMC, NUTS
 from pyro.ops.integrator import potential_grad, register_exception_handler
-from rfgp.approximation.entry.families.scale import FeatureScaleKernel
 
 import rfgp
-from rfgp.approximation.entry import LandmarkKernel
+from rfgp.approximation import LandmarkKernel
+from rfgp.approximation.families.scale import FeatureScaleKernel
 from rfgp.kernels import CurlFreeKernel, HelmholtzKernel
 
 pytestmark = [

@@ -13,12 +13,12 @@ from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, MultitaskKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.priors import GammaPrior
 from problems import ExactModel
-from rfgp.approximation.entry.families import FAMILIES, FourierFamily, GaussianFamily
-from rfgp.approximation.entry.selection import best_method, predicted_error, rank_methods
-from rfgp.approximation.entry.selection.ranking import best_of_part
 
 import rfgp
-from rfgp.approximation.entry import FeatureKernel, approximates, family
+from rfgp.approximation import FeatureKernel, approximates, family
+from rfgp.approximation.families import FAMILIES, FourierFamily, GaussianFamily
+from rfgp.approximation.selection import best_method, predicted_error, rank_methods
+from rfgp.approximation.selection.ranking import best_of_part
 from rfgp.features import RandomFourier, Spectrum
 from rfgp.kernels import StationaryKernel
 

@@ -9,7 +9,7 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from problems import COMPOSITIONS, KERNELS, composition
 
 import rfgp
-from rfgp.approximation.entry import FeatureKernel
+from rfgp.approximation import FeatureKernel
 from rfgp.features import ComplexToReal, LinearFeatures, ProductSketch, TensorSketch, TensorSRHT
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP

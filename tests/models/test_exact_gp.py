@@ -13,10 +13,10 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.test.model_test_case import BaseModelTestCase
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, to_linear_operator
 from problems import INPUTS, WIDTH, ExactModel, polynomial, regression_rows
-from rfgp.approximation.entry.hooks.feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
-from rfgp.approximation.entry.hooks.noisy_features import NoisyFeaturesLinearOperator
 
 import rfgp
+from rfgp.approximation.hooks.feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator
+from rfgp.approximation.hooks.noisy_features import NoisyFeaturesLinearOperator
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -9,10 +9,10 @@ from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.utils.warnings import NumericalWarning
 from output_problems import ExactOutputModel, output_kernel, output_likelihood, output_mean, output_model, output_rows
 from problems import INPUTS, WIDTH, ExactModel, polynomial, regression_rows
-from rfgp.approximation.entry.hooks.feature_operator import LazyFeatureCrossLinearOperator
 
 import rfgp
-from rfgp.approximation.entry import FeatureKernel
+from rfgp.approximation import FeatureKernel
+from rfgp.approximation.hooks.feature_operator import LazyFeatureCrossLinearOperator
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")

@@ -6,7 +6,6 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, MultitaskKernel, PolynomialKernel, RBFKernel, ScaleKernel
-from rfgp.models.least_squares.model.simplex import decode, encode
 from torch import Tensor
 
 import rfgp
@@ -22,6 +21,7 @@ from rfgp.kernels import (
     LinearlyObservedKernel,
 )
 from rfgp.models import VectorLeastSquares, knn_laplacian
+from rfgp.models.least_squares.simplex import decode, encode
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

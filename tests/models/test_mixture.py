@@ -14,9 +14,9 @@ from gpytorch.likelihoods import GaussianLikelihood
 from output_problems import INPUTS as OUTPUT_INPUTS
 from output_problems import output_kernel, output_likelihood, output_mean, output_rows
 from problems import INPUTS, likelihood_for, polynomial, rows_for
-from rfgp.approximation.entry.map_holder import map_holders
 
 import rfgp
+from rfgp.approximation.map_holder import map_holders
 from rfgp.models import WeightSpaceGP
 from rfgp.models.weight_space import row_summation
 

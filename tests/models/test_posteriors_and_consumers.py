@@ -10,9 +10,9 @@ from gpytorch.likelihoods import (
     SoftmaxLikelihood,
     StudentTLikelihood,
 )
-from rfgp.inference.posterior.posterior.square_root import SquareRootPosterior
 
 import rfgp
+from rfgp.inference.posterior.square_root import SquareRootPosterior
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 

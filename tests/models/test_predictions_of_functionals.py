@@ -8,10 +8,10 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean, ZeroMean
 from output_problems import dense_noise, one_measure
 from problems import randomised
-from rfgp.approximation.entry.families.sum import FeatureSumKernel
 
 import rfgp
-from rfgp.approximation.entry import FeatureKernel
+from rfgp.approximation import FeatureKernel
+from rfgp.approximation.families.sum import FeatureSumKernel
 from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier
 from rfgp.functionals import (
     Component,

@@ -17,13 +17,13 @@ from gpytorch.kernels import (
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from output_problems import ExactOutputModel
 from problems import ExactModel
-from rfgp.approximation.entry.families.product import FeatureProductKernel
-from rfgp.approximation.entry.families.sum import FeatureSumKernel
-from rfgp.inference.posterior.posterior.covariance import CovariancePlusResidual
 
 import rfgp
-from rfgp.approximation.entry import FeatureKernel
+from rfgp.approximation import FeatureKernel
+from rfgp.approximation.families.product import FeatureProductKernel
+from rfgp.approximation.families.sum import FeatureSumKernel
 from rfgp.diagnostics import exact_posterior
+from rfgp.inference.posterior.covariance import CovariancePlusResidual
 from rfgp.kernels import DotProductKernel, ExponentialDotProductKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood, DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP

@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from rfgp.models.least_squares.model.simplex import decode, encode, simplex_code
+
+from rfgp.models.least_squares.simplex import decode, encode, simplex_code
 
 
 @pytest.mark.parametrize("num_classes", [2, 3, 4, 10, 50])

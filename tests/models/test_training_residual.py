@@ -4,9 +4,9 @@ import gpytorch
 import pytest
 import torch
 from dense import evidence, posterior
-from rfgp.approximation.entry.families.scale import FeatureScaleKernel
 
 import rfgp
+from rfgp.approximation.families.scale import FeatureScaleKernel
 from rfgp.models import WeightSpaceGP
 
 RELATIVE = 1e-9

@@ -12,7 +12,7 @@ import torch
 import rfgp
 from rfgp.linalg import row_chunks
 from rfgp.models import WeightSpaceGP, WideWeightSpaceGP
-from rfgp.models.wide.model import weight_equations
+from rfgp.models.wide import weight_equations
 
 ROWS, WIDTH, NARROW, INPUTS = 400, 120, 16, 3
 pytestmark = pytest.mark.usefixtures("float64_default")

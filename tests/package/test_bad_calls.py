@@ -19,25 +19,25 @@ from gpytorch.kernels import (
 )
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 from problems import ExactModel
-from rfgp.approximation.entry.families.index import FeatureIndexKernel
-from rfgp.approximation.entry.families.multitask import FeatureMultitaskKernel
-from rfgp.approximation.entry.families.product import FeatureProductKernel
-from rfgp.approximation.entry.families.scale import FeatureScaleKernel
-from rfgp.approximation.entry.families.sum import FeatureSumKernel
-from rfgp.approximation.entry.map_holder import MapRecipe
 from torch.distributions import Normal
 
 import rfgp
 from rfgp import botorch, data, diagnostics, features, inference, kernels, likelihoods, linalg, models, sklearn, study
 from rfgp import functionals as operators
 from rfgp import likelihoods as distributions
-from rfgp.approximation.entry import selection
+from rfgp.approximation import selection
+from rfgp.approximation.families.index import FeatureIndexKernel
+from rfgp.approximation.families.multitask import FeatureMultitaskKernel
+from rfgp.approximation.families.product import FeatureProductKernel
+from rfgp.approximation.families.scale import FeatureScaleKernel
+from rfgp.approximation.families.sum import FeatureSumKernel
+from rfgp.approximation.map_holder import MapRecipe
 from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation
 from rfgp.functionals import observations
 from rfgp.linalg import sampling
 from rfgp.models import maps, streams
-from rfgp.models.least_squares.model import simplex
+from rfgp.models.least_squares import simplex
 from rfgp.study import datasets, plots, tables
 from rfgp.study.scaling import scale_inputs
 from rfgp.study.verdict import verdict

@@ -34,7 +34,7 @@ from problems import COMPOSITIONS, FORMS, KERNELS, KINDS, ExactModel, compositio
 import rfgp
 from rfgp import diagnostics, kernels, likelihoods, models
 from rfgp import functionals as operators
-from rfgp.approximation.entry import selection
+from rfgp.approximation import selection
 from rfgp.inference import GramStatistics
 from rfgp.likelihoods import DirichletClassificationLikelihood
 

@@ -16,7 +16,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 
 import rfgp
 from rfgp import data, diagnostics, likelihoods, models, sklearn
-from rfgp.approximation.entry import selection
+from rfgp.approximation import selection
 from rfgp.botorch import WeightSpaceModel
 from rfgp.diagnostics import certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation

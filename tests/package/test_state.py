@@ -16,10 +16,10 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from output_problems import OUTPUT_KERNELS, output_model, output_rows
 from output_problems import randomised as randomised_kernel
 from problems import COMPOSITIONS, KERNELS, KINDS, ExactModel, model_for, no_graph, polynomial, rows_for
-from rfgp.approximation.entry.families.sum import FeatureSumKernel
 
 import rfgp
 from rfgp._support import files
+from rfgp.approximation.families.sum import FeatureSumKernel
 from rfgp.diagnostics import kl_to_exact
 from rfgp.features import Gaussian, Matern, RandomFourier, TensorSRHT
 from rfgp.functionals import Partial, Value

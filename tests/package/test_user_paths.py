@@ -44,8 +44,6 @@ from output_problems import (
     output_rows,
 )
 from problems import COMPOSITIONS, KERNELS, ExactModel, composition
-from rfgp.approximation.entry.families.observation import FeatureObservationKernel
-from rfgp.approximation.entry.hooks.feature_operator import LazyFeatureCrossLinearOperator
 
 import rfgp
 import rfgp.botorch
@@ -53,7 +51,9 @@ import rfgp.dask
 import rfgp.sklearn
 from rfgp import data, diagnostics, kernels, likelihoods, models, study
 from rfgp import functionals as operators
-from rfgp.approximation.entry import selection
+from rfgp.approximation import selection
+from rfgp.approximation.families.observation import FeatureObservationKernel
+from rfgp.approximation.hooks.feature_operator import LazyFeatureCrossLinearOperator
 from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation
 from rfgp.functionals import observations

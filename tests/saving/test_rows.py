@@ -6,11 +6,11 @@ import warnings
 import pytest
 import torch
 from problems import INPUTS, rows_for
-from rfgp.inference.posterior.posterior.regression import Regression
 from saved_models import MANY, MODELS, ROWS, WITH_ROWS, assert_same, in_blocks, predictions, through_a_file
 
 import rfgp
 from rfgp.inference.local import WhitenedNoise
+from rfgp.inference.posterior.regression import Regression
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

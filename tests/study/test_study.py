@@ -8,12 +8,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from rfgp.approximation.entry.selection import best_method
 
 from rfgp import study
 from rfgp.__main__ import main
 from rfgp._support import files
-from rfgp.approximation.entry import selection
+from rfgp.approximation import selection
+from rfgp.approximation.selection import best_method
 from rfgp.diagnostics import Measurement
 from rfgp.diagnostics.kl import kl_per_point
 from rfgp.study import bench, datasets, report, tables

@@ -21,7 +21,7 @@ from gpytorch.means import ConstantMean
 from torch.utils.data import DataLoader, TensorDataset
 
 import rfgp
-from rfgp.approximation.entry import LandmarkKernel
+from rfgp.approximation import LandmarkKernel
 from rfgp.models import WeightSpaceGP, WeightSpaceVariationalGP
 from rfgp.training import Auto, Minibatches
 from rfgp.training.bound import BoundObjective

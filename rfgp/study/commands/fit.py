@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ... import tables
 from ..._support import optional
+from .. import tables
 from .options import FORMATS, add_reading, check_new_file, integer, names, number, reading
 
 DESCRIPTION = (

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ... import tables
 from ..._support import files
+from .. import tables
 from ..tables.formats import TEXT
 from .options import FORMATS, add_reading, check_new_file, number, reading
 

@@ -7,13 +7,13 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import tables
 from ..._support import optional
+from .. import tables
 from ..tables.formats import SUFFIXES
 from .options import add_reading, integer, integers, names, number, reading
 
 if TYPE_CHECKING:
-    from ... import datasets
+    from .. import datasets
 
 DESCRIPTION = (
     "Compare random features with the exact Gaussian process: divergence from it, error, and time. Prints a table and "
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _data(options: argparse.Namespace) -> datasets.Dataset | tables.Table:
     """The data set or the table that is named, or a ValueError where an option does not belong to it."""
-    from ... import datasets
+    from .. import datasets
 
     data = options.data
     is_archive = data.lower().endswith(".npz")

@@ -9,11 +9,11 @@ import pytest
 import torch
 from gpytorch.kernels import IndexKernel, LinearKernel, MaternKernel, MultitaskKernel, RBFKernel
 from problems import scaled
-from rfgp.approximation.entry.selection import best_method, posterior_loss, rank_methods, suggest_num_features
-from rfgp.approximation.entry.selection.posterior import PosteriorTest, beyond
 
 import rfgp
-from rfgp.approximation.entry import selection
+from rfgp.approximation import selection
+from rfgp.approximation.selection import best_method, posterior_loss, rank_methods, suggest_num_features
+from rfgp.approximation.selection.posterior import PosteriorTest, beyond
 from rfgp.diagnostics import exact_posterior, kl_to_exact
 from rfgp.models import WeightSpaceGP
 

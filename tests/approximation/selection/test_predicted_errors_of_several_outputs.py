@@ -16,10 +16,10 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from problems import randomised, scaled
-from rfgp.approximation.entry.families.sum import FeatureSumKernel
-from rfgp.approximation.entry.selection import best_method, predicted_error, rank_methods, suggest_num_features
 
 import rfgp
+from rfgp.approximation.families.sum import FeatureSumKernel
+from rfgp.approximation.selection import best_method, predicted_error, rank_methods, suggest_num_features
 from rfgp.features import FeatureMap, Matern, RandomFourier, TensorSRHT
 from rfgp.functionals import Gradient, Laplacian, Value
 from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel, LinearlyObservedKernel

@@ -21,8 +21,11 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from problems import COMPOSITIONS, KERNELS, composition, methods_of, scaled
-from rfgp.approximation.entry.families import FAMILIES, family
-from rfgp.approximation.entry.selection import (
+
+import rfgp
+from rfgp.approximation import LandmarkKernel, selection
+from rfgp.approximation.families import FAMILIES, family
+from rfgp.approximation.selection import (
     Candidate,
     PredictedError,
     best_method,
@@ -30,10 +33,7 @@ from rfgp.approximation.entry.selection import (
     rank_methods,
     suggest_num_features,
 )
-from rfgp.approximation.entry.selection.ranking import best_of_part
-
-import rfgp
-from rfgp.approximation.entry import LandmarkKernel, selection
+from rfgp.approximation.selection.ranking import best_of_part
 from rfgp.features import Maclaurin
 from rfgp.kernels import ExponentialDotProductKernel
 
