@@ -195,7 +195,8 @@ def check_observed_mean(kernel: Kernel, mean: Mean | None) -> None:
     if not is_zero and any(isinstance(part, ObservesRows) for part in kernel.modules()):
         raise ValueError(
             "expected a ZeroMean for rows of rfgp.functionals.observations, of whose derivatives and integrals other "
-            f"means know nothing, got a {type(mean).__name__}; add a ConstantKernel to the base kernel for an unknown constant"
+            f"means know nothing, got a {type(mean).__name__}; add a "
+            "ConstantKernel to the base kernel for an unknown constant"
         )
 
 

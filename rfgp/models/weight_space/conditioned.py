@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ...approximation.width_warning import warn_of_width
 from ...data.batches import Batch
-from ...inference import OutputFactor
 from ..record import WEIGHTS, Record
 from .row_sums import RowSums
 
@@ -34,8 +33,10 @@ def take(model: Any, sums: RowSums, data: list[Batch], is_same: bool = False) ->
     noise = model.noise
     noise.patterns = sums.patterns
     model.further_draws.set(model, sums)
-    statistics, factor = sums.draws[0], model.features.output_factor()
-    width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
+    statistics = sums.draws[0]
+    width = statistics.num_features
+    if model.covar_module.has_output_factor or noise.is_of_parts:
+        width = model.features.output_factor().num_columns
     values = noise.num_values(statistics)
     if width > values:
         warn_of_width(model.covar_module, f"{width} features exceed the {int(values)} training rows", stacklevel=4)

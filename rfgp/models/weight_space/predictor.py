@@ -27,7 +27,7 @@ from ..posterior_points import PosteriorPoints
 from ..record import Record
 from ..refused_gradients import refusing
 from ..snapshot import Snapshots
-from .conditioned import conditioned_of, summed_parameters, summed_state
+from .conditioned import checked, conditioned_of, summed_parameters, summed_state
 from .further_draws import functions_of_random_draws
 
 Points = PointPredictor | PointMixture | PosteriorPoints
@@ -70,8 +70,10 @@ class Predictor:
         tracks = gpytorch.settings.detach_test_caches.off() and torch.is_grad_enabled()
         summed = summed_state(model)
         state = {name: p.detach() for name, p in model.named_parameters()} | summed
-        state |= {name: b for name, b in model.covar_module.named_buffers() if "task_covar_module" in name}
-        if model.noise.is_batched:
+        noise = model.noise
+        if noise.num_outputs > 1:
+            state |= {name: b for name, b in model.covar_module.named_buffers() if "task_covar_module" in name}
+        if noise.is_batched:
             state["alpha_epsilon"] = torch.tensor(model.likelihood.alpha_epsilon)
         if not tracks and self._posterior is not None and self._posterior[0].is_of(state):
             return self._posterior[1]
@@ -80,7 +82,7 @@ class Predictor:
         conditioned = conditioned_of(model)
         conditioned.record.check(summed, "the statistics were computed")
         with torch.inference_mode(False), torch.set_grad_enabled(tracks):
-            posterior: GaussianPosterior = model.regression().posterior(conditioned.sums.draws[0], tracks)
+            posterior: GaussianPosterior = self.regression(model).posterior(conditioned.sums.draws[0], tracks)
         if not tracks:
             self._posterior = Record(state), posterior
             if conditioned.sums.some_rows is not None:
@@ -113,7 +115,7 @@ def posterior(model: Any, x: Tensor, operator: Operator | None) -> MultivariateN
     if operator is not None and not model.covar_module.has_output_factor:
         check_no_operator(operator)
     regression = model.regression(is_frozen=not torch.compiler.is_compiling())
-    first = regression.distribution(x, model.weight_posterior(), operator)
+    first = regression.distribution(x, model.predictor.weight_posterior(model), operator)
     further = [draw.posterior(x, operator) for draw in model.further_draws.of(model)]
     return mixture([first, *further]) if further else first
 
@@ -141,14 +143,15 @@ def point_predictor(model: Any, dtype: torch.dtype | None) -> Points:
 def log_marginal_likelihood(model: Any) -> Tensor:
     """See :meth:`WeightSpaceGP.log_marginal_likelihood`."""
     conditioned_of(model)
-    if model.features.is_complex and not model.noise.is_complex:
+    if not model.noise.is_complex and model.features.is_complex:
         raise ValueError(
             "expected real features for the evidence of real labels, got complex ones, whose real part has none; "
             "use the :ctr form of the method"
         )
-    statistics = model.statistics
-    evidence: Tensor = model.regression().log_marginal_likelihood(statistics, model.conditioned.sums.training_rows)
-    if not statistics.cross.requires_grad:
+    sums = checked(model).sums
+    statistics = sums.draws[0]
+    evidence: Tensor = model.regression().log_marginal_likelihood(statistics, sums.training_rows)
+    if torch.is_grad_enabled() and not statistics.cross.requires_grad:
         evidence = refusing(evidence, summed_parameters(model))
     further = [draw.log_marginal_likelihood() for draw in model.further_draws.of(model)]
     return torch.stack([evidence, *further]).mean() if further else evidence

@@ -84,7 +84,8 @@ def added(
     """The statistics of one draw of the weights with the rows of a batch, and what these added."""
     x = batch[0]
     rows, with_residual, dtype = prepared_rows(model, *batch, is_all)
-    total = accumulate(model.features, model.noise, x, with_residual, dtype, total, RESIDUALS[model.residual])
+    features, noise = model.features, model.noise
+    total = accumulate(features, noise, x, with_residual, dtype, total, RESIDUALS[model.residual])
     return checked_finite(total, x), rows
 
 
