@@ -29,7 +29,7 @@ class _CommandParser(_Parser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse by the options that the module of the command adds."""
-        module = importlib.import_module(f".commands.{self._command}", __package__)
+        module = importlib.import_module(f".study.commands.{self._command}", __package__)
         self.description = module.DESCRIPTION
         module.add_arguments(self)
         self.set_defaults(run=module.run)

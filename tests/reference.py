@@ -43,8 +43,8 @@ from gpytorch.means import ConstantMean, LinearMean, MultitaskMean, ZeroMean
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import rfgp
+from rfgp import approximation, kernels, likelihoods, models
 from rfgp import functionals as ops
-from rfgp import kernels, likelihoods, models
 from rfgp.approximation import selection
 from rfgp.kernels import CurlFreeKernel, DecomposableKernel, DivergenceFreeKernel, HelmholtzKernel
 from rfgp.kernels import LinearlyObservedKernel as Observed
@@ -350,7 +350,7 @@ def of_kernel(kernel, parts, data, points, operators):
     """Kernel matrices, exact and of features, and the variance of the latter."""
     for name, known in (("features", kernel), ("exact kernel", parts["kernel"])):
         yield name, functools.partial(matrices, known, points, data[0])
-    yield "variance", lambda: {"value": kernels.hilbert_schmidt_variance(kernel, points, data[0][:4])}
+    yield "variance", lambda: {"value": approximation.hilbert_schmidt_variance(kernel, points, data[0][:4])}
 
 
 def of_exact_model(kernel, parts, data, points, operators):

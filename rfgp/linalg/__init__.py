@@ -10,14 +10,12 @@ from .cholesky_factor import (
 )
 from .chunks import joined, row_chunks
 from .complex_numbers import accurate_dtype
-from .conjugate_gradients import ConjugateGradients
 from .gram_matrix import GramGradients, add_gram_, gram, mirror_
 from .precision import FLOAT32_NOISE, is_ill_conditioned, largest_square, product_dtype, sample_rows
 from .walsh_hadamard import fwht, hadamard, next_power_of_two
 
 __all__ = [
     "FLOAT32_NOISE",
-    "ConjugateGradients",
     "GramGradients",
     "accurate_dtype",
     "add_gram_",

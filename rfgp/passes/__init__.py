@@ -4,26 +4,7 @@ A :class:`Reducer` knows where rows are, and a :class:`Summation` what is summed
 a kernel or a likelihood.
 """
 
-from .._support.ranks import Ranks
 from .broadcast import broadcast
-from .executor import ExecutorReducer
-from .local import LocalReducer
-from .partitions import Partition, Partitions
-from .rank_reducer import RankReducer
-from .reducer import Reducer, Summation
 from .shard import Shard
-from .tree_sum import TreeSum
 
-__all__ = [
-    "ExecutorReducer",
-    "LocalReducer",
-    "Partition",
-    "Partitions",
-    "RankReducer",
-    "Ranks",
-    "Reducer",
-    "Shard",
-    "Summation",
-    "TreeSum",
-    "broadcast",
-]
+__all__ = ["Shard", "broadcast"]

@@ -9,20 +9,9 @@ from typing import Any
 
 import torch
 
+_ROOMS = ("approximation", "features", "functionals", "inference", "kernels", "likelihoods", "models", "study.tables")
 _CLASSES = (
-    *(
-        f"rfgp.{name}"
-        for name in (
-            "distributions",
-            "features",
-            "inference",
-            "kernels",
-            "likelihoods",
-            "models",
-            "operators",
-            "tables",
-        )
-    ),
+    *(f"rfgp.{name}" for name in _ROOMS),
     "gpytorch",
     "torch.nn",
     "torch.distributions",

@@ -14,7 +14,8 @@ from ..approximation.width_warning import quiet
 from ..data import ArraySource, Source
 from ..data.batches import Batch, batches
 from ..models import WeightSpaceGP
-from ..passes import Partitions, Shard
+from ..passes import Shard
+from ..passes.partitions import Partitions
 from .minibatches import first_pass
 from .objectives import WeightSpaceObjective
 from .starts import random_rows

@@ -350,7 +350,7 @@ def test_chunks_of_rows_change_nothing(name, noise, monkeypatch):
         seen.append(num_rows)
         return [slice(start, min(start + 4, num_rows)) for start in range(0, num_rows, 4)]
 
-    for module in ("products", "statistics", "covariance", "regression"):
+    for module in ("posterior.products", "sums.statistics", "posterior.covariance", "posterior.regression"):
         monkeypatch.setattr(f"rfgp.inference.{module}.row_chunks", chunks)
     torch.testing.assert_close(everything(), whole, rtol=1e-9, atol=1e-11)
     assert 23 in seen and max(seen) <= ROWS

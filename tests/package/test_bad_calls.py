@@ -22,10 +22,22 @@ from problems import ExactModel
 from torch.distributions import Normal
 
 import rfgp
-from rfgp import botorch, data, diagnostics, features, inference, kernels, likelihoods, linalg, models, sklearn, study
+from rfgp import (
+    botorch,
+    data,
+    diagnostics,
+    features,
+    inference,
+    kernels,
+    likelihoods,
+    linalg,
+    models,
+    sklearn,
+    study,
+)
 from rfgp import functionals as operators
 from rfgp import likelihoods as distributions
-from rfgp.approximation import selection
+from rfgp.approximation import FeatureKernel, hilbert_schmidt_variance, selection, with_features
 from rfgp.approximation.families.index import FeatureIndexKernel
 from rfgp.approximation.families.multitask import FeatureMultitaskKernel
 from rfgp.approximation.families.product import FeatureProductKernel
@@ -329,8 +341,8 @@ KERNELS_CALLS = [
     ("an asymmetric covariance", lambda: kernels.ConstantCovariance(torch.rand(3, 3))),
     ("a singular covariance", lambda: kernels.ConstantCovariance(torch.zeros(2, 2))),
     ("negative similarities", lambda: kernels.GraphLaplacianCovariance(-EYE)),
-    ("a sketch of the wrong degree", lambda: kernels.FeatureKernel(POLY, features.TensorSRHT(4, 8, degree=3))),
-    ("a Fourier map for a polynomial", lambda: kernels.FeatureKernel(POLY, FOURIER)),
+    ("a sketch of the wrong degree", lambda: FeatureKernel(POLY, features.TensorSRHT(4, 8, degree=3))),
+    ("a Fourier map for a polynomial", lambda: FeatureKernel(POLY, FOURIER)),
     ("an odd number of columns in pairs", lambda: MapRecipe("fourier", 7, 0)),
     ("a complex form of linear features", lambda: MapRecipe("linear:complex", 8, 0)),
     ("a kernel product with the same weights", lambda: FeatureProductKernel(K, K)),
@@ -397,11 +409,20 @@ KERNELS_CALLS = [
     ("SpectralDensityKernel, input_dim is a half", lambda: kernels.SpectralDensityKernel(density, 1.5, 1.0)),
     ("SpectralDensityKernel, proposal_scale is negative", lambda: kernels.SpectralDensityKernel(density, 1, -1.0)),
     ("SpectralDensityKernel, proposal_scale is True", lambda: kernels.SpectralDensityKernel(density, 1, True)),
-    ("FeatureKernel, base_kernel is None", lambda: kernels.FeatureKernel(None, features.TensorSRHT(4, 8, degree=2))),
-    ("FeatureKernel, base_kernel is a string", lambda: kernels.FeatureKernel("a", features.TensorSRHT(4, 8, degree=2))),
-    ("FeatureKernel, feature_map is None", lambda: kernels.FeatureKernel(POLY, None)),
-    ("FeatureKernel, feature_map is a string", lambda: kernels.FeatureKernel(POLY, "a")),
-    ("FeatureKernel: a string", lambda: kernels.FeatureKernel(POLY, features.TensorSRHT(4, 8, degree=2), center="a")),
+    (
+        "FeatureKernel, base_kernel is None",
+        lambda: FeatureKernel(None, features.TensorSRHT(4, 8, degree=2)),
+    ),
+    (
+        "FeatureKernel, base_kernel is a string",
+        lambda: FeatureKernel("a", features.TensorSRHT(4, 8, degree=2)),
+    ),
+    ("FeatureKernel, feature_map is None", lambda: FeatureKernel(POLY, None)),
+    ("FeatureKernel, feature_map is a string", lambda: FeatureKernel(POLY, "a")),
+    (
+        "FeatureKernel: a string",
+        lambda: FeatureKernel(POLY, features.TensorSRHT(4, 8, degree=2), center="a"),
+    ),
     ("MapRecipe, method is a number", lambda: MapRecipe(0, 8, 0)),
     ("MapRecipe, method is a list", lambda: MapRecipe([], 8, 0)),
     ("MapRecipe, num_features is a list", lambda: MapRecipe("fourier", [8], 0)),
@@ -415,14 +436,14 @@ KERNELS_CALLS = [
     ("MapRecipe, seed is negative", lambda: MapRecipe("fourier", 8, -1)),
     ("MapRecipe, seed is too large", lambda: MapRecipe("fourier", 8, 2**70)),
     ("MapRecipe, seed is a string", lambda: MapRecipe("fourier", 8, "a")),
-    ("hilbert_schmidt_variance, kernel is None", lambda: kernels.hilbert_schmidt_variance(None, X, X)),
-    ("hilbert_schmidt_variance, kernel is a string", lambda: kernels.hilbert_schmidt_variance("a", X, X)),
-    ("hilbert_schmidt_variance, x is sparse", lambda: kernels.hilbert_schmidt_variance(K, SPARSE, X)),
-    ("hilbert_schmidt_variance, x is meta", lambda: kernels.hilbert_schmidt_variance(K, META, X)),
-    ("hilbert_schmidt_variance, y is sparse", lambda: kernels.hilbert_schmidt_variance(K, X, SPARSE)),
-    ("hilbert_schmidt_variance, y is meta", lambda: kernels.hilbert_schmidt_variance(K, X, META)),
-    ("with_features, kernel is None", lambda: kernels.with_features(None)),
-    ("with_features, kernel is a string", lambda: kernels.with_features("a")),
+    ("hilbert_schmidt_variance, kernel is None", lambda: hilbert_schmidt_variance(None, X, X)),
+    ("hilbert_schmidt_variance, kernel is a string", lambda: hilbert_schmidt_variance("a", X, X)),
+    ("hilbert_schmidt_variance, x is sparse", lambda: hilbert_schmidt_variance(K, SPARSE, X)),
+    ("hilbert_schmidt_variance, x is meta", lambda: hilbert_schmidt_variance(K, META, X)),
+    ("hilbert_schmidt_variance, y is sparse", lambda: hilbert_schmidt_variance(K, X, SPARSE)),
+    ("hilbert_schmidt_variance, y is meta", lambda: hilbert_schmidt_variance(K, X, META)),
+    ("with_features, kernel is None", lambda: with_features(None)),
+    ("with_features, kernel is a string", lambda: with_features("a")),
     (
         "FeatureMulti: None",
         lambda: FeatureMultitaskKernel(None, MultitaskKernel(RBFKernel(), num_tasks=2)),

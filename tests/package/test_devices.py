@@ -32,7 +32,7 @@ from pretend_device import DOWN, PRETEND, SYNC, UP, Watch, numbers
 from problems import COMPOSITIONS, FORMS, KERNELS, KINDS, ExactModel, composition, model_for, rows_for
 
 import rfgp
-from rfgp import diagnostics, kernels, likelihoods, models
+from rfgp import approximation, diagnostics, likelihoods, models
 from rfgp import functionals as operators
 from rfgp.approximation import selection
 from rfgp.inference import GramStatistics
@@ -205,7 +205,7 @@ def of_kernel(kernel, x):
     yield kernel.exact_kernel(x).to_dense()
     residual = kernel.residual_variance(x)
     yield from () if residual is None else [residual]
-    variance = kernels.hilbert_schmidt_variance(kernel, x, x[:2])
+    variance = approximation.hilbert_schmidt_variance(kernel, x, x[:2])
     yield from () if variance is None else [variance]
     yield from gradients(kernel(x).to_dense().square().sum(), kernel)
     twin = copy.deepcopy(kernel)

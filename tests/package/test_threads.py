@@ -13,6 +13,7 @@ import rfgp
 from rfgp._support import gpytorch_names
 from rfgp.models import WeightSpaceGP
 from rfgp.models.model_lock import ModelLock
+from rfgp.models.weight_space import conditioned
 
 SHARED = {
     "EVALUATED_KERNELS": gpytorch.settings.lazily_evaluate_kernels.on,
@@ -65,7 +66,7 @@ def test_no_setting_of_the_process_is_changed_elsewhere():
     found = [
         (path.name, word)
         for path in Path(rfgp.__file__).parent.rglob("*.py")
-        if path.name != "_gpytorch.py"
+        if path.name != "gpytorch_names.py"
         for word in changed
         if f"settings.{word}" in path.read_text() or f"settings.fast_computations.{word}" in path.read_text()
     ]
@@ -90,7 +91,7 @@ def test_a_reader_sees_a_model_before_or_after_an_update(read, monkeypatch):
             return model.log_marginal_likelihood()
         return torch.stack([sums.count.sum() for sums in model.draw_statistics])
 
-    found, keep, has_read = [], WeightSpaceGP._set, threading.Event()
+    found, keep, has_read = [], conditioned.take, threading.Event()
     reader = threading.Thread(target=lambda: (found.append(value().detach()), has_read.set()))
 
     def slowly(self, *args, **options):
@@ -101,7 +102,7 @@ def test_a_reader_sees_a_model_before_or_after_an_update(read, monkeypatch):
 
     model.condition(x[:10], y[:10])
     before = value().detach()
-    monkeypatch.setattr(WeightSpaceGP, "_set", slowly)
+    monkeypatch.setattr(conditioned, "take", slowly)
     model.update(x[10:], y[10:])
     reader.join(10.0)
     assert torch.equal(found[0], before) or torch.equal(found[0], value())
@@ -125,7 +126,7 @@ def test_merges_in_both_directions_take_the_locks_in_one_order():
             taken.append(self)
             return super().__enter__()
 
-    one._lock, two._lock = Known(), Known()
+    one.lock, two.lock = Known(), Known()
     orders = []
     for model, other in ((one, two), (two, one)):
         taken.clear()

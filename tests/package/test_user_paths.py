@@ -49,7 +49,7 @@ import rfgp
 import rfgp.botorch
 import rfgp.dask
 import rfgp.sklearn
-from rfgp import data, diagnostics, kernels, likelihoods, models, study
+from rfgp import approximation, data, diagnostics, kernels, likelihoods, models, study
 from rfgp import functionals as operators
 from rfgp.approximation import selection
 from rfgp.approximation.families.observation import FeatureObservationKernel
@@ -168,7 +168,7 @@ def landmarks():
     x, y = rows()
     kernel = rfgp.approximate(PiecewisePolynomialKernel(), 8, method="landmarks_kmeans", train_inputs=x)
     assert models.WeightSpaceGP(kernel, GaussianLikelihood()).condition(x, y).posterior(x).mean.shape == (40,)
-    learned = kernels.LandmarkKernel(RBFKernel(), x[:8], learn=True)
+    learned = approximation.LandmarkKernel(RBFKernel(), x[:8], learn=True)
     assert models.WeightSpaceGP(learned, GaussianLikelihood()).condition(x, y).posterior(x).variance.shape == (40,)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.image import imread
 
-IMAGES = Path(__file__).parents[1] / "plots" / "images"
+IMAGES = Path(__file__).parents[1] / "study" / "plots" / "images"
 """PNG files by name. RFGP_WRITE_IMAGES=1 writes those that are missing: look at them before they are committed."""
 _SIZE = 100.0  # dots per inch, small enough to commit
 _TOLERANCE = 0.02  # root mean square of the difference in shades of grey, from 0 to 1; a lost line makes about 0.05

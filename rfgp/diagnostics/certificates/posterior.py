@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from ..._support import checks
 from ...kernels.observation import check_observed_mean
-from ...linalg import ConjugateGradients
+from ...linalg.conjugate_gradients import ConjugateGradients
 from .kernel_matrix import EPS, KernelMatrix
 from .preconditioner import LandmarkPreconditioner
 from .problem import exact_matrix, landmark_preconditioner, targets_and_noise

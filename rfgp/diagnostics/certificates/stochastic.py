@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from ..._support import checks
 from ...approximation import with_features
-from ...linalg import ConjugateGradients
+from ...linalg.conjugate_gradients import ConjugateGradients
 from .kernel_matrix import KernelMatrix
 from .preconditioner import FeaturePreconditioner
 from .problem import exact_matrix, feature_preconditioner, landmark_preconditioner, targets_and_noise

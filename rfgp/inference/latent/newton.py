@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...linalg import ConjugateGradients
 from ...linalg.cholesky_factor import factor_of, log_determinant_of
+from ...linalg.conjugate_gradients import ConjugateGradients
 from .laplace import Batches, LaplaceSums, LatentFunctions
 
 MAX_ITERATIONS = 100

@@ -13,8 +13,9 @@ from torch import Tensor
 from ...data.batches import Batch, batches, joined
 from ...inference.local import LocalRows, sums_of_blocks
 from ...inference.sums.sufficient_statistics import SufficientStatistics
-from ...passes import Partition, TreeSum
+from ...passes.partitions import Partition
 from ...passes.tasks import one_thread, pickled, results
+from ...passes.tree_sum import TreeSum
 from .row_summation import checked_rows
 
 BLOCK_ROWS = 8192

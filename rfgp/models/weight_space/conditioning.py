@@ -10,9 +10,13 @@ from torch import Tensor
 
 from ...data.batches import Batch, Batches, batches
 from ...inference.sums.sufficient_statistics import SufficientStatistics
-from ...passes import ExecutorReducer, LocalReducer, Partitions, RankReducer, Reducer, Shard
+from ...passes import Shard
 from ...passes.checkpoint import Checkpoint
-from ...passes.reducer import without_gradients
+from ...passes.executor import ExecutorReducer
+from ...passes.local import LocalReducer
+from ...passes.partitions import Partitions
+from ...passes.rank_reducer import RankReducer
+from ...passes.reducer import Reducer, without_gradients
 from .block_sums import BlockSums
 from .block_tasks import rows_of_partitions, sums_of_blocks_by
 from .checks import check_statistics

@@ -102,7 +102,7 @@ def _check_residuals(model: Any, rows: SomeRows, posterior: Any) -> None:
     with torch.no_grad():
         residuals = y - regression.function(posterior.mean, x)
         leverages = regression.leverages(x, posterior) / noise
-    warn_of_impropriety(residuals, leverages, noise, stacklevel=7)
+    warn_of_impropriety(residuals, leverages, noise, stacklevel=6)
 
 
 def posterior(model: Any, x: Tensor, operator: Operator | None) -> MultivariateNormal | ComplexNormal:

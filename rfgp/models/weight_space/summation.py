@@ -18,7 +18,7 @@ from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...inference.sums.sum_gradients import with_gradients
 from ...inference.sums.summation import Piece, SumTensors, backward_of
 from ...inference.sums.training_residual import RESIDUALS
-from ...passes import Summation
+from ...passes.reducer import Summation
 from ..impropriety import SomeRows
 from .conditioned import summed_state
 from .row_summation import checked_rows, prepared_rows, running_sums

@@ -10,7 +10,8 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from ..._support import checks
-from ...linalg import ConjugateGradients, cholesky, row_chunks
+from ...linalg import cholesky, row_chunks
+from ...linalg.conjugate_gradients import ConjugateGradients
 
 _SIGNS = 2
 _SHARE_OF_TOLERANCE = 0.9

@@ -181,7 +181,7 @@ def test_bad_npz_files(tmp_path, arrays, message):
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(
-        ValueError, match=r"expected a file that ends in \.npz, got 'table\.xlsx'; .* rfgp\.tables\.read"
+        ValueError, match=r"expected a file that ends in \.npz, got 'table\.xlsx'; .* rfgp\.study\.tables\.read"
     ):
         read_archive("table.xlsx", "y")
     with pytest.raises(ValueError, match="expected an existing file, got"):
