@@ -21,6 +21,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "myst_nb",
     "mathml",
+    "rooms",
     "reference_pages",
     "tutorial_pages",
     "performance_page",

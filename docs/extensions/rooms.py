@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def floors() -> list[list[str]]:
 def summary(name: str) -> str:
     """The first line of what a room says of itself."""
     text = ast.get_docstring(ast.parse((ROOT / name / "__init__.py").read_text(encoding="utf-8"))) or ""
-    return text.splitlines()[0].replace("|", "\\|")
+    return re.sub(r":\w+:`~?(.+?)`", r"`\1`", text.splitlines()[0])
 
 
 def table() -> str:

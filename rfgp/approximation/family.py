@@ -154,7 +154,7 @@ def approximates(*kernels: type[Kernel]) -> Callable[[type[Family]], type[Family
     :raises ValueError: for anything that is no kernel class.
 
     >>> import gpytorch, math, rfgp, torch
-    >>> from rfgp.kernels import approximates
+    >>> from rfgp.approximation import approximates
     >>> from rfgp.approximation.families import GaussianFamily
     >>> class HeatKernel(gpytorch.kernels.RBFKernel):  # exp(-|x - y|^2 / (4 t)), with t the square of the lengthscale
     ...     def forward(self, x1, x2, **params):

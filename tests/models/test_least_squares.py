@@ -288,9 +288,9 @@ def test_layouts_of_the_laplacian(name, layout):
 def test_decomposable_kernels_need_no_system_of_all_columns(name, monkeypatch):
     problem = Problem(name, has_operator=False, has_unlabeled=True)
     shapes = []
-    real = rfgp.models.least_squares_equations.cholesky
+    real = rfgp.models.least_squares.equations.cholesky
     monkeypatch.setattr(
-        rfgp.models.least_squares_equations, "cholesky", lambda m: shapes.append(m.shape[-1]) or real(m)
+        rfgp.models.least_squares.equations, "cholesky", lambda m: shapes.append(m.shape[-1]) or real(m)
     )
     problem.fit()
     assert set(shapes) == {problem.kernel.num_scalar_features} and len(shapes) <= problem.outputs
@@ -304,9 +304,9 @@ def test_rows_in_many_chunks(monkeypatch):
     def chunks(rows, columns, itemsize=8):
         return [slice(start, min(start + 2, rows)) for start in range(0, rows, 2)]
 
-    for module in (rfgp.models.least_squares.model, rfgp.models.least_squares_equations):
+    for module in (rfgp.models.least_squares.model, rfgp.models.least_squares.equations):
         monkeypatch.setattr(module, "row_chunks", chunks)
-    monkeypatch.setattr(rfgp.models.least_squares_equations, "_BLOCK", 3)
+    monkeypatch.setattr(rfgp.models.least_squares.equations, "_BLOCK", 3)
     model = problem.fit()
     close(model.weights, expected.weights)
     close(model.predict(problem.test), values)

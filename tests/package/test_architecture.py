@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import rooms
 
 import rfgp
 
@@ -42,17 +43,29 @@ def names(cell):
     return [name.strip().strip("`") for name in cell.split(",") if name.strip()]
 
 
-LAYERS = {
-    f"rfgp.{names(layer)[0]}": ({f"rfgp.{name}" for name in names(own)}, set(names(others)))
-    for layer, _, own, others in tables(PAGE)["layer"]
-}
-"""By layer, from the lowest one up: the layers that it imports, and the other packages."""
-BELOW_KERNELS = list(LAYERS)[: list(LAYERS).index("rfgp.kernels")]
+MOST_ROOMS, MOST_FLOORS, MOST_LINES = 18, 10, 350
 
 
-def test_every_layer_has_one_row():
-    rows = [names(cells[0])[0] for cells in tables(PAGE)["layer"]]
-    assert [name for name in rows if rows.count(name) > 1] == []
+def test_the_page_shows_the_rooms_that_there_are():
+    """Written by ``python docs/extensions/rooms.py``."""
+    assert PAGE.read_text(encoding="utf-8") == rooms.with_table(PAGE.read_text(encoding="utf-8"))
+    assert rooms.PICTURE.read_text(encoding="utf-8") == rooms.picture()
+
+
+def test_the_house_has_few_rooms_and_floors():
+    assert len(rooms.names()) <= MOST_ROOMS and len(rooms.floors()) <= MOST_FLOORS
+    assert {path.name for path in ROOT.iterdir() if path.is_dir()} - {"__pycache__"} == set(rooms.names())
+
+
+def test_rooms_in_a_circle_are_an_error(monkeypatch):
+    monkeypatch.setattr(rooms, "imports", lambda: {"a": {"b"}, "b": {"a"}, "c": set()})
+    with pytest.raises(ValueError, match="a circle in a, b"):
+        rooms.floors()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_are_short(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
 
 
 def test_paragraphs_of_the_page_begin_a_sentence():
@@ -98,59 +111,58 @@ def imports(path):
 
 
 def test_relative_imports_are_resolved():
-    kernels, checks = ROOT / "kernels" / "approximated.py", ROOT / "_checks.py"
-    (node,) = ast.parse("from .. import _checks").body
-    assert resolved(node, kernels) == ["rfgp._support.checks"]
+    entry, checks = ROOT / "approximation" / "entry.py", ROOT / "_support" / "checks.py"
+    (node,) = ast.parse("from .._support import checks").body
+    assert resolved(node, entry) == ["rfgp._support.checks"]
     (node,) = ast.parse("from ..features import FeatureMap, TensorSRHT as T").body
-    assert resolved(node, kernels) == ["rfgp.features.FeatureMap", "rfgp.features.TensorSRHT"]
+    assert resolved(node, entry) == ["rfgp.features.FeatureMap", "rfgp.features.TensorSRHT"]
     (node,) = ast.parse("from .map_holder import MapRecipe").body
-    assert resolved(node, kernels) == ["rfgp.approximation.map_holder.MapRecipe"]
-    assert resolved(node, ROOT / "kernels" / "__init__.py") == ["rfgp.approximation.map_holder.MapRecipe"]
+    assert resolved(node, entry) == ["rfgp.approximation.map_holder.MapRecipe"]
+    assert resolved(node, ROOT / "approximation" / "__init__.py") == ["rfgp.approximation.map_holder.MapRecipe"]
     (node,) = ast.parse("import gpytorch.kernels as k, math").body
     assert resolved(node, checks) == ["gpytorch.kernels", "math"]
-    assert {name for name, _ in imports(kernels)} >= {
-        "rfgp._support.checks",
-        "torch.Tensor",
-        "rfgp.features.FeatureMap",
-    }
 
 
 def layer_of(name):
-    """The layer of a module, or of a name in it."""
+    """The room of a module, or of a name in it."""
     return ".".join(name.split(".")[:2])
 
 
-def test_the_page_names_every_layer_above_those_that_it_imports():
-    assert {layer_of(module_name(path)) for path in FILES if path != ROOT / "__init__.py"} == set(LAYERS)
-    order = list(LAYERS)
-    for layer, (own, _) in LAYERS.items():
-        assert own <= set(order[: order.index(layer)]), layer
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_imports_of_a_layer_are_those_of_the_page(layer):
-    own, others = set(), set()
-    for path in FILES:
-        if is_inside(module_name(path), layer):
-            for imported, _ in imports(path):
-                package = imported.split(".")[0]
-                if package == "rfgp":
-                    own.add(layer_of(imported))
-                elif package not in sys.stdlib_module_names:
-                    others.add(package)
-    assert (own - {layer, "rfgp.__version__"}, others) == LAYERS[layer]
-
-
 def test_nothing_below_the_kernels_imports_those_of_gpytorch():
-    below = [
-        path
-        for path in FILES
-        if is_inside_any(module_name(path), set(BELOW_KERNELS) - {"rfgp._support.gpytorch_names"})
-    ]
-    assert len(below) > 100
-    for path in below:
+    below = {f"rfgp.{name}" for name in (*rooms.below("kernels"), *rooms.below("inference"), "inference", "data")}
+    files = [path for path in FILES if is_inside_any(module_name(path), below) and path.name != "gpytorch_names.py"]
+    assert len(files) > 100
+    for path in files:
         found = [name for name, _ in imports(path) if is_inside_any(name, {"gpytorch.kernels", "gpytorch.models"})]
         assert not found, path
+
+
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+PRIVATE = re.compile(r"_[a-z]\w*")
+
+
+def private_uses(path):
+    """Private members of other objects than ``self`` and ``cls`` that a file reads, and does not define itself."""
+    tree = parsed(path)
+    own = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node.value)}
+    own |= {node.name for node in ast.walk(tree) if isinstance(node, FUNCTIONS | ast.ClassDef)}
+    own |= {node.target.id for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and hasattr(node.target, "id")}
+    for node in ast.walk(tree):
+        is_private = isinstance(node, ast.Attribute) and PRIVATE.fullmatch(node.attr) and not is_self(node.value)
+        if is_private and node.attr not in own | {"_replace", "_asdict", "_fields", "_make"}:
+            yield node.lineno, node.attr
+
+
+def is_self(node):
+    is_super = isinstance(node, ast.Call) and ast.unparse(node.func) == "super"
+    return is_super or (isinstance(node, ast.Name) and node.id in ("self", "cls"))
+
+
+def test_private_members_are_used_in_the_file_of_their_class_alone():
+    """Those of GPyTorch and PyTorch are read in ``_support``; a column of BoTorch's transform is the one exception."""
+    files = [path for path in FILES if path.name not in ("gpytorch_names.py", "torch_names.py")]
+    found = {(path.name, name) for path in files for _, name in private_uses(path)}
+    assert found == set()
 
 
 def found(file, name):
@@ -296,9 +308,6 @@ def test_importing_the_package_imports_no_heavy_packages():
     assert not [name for name in imported if is_inside_any(name, heavy)]
 
 
-FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-
-
 def public(nodes, kind):
     return [node for node in nodes if isinstance(node, kind) and not node.name.startswith("_")]
 
@@ -336,5 +345,6 @@ def test_subpackages_export_what_exists():
     for path in [path for path in FILES if path.name == "__init__.py" and path.parent != ROOT]:
         module = importlib.import_module(module_name(path))
         assert Path(inspect.getfile(module)) == path
-        assert module.__all__ and all(hasattr(module, name) for name in module.__all__), path
-        assert len(set(module.__all__)) == len(module.__all__), path
+        names = getattr(module, "__all__", [])
+        assert all(hasattr(module, name) for name in names) and len(set(names)) == len(names), path
+        assert names or path.parent.parent != ROOT or path.parent.name == "_support", path

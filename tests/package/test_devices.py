@@ -46,14 +46,13 @@ devices = pytest.mark.parametrize("device", DEVICES, ids=str)
 BY_DESIGN = {
     # random draws, which a seed makes the same on every device
     "features/random_weights.py:RandomWeights.resample": "new weights",
-    "kernels/map_family.py:MapFamily.make": "the weights of a map",
-    "kernels/landmarks.py:_random_rows": "an order of rows",
-    "models/weight_equations.py:SignSketch.draw": "signs and places",
-    "selection/posterior.py:PosteriorTest.__init__": "an order of rows",
+    "approximation/map_family.py:MapFamily.make": "the weights of a map",
+    "approximation/landmarks.py:_random_rows": "an order of rows",
+    "models/wide/weight_equations.py:SignSketch.draw": "signs and places",
+    "approximation/selection/posterior.py:PosteriorTest.__init__": "an order of rows",
     "training/minibatches.py:RowBatches.__iter__": "an order of rows",
     "training/starts.py:_start_mean": "a number, by GPyTorch",
-    "training/stages.py:StageRows.positions": "the numbers of the rows of blocks",
-    "training/evidence.py:fit": "some rows",
+    "training/fitting.py:fit": "some rows",
     "training/starts.py:median_distances": "some rows",
     "training/starts.py:start_from_data": "some rows",
     "data/reservoir.py:_candidates.<genexpr>": "the numbers of random rows",
@@ -68,11 +67,11 @@ BY_DESIGN = {
     "inference/local/prediction.py:LocalConditioning._near_rows": "nearest rows by a k-d tree",
     "inference/local/rows.py:sums_of_blocks.<listcomp>": "the numbers of the rows of blocks",
     "inference/local/rows.py:_points": "inputs for the trees of blocks and of nearest rows",
-    "kernels/landmarks.py:_far_apart": "k-means++",
-    "kernels/landmarks.py:choose_landmarks": "the numbers of the landmarks that k-means++ chose",
-    "models/input_bounds.py:input_bounds": "two powers of two of every input",
-    "models/least_squares_equations.py:by_lbfgs": "L-BFGS",
-    "models/least_squares_equations.py:by_lbfgs.objective": "L-BFGS",
+    "approximation/landmarks.py:_far_apart": "k-means++",
+    "approximation/landmarks.py:choose_landmarks": "the numbers of the landmarks that k-means++ chose",
+    "models/weight_space/row_sums.py:input_bounds": "two powers of two of every input",
+    "models/least_squares/equations.py:by_lbfgs": "L-BFGS",
+    "models/least_squares/equations.py:by_lbfgs.objective": "L-BFGS",
     "training/coordinates.py:Coordinates.assign": "L-BFGS",
     "training/coordinates.py:Coordinates.gradient": "L-BFGS",
     "training/coordinates.py:Coordinates.values": "L-BFGS",
@@ -82,25 +81,25 @@ BY_DESIGN = {
     "training/noise_check.py:noise_factor": "nearest rows by a k-d tree",
     "training/exact_regression.py:BlockObjective.__init__": "the numbers of the rows of blocks",
     # choices, made on a sample of rows
-    "allocation/pairs.py:sample_pairs": "the variance of every degree",
-    "allocation/terms.py:series_coefficients": "the coefficients of a kernel",
-    "kernels/power_series.py:leaves_out_terms": "which coefficients there are",
+    "features/allocation/pairs.py:sample_pairs": "the variance of every degree",
+    "features/allocation/terms.py:series_coefficients": "the coefficients of a kernel",
+    "approximation/power_series.py:leaves_out_terms": "which coefficients there are",
     "inference/noise/correlated.py:CorrelatedNoise.weigh": "which outputs are missing together",
-    "inference/rows.py:Rows.by_group": "which groups the rows of a chunk are in",
+    "inference/sums/rows.py:Rows.by_group": "which groups the rows of a chunk are in",
     # numbers
-    "inference/draws.py:FeatureDraws.take": "the numbers of functions",
-    "inference/draws.py:MixtureDraws.__call__": "the numbers of functions",
-    "inference/expected_log_likelihood.py:expected_log_probabilities": "GPyTorch's constants",
-    "inference/latent_terms.py:ClassFunctions.terms": "pairs of classes",
-    "inference/latent_terms.py:OneFunction._log_density": "constants of PyTorch's distributions",
-    "inference/latent_terms.py:possible_targets": "constants of PyTorch's distributions",
+    "inference/posterior/draws.py:FeatureDraws.take": "the numbers of functions",
+    "inference/posterior/draws.py:MixtureDraws.__call__": "the numbers of functions",
+    "inference/latent/expected_log_likelihood.py:expected_log_probabilities": "GPyTorch's constants",
+    "inference/latent/latent_terms.py:ClassFunctions.terms": "pairs of classes",
+    "inference/latent/latent_terms.py:OneFunction._log_density": "constants of PyTorch's distributions",
+    "inference/latent/latent_terms.py:possible_targets": "constants of PyTorch's distributions",
     "likelihoods/quadrature.py:log_mean_density.<genexpr>": "the rule of a quadrature",
-    "models/heteroscedastic.py:HeteroscedasticGP.__init__": "a distribution that GPyTorch makes",
+    "models/heteroscedastic/model.py:HeteroscedasticGP.__init__": "a distribution that GPyTorch makes",
     "models/localized.py:LocalizedMaclaurinGP._make_map": "the weights of a map",
-    "models/mixture.py:_seed": "the checksum of the weights",
+    "models/weight_space/further_draws.py:_seed": "the checksum of the weights",
     "models/record.py:WeightsCode.of": "the checksum of the weights",
-    "models/variational.py:WeightSpaceVariationalGP.__init__": "a distribution that GPyTorch makes",
-    "operators/base.py:Operator.of_constant": "the numbers of an operator",
+    "models/variational/model.py:WeightSpaceVariationalGP.__init__": "a distribution that GPyTorch makes",
+    "functionals/base.py:Operator.of_constant": "the numbers of an operator",
     "training/bound.py:function_values": "two labels",
     "training/run.py:constrained_values": "the parameters of the summary",
 }
@@ -168,7 +167,12 @@ def test_waiting_for_the_device_takes_no_longer_for_more_rows(device, monkeypatc
         return [slice(start, start + 10) for start in range(0, num_rows, 10)]
 
     few = waits(10)
-    for place in ("inference.accumulation", "inference.regression", "inference.covariance", "linalg.gram_matrix"):
+    for place in (
+        "inference.sums.statistics",
+        "inference.posterior.regression",
+        "inference.posterior.covariance",
+        "linalg.gram_matrix",
+    ):
         monkeypatch.setattr(f"rfgp.{place}.row_chunks", chunks)
     assert waits(40) == few
 

@@ -58,6 +58,7 @@ from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_s
 from rfgp.features import allocation
 from rfgp.functionals import observations
 from rfgp.models import streams
+from rfgp.passes.tree_sum import TreeSum
 from rfgp.study import datasets
 from rfgp.study.tables.encoding import Encoding, InputColumn
 
@@ -435,7 +436,7 @@ def many_classes():
 
 def sums_by_workers():
     x, y = rows()
-    total = rfgp.passes.TreeSum(float.__add__)
+    total = TreeSum(float.__add__)
     with ThreadPoolExecutor(2) as executor:
         for part in zip(x.split(10), y.split(10), strict=True):
             total.add(models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(*part).statistics.num_rows)

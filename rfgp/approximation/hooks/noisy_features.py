@@ -133,7 +133,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         root = self.linear_ops[0].root
         shape = (*root.shape[:-2], root.shape[-1], num_samples)
-        draws = root._matmul(torch.randn(shape, dtype=root.dtype, device=root.device))
+        draws = root.matmul(torch.randn(shape, dtype=root.dtype, device=root.device))
         return draws.movedim(-1, 0) + self.linear_ops[1].zero_mean_mvn_samples(num_samples)
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:

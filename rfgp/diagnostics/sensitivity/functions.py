@@ -81,7 +81,7 @@ def posterior_waves(model: WeightSpaceGP, inputs: Sequence[InputDistribution], n
     means, draws = [], []
     for part, share in zip(models, shares, strict=True):
         waves = plane_waves(part.covar_module, len(inputs))
-        if waves is None or part._noise.is_complex:
+        if waves is None or part.noise.is_complex:
             return None
         weights, factor = part.weight_posterior(), part.regression(is_frozen=True).factor()
         means.append(_functions(part, waves, factor.scalar_weights(weights.mean), inputs))

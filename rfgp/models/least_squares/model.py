@@ -16,8 +16,8 @@ from ...functionals import Operator
 from ...inference import OutputFactor
 from ...inference.posterior.products import feature_product
 from ...linalg import row_chunks
-from ..least_squares_equations import LeastSquaresData, LeastSquaresEquations, by_lbfgs
 from ..record import WEIGHTS, Record, Recorded
+from .equations import LeastSquaresData, LeastSquaresEquations, by_lbfgs
 
 SOLVERS = ("cholesky", "lbfgs")
 

@@ -45,6 +45,7 @@ class BlockSums(RowSums):
 
     @property
     def num_rows(self) -> int:  # type: ignore[override]
+        """The number of rows."""
         return len(self.local.x)
 
     def summed(self, model: Any, shift: Tensor | None = None) -> Self:

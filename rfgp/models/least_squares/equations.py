@@ -9,11 +9,11 @@ import scipy
 import torch
 from torch import Tensor
 
-from .._support import checks
-from ..approximation import RandomFeatureKernel
-from ..approximation.hooks.output_features import OutputFeatures
-from ..inference import OutputFactor
-from ..linalg import add_gram_, cholesky, mirror_, row_chunks
+from ..._support import checks
+from ...approximation import RandomFeatureKernel
+from ...approximation.hooks.output_features import OutputFeatures
+from ...inference import OutputFactor
+from ...linalg import add_gram_, cholesky, mirror_, row_chunks
 
 _BLOCK = 512
 _MEMORY = 20
