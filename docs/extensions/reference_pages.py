@@ -21,8 +21,22 @@ if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.environment import BuildEnvironment
 
-USED_MOST = ["training", "models", "kernels", "likelihoods", "diagnostics", "selection", "study", "sklearn", "botorch"]
-INTERNAL = ["allocation", "commands", "features", "inference", "linalg"]
+USED_MOST = [
+    "training",
+    "models",
+    "kernels",
+    "likelihoods",
+    "diagnostics",
+    "approximation.selection",
+    "study",
+    "sklearn",
+]
+INTERNAL = ["features", "features.allocation", "inference", "linalg"]
+INSIDE = [  # subpackages of rooms that users import from
+    *(f"diagnostics.{name}" for name in ("bounds", "certificates", "conformal", "sensitivity", "two_sample")),
+    *("approximation.selection", "features.allocation", "functionals.observations", "models.maps", "models.streams"),
+    *(f"study.{name}" for name in ("datasets", "plots", "tables")),
+]
 FIRST = {  # what users of a package look for first; the others follow by name
     "rfgp.models": ["WeightSpaceGP", "WideWeightSpaceGP", "LaplaceGP", "WeightSpaceVariationalGP", "HeteroscedasticGP"],
     "rfgp.training": ["fit", "FitSummary"],
@@ -32,7 +46,8 @@ FIRST = {  # what users of a package look for first; the others follow by name
 }
 EXTENDING = {  # what is for those who add to the package, behind what users call
     "rfgp.botorch": ["ModelSamples"],
-    "rfgp.kernels": ["METHODS", "Family", "StationaryKernel", "approximates", "family"],
+    "rfgp.approximation": ["METHODS", "Family", "approximates", "family"],
+    "rfgp.kernels": ["StationaryKernel"],
     "rfgp.models": ["WeightSpaceVariationalStrategy"],
     "rfgp.functionals": [
         "Polynomial",
@@ -61,7 +76,7 @@ OPTIONS = {  # of the classes of a package, beside :members:
 
 def packages() -> list[str]:
     """The public subpackages: those that users call most, the others by name, and the internal ones last."""
-    found = [module.name for module in pkgutil.iter_modules(rfgp.__path__) if module.ispkg]
+    found = [module.name for module in pkgutil.iter_modules(rfgp.__path__) if module.ispkg] + INSIDE
     public = [name for name in found if hasattr(importlib.import_module(f"rfgp.{name}"), "__all__")]
     others = sorted(set(public) - {*USED_MOST, *INTERNAL})
     return [f"rfgp.{name}" for name in [*USED_MOST, *others, *INTERNAL] if name in public]

@@ -40,7 +40,8 @@ def test_every_public_name_is_documented_with_an_example(package):
         thing = getattr(module, name)
         if inspect.isclass(thing) or inspect.isfunction(thing):
             assert thing.__doc__, f"{package}.{name} has no docstring"
-            assert has_example(thing), f"{package}.{name} has no example"
+            is_result = inspect.isclass(thing) and issubclass(thing, tuple)  # users read it, and do not make it
+            assert is_result or has_example(thing), f"{package}.{name} has no example"
         else:
             assert reference_pages.constant_summary(package, name), f"{package}.{name} has no line below it"
 
