@@ -1,7 +1,4 @@
-"""Rows of tables that need not fit in memory, in batches for :func:`rfgp.fit` and the models.
-
-Sources are read, sampled and scaled here; no model is known.
-"""
+"""Rows of tables that need not fit in memory, in batches for :func:`rfgp.fit` and the models."""
 
 from .arrays import ArraySource
 from .base import Source

@@ -21,15 +21,13 @@ _LONG = (np.longdouble, np.clongdouble)
 class ArraySource(CutSource):
     """Rows of anything with a shape and slices: tensors, NumPy arrays and memory maps, Zarr arrays.
 
-    Batches of tensors are views of these; others are copies. Those of a Zarr array are cut at its chunks, so that
-    each chunk is read once. A memory map is pickled as the name of its file, and other arrays with their rows.
+    Batches of tensors are views; others are copies, those of a Zarr array cut at its chunks.
 
     :param x: inputs (N, d).
     :param y: targets (N,) or (N, T); integers stay integers, which are class labels; default: batches (x,), for maps.
     :param noise: noise variances of the shape of y.
     :param batch_size: the largest number of rows in a batch.
-    :param dtype: of x, noise and targets that are not integers; default: that of each array, and PyTorch's default
-        dtype for inputs that are integers.
+    :param dtype: of x, noise and targets that are not integers; default: that of each array.
     :raises ValueError: for something that is no array, or where shapes do not go together.
 
     >>> import torch, rfgp
@@ -158,14 +156,7 @@ def _portable(array: Any) -> Any:
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A NumPy array whose numbers are in a file, to be opened in another process.
-
-    :param path: the file.
-    :param dtype: of the array.
-    :param offset: the place of its first number, in bytes.
-    :param shape: of the array.
-    :param strides: in bytes.
-    """
+    """A NumPy array (dtype, shape, strides in bytes) at a byte offset of a file, to be opened in another process."""
 
     path: str
     dtype: np.dtype

@@ -43,8 +43,8 @@ def _shape(columns: tuple[int, ...]) -> str:
 class Source(ABC):
     """Rows in batches, as often as wanted: the same batches in the same order at every pass.
 
-    A source is what a model's ``condition`` and :func:`rfgp.fit` take in place of tensors, and keeps no more
-    than a few batches in memory. It can be pickled, and opens its files anew in another process.
+    A model's ``condition`` and :func:`rfgp.fit` take it in place of tensors. It can be pickled, and opens its files
+    anew in another process.
 
     >>> import rfgp, torch
     >>> source = rfgp.data.ArraySource(torch.randn(10, 2), torch.randn(10), batch_size=4)
@@ -65,27 +65,15 @@ class Source(ABC):
     @property
     @abstractmethod
     def description(self) -> str:
-        """Files, columns and rows, as in "rows 300 to 400 of table.parquet": rows count from 0, as in a slice.
-
-        Sources of the same rows in the same batches have the same description.
-        """
+        """Files, columns and rows, as in "rows 300 to 400 of table.parquet"; equal for the same rows and batches."""
 
     @abstractmethod
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        """The batches from number ``start`` on, in order; what comes before is not read where the format allows it.
-
-        :param start: the number of batches to leave out.
-        """
+        """The batches from number ``start`` on; what comes before is not read where the format allows it."""
 
     @abstractmethod
     def partitions(self, count: int) -> list[Source]:
-        """Contiguous parts that have all rows once, in order.
-
-        Where there are at least ``count`` batches, those of the parts are those of the source.
-
-        :param count: how many parts.
-        :raises ValueError: where there are fewer rows than parts, or where the format cannot be parted.
-        """
+        """Contiguous parts that have all rows once, in order, with the batches of the source if these are enough."""
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
@@ -162,10 +150,7 @@ def even_edges(begin: int, end: int, count: int) -> list[int]:
 
 
 def block_edges(blocks: Iterable[int], batch_size: int) -> list[int]:
-    """The edges of batches of rows that are stored in blocks, which are best read whole.
-
-    A batch has as many whole blocks as it can; a block of more rows than a batch is cut, into full batches and a rest.
-    """
+    """The edges of batches of rows in stored blocks: whole blocks, or full batches of a larger block and a rest."""
     edges = [0]
     total = 0
     for rows in blocks:

@@ -14,10 +14,7 @@ Batch = tuple[Tensor, Tensor, Tensor | None]
 
 
 class Batches:
-    """The batches of a loader, which are gone through as often as these are.
-
-    :param loader: an iterable of (x, y) or (x, y, noise).
-    """
+    """The batches (x, y) or (x, y, noise) of a loader, which are gone through as often as these are."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self.loader = loader
@@ -38,10 +35,7 @@ class Batches:
 
 
 def batches(x: Any, y: Any, noise: Any) -> Iterable[Batch]:
-    """The data of a fit as batches: one of tensors, or those of a loader.
-
-    :raises ValueError: for data of another kind.
-    """
+    """The data of a fit as batches: one of tensors, or those of a loader."""
     if isinstance(x, Tensor):
         if y is None:
             raise ValueError("expected targets y beside the inputs, got none; call condition(x, y)")
@@ -57,10 +51,7 @@ def batches(x: Any, y: Any, noise: Any) -> Iterable[Batch]:
 
 
 def joined(parts: list[Batch]) -> Batch:
-    """Several batches as one.
-
-    :raises ValueError: where there are none, or only some have noise.
-    """
+    """Several batches as one."""
     if not parts:
         raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
     if len({noise is None for _, _, noise in parts}) > 1:

@@ -22,11 +22,7 @@ _BUFFER = 2**20
 
 
 class BlockSource(CutSource):
-    """Rows of a table in files of blocks: a pass reads each block once, and its columns alone that are asked for.
-
-    A batch has whole blocks where these have less rows than ``batch_size``, and larger blocks are cut into full batches
-    and a rest, so that reading from any batch on, and a part, leave out the blocks before.
-    """
+    """Rows of a table in files of blocks: a pass reads each block once, and only the columns that are asked for."""
 
     kind: ClassVar[str]
     ending: ClassVar[str]
@@ -131,18 +127,16 @@ def joint_name(paths: Sequence[str]) -> str:
 class ParquetSource(BlockSource):
     r"""Rows of Parquet files, read by row groups.
 
-    Batches have whole row groups where these have less rows than ``batch_size``; larger row groups are cut into full
-    batches and a rest. Memory is that of a few batches, whatever the row groups.
+    Batches have whole row groups where these have less rows than ``batch_size``; larger ones are cut.
 
     :param path: a file, several ones, a pattern such as "table-\*.parquet", or a folder, whose files are taken by name.
     :param inputs: the columns of the inputs (N, d): floating-point numbers, integers or booleans without nulls.
-    :param target: the column of the targets (N,), or several ones for (N, T), in which nulls become NaN, a missing
-        output; default: none, and batches (x,), for maps.
+    :param target: the column of the targets (N,), or several ones, (N, T), where null means missing; default: none.
     :param noise: the columns of the noise variances, as many as of the targets.
     :param batch_size: the largest number of rows in a batch.
     :param dtype: of inputs, noise and targets.
     :param target_dtype: of the targets, ``torch.int64`` for class labels; default: ``dtype``.
-    :raises ValueError: where there is no such file or column, and for columns and nulls that are no numbers.
+    :raises ValueError: where there is no such file or column, and for values that are no numbers.
     :raises ImportError: without PyArrow, which is in the extra ``big``.
 
     >>> import pyarrow, pyarrow.parquet, tempfile, rfgp

@@ -27,14 +27,7 @@ def arrow(module: str = "pyarrow") -> Any:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are inputs, targets and noise variances.
-
-    :param inputs: names.
-    :param target: one name for targets (N,), several for (N, T), none for inputs alone.
-    :param noise: names like those of the targets.
-    :param dtype: of inputs and noise.
-    :param target_dtype: of targets.
-    """
+    """Which columns of a table are inputs, targets and noise variances, and their dtypes."""
 
     inputs: tuple[str, ...]
     target: str | tuple[str, ...] | None

@@ -22,11 +22,8 @@ _LARGEST_FILE = 2**40
 class CsvSource(Source):
     r"""Rows of CSV files with a header, read from the first one on: their number is known only after a pass.
 
-    A pass parses all that comes before its first batch, and a part is one of several files: a table that is read more
-    than once is better written as Parquet first.
-
-    The arguments are those of :class:`ParquetSource`, where empty fields are nulls; of a folder its .csv files.
-    Batches do not cross from one file to the next.
+    A pass parses all that comes before its first batch, and a part is one of several files: Parquet is faster. The
+    arguments are those of :class:`ParquetSource`, where empty fields are nulls.
 
     :param delimiter: what is between two fields.
 

@@ -17,10 +17,8 @@ class MappedSource(Source):
     """Batches of a source after a function of a batch, such as :class:`Standardize`.
 
     :param source: whose batches are changed.
-    :param function: takes the tensors of a batch, and returns those of the new one, with as many rows. To be pickled it
-        is a function of a module, or an instance of a class.
-    :raises ValueError: for something that is no source or no function, and where the function returns no batch of as
-        many rows.
+    :param function: takes the tensors of a batch, and returns the new one, with as many rows; no lambda if pickled.
+    :raises ValueError: for something that is no source or no function, or another number of rows.
 
     >>> import torch, rfgp
     >>> source = rfgp.data.ArraySource(torch.ones(5, 2), torch.ones(5))
@@ -77,14 +75,13 @@ def _kind(made: Any) -> str:
 
 @dataclass(frozen=True)
 class Standardize:
-    r"""The function (x, y, noise) -> ((x - m)/s, (y - m')/s', noise/s'^2) of a batch, for :class:`MappedSource`.
+    """The function (x, y, noise) -> ((x - m)/s, (y - m')/s', noise/s'^2) of a batch, for :class:`MappedSource`.
 
     :param mean: of the columns of the inputs, (d,).
     :param std: their standard deviations, (d,); a column with zero is only centered.
     :param target_mean: of the targets, () or (T,); default: targets and noise stay as they are.
     :param target_std: their standard deviations.
-    :raises ValueError: where only one of the last two is given, numbers are not finite, or a standard deviation is
-        negative; and at a call for a batch with other columns.
+    :raises ValueError: where only one of the last two is given, or for bad numbers or columns.
 
     >>> import torch, rfgp
     >>> source = rfgp.data.ArraySource(1e3 * torch.rand(500, 2) + 7.0, torch.rand(500))

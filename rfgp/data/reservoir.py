@@ -21,8 +21,7 @@ _LARGEST_KEY = np.uint64(2**64 - 1)
 class Sample:
     """Rows drawn uniformly without replacement, in random order: the first k of them are such a sample too.
 
-    Each row of a table has a random key, and the rows with the smallest keys are the sample. So samples of the parts of
-    a table can be merged to the one of all rows.
+    Each row of a table has a random key, and the rows with the smallest keys are the sample.
 
     :param tensors: x, and where there are any y and noise, of the rows.
     :param rows: their numbers in the table.
@@ -63,11 +62,7 @@ class Sample:
         return self.tensors[2] if len(self.tensors) > 2 else None
 
     def merge(self, other: Sample) -> Sample:
-        """The sample of the rows of both, for samples with the same seed of two parts of a table.
-
-        :param other: a sample of as many rows.
-        :raises ValueError: where numbers of rows or of tensors differ, or parts overlap.
-        """
+        """The sample of the rows of both, for samples of as many rows with the same seed of two parts of a table."""
         checks.instance("other", other, Sample, "a Sample", "use rfgp.data.sample")
         if other.count != self.count or len(other.tensors) != len(self.tensors):
             raise ValueError(
@@ -84,9 +79,9 @@ class Sample:
 def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, seed: int | None = None) -> Sample:
     """Draw rows uniformly without replacement, and moments of all, in one pass over a source.
 
-    The same seed draws the same rows, whatever the batches are. Keys are those of the counter-based generator Philox
-    (Salmon et al. 2011) at the numbers of the rows, of which the smallest are kept (a bottom-k sample, Cohen and Kaplan
-    2007).
+    The same seed draws the same rows, whatever the batches are.
+
+    Source: Salmon et al. (2011), the generator Philox; Cohen and Kaplan (2007), bottom-k samples.
 
     :param source: a source, or other batches (x,), (x, y) or (x, y, noise).
     :param count: how many rows; all where there are fewer.
@@ -99,8 +94,6 @@ def sample(source: Source | Iterable[tuple[Tensor | None, ...]], count: int, see
     >>> known = rfgp.data.sample(source, 50, seed=0)
     >>> known.x.shape, known.num_rows, known.inputs.std.shape
     (torch.Size([50, 2]), 10000, torch.Size([2]))
-    >>> exact = gpytorch.kernels.RBFKernel()
-    >>> kernel = rfgp.approximate(exact, 50, method="landmarks", train_inputs=known.x)
     """
     count = checks.positive_integer("count", count)
     chosen = int(torch.randint(2**62, (), device="cpu")) if seed is None else checks.seed(seed)
@@ -173,19 +166,17 @@ def _smallest(parts: Sequence[Sample], count: int) -> Sample:
 
 @dataclass(frozen=True)
 class ColumnMoments:
-    r"""Moments of the columns of rows, of which those of other rows can be merged.
-
-    Sums of squares are around the mean, so that an offset costs no digits; those of two sets A and B of rows become
+    """Moments of the columns of rows in float64, which can be merged with those of other rows.
 
     .. math:: S = S_A + S_B + (m_B - m_A)^2 n_A n_B / (n_A + n_B)
-
-    (Chan, Golub and LeVeque 1979, eq. 2.1b). All is in float64 but means of complex columns.
 
     :param count: the number of values that are not NaN in each column, (d,), or () for one column.
     :param mean: their mean.
     :param squares: the sum of their squared distances from it.
-    :param minimum: the smallest value; of complex columns NaN.
-    :param maximum: the largest value; of complex columns NaN.
+    :param minimum: the smallest value; of complex columns NaN, as the largest one.
+    :param maximum: the largest value.
+
+    Source: Chan, Golub and LeVeque (1979), Eq. 2.1b.
 
     >>> left, right = (ColumnMoments.of(torch.randn(rows, 3)) for rows in (50, 80))
     >>> left.merge(right).count
@@ -200,10 +191,7 @@ class ColumnMoments:
 
     @classmethod
     def of(cls, values: Tensor) -> Self:
-        """Those of rows.
-
-        :param values: (N, d), or (N,) for one column; NaN where a value is missing.
-        """
+        """Those of rows (N, d), or (N,) for one column; NaN where a value is missing."""
         exact = values.detach().to(torch.complex128 if values.is_complex() else torch.float64)
         columns = exact.movedim(0, -1).contiguous()
         missing = columns.isnan() if bool(columns.sum().isnan()) else None
@@ -226,11 +214,7 @@ class ColumnMoments:
         return (self.squares / self.count.clamp_min(1.0)).sqrt()
 
     def merge(self, other: ColumnMoments) -> ColumnMoments:
-        """Those of these rows and others.
-
-        :param other: moments of as many columns.
-        :raises ValueError: for something else.
-        """
+        """Those of these rows and others, of as many columns."""
         checks.instance("other", other, ColumnMoments, "moments of columns", "make them by ColumnMoments.of(rows)")
         count = self.count + other.count
         share = other.count / count.clamp_min(1.0)

@@ -1,7 +1,4 @@
-"""How far from exact, and how good: scores, divergences, bounds, certificates, conformal sets, sensitivity.
-
-Diagnostics ask models and train nothing.
-"""
+"""Scores, divergences, bounds, certificates, conformal sets and sensitivity of fitted models; none is trained here."""
 
 from typing import TYPE_CHECKING
 

@@ -14,7 +14,7 @@ def brier_score(probabilities: Tensor, labels: Tensor) -> Tensor:
 
     :param probabilities: (N, C), from 0 to 1.
     :param labels: (N,), integers from 0 to C - 1.
-    :returns: a float64 scalar from 0 to 2; low is good.
+    :returns: from 0 to 2; low is good.
     :raises ValueError: where shapes disagree, or values are out of range.
 
     Source: Brier (1950).
@@ -28,10 +28,7 @@ def brier_score(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def reliability_curve(probabilities: Tensor, labels: Tensor, num_bins: int = 10) -> CalibrationCurve:
-    """How often the most probable class is right, by the probability that it was given.
-
-    Bins hold as many rows as each other, which wide bins of equal width do not. Where rows of one confidence are in two
-    bins, each of them counts in both as the share of those that are right: a curve does not depend on an order of rows.
+    """How often the most probable class is right, by its probability, in bins of equal numbers of rows.
 
     :param probabilities: (N, C), from 0 to 1.
     :param labels: (N,), integers from 0 to C - 1.
@@ -59,12 +56,9 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: 
 
     .. math:: \sum_k \frac{N_k}{N} |\bar p_k - \bar a_k|
 
-    It is not zero for a calibrated model either: shares of N/K rows scatter.
-
     :param probabilities: (N, C), from 0 to 1.
     :param labels: (N,), integers from 0 to C - 1.
     :param num_bins: the number of bins K, at most N.
-    :returns: a float64 scalar.
     :raises ValueError: where shapes disagree, or values are out of range.
 
     Source: Naeini et al. (2015), with bins of equal counts.
@@ -84,7 +78,6 @@ def error_rate(probabilities: Tensor, labels: Tensor) -> Tensor:
 
     :param probabilities: (N, C), or other scores of the classes.
     :param labels: (N,), integers from 0 to C - 1.
-    :returns: a float64 scalar.
     :raises ValueError: where shapes disagree, scores are not finite, or labels are out of range.
 
     >>> error_rate(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 0]))
@@ -99,7 +92,7 @@ def classification_mnll(probabilities: Tensor, labels: Tensor) -> Tensor:
 
     :param probabilities: (N, C), from 0 to 1.
     :param labels: (N,), integers from 0 to C - 1.
-    :returns: a float64 scalar; probabilities of zero count as the smallest positive number.
+    :returns: a scalar; probabilities of zero count as the smallest positive number.
     :raises ValueError: where shapes disagree, or values are out of range.
 
     >>> classification_mnll(torch.tensor([[0.5, 0.5], [0.5, 0.5]]), torch.tensor([0, 1]))

@@ -83,18 +83,15 @@ def compare_to_exact(
 ) -> ExactComparison:
     """How far the posterior of a model is from the exact one with the same parameters: print the result.
 
-    Where the training rows are more than an exact model can take, both models are given the same random subsets of
-    them, and what is found has a standard error over these. A posterior of few rows is wide, and forgives much: see
-    :func:`rfgp.diagnostics.certificates.certify` for the mean given all rows.
+    Beyond ``max_rows`` training rows both models are given the same random subsets of them, and results have a standard
+    error over these. :func:`rfgp.diagnostics.certificates.certify` compares means given all rows.
 
     :param model: a fitted :class:`rfgp.models.WeightSpaceGP`, or an ExactGP with an approximated kernel.
     :param x: the points at which posteriors are compared, (M, d).
     :param train_inputs: the training inputs, where the model does not keep them (``keep_data=True`` does).
     :param train_targets: the training targets, likewise.
     :param train_noise: their noise variances, for a fixed-noise likelihood that does not know these rows.
-    :param max_rows: the most rows of an exact model.
     :param num_subsets: the number of random subsets where there are more, at least 2.
-    :param seed: that of the subsets.
     :raises ValueError: for models without training data, complex targets, or arguments out of range.
 
     >>> import rfgp

@@ -35,17 +35,14 @@ def exact_posterior(
     r"""Marginals of the exact posterior of the latent function, :math:`k(x, x) - k_x^\top (K + S)^{-1} k_x`.
 
     :param kernel: an exact kernel, or an approximated one whose exact kernel is taken.
-    :param likelihood: a Gaussian, complex Gaussian, fixed-noise or Dirichlet classification likelihood; for a kernel of
-        several outputs one of these too, or a multitask Gaussian or multitask fixed-noise one.
+    :param likelihood: a Gaussian, complex Gaussian, fixed-noise, Dirichlet, multitask Gaussian or multitask fixed-noise
+        likelihood.
     :param train_inputs: (N, d).
-    :param train_targets: (N,), or integer labels for a Dirichlet likelihood, or (N, T) for several outputs, with NaN
-        for missing ones, as in complex targets.
+    :param train_targets: (N,) or (N, T), NaN where missing; integer labels (N,) for a Dirichlet likelihood.
     :param x: the inputs of the posterior, (M, d).
     :param mean: the mean function; default: zero.
     :param noise: noise variances (N,) or (N, T), for a fixed-noise likelihood that does not know these rows.
-    :returns: independent normal distributions in float64, shape (M,), or (C, M) for a Dirichlet likelihood, or (M, T)
-        for several outputs; complex normal ones for complex targets, with pseudo-variances where noise or kernel are
-        improper.
+    :returns: independent (complex) normal distributions in float64, (M,), (M, T), or (C, M) for a Dirichlet likelihood.
     :raises ValueError: where the matrices would not fit in memory, or inputs or targets are bad.
 
     >>> x, y = torch.rand(10, 2), torch.rand(10)

@@ -20,10 +20,8 @@ def relative_frobenius_error(kernel: Any, x: Tensor, y: Tensor | None = None) ->
     :param kernel: a kernel made by :func:`rfgp.approximate`.
     :param x: inputs (N, d).
     :param y: inputs (M, d); default: x.
-    :returns: a float64 scalar, or one per batch element of the kernel.
+    :returns: a float64 scalar, or one per batch element of the kernel; evaluated in blocks of rows.
     :raises ValueError: for bad inputs, or a kernel without features.
-
-    The exact kernel is evaluated in float64, in blocks of rows.
 
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.LinearKernel(), num_features=2, input_dim=2)

@@ -36,11 +36,9 @@ def kl_divergence(
 
     :param p: marginals, or a joint normal distribution, event shape (N,).
     :param q: the same, of the same shape.
-    :param joint: whether to compare the joint distributions; their covariances must not be singular, so compare noisy
-        predictives and not latent functions.
+    :param joint: whether to compare joint distributions, whose covariances must not be singular.
     :returns: the divergence per batch element, shape (...), in float64.
-    :raises ValueError: where shapes differ, one of the two is complex and the other is not, a variance is not positive,
-        or a joint covariance is singular.
+    :raises ValueError: for other shapes or kinds of distributions, or a variance that is not positive.
 
     Source: T B.3.5 with the errata (the printed Eq. B.23 is not a divergence).
 
@@ -113,15 +111,13 @@ def kl_to_exact(
     train_targets: Tensor | None = None,
     train_noise: Tensor | None = None,
 ) -> Tensor:
-    r"""The divergence between the marginals of a model's posterior and of the exact one, summed over inputs.
+    """The divergence between the marginals of a model's posterior and of the exact one, summed over inputs.
 
-    "approximate_from_exact" is KL(approximate, exact), which the thesis reports, and which hardly grows where an
-    approximate variance collapses; "exact_from_approximate" is KL(exact, approximate): divided by the number of inputs
-    it tells what coverage to expect, see :func:`kl_reading`.
+    "approximate_from_exact" is KL(approximate, exact), as in the thesis; "exact_from_approximate" is
+    KL(exact, approximate), from which :func:`kl_reading` tells what coverage to expect.
 
     :param model: a fitted :class:`rfgp.models.WeightSpaceGP`, or an ExactGP with an approximated kernel.
     :param x: the inputs at which posteriors are compared, (M, d).
-    :param direction: which of the two divergences.
     :param noisy: whether to add the noise variance to both, for likelihoods with one noise variance.
     :param train_inputs: the training inputs, where the model does not keep them (``keep_data=True`` does).
     :param train_targets: the training targets, likewise.

@@ -14,7 +14,6 @@ SIGNIFICANT = 2.0
 class Measurement(NamedTuple):
     """A mean and its standard error.
 
-    :param mean: the mean.
     :param error: its standard error; 0 or NaN where there is none.
 
     >>> difference = Measurement(0.3, 0.1)
@@ -27,10 +26,7 @@ class Measurement(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float], row_errors: Sequence[float | None] = ()) -> Self:
-        """The mean over seeds, with the errors of seeds and of the test rows, which all seeds share.
-
-        :param values: a value per seed.
-        :param row_errors: their standard errors over test rows; default: values without one.
+        """The mean over seeds, with the errors of seeds and those of test rows, which all seeds share.
 
         >>> Measurement.of([1.0, 3.0])
         Measurement(mean=2.0, error=1.0)

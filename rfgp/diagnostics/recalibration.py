@@ -22,7 +22,6 @@ _LARGEST = 1e3
 class VarianceScale:
     """A factor of predictive variances; call it with a distribution.
 
-    :param factor: what variances are multiplied by.
     :raises ValueError: for a factor that is not positive and finite.
 
     >>> VarianceScale(4.0)(torch.distributions.Normal(torch.zeros(1), torch.ones(1))).stddev
@@ -42,8 +41,6 @@ class VarianceScale:
 
 def recalibrate_variance(predictive: Any, y: Tensor) -> VarianceScale:
     r"""The factor of all variances with the best log density on held-out rows, :math:`\frac1N \sum (y - m)^2 / v`.
-
-    One number cannot mend variances that are too small in one place and too large in another.
 
     :param predictive: a normal distribution of rows that the model was not fitted to, with its noise.
     :param y: their targets, of the same shape; NaN where a target is missing.
@@ -65,7 +62,7 @@ class Temperature:
     r"""A temperature of class probabilities, :math:`p_c^{1/T} / \sum_{c'} p_{c'}^{1/T}`; call it with probabilities.
 
     :param value: T; above 1 probabilities become less extreme.
-    :raises ValueError: for a temperature that is not positive and finite, and for what are no probabilities.
+    :raises ValueError: for a temperature that is not positive and finite, or bad probabilities.
 
     >>> Temperature(2.0)(torch.tensor([[0.9, 0.1]])).argmax().item()
     0
@@ -77,10 +74,7 @@ class Temperature:
         checks.positive("value", self.value)
 
     def __call__(self, probabilities: Tensor) -> Tensor:
-        """Probabilities (..., C) at this temperature.
-
-        :param probabilities: (..., C), from 0 to 1.
-        """
+        """Probabilities (..., C) at this temperature."""
         check_range(probabilities)
         tiny = torch.finfo(probabilities.dtype).tiny
         return torch.softmax(probabilities.clamp_min(tiny).log() / self.value, dim=-1)

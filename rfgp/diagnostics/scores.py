@@ -23,12 +23,8 @@ def crps(predictive: Any, y: Tensor) -> Tensor:
     .. math:: \frac1N \sum_i s_i \big[z_i (2 \Phi(z_i) - 1) + 2 \varphi(z_i) - \pi^{-1/2}\big], \qquad
         z_i = (y_i - m_i) / s_i
 
-    It is the absolute error of a prediction without spread, and a proper score like the log density, but far less
-    moved by single outliers.
-
     :param predictive: a normal distribution with ``mean`` and ``variance`` of the shape of ``y``, with its noise.
     :param y: the targets; NaN where a target is missing.
-    :returns: a float64 scalar.
     :raises ValueError: where shapes disagree, or a variance is not positive.
 
     Source: Gneiting and Raftery (2007), Eq. 21.
@@ -47,11 +43,8 @@ def interval_score(lower: Tensor, upper: Tensor, y: Tensor, level: float = 0.95)
 
     .. math:: u - l + \frac{2}{1 - p} \big[(l - y)_+ + (y - u)_+\big]
 
-    :param lower: lower ends.
-    :param upper: upper ends, of the same shape.
-    :param y: the targets, of the same shape; NaN where a target is missing.
+    :param y: the targets, of the shape of the ends; NaN where a target is missing.
     :param level: the nominal coverage p.
-    :returns: a float64 scalar.
     :raises ValueError: where shapes disagree, ends are not in order, or the level is no probability.
 
     Source: Gneiting and Raftery (2007), Eq. 43.
@@ -67,10 +60,7 @@ def interval_score(lower: Tensor, upper: Tensor, y: Tensor, level: float = 0.95)
 def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> Tensor:
     """The share of targets inside of their intervals.
 
-    :param lower: lower ends.
-    :param upper: upper ends, of the same shape.
-    :param y: the targets, of the same shape; NaN where a target is missing.
-    :returns: a float64 scalar; its standard error is about the root of ``p (1 - p) / N``.
+    :param y: the targets, of the shape of the ends; NaN where a target is missing.
     :raises ValueError: where shapes disagree, or ends are not in order.
 
     >>> coverage(torch.zeros(2), torch.ones(2), torch.tensor([0.5, 1.1]))
@@ -83,9 +73,6 @@ def coverage(lower: Tensor, upper: Tensor, y: Tensor) -> Tensor:
 def sharpness(lower: Tensor, upper: Tensor) -> Tensor:
     """The mean width of intervals, in the units of the target: of two models with the right coverage, the lower wins.
 
-    :param lower: lower ends.
-    :param upper: upper ends, of the same shape.
-    :returns: a float64 scalar.
     :raises ValueError: where shapes disagree, or ends are not in order.
 
     >>> sharpness(torch.zeros(2), torch.tensor([1.0, 3.0]))
@@ -98,8 +85,6 @@ def sharpness(lower: Tensor, upper: Tensor) -> Tensor:
 def normal_interval(predictive: Any, level: float = 0.95) -> tuple[Tensor, Tensor]:
     """The central intervals of normal marginals, lower and upper ends, in float64.
 
-    :param predictive: a normal distribution with ``mean`` and ``variance``.
-    :param level: the probability inside.
     :raises ValueError: for a level that is no probability, or a variance that is not positive.
 
     >>> normal_interval(torch.distributions.Normal(torch.zeros(1), torch.ones(1)), 0.95)[1]
@@ -112,9 +97,6 @@ def normal_interval(predictive: Any, level: float = 0.95) -> tuple[Tensor, Tenso
 
 def pit(predictive: Any, y: Tensor) -> Tensor:
     r"""The probability integral transform :math:`\Phi((y - m) / s)` of targets, uniform where a model is calibrated.
-
-    A histogram that is high at both ends tells of too small variances, one that is high in the middle of too large
-    ones, and a slope of a bias.
 
     :param predictive: a normal distribution with ``mean`` and ``variance`` of the shape of ``y``, with its noise.
     :param y: the targets; NaN where a target is missing.
@@ -129,11 +111,8 @@ def pit(predictive: Any, y: Tensor) -> Tensor:
 
 
 def rmse(mean: Tensor, y: Tensor) -> Tensor:
-    """The root mean squared error of predicted means.
+    """The root mean squared error of predicted means (N,).
 
-    :param mean: (N,).
-    :param y: (N,).
-    :returns: a float64 scalar.
     :raises ValueError: where shapes disagree, or values are not finite.
 
     >>> rmse(torch.zeros(2), torch.tensor([3.0, -3.0]))
@@ -144,11 +123,8 @@ def rmse(mean: Tensor, y: Tensor) -> Tensor:
 
 
 def regression_mnll(predictive: Any, y: Tensor) -> Tensor:
-    """The mean negative log density of targets under the marginals of a noisy predictive distribution.
+    """The mean negative log density of targets (N,) under the marginals of a noisy normal predictive distribution.
 
-    :param predictive: a normal distribution with ``mean`` and ``variance`` of shape (N,).
-    :param y: (N,).
-    :returns: a float64 scalar.
     :raises ValueError: where shapes disagree, values are not finite, or variances are not positive.
 
     >>> regression_mnll(torch.distributions.Normal(torch.zeros(2), torch.ones(2)), torch.zeros(2))
@@ -168,7 +144,7 @@ class CalibrationCurve:
     :param predicted: nominal levels of intervals, or mean probabilities of a bin of classes, (K,).
     :param observed: the shares of targets inside, or of rows of the class, (K,).
     :param error: the standard errors of the shares, (K,).
-    :param count: the number of targets behind every share, (K,).
+    :param count: the numbers of targets, (K,).
 
     >>> normal = torch.distributions.Normal(torch.zeros(100), torch.ones(100))
     >>> calibration_curve(normal, torch.randn(100), [0.5, 0.9]).predicted
@@ -209,12 +185,8 @@ def energy_score(samples: Tensor, y: Tensor) -> Tensor:
     .. math:: \frac1N \sum_i \Big[\frac1S \sum_s |f_{si} - y_i| - \frac{1}{2 S (S - 1)} \sum_{s \ne t} |f_{si} -
         f_{ti}|\Big]
 
-    It is the continuous ranked probability score of one output, and a proper score of the joint distribution of T
-    outputs; the estimate from samples has no bias. Outputs should have one unit, or be divided by their spread before.
-
     :param samples: draws of the predictive distribution, with its noise, (S, N, T).
     :param y: the targets, (N, T).
-    :returns: a float64 scalar.
     :raises ValueError: for fewer than two samples, values that are not finite, or other shapes.
 
     Source: Gneiting and Raftery (2007), Eq. 22.

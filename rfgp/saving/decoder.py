@@ -29,10 +29,7 @@ class Decoder:
         self._is_into = False
 
     def build(self, description: Any, into: Any = None) -> Any:
-        """The model.
-
-        :param into: a model that takes over what the file has; it stays as it was where anything is raised.
-        """
+        """The model; ``into`` takes over what the file has, and stays as it was where anything is raised."""
         self._is_into = into is not None
         model = self._value(description, into, ())
         for fill in self._fill:

@@ -22,8 +22,7 @@ _PLAIN = (type(None), bool, int, str)
 class Encoder:
     """The objects of a model and their tensors; what is shared in the model is shared in the file.
 
-    Numbers, strings and None stand for themselves in JSON. All else is a mapping with one entry, whose name says what
-    it is, or ``{"@": i}`` for the object number i.
+    What JSON does not have is a mapping with one entry, named by what it is, or ``{"@": i}`` for the object number i.
     """
 
     def __init__(self, with_rows: bool) -> None:

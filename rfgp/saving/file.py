@@ -30,27 +30,21 @@ _KEYS = {"header", "tensors", "checksum"}
 def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = None) -> None:
     r"""Write a model to a file of tensors, without training data.
 
-    The file is what ``torch.load(path, weights_only=True)`` opens, a dictionary of ``header``, a JSON text with
-    versions, settings and a description of all objects of the model; ``tensors`` by name; and ``checksum``, SHA-256 of
-    both. It appears whole or not at all, and the model stays as it was.
+    ``torch.load(path, weights_only=True)`` opens it. It appears whole or not at all, and the model stays as it was.
 
-    *Rows.* A model with ``block_size`` predicts with its training rows, and so does a
-    :class:`rfgp.models.LocalizedMaclaurinGP`: they are in the file, and a warning says how many. Saved without them a
-    model with blocks predicts everywhere from its landmarks alone, and cannot be updated. A model of many classes holds
-    those with few rows by the features of these, which count as rows here; saved without them it has C D\ :sup:`2`
-    numbers in their place, and the same predictions to rounding. Landmarks that were chosen of the training inputs are
-    in the file.
+    *Rows.* Landmarks are in the file. Training rows are in it, with a warning, for a model with ``block_size`` and for
+    :class:`rfgp.models.LocalizedMaclaurinGP`, which predict with them. Saved without rows, a model with blocks predicts
+    from its landmarks alone, and cannot be updated. A model of many classes has the features of the rows of small
+    classes; saved without, it has C D\ :sup:`2` numbers in their place, and the same predictions.
 
-    *Left out.* The rows of ``keep_data``; the noise and the labels of training rows that a likelihood knows; hooks,
-    gradients and caches; and priors whose closures have no names: the header lists these. Of kernels and likelihoods of
-    your own it has numbers, strings, tensors, modules, and lists and dictionaries of them. What else there is, such as
-    a function, comes from ``into=`` of :func:`load`. Estimators of :mod:`rfgp.sklearn` are pickled.
+    *Left out.* The rows of ``keep_data``; the noise and the labels of training rows; hooks, gradients and caches; and
+    priors whose closures have no names: the header lists these. What a file cannot hold, such as a function, comes
+    from ``into=`` of :func:`load`.
 
     :param model: a model of :mod:`rfgp.models`, fitted or not, or a kernel.
     :param path: the file to write.
     :param with_rows: whether training rows that predictions need are written; default: yes, with a warning.
-    :raises ValueError: for a model of GPyTorch with training data, and for ``with_rows=False`` where there are no
-        predictions without rows; a file that was there stays.
+    :raises ValueError: for a model of GPyTorch with training data, or one that cannot predict without rows.
 
     >>> import gpytorch, pathlib, rfgp, tempfile
     >>> x, y = torch.rand(100, 2), torch.rand(100)
@@ -99,17 +93,13 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
 def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[type] = ()) -> Any:
     """Read a model that :func:`save` wrote, and make it again without the code that made it.
 
-    Predictions, evidence and updates are those of the saved model, to the last bit on the same machine. Nothing is
-    unpickled: only classes of rfgp, GPyTorch and PyTorch are made, and those that are named here. Tensors are loaded on
-    the CPU; ``rfgp.load(path).to("cuda")`` moves a model. See :func:`save` for an example.
+    Predictions, evidence and updates are those of the saved model. Nothing is unpickled: only classes of rfgp,
+    GPyTorch, PyTorch and ``classes`` are made. Tensors are loaded on the CPU. See :func:`save` for an example.
 
     :param path: the file to read.
-    :param into: a model made as the saved one was, which takes over parameters and all that was fitted, in place; for
-        kernels with attributes that a file cannot hold. On an error it stays as it was.
-    :param classes: classes of your own that the model has, such as kernels, which are found by their names.
-    :returns: the model; ``into`` where it is given.
-    :raises ValueError: for another file, one that is damaged or of a newer format, a class that is not known, or
-        another model in ``into``.
+    :param into: a model made as the saved one was, which takes over all in place; for what a file cannot hold.
+    :param classes: classes of your own that the model has, such as kernels.
+    :raises ValueError: for a damaged file, one of another kind or newer, an unknown class, or another model ``into``.
     """
     checks.file("path", path, "rfgp.save wrote")
     checks.instance("classes", classes, (list, tuple), "a list of classes", "such as classes=[MyKernel]")

@@ -78,14 +78,7 @@ class RandomFeatureGP(BaseEstimator):
             return float(self.model_.log_marginal_likelihood())
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Add rows; the first call is ``fit``.
-
-        Scales, parameters and features stay those of the first call, so let it have typical rows and enough of them.
-
-        :param X: inputs (N, d).
-        :param y: as in ``fit``.
-        :raises ValueError: for bad data; the estimator stays as it was.
-        """
+        """Add rows (N, d); the first call is ``fit``, whose scales, parameters and features stay."""
         if not hasattr(self, "model_"):
             return self.fit(X, y)
         x, targets = self._model_rows(*self._rows(X, y, is_first=False))
@@ -96,14 +89,10 @@ class RandomFeatureGP(BaseEstimator):
     def cross_validate(
         self, X: ArrayLike, y: ArrayLike, cv: Any = 5, groups: ArrayLike | None = None
     ) -> dict[str, Floats]:
-        """The scores of folds (R2 or accuracy), each predicted by the others without a refit.
+        """The scores of folds (R2 or accuracy), each predicted by the others without a refit: ``{"test_score": (K,)}``.
 
         :param X: the inputs (N, d) that were fitted.
-        :param y: their targets or labels.
         :param cv: a number of folds, or a splitter of scikit-learn that has every row once.
-        :param groups: labels of groups, for splitters that take them.
-        :returns: ``{"test_score": (K,)}``.
-        :raises ValueError: as for ``cross_val_predict``.
         """
         predicted, targets = self.cross_val_predict(X, y, cv, groups), np.asarray(y)
         folds = fold_labels(cv, np.asarray(X), targets, groups, is_classifier(self)).numpy()
@@ -139,10 +128,7 @@ class RandomFeatureGP(BaseEstimator):
         return "linear" if isinstance(self.kernel, str) and self.kernel == "linear" else "landmarks"
 
     def _train(self, parts: Parts, x: Tensor, y: Tensor, began: float) -> None:
-        """Choose the size of the model, find its parameters, and fit it.
-
-        :param x: standardized inputs, (N, d).
-        """
+        """Choose the size of the model, find its parameters, and fit it to standardized inputs (N, d)."""
 
         def complete(proposed: ModelSize) -> ModelSize:
             return self._completed(proposed, len(x), parts.can_have_blocks)

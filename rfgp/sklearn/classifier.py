@@ -31,10 +31,9 @@ _NUM_DRAWS = 256
 
 
 class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
-    r"""Gaussian process classification of a table, at the price of one regression for all classes.
+    """Gaussian process classification of a table, at the price of one regression for all classes.
 
     The labels become targets of one regression per class, whose noise depends on the label (Dirichlet classification).
-    How firmly a label speaks is chosen on a tenth of the rows, which are added to the others afterwards.
 
     :param kernel: see :class:`RandomFeatureGPRegressor`, and so all parameters.
 
@@ -54,21 +53,13 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     _metric = staticmethod(accuracy_score)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn the parameters, and fit.
-
-        :param X: inputs (N, d).
-        :param y: labels (N,), of any kind.
-        :raises ValueError: for bad data or parameters, or where all labels are equal.
-        """
+        """Learn the parameters, and fit inputs (N, d) with labels (N,) of any kind."""
         return self._fit(X, y, None)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Add rows, as :meth:`RandomFeatureGPRegressor.partial_fit` does.
+        """Add rows (N, d), as :meth:`RandomFeatureGPRegressor.partial_fit` does.
 
-        :param X: inputs (N, d).
-        :param y: labels (N,).
         :param classes: all classes that will ever come, in the first call; default: those in its labels.
-        :raises ValueError: for bad data, or a label that is none of the classes; the estimator stays as it was.
         """
         return super().partial_fit(X, y) if hasattr(self, "model_") else self._fit(X, y, classes)
 
@@ -84,12 +75,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     ) -> NDArray[Any]:
         """The prediction of every row by other folds, as :meth:`RandomFeatureGPRegressor.cross_val_predict` has it.
 
-        :param X: the inputs (N, d) that were fitted.
-        :param y: their labels.
-        :param cv: None for every row alone, a number of stratified folds, or a splitter.
-        :param groups: labels of groups, for splitters that take them.
         :param method: "predict" for labels (N,), or "predict_proba" for probabilities (N, C).
-        :raises ValueError: for rows other than those of the fit, other folds, or another method.
         """
         checks.choice("method", method, ("predict", "predict_proba"))
         left_out = self._left_out(X, y, cv, groups)

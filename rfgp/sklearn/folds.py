@@ -11,11 +11,7 @@ from torch import Tensor
 
 
 def fold_labels(cv: Any, X: Any, y: Any, groups: Any, is_classifier: bool) -> Tensor:
-    """The number of the fold that each row is tested in, (N,).
-
-    :param cv: None for every row alone, a number of folds, a splitter, or an iterable of (train, test).
-    :param X: inputs, (N, d).
-    """
+    """The number of the fold that each row is tested in, (N,); every row alone without ``cv``."""
     if cv is None:
         return torch.arange(len(X))
     labels = np.full(len(X), -1)

@@ -25,11 +25,7 @@ _PROBE_ROWS = 2048
 
 
 class ModelSize(NamedTuple):
-    """The size of a model, and the seconds in which its parameters are to be found.
-
-    :param block_size: the number of rows B in a block; None for no blocks.
-    :param training_seconds: the limit of the search for parameters and the fit; None for no limit.
-    """
+    """The number of rows in a block, and the seconds for the search for parameters and the fit; None for none."""
 
     num_features: int
     block_size: int | None
@@ -54,12 +50,7 @@ def timed_size(
 ) -> ModelSize:
     """The widest model whose fit takes a given share of a time limit, and what is left to find its parameters.
 
-    Small models are fitted to some rows, wider and wider ones, until the time that all rows would take exceeds the
-    share.
-
-    :param complete: replaces what the user has set.
-    :param began: when the fit began, on ``time.perf_counter``.
-    :param takes_evidence: whether parameters are found by the evidence of the model.
+    Wider and wider models are fitted to some rows, until the time that all rows would take exceeds the share.
     """
     sizes = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES))
     make(sizes[0]).condition(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes
@@ -78,10 +69,7 @@ def timed_size(
 
 @torch.no_grad()
 def _fit_seconds(model: WeightSpaceGP, x: Tensor, y: Tensor) -> float:
-    """The seconds that a fit to all rows takes, from one to some of them.
-
-    :param x: inputs, (N, d).
-    """
+    """The seconds that a fit to all rows takes, from one to some of them."""
     began = time.perf_counter()
     model.covar_module.scalar_features(x[:1])
     ready = time.perf_counter()

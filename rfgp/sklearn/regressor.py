@@ -33,22 +33,20 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     .. math:: y = f(x) + \epsilon, \qquad f \sim GP(m, k), \qquad \epsilon \sim N(0, \sigma^2)
 
-    Inputs and targets are standardized inside, and all is computed in float64. The parameters of the kernel, with a
-    lengthscale per column, the mean and the noise are learnt by the log marginal likelihood. Several targets share
-    information through a covariance of outputs that is learnt too, and each has its own noise.
+    Inputs and targets are standardized inside, and all is computed in float64. Parameters, with a lengthscale per
+    column, are learned by the log marginal likelihood; several targets share a covariance that is learned too.
 
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
-        GPyTorch kernel of standardized inputs, which is copied: what it holds is where training starts.
-    :param num_features: the number of features; "auto" takes every row as a landmark of up to 1,000, which is the exact
-        model, 1,024 of up to 10,000 rows, and else 512, or what the time limit allows.
+        GPyTorch kernel of standardized inputs, which is copied.
+    :param num_features: "auto" takes every row as a landmark of up to 1,000, which is the exact model, 1,024 of up to
+        10,000 rows, and else 512, or what the time limit allows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
-    :param block_size: how many near rows share what the features leave over, which makes predictions sharp; None for
-        none. "auto" takes 256, or what the time limit allows, for landmarks of one target that are fewer than the rows.
+    :param block_size: how many near rows share what the features leave over; None for none. "auto" takes 256, or what
+        the time limit allows, for landmarks of one target that are fewer than the rows.
     :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses.
     :param strategy: from what :func:`rfgp.fit` learns parameters, such as "subset", "blocks" or "evidence". "auto"
         takes blocks where the model has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
-    :param time_limit: seconds in which ``fit`` is to end, about, which choose the size of the model too; default: no
-        limit.
+    :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
     :raises ValueError: at ``fit``, for bad parameters or data.
@@ -67,12 +65,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     _metric = staticmethod(r2_score)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn the parameters, and fit.
-
-        :param X: inputs (N, d).
-        :param y: targets (N,) or (N, T), with NaN where one of several is missing.
-        :raises ValueError: for bad data or parameters.
-        """
+        """Learn the parameters, and fit inputs (N, d) with targets (N,) or (N, T), where NaN is missing."""
         began = time.perf_counter()
         inputs, targets = self._rows(X, y, is_first=True)
         generator = torch.Generator().manual_seed(drawn_seed(self.random_state))
@@ -94,15 +87,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
-        """The mean of the targets at inputs, with their standard deviation or covariance if wanted.
+        """The mean of new observations at inputs (N, d), with their standard deviation or covariance if wanted.
 
-        Both are those of new observations, with their noise. The posterior of the function is ``model_.posterior``.
-
-        :param X: inputs (N, d).
-        :param return_std: whether to return standard deviations, of the shape of the mean.
-        :param return_cov: whether to return covariances (N, N), or (N, N, T), one for each of several targets.
-        :returns: means (N,) or (N, T), or a pair.
-        :raises ValueError: for bad inputs, or where both are wanted.
+        :returns: means (N,) or (N, T), or a pair with standard deviations (same shape) or covariances (N, N[, T]).
         """
         return_std, return_cov = checks.flag("return_std", return_std), checks.flag("return_cov", return_cov)
         if return_std and return_cov:
@@ -121,17 +108,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def cross_val_predict(
         self, X: ArrayLike, y: ArrayLike, cv: Any = None, groups: ArrayLike | None = None, return_std: bool = False
     ) -> Any:
-        """The prediction of every row of the fit by the rows of other folds, without a refit.
-
-        Parameters, landmarks and scales stay those of the fit.
+        """The prediction of every row by the rows of other folds, without a refit: (N,) or (N, T), or a pair.
 
         :param X: the inputs (N, d) that were fitted.
-        :param y: their targets.
         :param cv: None for every row alone, a number of folds, or a splitter of scikit-learn that has every row once.
-        :param groups: labels of groups, for splitters that take them.
-        :param return_std: whether to return standard deviations of observations too.
-        :returns: means (N,) or (N, T), or a pair.
-        :raises ValueError: for rows other than those of the fit, and other folds.
         """
         return_std = checks.flag("return_std", return_std)
         left_out = self._left_out(X, y, cv, groups)
@@ -141,14 +121,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return mean, self._shaped(_columns(left_out.variance.sqrt().numpy()) * self.y_scaler_.scale_)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:
-        """Draws of new observations at inputs, which are correlated between rows and targets.
-
-        :param X: inputs (N, d).
-        :param n_samples: the number S of draws.
-        :param random_state: the seed, a RandomState, or None.
-        :returns: (N, S), or (N, T, S) for several targets.
-        :raises ValueError: for a number of draws that is not a positive integer.
-        """
+        """Draws of new observations at inputs (N, d), correlated between rows and targets: (N, S), or (N, T, S)."""
         x, n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
         with torch.no_grad():
             observed = self.model_.likelihood(self.model_.posterior(x))

@@ -27,10 +27,8 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
         GPyTorch kernel, which is copied and keeps its parameters.
-    :param lengthscale: the lengthscale of a kernel that is given by name, in standard deviations of the inputs;
-        default: the root of the number of columns.
-    :param num_features: the number D of features, an even number for most methods; fewer come out where the kernel
-        needs fewer.
+    :param lengthscale: of a kernel given by name, in standard deviations; default: the root of the number of columns.
+    :param num_features: the number D of features, even for most methods; fewer where the kernel needs fewer.
     :param method: a method of :func:`rfgp.approximate`, among them "landmarks".
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
 

@@ -1,7 +1,4 @@
-"""The study: random features against the exact Gaussian process, in agreement, accuracy and time.
-
-Here is what compares, tabulates and reports; what is measured comes from :mod:`rfgp.diagnostics`.
-"""
+"""The study: random features against the exact Gaussian process, in agreement, accuracy and time."""
 
 from typing import TYPE_CHECKING
 

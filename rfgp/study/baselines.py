@@ -21,15 +21,10 @@ _PENALTIES = np.logspace(-6, 6, 25)
 def baselines(
     x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, num_classes: int | None
 ) -> dict[str, tuple[Losses, float]]:
-    """The losses of both baselines on the test rows, and the seconds that they took.
+    """The losses of both baselines on the M test rows, and the seconds that they took.
 
-    "trivial" predicts the mean and variance of the targets, or the frequencies of the classes. "linear" is ridge
-    regression with a penalty and a noise variance by leave-one-out errors, or logistic regression, on standardized
-    inputs; it sees at most 20,000 rows.
-
-    :param x: training inputs (N, d).
-    :param y: standardized training targets (N,) or (N, T), or labels.
-    :param x_test: test inputs (M, d).
+    "trivial" predicts the mean and variance of the targets, or the frequencies of the classes. "linear" is ridge or
+    logistic regression of at most 20,000 standardized rows.
     """
     for module in ("linear_model", "exceptions"):
         optional.require(f"sklearn.{module}", "scikit-learn", "the linear model")  # not part of its time

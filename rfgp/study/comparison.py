@@ -63,30 +63,25 @@ def run(
 
     The parameters are learned with the exact model on at most ``exact_limit`` training rows, and shared by all methods.
     Divergences compare both models on these rows, at up to 1,000 test rows; error, MNLL and times are those of a fit to
-    all training rows, on all test rows. Labels are classified with a Dirichlet likelihood, numbers have a Gaussian one;
-    several targets share a covariance that is learned too. Everything is computed in float64.
+    all training rows. Everything is computed in float64.
 
     :param data: a data set, a table of :func:`rfgp.study.tables.read`, or what that reads: a data frame, or a path.
     :param target: the name or the index of the column of the target, or several ones, of a data frame or file.
     :param task: "regression" or "classification", of a data frame or file; default: as the targets tell.
     :param missing: what becomes of missing cells of a data frame or file: "raise", "drop" or "impute".
     :param drop: columns of a data frame or file that are not looked at.
-    :param kernel: a name that :func:`exact_kernel` knows; or "auto", the one of :data:`CANDIDATES` whose exact model
-        predicts left-out rows best.
-    :param methods: names of methods, see :data:`rfgp.approximation.METHODS`, or "auto"; default: those
-        of :func:`default_methods`.
+    :param kernel: a name that :func:`exact_kernel` knows; "auto" takes the best of :data:`CANDIDATES`.
+    :param methods: names of :data:`rfgp.approximation.METHODS`, or "auto"; default: :func:`default_methods`.
     :param num_features: the numbers of features; landmarks take those that are at most the number of training rows.
     :param num_seeds: the number of seeds, 0, 1, ...
     :param exact_limit: the largest number of training rows of the exact model, times the number of targets.
     :param alpha_epsilon: the concentration of the Dirichlet likelihood outside the class.
     :param scaling: "standardize", "unit" or "none"; default: that of the data set.
-    :param out: a directory that keeps every run as soon as it is measured, and has the results in the end; default:
-        nothing is written.
+    :param out: a directory for the results, every run as soon as it is measured; default: nothing is written.
     :param resume: whether to go on with a study of these settings in ``out`` that has stopped.
-    :param force: whether results in ``out`` are replaced; a directory with files is refused otherwise.
+    :param force: whether results in ``out`` are replaced.
     :param origin: the words after ``rfgp study`` by which the command reads the data, for the report.
     :param progress: whether to show progress bars; default: on terminals only.
-    :returns: the measurements.
     :raises ValueError: for settings or data that do not fit together, before anything long has begun.
 
     >>> import rfgp

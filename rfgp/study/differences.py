@@ -63,11 +63,8 @@ class Comparison:
 def compare(first: StudyRecord, second: StudyRecord, names: tuple[str, str] = ("A", "B")) -> Comparison:
     """What differs between two studies, in settings and in measurements.
 
-    Standard errors are those over seeds and test rows, as if the rows of the studies had nothing to do with each other:
-    of the same rows smaller differences count too, which the verdict of a single study knows.
+    Standard errors are those over seeds and test rows, as of independent studies.
 
-    :param first: a study.
-    :param second: another one.
     :param names: how to call them.
 
     >>> import rfgp

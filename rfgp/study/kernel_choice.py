@@ -19,11 +19,7 @@ from .runs import KernelScore
 
 
 def rank_kernels(make: Callable[[str], Bench], names: Sequence[str], progress: bool | None) -> list[KernelScore]:
-    """Kernels by the mean negative log density of rows that are left out one at a time, the best first.
-
-    Parameters are learned from all rows once for each kernel. A kernel whose exact model has no Cholesky factor comes
-    last.
-    """
+    """Kernels by the mean negative log density of rows that are left out one at a time, the best first."""
     losses: dict[str, Tensor] = {}
     for name in tqdm(names, desc="kernels", unit="kernel", disable=checks.no_bar(progress)):
         bench = make(name)
@@ -50,8 +46,6 @@ def leave_one_out(bench: Bench) -> Losses:
     r"""What the exact model loses on every row of its own, given the others, from one factor.
 
     .. math:: y_i - \mu_{-i} = \Sigma_{-i} [K^{-1} (y - m)]_i, \qquad \Sigma_{-i} = ([K^{-1}]_{ii})^{-1}
-
-    K is the covariance of the noisy targets, and i a row with all of its outputs.
 
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, Eq. 5.12, for one output.
     """

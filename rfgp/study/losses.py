@@ -19,8 +19,8 @@ class Losses:
 
     :param error: squared errors of standardized targets, or whether the class is wrong, (M,) or (M, T).
     :param log_loss: negative log densities of standardized targets, or log probabilities of the class, (M,) or (M, T).
-    :param trust: of regression whether the interval of 95 % has the target; of classification the probability of the
-        predicted class, less 1 where it is right, (M,) or (M, T).
+    :param trust: whether the 95 % interval has the target, or the probability of the predicted class less 1 where it is
+        right, (M,) or (M, T).
     """
 
     error: Tensor
@@ -36,10 +36,7 @@ class Losses:
 
 
 def regression_losses(predictive: Normal, y: Tensor) -> Losses:
-    """The losses of predictions of standardized targets.
-
-    :param predictive: normal distributions of the noisy targets, (M,) or (M, T).
-    """
+    """The losses of predictions of standardized targets, (M,) or (M, T)."""
     residual = y - predictive.mean
     quantile = Normal(0.0, 1.0).icdf(torch.tensor(0.5 + 0.5 * LEVEL, dtype=torch.float64))
     inside = residual.abs() <= quantile * predictive.stddev
@@ -47,11 +44,7 @@ def regression_losses(predictive: Normal, y: Tensor) -> Losses:
 
 
 def classification_losses(probabilities: Tensor, labels: Tensor) -> Losses:
-    """The losses of class probabilities.
-
-    :param probabilities: (M, C).
-    :param labels: (M,).
-    """
+    """The losses of class probabilities (M, C), given labels (M,)."""
     confidence, predicted = probabilities.double().max(-1)
     is_right = (predicted == labels).double()
     of_label = probabilities.double().gather(-1, labels.unsqueeze(-1)).squeeze(-1)

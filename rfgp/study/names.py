@@ -47,8 +47,8 @@ _LARGEST_RANK = 2
 def exact_kernel(name: str, num_outputs: int = 1) -> Kernel:
     """The exact kernel of a name, in float64.
 
-    :param name: "polynomial:p" for (x . y + offset)^p, "rbf", "matern:nu" with nu 0.5, 1.5 or 2.5, or "rq", with an
-        output scale; or "linear"; or one of FIELD_KERNELS, with a Gaussian base, of as many outputs as inputs.
+    :param name: "polynomial:p" for (x . y + offset)^p, "rbf", "matern:nu" with nu 0.5, 1.5 or 2.5, "rq", "linear", or
+        one of FIELD_KERNELS, of as many outputs as inputs.
     :param num_outputs: the number of outputs; several share a covariance, except for fields.
     :raises ValueError: for another name, degree or nu, or a field of one output.
 
@@ -88,7 +88,6 @@ def _base(name: str) -> Kernel:
 def default_methods(kernel: str) -> tuple[str, ...]:
     """The methods that a study of a kernel compares by default.
 
-    :param kernel: the name of a kernel, see :func:`exact_kernel`.
     :raises ValueError: for another name.
 
     >>> default_methods("matern:1.5")

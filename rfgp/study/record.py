@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 class StudyRecord:
     """All that a study measured, and under which circumstances.
 
-    :param settings: every setting of the study; where "auto" was among the methods, ``settings["auto"]`` has the method
-        that it took, by number of features.
+    :param settings: every setting, and in ``settings["auto"]`` the method that "auto" took, by number of features.
     :param data: the data set, its size, origin and scaling.
     :param training: how the parameters of the exact model were learned, and their values.
     :param environment: versions and machine.

@@ -34,12 +34,7 @@ class StudyResult(StudyRecord):
     """
 
     def save(self, directory: str | Path) -> list[Path]:
-        """Write ``results.json``, ``study.png`` and ``report.html``; each appears whole or not at all.
-
-        :param directory: where to; it is made where it does not exist.
-        :returns: the paths of the files.
-        :raises ImportError: without matplotlib.
-        """
+        """Write ``results.json``, ``study.png`` and ``report.html``, each whole or not at all; returns their paths."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
@@ -54,7 +49,6 @@ class StudyResult(StudyRecord):
 def load(path: str | Path) -> StudyResult:
     """The results of a study from its directory, or from its ``results.json``.
 
-    :param path: either of them.
     :raises ValueError: where there are no results of a study.
 
     >>> load("nowhere")

@@ -38,19 +38,15 @@ class Run:
     :param kl: KL(approximate, exact) of the latent marginals, summed over test points, averaged over classes.
     :param kl_reverse: the same for KL(exact, approximate).
     :param kl_noisy: KL(approximate, exact) of the noisy predictions; None for classification.
-    :param error: the error rate, or the root mean squared error: in units of the target, or of several targets as parts
-        of their standard deviations.
-    :param mnll: the mean negative log likelihood of the test targets; of several, of those over their standard
-        deviations, and averaged over them.
+    :param error: the error rate, or the root mean squared error in units of the (standardized, if several) targets.
+    :param mnll: the mean negative log likelihood of the test targets, averaged over several standardized ones.
     :param kernel_error: the relative Frobenius error of the kernel matrix of test points.
     :param fit_seconds: the time for weights, features, statistics and factorization.
     :param predict_seconds: the time for latent means and variances of all test rows.
-    :param coverage: the part of the test targets that intervals of 95 % have; None for classification.
-    :param overconfidence: the mean probability of the predicted class, less the part that is right; None for
-        regression.
+    :param coverage: the share of test targets in their 95 % intervals; None for classification.
+    :param overconfidence: the mean probability of the predicted class, less the accuracy; None for regression.
     :param row_errors: the standard errors over test rows of error, mnll, and coverage or overconfidence.
-    :param against: by the name of another model, how much higher error (the squared one of standardized targets, or the
-        error rate) and mnll are, with standard errors over test rows.
+    :param against: by the name of another model, how much higher error and mnll are, with standard errors.
     :param outputs: error, mnll and coverage of each of several outputs, in its units, by its name.
 
     >>> run = Run("landmarks", 64, 0, 0.1, 0.1, 0.1, 2.0, 1.0, 0.01, fit_seconds=0.2, predict_seconds=0.1)
@@ -82,10 +78,7 @@ class Run:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Run:
-        """A run from what JSON made of it, where numbers that are not finite are None.
-
-        :param record: its fields by name.
-        """
+        """A run from what JSON made of it, where numbers that are not finite are None."""
         numbers = ("kl", "kl_reverse", "error", "mnll", "kernel_error", "fit_seconds", "predict_seconds")
         values = {name: math.inf if record[name] is None else record[name] for name in numbers}
         against = {
@@ -145,10 +138,7 @@ class KernelScore:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> KernelScore:
-        """A candidate from what JSON made of it, where numbers that are not finite are None.
-
-        :param record: its fields by name.
-        """
+        """A candidate from what JSON made of it, where numbers that are not finite are None."""
         nlpd, behind, error = record["nlpd"], record["behind"], record["behind_error"]
         nlpd, behind = (math.inf if value is None else value for value in (nlpd, behind))
         return cls(record["kernel"], nlpd, behind, error)

@@ -12,11 +12,7 @@ from .datasets.base import Scaling
 
 
 def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor, str]:
-    """Scaled inputs, and in words what was done to them.
-
-    :param train: training inputs (N, d).
-    :param test: test inputs (M, d).
-    """
+    """Scaled inputs (N, d) and (M, d), and in words what was done to them."""
     checks.choice("scaling", scaling, get_args(Scaling))
     checks.finite(checks.inputs(train, name="train"), "train")
     checks.finite(checks.inputs(test, train.shape[-1], "test"), "test")
@@ -33,11 +29,7 @@ def scale_inputs(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor,
 
 
 def scale_field(train: Tensor, test: Tensor, scaling: Scaling) -> tuple[Tensor, Tensor, str]:
-    """Scaled places of a vector field, which keep their angles: all columns are divided by the same number.
-
-    :param train: training inputs (N, d).
-    :param test: test inputs (M, d).
-    """
+    """Scaled places of a vector field, which keep their angles: all columns are divided by the same number."""
     if scaling != "standardize":
         checks.choice("scaling of a field", scaling, ("standardize", "none"))
         return scale_inputs(train, test, scaling)

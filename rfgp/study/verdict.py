@@ -26,17 +26,7 @@ Choice = Literal["exact", "approximate", "linear", "trivial"]
 
 @dataclass(frozen=True)
 class Model:
-    """What a verdict has to know of a model.
-
-    :param name: its name.
-    :param num_features: the number of features, None where it has none.
-    :param seconds: the time to fit and to predict.
-    :param divergence: KL(exact, approximate) per point and output.
-    :param error: the error of its predictions.
-    :param mnll: the mean negative log likelihood of the test targets.
-    :param trust: the coverage of its intervals, or confidence less accuracy; None where it is not known.
-    :param against: how much higher its error and mnll are than those of another model, by the name of that.
-    """
+    """What a verdict knows of a model; ``trust`` is the coverage of its intervals, or confidence less accuracy."""
 
     name: str
     num_features: int | None
@@ -61,20 +51,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a verdict is made of.
-
-    :param is_regression: whether targets are numbers.
-    :param error_name: what the error is.
-    :param kernel: the name of the kernel.
-    :param num_train: the number of training rows.
-    :param num_test: the number of test rows.
-    :param exact_rows: the number of rows of the exact model.
-    :param num_outputs: the number of outputs.
-    :param exact: the exact model.
-    :param approximations: the approximations.
-    :param baselines: "linear" and "trivial", where they were measured.
-    :param kernels: the kernels that were tried, the best first.
-    """
+    """What a verdict is made of: data, the exact model, approximations, baselines, and kernels, the best first."""
 
     is_regression: bool
     error_name: str
@@ -127,12 +104,10 @@ class Verdict:
 
 
 def verdict(facts: Facts) -> Verdict:
-    """The model to take, with reasons.
+    """The model to take, with reasons; differences count above two standard errors, over test rows and seeds together.
 
-    A difference counts where it is larger than two standard errors, over test rows and seeds together. The exact model
-    is taken where it has all rows and no approximation is close to it (KL(exact, approximate) of at most 0.1 per point)
-    in half of the time; a linear model where the Gaussian process predicts neither better means nor better
-    probabilities.
+    The exact model is taken where it has all rows and no approximation is within KL(exact, approximate) = 0.1 per point
+    in half of the time; a linear model where the Gaussian process predicts neither means nor probabilities better.
     """
     checks.instance("facts", facts, Facts, "the facts of a study", "take its facts()")
     best = best_approximation(facts)
@@ -149,8 +124,8 @@ def verdict(facts: Facts) -> Verdict:
 def best_approximation(facts: Facts) -> Model:
     """The approximation to take, if one is taken.
 
-    Where the exact model has all rows: the fastest one of those close to it, or else the closest one. Where it has not:
-    the fastest one of those whose MNLL is within 0.01, or two standard errors over seeds, of the lowest.
+    With all rows in the exact model it is the fastest of those close to it, or else the closest one; otherwise the
+    fastest of those whose MNLL is within 0.01, or two standard errors over seeds, of the lowest.
     """
     models = facts.approximations
     if facts.is_full:

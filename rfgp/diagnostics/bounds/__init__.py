@@ -1,11 +1,6 @@
 """Probabilistic error bounds: how likely an error is with D features, and how many features keep it unlikely.
 
-Every theorem is a :class:`TailBound`: a factor and a rate, from which come the probability of failure and the number of
-features. Pointwise bounds hold for a pair of inputs, uniform bounds for all pairs from a compact set at once; those for
-operator-valued kernels bound the norm of a matrix. :func:`derivative_bound` is for kernel derivatives.
-
-``num_features`` is the number of columns, of the scalar map for operators: for Fourier features cos and sin columns,
-two per frequency. All features have to be independent: neither orthogonal nor structured ones are covered.
+``num_features`` counts columns: two per frequency for Fourier features. All features have to be independent.
 """
 
 from .derivatives import DerivativeBound, derivative_bound

@@ -21,8 +21,6 @@ class DerivativeBound:
     .. math:: \frac{a}{\sqrt m} + \frac{b}{m} + \sigma \Big(24 \sqrt{\frac{6 t}{m}} + \frac{36 K t}{m}\Big), \qquad
         m = \frac D2
 
-    :func:`derivative_bound` makes it. Its exponent is not linear in D, so that it is no :class:`TailBound`.
-
     :param scale: :math:`\sigma_{p,q}`.
     :param growth: K.
     :param slow: a.
@@ -38,23 +36,13 @@ class DerivativeBound:
     fast: float
 
     def error(self, num_features: int, delta: float) -> float:
-        """The error that is exceeded with a probability of at most delta.
-
-        :param num_features: the number of columns D, even.
-        :param delta: between 0 and 1.
-        :raises ValueError: for a number outside of its range.
-        """
+        """The error that is exceeded with a probability of at most delta; ``num_features`` is even."""
         m = _common.columns(num_features) // 2
         slow, fast = self._coefficients(delta)
         return slow / math.sqrt(m) + fast / m
 
     def failure_probability(self, num_features: int, epsilon: float) -> float:
-        r"""Upper bound on the probability that an error is epsilon or more; 1 below about :math:`150 \sigma/\sqrt m`.
-
-        :param num_features: the number of columns D, even.
-        :param epsilon: the error, positive.
-        :raises ValueError: for a number outside of its range.
-        """
+        """Upper bound on the probability that an error is epsilon or more; ``num_features`` is even."""
         m, epsilon = _common.columns(num_features) // 2, checks.positive("epsilon", epsilon)
         left = epsilon - self.slow / math.sqrt(m) - self.fast / m
         if left <= 0.0:
@@ -63,12 +51,7 @@ class DerivativeBound:
         return min(1.0, 2.0 * math.exp(-(root**2)))
 
     def num_features(self, epsilon: float, delta: float) -> int:
-        """The smallest even number of columns for which the error is at most epsilon with probability 1 - delta.
-
-        :param epsilon: the error, positive.
-        :param delta: between 0 and 1.
-        :raises ValueError: for a number outside of its range, or more than 2^53 features.
-        """
+        """The smallest even number of columns for which the error is at most epsilon with probability 1 - delta."""
         epsilon = checks.positive("epsilon", epsilon)
         slow, fast = self._coefficients(delta)
         root = torch.tensor(_positive_root(fast, slow, epsilon), dtype=torch.float64)
@@ -97,19 +80,16 @@ def derivative_bound(
     .. math:: \sigma_{p,q}^2 = E[w^{2(p+q)}], \quad C_{p,q}^2 = \frac{E[w^{2(p+q)} \|w\|^2]}{\sigma_{p,q}^2}, \quad
         C_1 = 14 \sqrt{6 \log 2} + 1, \quad C_3 = 7 \sqrt 6 \Big(1 + \frac{\sqrt\pi}{(\log 2)^{3/2}}\Big)
 
-    with probability :math:`1 - 2 e^{-t}`, for cos and sin columns of each of m = D/2 independent frequencies w, and
-    k(0) = 1. The moments have to satisfy :math:`E|w^{p+q}|^n \le \sigma_{p,q}^n K^{n-2} n!/2` for all n from 2.
-    K is 1 for kernel values, for first derivatives of a Gaussian kernel and for second ones in two coordinates, and
-    :math:`2/\sqrt 3` for second derivatives in a single coordinate (S has 2). No K exists for higher derivatives of a
-    Gaussian kernel, nor for any derivative of a Matérn kernel.
+    with probability :math:`1 - 2 e^{-t}`, for cos and sin columns of each of m = D/2 independent frequencies w,
+    k(0) = 1, and :math:`E|w^{p+q}|^n \le \sigma_{p,q}^n K^{n-2} n!/2` for all n from 2. No such K exists for third
+    and higher derivatives of a Gaussian kernel, nor for any derivative of a Matérn kernel.
 
     :param p: d orders of derivatives with respect to the columns of x; all zero for kernel values.
     :param q: d orders of derivatives with respect to the columns of y.
     :param diameter: the diameter :math:`\ell` of the compact set.
     :param lengthscale: of a Gaussian kernel, one or d of them.
     :param second_moment: :math:`E\|w\|^2` of another kernel, in place of the lengthscale; for kernel values only.
-    :raises ValueError: for derivatives without a K, for both or neither of ``lengthscale`` and ``second_moment``, or
-        for a number outside of its range.
+    :raises ValueError: for derivatives without a K, not exactly one of the moments, or a bad number.
 
     Source: S, main theorem, Eq. 15, 16; the constants are those of van de Geer and Lederer (2013), Theorem 8.
 
@@ -146,11 +126,7 @@ def _positive_root(a: float, b: float, c: float) -> float:
 
 
 def _gaussian_moments(orders: list[int], lengthscale: Any) -> tuple[float, float, float]:
-    """sigma_{p,q}, K and C_{p,q} for independent frequencies N(0, 1/lengthscale^2) and r = p + q.
-
-    For a square, K^2 = 4/3 turns the condition on the moments into binom(2n, n) <= 3/8 4^n; for a product of two, K = 1
-    turns it into Gamma((n + 1)/2) <= sqrt(pi)/2 Gamma(n/2 + 1). Both are equalities at n = 2, and slack beyond.
-    """
+    """sigma_{p,q}, K and C_{p,q} for independent frequencies N(0, 1/lengthscale^2) and r = p + q."""
     if sum(orders) > 2:
         raise ValueError(
             f"expected derivatives of total order 2 at most, got p + q = {orders}; the moments of products of three or "

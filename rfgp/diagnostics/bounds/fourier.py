@@ -16,11 +16,8 @@ def fourier_variance(kernel: Tensor, kernel_at_double: Tensor) -> Tensor:
 
     .. math:: v(\tau) = \operatorname{Var} \cos(w^\top \tau) = \tfrac12 + \tfrac12 k(2 \tau) - k(\tau)^2
 
-    At most 1 for every kernel, and at most 1/2 for the Gaussian kernel, where it is :math:`(1 - k(\tau)^2)^2 / 2`.
-
     :param kernel: values :math:`k(\tau)` of a shift-invariant kernel with k(0) = 1, of any shape.
     :param kernel_at_double: its values :math:`k(2 \tau)`, of the same shape.
-    :returns: a float64 tensor of that shape.
     :raises ValueError: for values outside of [-1, 1], or shapes that differ.
 
     Source: T Section 2.1; Sutherland and Schneider (2015).
@@ -46,11 +43,9 @@ def fourier_bound(variance: float | Tensor = 1.0) -> TailBound:
     .. math:: \Pr[|\hat k(\tau) - k(\tau)| \ge \epsilon] \le 2 \exp\Big(\frac{-D \epsilon^2}{4 \alpha}\Big), \qquad
         \alpha = \min\big(1, v(\tau) + \tfrac23 \epsilon\big)
 
-    with D columns, cos and sin for each of D/2 independent frequencies, and k(0) = 1. The inequality is Hoeffding's
-    where :math:`\alpha = 1`, as it is without a variance, and Bernstein's elsewhere.
+    with D columns, cos and sin for each of D/2 independent frequencies, and k(0) = 1.
 
     :param variance: the variance v of a single frequency, from 0 to 1, of any shape: see :func:`fourier_variance`.
-    :returns: a bound with tensors of the shape of ``variance``.
     :raises ValueError: for a variance outside of [0, 1].
 
     Source: Rahimi and Recht (2007); Sutherland and Schneider (2015).
@@ -59,8 +54,6 @@ def fourier_bound(variance: float | Tensor = 1.0) -> TailBound:
     >>> bound = fourier_bound(variance=torch.tensor([0.0, 0.2, 1.0], dtype=torch.float64))
     >>> bound.failure_probability(1000, epsilon=0.1)
     tensor([1.0351e-16, 1.6964e-04, 1.6417e-01], dtype=torch.float64)
-    >>> bound.num_features(epsilon=0.1, delta=0.05)
-    tensor([  100,  394,  1476])
     """
     largest = _common.within("variance", variance, 0.0)
     return TailBound(
@@ -81,15 +74,12 @@ def rahimi_recht_bound(input_dim: int, diameter: float, second_moment: float) ->
         \max\Big(1, \frac{\sigma_p \ell}{\epsilon}\Big)^2 \exp\Big(\frac{-D \epsilon^2}{8 (d + 2)}\Big), \qquad
         \sigma_p^2 = E\|w\|^2
 
-    with D columns, cos and sin for each of D/2 independent frequencies w, and k(0) = 1. Larger than
-    :func:`sutherland_schneider_bound`, whose remark on what is proven holds here, too: the probability is 1 where the
-    right-hand side exceeds 1/5, or D is less than 8. The maximum with 1 is not printed; without it the bound needs
-    :math:`\epsilon \le \sigma_p \ell`.
+    with D columns, cos and sin for each of D/2 independent frequencies w, and k(0) = 1. The bound is not proven, and
+    the probability is 1, where the right-hand side exceeds 1/5 or D is less than 8.
 
     :param input_dim: the number of columns d of the inputs.
     :param diameter: the diameter :math:`\ell` of the compact set.
     :param second_moment: :math:`E\|w\|^2`; the sum of 1/lengthscale^2 over the d columns for a Gaussian kernel.
-    :returns: a bound with numbers.
     :raises ValueError: for a number that is not positive.
 
     Source: Rahimi and Recht (2007), Claim 1; B Theorem 27, where D counts frequencies.
@@ -97,8 +87,6 @@ def rahimi_recht_bound(input_dim: int, diameter: float, second_moment: float) ->
     >>> bound = rahimi_recht_bound(2, diameter=4.0, second_moment=2.0)
     >>> bound.failure_probability(50_000, epsilon=0.1)
     0.13413...
-    >>> bound.num_features(epsilon=0.1, delta=0.05)
-    53158
     """
     d, log_size = checks.positive_integer("input_dim", input_dim), _log_size(diameter, second_moment)
     return TailBound(
@@ -123,18 +111,12 @@ def sutherland_schneider_bound(
         \beta_d = \Big(\big(\tfrac d2\big)^{-\frac{d}{d + 2}} + \big(\tfrac d2\big)^{\frac{2}{d + 2}}\Big)
         2^{\frac{6 d + 2}{d + 2}}
 
-    with D columns, cos and sin for each of m = D/2 independent frequencies w, and k(0) = 1.
+    with D columns, cos and sin for each of D/2 independent frequencies w, and k(0) = 1. The bound is not proven, and
+    the probability is 1, where the right-hand side exceeds 1/5 or D is less than 8. Other parameters are those of
+    :func:`rahimi_recht_bound`.
 
-    Where the right-hand side exceeds 1/5, or D is less than 8, it is not proven, and the probability is 1: the
-    derivation needs :math:`\Pr[L \ge t] \le \sigma_p^2 / t^2` for the largest slope L of the error, which Cantelli's
-    inequality gives for large t and m alone.
-
-    :param input_dim: the number of columns d of the inputs.
-    :param diameter: the diameter :math:`\ell` of the compact set.
-    :param second_moment: :math:`E\|w\|^2`; the sum of 1/lengthscale^2 over the d columns for a Gaussian kernel.
     :param variance: at least the largest :func:`fourier_variance` over :math:`\|\tau\| \le \ell`, from 0 to 1; 1/2
         does for a Gaussian kernel, and 1 for every kernel.
-    :returns: a bound with numbers.
     :raises ValueError: for a bad variance, or another number that is not positive.
 
     Source: Sutherland and Schneider (2015), Proposition 1.

@@ -22,7 +22,6 @@ def decomposable_constants(coregionalization: Tensor, mean_norm: float, variance
     :param mean_norm: :math:`E\|w\|`, at most the square root of the second moment.
     :param variance: at least the largest ``fourier_variance`` on the compact set, positive; 1/2 does
         for a Gaussian kernel, and 1 for every kernel.
-    :returns: the keyword arguments slope, variance, largest_error and intrinsic_dim.
     :raises ValueError: for a bad matrix, or a number that is not positive, or a variance above 1.
 
     Source: B 4.4.1, corrected.
@@ -57,8 +56,7 @@ def curl_free_constants(input_dim: int, lengthscale: float, bounded: bool = True
     .. math:: A(w) = \frac{d}{l^2} \frac{w w^\top}{\|w\|^2}, \qquad v = \frac{\max(d - 1, d/2)}{l^4}, \qquad
         u = \frac{d + 1}{l^2}
 
-    with the same m. The variances are the largest norms over all :math:`\tau`, at zero or far away; the first one was
-    found on a grid.
+    with the same m. The variances are largest norms over all :math:`\tau`.
 
     :param input_dim: the number of columns d of the inputs.
     :param lengthscale: l, of the Gaussian kernel.
@@ -89,13 +87,9 @@ def divergence_free_constants(input_dim: int, lengthscale: float, bounded: bool 
     .. math:: A(w) = \frac{d}{l^2} \Big(I - \frac{w w^\top}{\|w\|^2}\Big), \qquad v = \frac{d (d - 1)}{2 l^4}, \qquad
         u = \frac{2 d - 1}{l^2}
 
-    with the m of :func:`curl_free_constants`. The variance of unbounded features at zero is :math:`3 (d - 1) / l^4`, in
-    place of the :math:`d (4 d - 3) / l^4` of B; from d = 4 on it is larger far away. It was checked on a grid.
+    with m, other parameters and result of :func:`curl_free_constants`.
 
     :param input_dim: the number of columns d of the inputs, at least 2.
-    :param lengthscale: l, of the Gaussian kernel.
-    :param bounded: whether frequencies come from the trace measure.
-    :returns: the keyword arguments of :func:`brault_bounded_bound`, or of :func:`brault_subexponential_bound`.
     :raises ValueError: for a bad dimension or lengthscale.
 
     Source: B 4.4.2, 4.4.3, corrected; M Eq. 56 for the trace measure.

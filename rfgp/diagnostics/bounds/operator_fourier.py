@@ -19,8 +19,7 @@ def operator_fourier_variance(kernel: Tensor, kernel_at_double: Tensor, coregion
     .. math:: V(\tau) = E\big[(\cos(w^\top \tau) \Gamma - k(\tau) \Gamma)^2\big]
         = \Big(\tfrac12 + \tfrac12 k(2 \tau) - k(\tau)^2\Big) \Gamma^2
 
-    The estimate from D columns, two per frequency, has the variance :math:`2 V / D`. B has an inequality, which loses a
-    factor 2.
+    The estimate from D columns, two per frequency, has the variance :math:`2 V / D`.
 
     :param kernel: values :math:`k(\tau)` of a shift-invariant kernel with k(0) = 1, of any shape.
     :param kernel_at_double: its values :math:`k(2 \tau)`, of the same shape.
@@ -49,13 +48,11 @@ def operator_fourier_bound(largest_norm: float, second_moment: float | None = No
 
     with D columns for each output of :math:`A(w)^{1/2}`, cos and sin for each of D/2 independent frequencies w, and
     :math:`K(\tau) = E[\cos(w^\top \tau) A(w)]`. M and sigma are :math:`\|\Gamma\|_{HS}` for a decomposable kernel. For
-    curl-free and divergence-free features of a Gaussian kernel with the trace measure they are :math:`d /
-    \text{lengthscale}^2` and :math:`\sqrt{d - 1}` times that; the bound :math:`\operatorname{tr} K(0)` of M is larger
-    for the latter. Features with other measures are not bounded.
+    curl-free and divergence-free features of a Gaussian kernel with the trace measure they are
+    :math:`d / \text{lengthscale}^2` and :math:`\sqrt{d - 1}` times that.
 
     :param largest_norm: the bound M.
     :param second_moment: sigma squared, at most M squared; default: M squared.
-    :returns: a bound with numbers on the error in the Hilbert-Schmidt norm; D is that of the scalar map.
     :raises ValueError: for a number that is not positive, or a second moment beyond the square of the bound.
 
     Source: M Theorem 11, where D counts frequencies.
@@ -90,15 +87,11 @@ def minh_bound(
     .. math:: c_d = d^{\frac{1}{d + 1}} + d^{-\frac{d}{d + 1}}, \qquad
         s = \max\Big(1, \frac{16 m \ell}{\epsilon}\Big), \qquad m = E\big[\|w\| \|A(w)\|_{HS}\big]
 
-    with the features, M and sigma of :func:`operator_fourier_bound`. The maximum with 1 is missing in M, and without it
-    the bound is false: it goes to zero with m.
+    with the features, M, sigma and other parameters of :func:`operator_fourier_bound`.
 
     :param input_dim: the number of columns d of the inputs.
     :param diameter: the diameter :math:`\ell` of the compact set of inputs.
     :param slope: m; for a decomposable kernel :math:`\|\Gamma\|_{HS} E\|w\|`.
-    :param largest_norm: the bound M on :math:`\|A(w)\|_{HS}`.
-    :param second_moment: :math:`\sigma^2 = E \|A(w)\|_{HS}^2`, at most M squared; default: M squared.
-    :returns: a bound with numbers on the error in the Hilbert-Schmidt norm; D is that of the scalar map.
     :raises ValueError: for a number that is not positive, or a second moment beyond the square of the bound.
 
     Source: M Theorem 12, where D counts frequencies, with the maximum.
@@ -122,24 +115,15 @@ def brault_bounded_bound(
     .. math:: c_d = d^{\frac{1}{d + 1}} + d^{-\frac{d}{d + 1}}, \qquad
         s = \max\Big(1, \frac{16 m \ell}{\epsilon}\Big), \qquad m = E\big[\|w\| \|A(w)\|\big]
 
-    with D columns for each output of :math:`A(w)^{1/2}`, cos and sin for each of D/2 independent frequencies w. The
-    printed bound has the covering number of another set, and Bernstein's exponent for epsilon in place of the epsilon/2
-    at the centers of the balls. Every epsilon is right: below its lower limit the bound exceeds 1, and the maximum with
-    1 replaces the upper one.
-
-    :func:`decomposable_constants`, :func:`curl_free_constants` and :func:`divergence_free_constants` give the
-    constants.
+    with D columns for each output of :math:`A(w)^{1/2}`, cos and sin for each of D/2 independent frequencies w.
+    :func:`decomposable_constants`, :func:`curl_free_constants` and :func:`divergence_free_constants` give them.
 
     :param input_dim: the number of columns d of the inputs.
     :param diameter: the diameter :math:`\ell` of the compact set.
     :param slope: m.
-    :param variance: v, at least the largest norm of the variance :math:`V(\tau)` of what a single frequency adds to
-        the estimate: see :func:`operator_fourier_variance`.
-    :param largest_error: u, the largest :math:`\|\cos(w^\top \tau) A(w) - K(\tau)\|`, or the sum of the largest
-        :math:`\|A(w)\|` and :math:`\|K(\tau)\|`.
-    :param intrinsic_dim: :math:`p_{int}`, at least 1 and the largest trace of :math:`V(\tau)` divided by v; the number
-        of outputs always does.
-    :returns: a bound with numbers on the error in the operator norm; D is that of the scalar map.
+    :param variance: v, at least the largest norm of :math:`V(\tau)`: see :func:`operator_fourier_variance`.
+    :param largest_error: u, the largest :math:`\|\cos(w^\top \tau) A(w) - K(\tau)\|`.
+    :param intrinsic_dim: :math:`p_{int}`, at least the largest trace of :math:`V(\tau)` / v, such as the number p.
     :raises ValueError: for a number that is not positive, or an intrinsic dimension below 1.
 
     Source: B Corollary 32, corrected, where D counts frequencies.
@@ -164,7 +148,7 @@ def brault_subexponential_bound(
     output_dim: int,
     intrinsic_dim: float | None = None,
 ) -> TailBound:
-    r"""A bound as Brault's on the largest error of unbounded operator features on a compact set, in the operator norm.
+    r"""A bound like Brault's for unbounded operator features: the largest error on a compact set, in the operator norm.
 
     .. math:: \Pr\Big[\sup_{x, y} \|\hat K(x - y) - K(x - y)\| \ge \epsilon\Big] \le
         \Big(4 \frac{p_{int} + 1}{1 + 1/p}\Big)^{\frac{1}{d + 1}} c_d \, s^{\frac{d}{d + 1}}
@@ -173,22 +157,11 @@ def brault_subexponential_bound(
     .. math:: \kappa - 2 \log \kappa = 3 + \max\Big(0, \log\frac{2 p u^2}{v}\Big), \qquad
         u \ge \inf\big\{C: E e^{\|\cos(w^\top \tau) A(w) - K(\tau)\| / C} \le 2\big\}
 
-    with c, s, m and v of :func:`brault_bounded_bound`, and the larger solution kappa. A larger p than the number of
-    outputs is allowed, and lowers the bound for many features.
+    with c, s, m, v and other parameters of :func:`brault_bounded_bound`, and the larger solution kappa.
 
-    B has one bound for small and one for large epsilon, from an inequality of Minsker that is not right as printed: it
-    depends on the unit of epsilon, and leaves no room for a third moment. Here the part of an error X of one frequency
-    beyond :math:`\kappa u` has its own term in :math:`E e^{\pm \theta X}`, at most v/p of the second moment, and the
-    rest is the proof of Bernstein's inequality.
-
-    :param input_dim: the number of columns d of the inputs.
-    :param diameter: the diameter :math:`\ell` of the compact set.
-    :param slope: :math:`m = E[\|w\| \|A(w)\|]`.
-    :param variance: v, at least the largest norm of the variance of what a single frequency adds to the estimate.
     :param orlicz_norm: u, or the Orlicz norm of :math:`\|A(w)\|` plus the largest :math:`\|K(\tau)\| / \log 2`.
-    :param output_dim: the number p of outputs, or a larger one.
+    :param output_dim: p, at least the number of outputs.
     :param intrinsic_dim: :math:`p_{int}`, at least 1 and the largest trace of that variance divided by v; default: p.
-    :returns: a bound with numbers on the error in the operator norm; D is that of the scalar map.
     :raises ValueError: for a number that is not positive, or an intrinsic dimension below 1.
 
     Source: B Corollary 31, with another concentration inequality; D counts frequencies there.

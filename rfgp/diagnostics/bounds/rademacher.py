@@ -17,21 +17,15 @@ def rademacher_bound(x: Tensor, y: Tensor, degree: int, is_complex: bool = False
         \le 2 \exp\Big(\frac{-D \epsilon^2 / 2}{\sigma^2 + 2 \epsilon / 3}\Big), \qquad
         \sigma^2 = \frac{V}{\|x\|_1^{2p} \|y\|_1^{2p}}
 
-    V is the variance of a single feature,
+    with the variance V of a single feature, where c = 2 for real and 1 for complex weights:
 
     .. math:: V = \Big(\|x\|^2 \|y\|^2 + c \Big((x^\top y)^2 - \sum_k x_k^2 y_k^2\Big)\Big)^p - (x^\top y)^{2p}
-
-    with c = 2 for real and 1 for complex weights. For a complex sketch the error is the modulus of a complex number,
-    for which Bernstein's inequality holds too, with the complex variance (Pinelis, 1994). The theorem of the thesis has
-    :math:`V / (\|x\|^{2p} \|y\|^{2p})` in place of :math:`\sigma^2`, which is larger; its proof shows the bound above.
 
     :param x: inputs (..., N, d).
     :param y: inputs (..., M, d).
     :param degree: the degree p of the kernel.
     :param is_complex: whether the weights are fourth roots of unity, in place of signs.
-    :returns: a bound with tensors (..., N, M) on the error relative to the largest value that a single feature can
-        take, :math:`\|x\|_1^p \|y\|_1^p`. D counts the columns of the sketch, complex ones where it is complex. The
-        error is 0 where one of the inputs is zero.
+    :returns: a bound with tensors (..., N, M) on the relative error; D counts (complex) columns of the sketch.
     :raises ValueError: for bad inputs or a bad degree.
 
     Source: T Theorem 3.4.1, Eq. 3.21 and B.4, with the smaller :math:`\sigma^2` above.
@@ -41,8 +35,6 @@ def rademacher_bound(x: Tensor, y: Tensor, degree: int, is_complex: bool = False
     >>> bound = rademacher_bound(x, x, degree=2)
     >>> bound.failure_probability(1000, epsilon=0.1)
     tensor([[5.7218e-09]], dtype=torch.float64)
-    >>> bound.num_features(epsilon=0.1, delta=0.05)
-    tensor([[188]])
     """
     variance, is_zero = _relative_variance(x, y, degree, is_complex)
     return TailBound(

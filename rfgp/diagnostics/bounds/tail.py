@@ -20,10 +20,8 @@ class TailBound:
 
     .. math:: \Pr[\text{error} \ge \epsilon] \le \min\big(1, C(\epsilon) \, e^{-D \, r(\epsilon)}\big)
 
-    with D columns. Where the bound is not proven, the probability is 1.
-
     :param log_factor: :math:`\log C` as a function of the error.
-    :param rate: r as a function of the error, a number or a float64 tensor; infinite where there is no error at all.
+    :param rate: r as a function of the error, a number or a float64 tensor; infinite where there is no error.
     :param cos_and_sin: whether a feature is a cos and a sin column of the same frequency, so that D is even.
     :param largest_proven: the largest probability for which the bound is proven.
     :param fewest_proven: the smallest number of columns for which it is proven.
@@ -42,13 +40,7 @@ class TailBound:
     fewest_proven: int = 1
 
     def failure_probability(self, num_features: int, epsilon: float) -> Any:
-        r"""Upper bound on the probability that the error is epsilon or more.
-
-        :param num_features: the number of columns D, even for cos and sin columns.
-        :param epsilon: the error, positive.
-        :returns: a probability, at most 1; a number or a float64 tensor, as the rate is.
-        :raises ValueError: for an odd or bad num_features, or an epsilon that is not positive.
-        """
+        """Upper bound on the probability that the error is epsilon or more: a number or a float64 tensor."""
         columns = _common.columns(num_features, self.cos_and_sin)
         log_factor, rate = self._at(epsilon)
         bound = (log_factor - columns * torch.as_tensor(rate, dtype=torch.float64)).clamp_max(0.0).exp()
@@ -59,14 +51,6 @@ class TailBound:
         r"""The smallest number of columns for which the error is below epsilon with probability 1 - delta.
 
         .. math:: D \ge \frac{1}{r(\epsilon)} \log\frac{C(\epsilon)}{\delta}
-
-        This is the inverse of :meth:`failure_probability`.
-
-        :param epsilon: the error, positive.
-        :param delta: the probability of a larger error, between 0 and 1.
-        :returns: a number of columns, even for cos and sin columns; an integer or an int64 tensor, as the rate is.
-        :raises ValueError: for an epsilon that is not positive, a delta that is not between 0 and 1, or more than
-            :math:`2^{53}` features.
         """
         log_factor, rate = self._at(epsilon)
         log_delta = math.log(min(checks.share("delta", delta), self.largest_proven))
@@ -91,15 +75,10 @@ def over_compact_set(pointwise: TailBound, input_dim: int, diameter: float, slop
 
     .. math:: c_d = d^{\frac{1}{d + 1}} + d^{-\frac{d}{d + 1}}, \qquad s = \max\Big(1, \frac{16 m \ell}{\epsilon}\Big)
 
-    Differences of inputs lie in a ball of radius :math:`\ell`, which smaller balls cover. An error at a center reaches
-    :math:`\epsilon/2` with the probability of the pointwise bound at most, and the slope of the error, whose
-    expectation is at most 2 m, is bounded by Markov's inequality.
-
     :param pointwise: the bound for one pair of inputs, with :math:`C_0` and :math:`r_0`.
     :param input_dim: the number of columns d of the inputs.
     :param diameter: the diameter :math:`\ell` of the compact set of inputs.
     :param slope: m, at least half of the expectation of the largest slope of the error.
-    :returns: a bound with numbers.
     :raises ValueError: for a number that is not positive.
 
     Source: B Corollaries 31 and 32, M Theorem 12, all of them with the maximum.

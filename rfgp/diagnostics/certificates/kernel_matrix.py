@@ -18,14 +18,7 @@ _ROWS = 8192
 
 
 class KernelMatrix:
-    r"""The matrix :math:`K = k(x, x)` as what it does to columns; one block of it exists at a time.
-
-    Blocks on one side of the diagonal are used twice. Gaussian and Matern kernels, their scales, sums and products
-    are evaluated in place, all others by their ``forward`` with accurate distances. Points are selected inputs:
-    :meth:`select` applies ``active_dims``.
-
-    :param x: its inputs (N, d).
-    """
+    """The matrix :math:`K = k(x, x)` of inputs (N, d), as its products with columns; one block exists at a time."""
 
     def __init__(self, kernel: Kernel, x: Tensor) -> None:
         self._kernel = copy.deepcopy(kernel).double()
@@ -92,9 +85,6 @@ class KernelMatrix:
 
         .. math:: |\hat K v - K v|_i \le \epsilon\, \sigma_i \sum_j (u_i + u_j + m)\, \sigma_j |v_j|, \qquad
             \sigma_i^2 = k(x_i, x_i)
-
-        with m sums one after the other, and :math:`u_i` the roundings of the kernel at an input, which grow with its
-        norm in lengthscales, since distances are differences of these.
         """
         of_rows = self.deviations, self._roundings
         return self._rounding(of_rows if points is None else self._sizes(points), of_rows, columns)

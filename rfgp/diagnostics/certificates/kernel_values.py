@@ -23,10 +23,7 @@ from .stationary import StationaryValues
 
 
 class KernelValues(Protocol):
-    r"""How a kernel is evaluated, and how well.
-
-    .. math:: |\hat k(x, y) - k(x, y)| \le \epsilon\, \sigma_x \sigma_y (u_x + u_y), \qquad \sigma_x^2 = k(x, x)
-    """
+    r"""How a kernel is evaluated: :math:`|\hat k(x, y) - k(x, y)| \le \epsilon\, \sigma_x \sigma_y (u_x + u_y)`."""
 
     def prepared(self, x: Tensor) -> Tensor:
         """What :meth:`between` takes of selected inputs (N, d), (N, c)."""
@@ -39,12 +36,7 @@ class KernelValues(Protocol):
 
 
 class CompositeValues:
-    """A scaled sum or product of kernels.
-
-    Errors of a sum add up, relative ones of a product too, and each operation rounds once more.
-
-    :param columns: those of the inputs that each of them selects, or None for all.
-    """
+    """A scaled sum or product of kernels; ``columns`` are those of the inputs that each selects, None for all."""
 
     def __init__(
         self,
@@ -81,14 +73,9 @@ class CompositeValues:
 
 
 class GenericValues:
-    r"""A kernel as its ``forward`` has it, with distances from differences of inputs.
+    r"""A kernel as its ``forward`` has it, with distances from differences of inputs less ``center``, (d,).
 
-    GPyTorch's distances are off by :math:`\sqrt\epsilon` where inputs are near each other. With those from differences
-    errors of distances are those of scaled inputs, in which kernels have a slope of at most 64 standard deviations;
-    besides, values are taken to be off by :math:`(500 + 8 d)\, \epsilon`. Kernels that compute distances themselves
-    have to be as good.
-
-    :param center: what is subtracted from inputs, (d,): zero for a kernel of more than their differences.
+    Values are taken to be off by :math:`(500 + 8 d)\, \epsilon`, besides 64 times the errors of scaled inputs.
     """
 
     def __init__(self, kernel: Kernel, center: Tensor) -> None:

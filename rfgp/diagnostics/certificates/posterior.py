@@ -35,12 +35,7 @@ class Bounds(NamedTuple):
 
 
 class _CertifiedSolver(ConjugateGradients):
-    r"""Solutions of :math:`(K + S) \alpha = b`, with bounds on rounding and on what a residual can do.
-
-    :param noise: the diagonal of S, (N,).
-    :param right: b, (N, R).
-    :param right_error: a bound on the errors of b, (N, R); default: none.
-    """
+    r"""Solutions of :math:`(K + S) \alpha = b`, (N, R), with bounds on rounding and on the effect of a residual."""
 
     def __init__(
         self,
@@ -72,14 +67,6 @@ class CertifiedPosterior:
 
     .. math:: \Big|\mu(x) + k_x^\top \alpha - E[f(x) | y]\Big| = |k_x^\top (K + S)^{-1} r|
         \le \sqrt{k(x, x)} \sqrt{r^\top (K + S)^{-1} r}, \qquad r = y - \mu - (K + S) \alpha
-
-    :param matrix: the exact kernel matrix.
-    :param noise: the noise variances, (N,).
-    :param preconditioner: the landmarks.
-    :param mean: the mean function, in float64, or None.
-    :param targets: y, in float64.
-    :param residuals: y less the mean function, (N,), in float64.
-    :param num_columns: d.
     """
 
     def __init__(
@@ -112,10 +99,7 @@ class CertifiedPosterior:
 
     @property
     def residual_norm(self) -> float:
-        r"""The certificate: a bound of :math:`\sqrt{r^\top (K + S)^{-1} r}`, rounding included.
-
-        It is the largest error of the mean in standard deviations of the prior.
-        """
+        r"""A bound on :math:`\sqrt{r^\top (K + S)^{-1} r}`: the error of the mean in prior standard deviations."""
         return self._residual_norm
 
     @property
@@ -154,15 +138,9 @@ class CertifiedPosterior:
         max_seconds: float | None = None,
         progress: bool | None = None,
     ) -> Self:
-        """Go on from where it is, until the certificate is below a tolerance.
+        """Go on until ``relative_bound`` is below a tolerance; a warning says where limits or rounding end it before.
 
-        Where limits or rounding end it before, a warning says with which certificate, which holds all the same.
-
-        :param tolerance: the largest ``relative_bound``.
-        :param max_iterations: the largest number of further iterations.
         :param max_seconds: how long it may take, at least one iteration; default: without limit.
-        :param progress: whether a bar counts the iterations; default: on a terminal.
-        :raises ValueError: for a tolerance or limits that are not positive.
         """
         checks.positive("tolerance", tolerance, "0.001 is a thousandth of the standard deviation of the targets")
         max_iterations = checks.positive_integer("max_iterations", max_iterations)
@@ -205,17 +183,13 @@ class CertifiedPosterior:
     def variance_bounds(
         self, x: Tensor, *, tolerance: float = 0.01, max_iterations: int = 1000, progress: bool | None = None
     ) -> Bounds:
-        r"""Bounds on the exact variance of the function at inputs, by conjugate gradients for their columns of K.
+        r"""Bounds on the exact variance of the function at inputs (M, d): ``(lower, upper)``, (M,) each, in float64.
 
         .. math:: \mathrm{Var} f(x) = k(x, x) - k_x^\top \beta - \beta^\top \rho - \rho^\top (K + S)^{-1} \rho,
             \qquad \rho = k_x - (K + S) \beta
 
-        :param x: inputs (M, d).
         :param tolerance: the distance of the bounds in prior variances.
         :param max_iterations: the largest number of iterations for 256 of the inputs.
-        :param progress: whether a bar counts the iterations; default: on a terminal.
-        :returns: ``(lower, upper)``, (M,) each, in float64.
-        :raises ValueError: for bad inputs, or a tolerance or limit that is not positive.
         """
         checks.positive("tolerance", tolerance, "0.01 is a hundredth of the prior variance")
         max_iterations = checks.positive_integer("max_iterations", max_iterations)
@@ -277,22 +251,18 @@ def certified_posterior(
 
     .. math:: (K + S) \alpha \approx y - \mu, \qquad E f(x) \approx \mu(x) + k_x^\top \alpha
 
-    by conjugate gradients in float64. Landmarks precondition, and make the bound small too: where their features leave
-    over a positive semidefinite :math:`K - \Phi \Phi^\top`,
+    by conjugate gradients in float64, preconditioned by D landmarks: N D numbers of memory, N^2 d operations for an
+    iteration and N D^2 before. The bound is
 
     .. math:: r^\top (K + S)^{-1} r \le r^\top (\Phi \Phi^\top + S)^{-1} r \le r^\top S^{-1} r
 
-    Memory is N x D numbers for D landmarks, and costs are N^2 d for an iteration and N D^2 before.
-
-    :param kernel: an exact kernel of one output, or an approximated one, whose exact kernel is taken, and whose
-        landmarks if it has any.
+    :param kernel: an exact kernel of one output, or an approximated one, for its exact kernel and its landmarks.
     :param likelihood: a Gaussian or fixed-noise likelihood.
     :param x: training inputs (N, d).
     :param y: targets (N,).
     :param mean: any mean function; default: zero.
     :param noise: noise variances (N,), for a fixed-noise likelihood without them.
-    :param tolerance: the largest error at the training inputs, in standard deviations of the targets (or absolute,
-        where these are constant).
+    :param tolerance: the largest error at the training inputs, in standard deviations of the targets.
     :param num_landmarks: the number D of landmarks where the kernel has none, random rows of x.
     :param max_iterations: the largest number of iterations.
     :param max_seconds: how long the iterations may take, at least one; default: without limit.

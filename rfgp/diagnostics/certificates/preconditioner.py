@@ -15,10 +15,7 @@ _JITTER = 1e-8
 class FeaturePreconditioner:
     r"""The approximate covariance of the observations, :math:`M = \Phi \Phi^\top + S`, by Woodbury's formula.
 
-    .. math:: M^{-1} r = S^{-1} r - S^{-1} \Phi B^{-1} \Phi^\top S^{-1} r, \qquad B = I + \Phi^\top S^{-1} \Phi
-
-    :param features: real ones, (N, D), in float64; they are overwritten.
-    :param noise: the diagonal of S, (N,).
+    The features (N, D), in float64, are overwritten; the noise S is (N,).
     """
 
     def __init__(self, features: Tensor, noise: Tensor) -> None:
@@ -49,14 +46,9 @@ class FeaturePreconditioner:
 
 
 class LandmarkPreconditioner(FeaturePreconditioner):
-    r"""The features of landmarks Z, whose covariance is below the exact one: :math:`M \le K + S`.
+    r"""The features of landmarks Z (D, d), whose covariance is below the exact one: :math:`M \le K + S`.
 
     .. math:: \phi(x) = k(x, Z) L^{-\top}, \qquad K_{ZZ} + \epsilon I = L L^\top
-
-    The jitter is 1e-8 of the mean variance, or as much as rounding could move the eigenvalues of K_ZZ.
-
-    :param landmarks: Z, selected inputs (D, d), in float64.
-    :param noise: the diagonal of S, (N,).
     """
 
     def __init__(self, matrix: KernelMatrix, landmarks: Tensor, noise: Tensor) -> None:
@@ -76,13 +68,7 @@ class LandmarkPreconditioner(FeaturePreconditioner):
     def norm_bound(self, columns: Tensor) -> Tensor:
         r"""An upper bound of :math:`\sqrt{r^\top (K + S)^{-1} r}` of columns r (N, R): (R,).
 
-        .. math:: r^\top (K + S)^{-1} r = \min_{g \in \mathcal H} \sum_i \frac{(r_i - g(x_i))^2}{s_i} + \|g\|^2
-            \le \|S^{-1/2} (r - \Phi w)\|^2 + \|w\|^2
-
-        for every w, since :math:`\Phi w` are values of :math:`g = \sum_j k(\cdot, z_j) c_j, c = L^{-\top} w`, a
-        function of the kernel's space whose norm is at most that of w. Equality of the right side and
-        :math:`r^\top M^{-1} r` is at :math:`w = B^{-1} \Phi^\top S^{-1} r`, in which no rounding can make it wrong;
-        that of the values of g is added.
+        .. math:: r^\top (K + S)^{-1} r \le \|S^{-1/2} (r - \Phi w)\|^2 + \|w\|^2, \qquad w = B^{-1} \Phi^\top S^{-1} r
         """
         white = columns / self._root_noise
         weights = self._weights(white)

@@ -14,11 +14,6 @@ class StationaryValues:
     r"""A scaled Gaussian or Matern kernel as a function of distances of scaled inputs.
 
     .. math:: k(x, y) = a\, \kappa(\|z(x) - z(y)\|), \qquad z(x) = \sqrt{2 \nu}\, (x - c) / \ell
-
-    without the root for the Gaussian kernel, and c the mean of the training inputs.
-
-    :param lengthscale: (1, d) or (1, 1).
-    :param center: c, (d,).
     """
 
     def __init__(self, smoothness: float, lengthscale: Tensor, outputscale: float, center: Tensor) -> None:
@@ -39,12 +34,7 @@ class StationaryValues:
         return cls(smoothness, kernel.lengthscale.detach(), outputscale, x.mean(0))
 
     def roundings(self, rows: Tensor) -> Tensor:
-        r"""How many :math:`\epsilon` of the variance a value is off, as a sum of numbers of its scaled inputs, (N,).
-
-        Squared distances, in which all these kernels have a slope of at most one half, are a product of d + 2 columns.
-        The Matern kernel of nu = 1/2 has no such slope at zero: its distances come from differences, and their errors
-        are those of the scaled inputs, whose norm is at most half of one and its square.
-        """
+        r"""How many :math:`\epsilon` of the variance a value is off, as a sum of numbers of its scaled inputs, (N,)."""
         dims = float(self._center.numel())
         of_squares, others = (2.0, dims + 32.0) if self._smoothness == 0.5 else (1.5 * dims + 8.0, 32.0)
         return of_squares * rows.square().sum(-1) + 0.5 * others

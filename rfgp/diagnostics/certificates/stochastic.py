@@ -35,12 +35,11 @@ _DIVERGENCES: dict[str, Callable[[Tensor], Tensor]] = {
 class StochasticEstimate(NamedTuple):
     """A number that was estimated from random vectors.
 
-    :param value: the estimate, without bias but for errors of the quadrature.
-    :param standard_error: its standard error, over the random vectors; errors of the quadrature are not in it.
+    :param value: the estimate.
+    :param standard_error: over the random vectors; errors of the quadrature are not in it.
     :param num_probes: the number of random vectors.
     :param iterations: the products with the kernel matrix.
-    :param is_converged: whether the last third of the iterations, at least five of them, changed the quadrature by less
-        than a tenth of the standard error.
+    :param is_converged: whether the last third of the iterations changed the value by less than standard_error / 10.
     """
 
     value: float
@@ -67,8 +66,6 @@ def log_determinant(
 
     .. math:: \log|K + S| = \log|M| + N E\, v^\top \log(M^{-1/2} (K + S) M^{-1/2}) v, \qquad
         M = \Phi \Phi^\top + S
-
-    for v uniform on the unit sphere. The better the landmarks, the smaller the standard error.
 
     :param kernel: an exact kernel of one output, or an approximated one, as for :func:`certified_posterior`.
     :param likelihood: a Gaussian or fixed-noise likelihood.
@@ -113,14 +110,11 @@ def stochastic_kl(
     .. math:: KL(N(\mu, K + S), N(\mu, M)) = \tfrac12 \mathrm{tr}\, (A - I - \log A), \qquad
         A = M^{-1/2} (K + S) M^{-1/2}, \quad M = \Phi \Phi^\top + S
 
-    for "exact_from_approximate", and with the inverse of A for "approximate_from_exact". :func:`rfgp.kl_to_exact`
-    compares posteriors at points.
+    for "exact_from_approximate", and with the inverse of A for "approximate_from_exact". Other parameters
+    are those of :func:`log_determinant`.
 
     :param kernel: an approximated kernel of one output.
     :param direction: which of the two divergences.
-
-    All other parameters are those of :func:`log_determinant`.
-
     :raises ValueError: for a kernel without features, bad inputs or settings.
 
     >>> import gpytorch, rfgp
@@ -152,11 +146,7 @@ def _trace(
     seed: int,
     progress: bool | None,
 ) -> StochasticEstimate:
-    r"""The trace of a function of :math:`M^{-1/2} (K + S) M^{-1/2}`.
-
-    Conjugate gradients for draws z of N(0, M) are Lanczos iterations that start from :math:`M^{-1/2} z`, whose
-    direction is uniform on the sphere.
-    """
+    """The trace of a function of :math:`M^{-1/2} (K + S) M^{-1/2}`, by Lanczos iterations from draws of N(0, M)."""
     if checks.positive_integer("num_probes", num_probes) < 2:
         raise ValueError("expected at least 2 for num_probes, got 1, which has no standard error; choose more")
     max_iterations = checks.positive_integer("max_iterations", max_iterations)

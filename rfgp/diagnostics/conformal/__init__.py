@@ -1,7 +1,4 @@
-"""Prediction intervals and sets whose coverage does not depend on whether the model is right.
-
-Models are called, never changed: rows that are left out are those of :mod:`rfgp.models`.
-"""
+"""Prediction intervals and sets whose coverage does not depend on whether the model is right."""
 
 from .classes import ClassConditionalSets
 from .jackknife import jackknife_plus

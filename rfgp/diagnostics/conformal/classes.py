@@ -15,8 +15,8 @@ class ClassConditionalSets:
     .. math:: C(x) = \{c : 1 - p_c(x) \le q_c\}, \qquad
         q_c = \text{the } \lceil (n_c + 1)(1 - \alpha) \rceil\text{-th smallest of } 1 - p_c(x_i),\ y_i = c
 
-    A row of any class c has it in its set with a probability of at least :math:`1 - \alpha`, where it is exchangeable
-    with the calibration rows of its class. A class with too few of these is in every set.
+    A row of class c, exchangeable with the calibration rows of c, has it in its set with probability
+    :math:`1 - \alpha` or more. A class with too few of these rows is in every set.
 
     :param probabilities: those of the classes at calibration rows, (n, C), such as those of ``predict_proba``.
     :param labels: the classes of these rows, (n,), integers from 0 to C - 1.
@@ -41,12 +41,7 @@ class ClassConditionalSets:
 
     @torch.no_grad()
     def sets(self, probabilities: Tensor) -> Tensor:
-        """Which classes are in the sets of new rows.
-
-        :param probabilities: those of the classes, (m, C).
-        :returns: (m, C), bool.
-        :raises ValueError: for another number of classes.
-        """
+        """Which classes are in the sets of new rows, from their probabilities (m, C): (m, C), bool."""
         checked = _probabilities(probabilities)
         if checked.shape[1] != len(self.thresholds):
             classes = len(self.thresholds)

@@ -33,19 +33,16 @@ def jackknife_plus(
         \lceil (1 - \alpha)(N + 1) \rceil\text{-th smallest of } \mu_{-i}(x) + R_i\Big], \qquad
         R_i = |y_i - \mu_{-i}(x_i)|
 
-    They cover with a probability of at least :math:`1 - 2 \alpha` whatever the model is, and of about
-    :math:`1 - \alpha` where means hardly depend on a single row. Parameters and landmarks that were learned from the
-    same rows make them somewhat too narrow.
+    They cover with a probability of at least :math:`1 - 2 \alpha` for any model, and of about :math:`1 - \alpha` where
+    means hardly depend on a single row. Parameters learned from the same rows make them somewhat too narrow.
 
     :param model: a fitted model of real targets, without blocks and with one draw of the weights.
     :param x: the inputs (N, d) that were fitted.
     :param y: their targets, as in the fit; several outputs have intervals each.
     :param new_x: inputs of new observations, (n, d).
     :param level: the coverage :math:`1 - \alpha`; default: 0.9.
-    :param groups: labels of groups that are left out together (CV+), or their number, as in
-        :meth:`rfgp.WeightSpaceGP.leave_group_out`; default: every row alone.
+    :param groups: labels of groups that are left out together (CV+), or their number; default: every row alone.
     :param noise: the noise variances of the rows, for a fixed-noise likelihood.
-    :param seed: the seed of random folds; default: 0.
     :returns: ``(lower, upper)``, each (n,) or (n, T); infinite where there are too few rows for the level.
     :raises ValueError: for models of another kind, rows other than those of the fit, and bad inputs or levels.
 
@@ -76,12 +73,7 @@ def jackknife_plus(
 
 
 def _ends(means: Tensor, scores: Tensor, numbers: Tensor, level: float) -> tuple[Tensor, Tensor]:
-    """The ends (n, T) of intervals at n points.
-
-    :param means: those of the functions without each group, (G, n, T).
-    :param scores: the scores of the rows, (N, T), NaN where targets are missing.
-    :param numbers: the number of the group of every row, (N,).
-    """
+    """The ends (n, T) of intervals, from means (G, n, T) without each group, scores (N, T) and groups (N,) of rows."""
     lower, upper = [], []
     for output in range(scores.shape[-1]):
         column = scores[:, output]

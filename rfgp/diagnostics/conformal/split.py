@@ -15,26 +15,13 @@ from ...likelihoods import MultitaskFixedNoiseGaussianLikelihood
 
 
 class SplitConformal:
-    r"""Intervals around the predictions of a model, as wide as calibration rows ask for.
+    r"""Intervals around the predictions of a model, with their width from calibration rows, by :func:`split_conformal`.
 
     .. math:: C(x) = \mu(x) \pm q\, \sigma(x), \qquad
         q = \text{the } \lceil (n + 1)(1 - \alpha) \rceil\text{-th smallest of } |y_i - \mu(x_i)| / \sigma(x_i)
 
-    They cover a new observation with a probability of at least :math:`1 - \alpha`, and of less than
-    :math:`1 - \alpha + 1 / (n + 1)` for scores without ties, where it is exchangeable with the n calibration rows, and
-    whatever the model is.
-
-    :param model: the model, which :func:`split_conformal` has checked.
-    :param quantiles: q for every output, (T,).
-    :param normalize: whether errors count in standard deviations of the prediction.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2, seed=0)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> x, y = torch.rand(60, 2), torch.rand(60)
-    >>> calibrated = split_conformal(model.condition(x[:40], y[:40]), x[40:], y[40:])
-    >>> isinstance(calibrated, SplitConformal), calibrated.interval(x[:3]).lower.shape
-    (True, torch.Size([3]))
+    They cover a new observation, exchangeable with the n calibration rows, with a probability of at least
+    :math:`1 - \alpha` for any model, and of less than :math:`1 - \alpha + 1 / (n + 1)` for scores without ties.
     """
 
     def __init__(self, model: Any, quantiles: Tensor, normalize: bool) -> None:
@@ -42,12 +29,7 @@ class SplitConformal:
 
     @torch.no_grad()
     def interval(self, x: Tensor, noise: Tensor | None = None) -> Interval:
-        """Intervals of new observations.
-
-        :param x: inputs, (n, d).
-        :param noise: their noise variances, for a fixed-noise likelihood.
-        :returns: ``(lower, upper)``, each (n,) or (n, T).
-        """
+        """Intervals of new observations at inputs (n, d), with their noise for a fixed-noise likelihood."""
         mean, deviation = predicted(self.model, x, noise)
         width = self.quantiles.to(mean) * (columns(deviation) if self.normalize else 1.0)
         half = width.expand(columns(mean).shape).reshape(mean.shape)
@@ -66,17 +48,14 @@ def split_conformal(
 ) -> SplitConformal:
     r"""Calibrate the intervals of a fitted model with rows that it was not fitted to.
 
-    :param model: a fitted regression model of :mod:`rfgp.models`, or a GPyTorch ExactGP in evaluation mode, with real
-        targets.
+    :param model: a fitted regression model of :mod:`rfgp.models`, or a GPyTorch ExactGP in evaluation mode.
     :param x: inputs of the calibration rows, (n, d).
     :param y: their targets, (n,) or (n, T), with NaN for missing ones; every output has its own width.
     :param level: the coverage :math:`1 - \alpha`; default: 0.9.
     :param noise: the noise variances of these rows, for a fixed-noise likelihood.
-    :param normalize: whether errors count in standard deviations of the prediction: intervals are then wider where the
-        model is less sure; default: True.
+    :param normalize: whether errors count in standard deviations of the prediction; default: True.
     :returns: an object whose ``interval(x)`` gives intervals, infinite where there are too few rows for the level.
-    :raises ValueError: for targets of another shape or infinite ones, noise beside a likelihood that learns its own,
-        or another level.
+    :raises ValueError: for targets or noise of another kind, or another level.
 
     Source: V. Vovk, A. Gammerman and G. Shafer, Algorithmic Learning in a Random World, 2005; J. Lei et al.,
     Distribution-free predictive inference for regression, 2018, Theorem 2.2 and Section 5.2.

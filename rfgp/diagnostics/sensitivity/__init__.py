@@ -1,7 +1,4 @@
-"""Which inputs matter: Sobol' indices, main effects, derivatives and error propagation of fitted models.
-
-Functions of a model are averaged here; figures of the results are in :mod:`rfgp.study.plots`.
-"""
+"""Which inputs matter: Sobol' indices, main effects, derivatives and error propagation of fitted models."""
 
 from .effects import DerivativeSensitivities, MainEffects, derivative_sensitivities, main_effects
 from .estimate import Estimate

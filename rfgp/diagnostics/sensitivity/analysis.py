@@ -22,14 +22,7 @@ _CENTRAL = (0.05, 0.95)
 
 @dataclass(frozen=True)
 class Analysis:
-    """The functions of a model, by plane waves where the features are that.
-
-    :param names: the names of the inputs.
-    :param inputs: their distributions.
-    :param waves: sets of functions of common waves: the posterior mean of T outputs first, then S draws; else None.
-    :param sampled: the same by their values where there are no waves; else None.
-    :param num_outputs: T, or None for a model of one output.
-    """
+    """The functions of a model, T means, then S draws: ``waves`` where features are plane waves, else ``sampled``."""
 
     names: tuple[str, ...]
     inputs: tuple[InputDistribution, ...]
@@ -96,10 +89,7 @@ def check_model(model: WeightSpaceGP) -> None:
 
 
 def check_bounds(model: WeightSpaceGP, names: Sequence[str], central: Tensor) -> None:
-    """Raise a ValueError for inputs far outside those of training: farther from their bounds than these are apart.
-
-    Equal bounds say nothing of distances, and are left out.
-    """
+    """Raise a ValueError for inputs farther outside the bounds of training than these are apart."""
     bounds = None if model.conditioned is None else model.conditioned.sums.input_bounds
     if bounds is None or bounds.shape != central.shape:
         return

@@ -19,13 +19,9 @@ _CHUNK = 2**22  # entries of the matrices of all inputs that are held at a time
 
 @dataclass(frozen=True)
 class PartialVariances:
-    r"""The variances :math:`V_S = \mathrm{Var}\, E[f(X) \mid X_S]` of F functions.
+    r"""The variances :math:`V_S = \mathrm{Var}\, E[f(X) \mid X_S]` of F functions, and their means (F,).
 
-    :param mean: :math:`E f(X)`, (F,).
-    :param variance: that of all inputs, (F,).
-    :param single: those of every input, (F, d).
-    :param others: those of all inputs but one, (F, d).
-    :param pairs: those of every two inputs, (F, d, d), with zeros on the diagonal; None where not wanted.
+    Of all inputs (F,), every input (F, d), all inputs but one (F, d), and every two inputs (F, d, d).
     """
 
     mean: Tensor

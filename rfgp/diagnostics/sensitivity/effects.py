@@ -18,19 +18,12 @@ from .sampled import sampled_means
 
 @dataclass(frozen=True)
 class MainEffects:
-    """Conditional means along every input.
+    """Conditional means along every input, from :func:`main_effects`.
 
     :param names: the names of the d inputs.
     :param grid: the values of the inputs, (G, d).
     :param effect: the conditional means with their posterior, (G, d), or (T, G, d) for several outputs.
     :param method: "closed form", or "sampling".
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
-    >>> x = torch.rand(50, 2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
-    >>> main_effects(model, [rfgp.diagnostics.sensitivity.Uniform(0.0, 1.0)] * 2, grid=5).grid.shape
-    torch.Size([5, 2])
     """
 
     names: tuple[str, ...]
@@ -52,10 +45,9 @@ def main_effects(
     .. math:: E[f(X) \mid X_k = x] = \mathrm{Re} \sum_j c_j e^{\mathrm{i} \omega_{jk} x}
         \prod_{l \ne k} \chi_l(\omega_{jl})
 
-    :param model: as for :func:`sobol_indices`.
-    :param inputs: as for :func:`sobol_indices`.
+    Model and inputs are as for :func:`sobol_indices`.
+
     :param grid: the values of the inputs, (G, d), or their number; default: 50 from the 0.5 % to the 99.5 % quantile.
-    :param num_functions: the number S of functions drawn from the posterior.
     :param num_points: the number of points of the other inputs where the features are not Fourier features.
     :raises ValueError: as :func:`sobol_indices` does, and for a bad grid.
 
@@ -83,21 +75,12 @@ def main_effects(
 
 @dataclass(frozen=True)
 class DerivativeSensitivities:
-    """Mean squares of derivatives with their posterior.
+    """Mean squares of derivatives with their posterior, from :func:`derivative_sensitivities`.
 
     :param names: the names of the d inputs.
     :param inputs: their distributions.
     :param mean_square: the mean squared derivatives, (d,), or (T, d) for several outputs.
     :param variance: the variance of f over the inputs, a number, or (T,).
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
-    >>> x = torch.rand(50, 2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
-    >>> inputs = [rfgp.diagnostics.sensitivity.Uniform(0.0, 1.0)] * 2
-    >>> found = rfgp.diagnostics.sensitivity.derivative_sensitivities(model, inputs)
-    >>> bool(found.mean_square.mean[0] > found.mean_square.mean[1])
-    True
     """
 
     names: tuple[str, ...]
@@ -108,10 +91,7 @@ class DerivativeSensitivities:
     def total_bound(self) -> Estimate:
         r"""The upper bounds :math:`T_k \le C_k\, E (\partial f / \partial x_k)^2 / V` of the total indices.
 
-        C is the constant of Poincare's inequality: :math:`(b - a)^2 / \pi^2` of uniform inputs, :math:`\sigma^2` of
-        normal ones.
-
-        :raises ValueError: for an empirical distribution, which has none.
+        C is :math:`(b - a)^2 / \pi^2` for uniform inputs and :math:`\sigma^2` for normal ones; empirical have none.
 
         Source: Sobol' and Kucherenko (2009); Lamboni et al. (2013).
         """
@@ -129,10 +109,9 @@ def derivative_sensitivities(
 ) -> DerivativeSensitivities:
     r"""The mean squared derivatives :math:`\nu_k = E\, (\partial f / \partial x_k)^2`, in closed form.
 
-    :param model: as for :func:`sobol_indices`, with Fourier features.
-    :param inputs: as for :func:`sobol_indices`.
-    :param num_functions: the number S of functions drawn from the posterior.
-    :raises ValueError: as :func:`sobol_indices` does, and for other features.
+    Parameters are those of :func:`sobol_indices`.
+
+    :raises ValueError: as :func:`sobol_indices` does, and for other than Fourier features.
 
     Source: Sobol' and Kucherenko (2009).
 

@@ -38,18 +38,11 @@ class Estimate:
         return self.samples.std(0)
 
     def quantile(self, level: float) -> Tensor:
-        """The posterior quantile at a level in (0, 1), by the functions drawn.
-
-        :raises ValueError: for another level.
-        """
+        """The posterior quantile at a level in (0, 1), by the functions drawn."""
         return self.samples.quantile(checks.share("level", level), dim=0)
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """The interval between quantiles that contains the quantity with some probability.
-
-        :param level: the probability.
-        :raises ValueError: for one that is not between 0 and 1.
-        """
+        """The interval between quantiles that contains the quantity with a probability of ``level``."""
         checks.share("level", level)
         return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
 

@@ -22,10 +22,7 @@ class WaveFunctions:
 
     .. math:: f(x) = b + g^\top (x - E X) + \mathrm{Re} \sum_j c_j e^{\mathrm{i} \omega_j^\top (x - E X)}
 
-    :param frequency: :math:`\omega`, (m, d).
-    :param coefficient: c, (m, F), complex.
-    :param slope: g, (d, F).
-    :param constant: b, (F,).
+    with frequencies (m, d), complex coefficients c (m, F), slopes g (d, F) and constants b (F,).
     """
 
     frequency: Tensor
@@ -61,12 +58,7 @@ def mean_of(parts: Sequence[WaveFunctions]) -> WaveFunctions:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What a model says about its function, by plane waves.
-
-    :param means: the posterior means of every draw of the features, of T functions.
-    :param draws: functions drawn from these, S T in all, those of one draw of all outputs together.
-    :param num_outputs: T.
-    """
+    """The posterior means of T functions for every draw of the features, and S T functions drawn, as plane waves."""
 
     means: list[WaveFunctions]
     draws: list[WaveFunctions]

@@ -18,27 +18,15 @@ from .sampled import sampled_variances
 
 @dataclass(frozen=True)
 class SobolIndices:
-    """Sobol' indices with their posterior; of shape (d,), or (T, d) for several outputs.
-
-    They are zero for a function that is constant over the inputs.
+    """Sobol' indices with their posterior, from :func:`sobol_indices`; (d,), or (T, d) for several outputs.
 
     :param names: the names of the d inputs.
     :param first: first-order indices: the share of the variance of f that is that of an input alone.
     :param total: total indices: the share that involves an input, interactions included.
-    :param second: second-order indices, (d, d) with NaN on the diagonal: the share of the interaction of two inputs
-        that neither has alone; None where they were not wanted.
+    :param second: second-order indices, (d, d) with NaN on the diagonal: the share of an interaction of two inputs.
     :param mean: the mean of f over the inputs, a number, or (T,).
     :param variance: its variance over the inputs.
     :param method: "closed form", or "sampling" where the features are not Fourier features.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
-    >>> x = torch.rand(50, 2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
-    >>> inputs = [rfgp.diagnostics.sensitivity.Uniform(0.0, 1.0)] * 2
-    >>> indices = rfgp.diagnostics.sensitivity.sobol_indices(model, inputs)
-    >>> indices.method, bool(indices.first.mean[0] > indices.first.mean[1])
-    ('closed form', True)
     """
 
     names: tuple[str, ...]
@@ -50,10 +38,7 @@ class SobolIndices:
     method: str
 
     def table(self, level: float = 0.95) -> str:
-        """The indices with intervals as plain text, the most important input first.
-
-        :param level: the posterior probability of the intervals.
-        """
+        """The indices with intervals of probability ``level`` as plain text, the most important input first."""
         outputs = self.first.value.shape[0] if self.first.value.dim() == 2 else None
         parts = [self._rows(t, level) for t in ([None] if outputs is None else range(outputs))]
         return "\n".join(parts)
@@ -69,11 +54,7 @@ class SobolIndices:
         return "\n".join(lines)
 
     def to_frame(self, level: float = 0.95) -> Any:
-        """First-order and total indices as a pandas DataFrame, a row for every input (and output).
-
-        :param level: the posterior probability of the intervals.
-        :raises ImportError: without pandas.
-        """
+        """First-order and total indices as a pandas DataFrame, a row for every input (and output)."""
         optional.require("pandas", "study", "data frames")
         import pandas as pd
 
@@ -102,19 +83,15 @@ def sobol_indices(
     .. math:: S_k = \frac{V_k}{V}, \qquad T_k = 1 - \frac{V_{-k}}{V}, \qquad
         S_{kl} = \frac{V_{kl} - V_k - V_l}{V}, \qquad V_S = \mathrm{Var}\, E[f(X) \mid X_S]
 
-    For Fourier features, and sums, products and multitask kernels of these, f is a sum of m plane waves, whose
-    variances follow from the characteristic functions of the inputs, at O(m^2 d) and a product with m x m matrices for
-    each index. Other features are averaged over scrambled Sobol' points; the result says which. The residual variance
-    of landmarks or of a truncated series counts in total indices, and in no first-order index.
+    In closed form, at O(m^2 d), for Fourier features, and sums, products and multitask kernels of these; other
+    features are averaged over scrambled Sobol' points.
 
     :param model: a fitted model of one or several outputs, of real targets; of class labels, the latent functions.
-    :param inputs: a distribution for every column of the inputs, in the units that the model was fitted in; by name, or
-        in order.
+    :param inputs: a distribution for every column of the inputs, in the units of the fit, by name or in order.
     :param second_order: whether interactions of pairs are wanted.
     :param num_functions: the number S of functions drawn from the posterior, by PyTorch's random numbers.
     :param num_points: the number of points where the features are not Fourier features, a power of two.
-    :raises ValueError: for a model that is not fitted, of complex targets or with blocks, or distributions far outside
-        the training inputs.
+    :raises ValueError: for a model without a fit or of complex targets, or inputs far outside those of training.
 
     Source: Sobol' (1993); Homma and Saltelli (1996), total indices; Oakley and O'Hagan (2004), Gaussian processes.
 

@@ -18,8 +18,6 @@ class InputDistribution(abc.ABC):
 
     .. math:: \chi(\omega) = E\, e^{\mathrm{i} \omega X} = e^{\mathrm{i} \omega E X}\, \chi_0(\omega)
 
-    All tensors are in float64.
-
     >>> from rfgp.diagnostics.sensitivity import Uniform
     >>> uniform = Uniform(0.0, 1.0)
     >>> isinstance(uniform, InputDistribution), uniform.mean
@@ -47,10 +45,7 @@ class InputDistribution(abc.ABC):
         """The quantiles at levels in [0, 1], of their shape."""
 
     def characteristic(self, w: Tensor) -> Tensor:
-        """The characteristic function at frequencies w, of their shape, complex.
-
-        :param w: frequencies, in radians per unit of the input.
-        """
+        """The characteristic function at frequencies w, in radians per unit of the input, of their shape, complex."""
         w = checks.floating(w, "w").double()
         return torch.polar(torch.ones_like(w), w * self.mean) * self.centered_characteristic(w)
 
@@ -59,11 +54,7 @@ class InputDistribution(abc.ABC):
         return self.centered_characteristic(v.unsqueeze(-1) - w)
 
     def sample(self, num_points: int, generator: Generator | None = None) -> Tensor:
-        """Independent draws, (num_points,).
-
-        :param num_points: the number of draws.
-        :param generator: a CPU generator; default: PyTorch's own.
-        """
+        """Independent draws, (num_points,), by a CPU generator; default: PyTorch's own."""
         count = checks.positive_integer("num_points", num_points)
         return self.quantile(torch.rand(count, dtype=torch.float64, generator=checks.generator(generator)))
 
@@ -76,8 +67,6 @@ class InputDistribution(abc.ABC):
 class Uniform(InputDistribution):
     r"""The uniform distribution on [low, high], with :math:`\chi_0(\omega) = \mathrm{sinc}(\omega (b - a) / 2)`.
 
-    :param low: the smallest value a.
-    :param high: the largest value b.
     :raises ValueError: unless low < high, both finite.
 
     >>> Uniform(0.0, 1.0).characteristic(torch.zeros(1)).real
@@ -111,8 +100,6 @@ class Uniform(InputDistribution):
 class Normal(InputDistribution):
     r"""The normal distribution, with :math:`\chi_0(\omega) = e^{-\omega^2 \sigma^2 / 2}`.
 
-    :param mean: its mean.
-    :param std: its standard deviation, above 0.
     :raises ValueError: for a mean that is not finite, or a standard deviation that is not positive.
 
     >>> Normal(20.0, 0.5).variance

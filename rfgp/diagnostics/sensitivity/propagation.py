@@ -20,26 +20,15 @@ from .sampled import SampledFunctions
 
 @dataclass(frozen=True)
 class Propagation:
-    r"""The distribution of f(X), where neither X nor f is known.
+    r"""The distribution of f(X), where neither X nor f is known, from :func:`propagate`.
 
     .. math:: \mathrm{Var}\, f(X) = \mathrm{Var}_X\, E_f f(X) + E_X \mathrm{Var}_f f(X)
 
-    All but the values are numbers, or (T,) for several outputs.
-
-    :param mean: the mean of f(X).
-    :param input_std: the root of the first term: what is left where the function is known to be the posterior mean.
-    :param model_std: the root of the second term: what is left where the inputs are known.
+    :param mean: the mean of f(X), a number, or (T,) for several outputs.
+    :param input_std: the root of the first term, of the same shape.
+    :param model_std: the root of the second term, likewise.
     :param points: the inputs, (N, d).
-    :param values: functions drawn from the posterior at these, (S, N), or (S, N, T). What landmarks or a truncated
-        series lack is drawn independently at every point.
-
-    >>> import gpytorch, rfgp
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2, seed=0)
-    >>> x = torch.rand(50, 2)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
-    >>> found = rfgp.diagnostics.sensitivity.propagate(model, [rfgp.diagnostics.sensitivity.Uniform(0.0, 1.0)] * 2)
-    >>> bool(found.std >= found.input_std)
-    True
+    :param values: functions drawn from the posterior at these, (S, N), or (S, N, T).
     """
 
     mean: Tensor
@@ -54,19 +43,11 @@ class Propagation:
         return (self.input_std.square() + self.model_std.square()).sqrt()
 
     def quantile(self, level: float) -> Estimate:
-        """The quantile of f(X) over the inputs, whose posterior says how well it is known.
-
-        :param level: between 0 and 1.
-        :raises ValueError: for another level.
-        """
+        """The quantile of f(X) over the inputs, with its posterior."""
         return _estimate(self.values.quantile(checks.share("level", level), dim=1))
 
     def exceedance(self, threshold: float) -> Estimate:
-        """The probability over the inputs that f(X) exceeds a threshold, and how well it is known.
-
-        :param threshold: in the units of the targets.
-        :raises ValueError: where it is no number.
-        """
+        """The probability over the inputs that f(X) exceeds a threshold, with its posterior."""
         limit = checks.number(threshold)
         if math.isnan(limit):
             raise ValueError(f"expected a number for threshold, got {threshold!r}; in the units of the targets")
@@ -85,13 +66,11 @@ def propagate(
     """The distribution of the output for uncertain inputs, split into what inputs and model contribute.
 
     :param model: a fitted model of one or several outputs.
-    :param inputs: distributions of independent inputs as for :func:`sobol_indices`; or draws (N, d) of dependent ones,
-        such as a measurement and its errors.
+    :param inputs: distributions of independent inputs as for :func:`sobol_indices`, or draws (N, d) of dependent ones.
     :param num_points: the number N of inputs that are drawn.
     :param num_functions: the number S of functions drawn from the posterior.
     :param generator: a CPU generator for inputs and functions; default: PyTorch's own.
-    :raises ValueError: for a model that is not fitted, of complex targets or with blocks, or bad inputs, such as those
-        far outside the training inputs.
+    :raises ValueError: for a model without a fit or of complex targets, or inputs far outside the training inputs.
 
     >>> import gpytorch, rfgp
     >>> from rfgp.diagnostics.sensitivity import Normal, propagate

@@ -18,8 +18,6 @@ from .inputs import InputDistribution, points
 class SampledFunctions:
     r"""The posterior mean of a model and functions drawn from it, by their values.
 
-    What landmarks or a truncated series lack is drawn independently at every input, as the posterior has it:
-
     .. math:: f_s(x) = \mu(x) + \phi(x) w_s + \sqrt{r(x)}\, \epsilon_s(x), \qquad r(x) = k(x, x) - |\phi(x)|^2
     """
 
@@ -62,8 +60,6 @@ def sampled_variances(
 
     .. math:: V_k \approx \frac1N \sum_i f(B)_i (f(A_B^k) - f(A))_i, \qquad
         V - V_{-k} \approx \frac{1}{2N} \sum_i (f(A) - f(A_B^k))_i^2
-
-    and those of pairs from the products of :math:`f(B_A^k)` and :math:`f(A_B^l)`.
     """
     dim, distributions = len(inputs), list(inputs)
     a, b = (points(distributions, part) for part in levels(num_points, 2 * dim, seed=0).chunk(2, dim=-1))

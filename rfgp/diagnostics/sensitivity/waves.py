@@ -27,13 +27,7 @@ class PlaneWaves:
 
     .. math:: \psi_k(x) = s_k^\top x + \sum_{p:\, k_p = k} a_p e^{\mathrm{i} \omega_p^\top x}
 
-    or the real part of that where the features are real.
-
-    :param frequency: :math:`\omega`, (P, d).
-    :param amplitude: a, (P,), complex.
-    :param column: k, (P,), the feature that a wave belongs to.
-    :param slope: s, (n, d), real.
-    :param is_complex: whether the features are complex.
+    with frequencies (P, d), complex amplitudes a (P,), columns k (P,) and real slopes s (n, d); or the real part.
     """
 
     frequency: Tensor
@@ -67,11 +61,7 @@ class PlaneWaves:
 
 
 def plane_waves(kernel: Any, input_dim: int) -> PlaneWaves | None:
-    """The scalar features of a kernel as plane waves; None where they are something else.
-
-    They are for kernels with Fourier features, periodic and constant ones, linear kernels as terms of sums, and scales,
-    sums, products and multitask kernels of these.
-    """
+    """The scalar features of a kernel as plane waves; None where they are something else."""
     return _scalar(kernel, torch.arange(input_dim), input_dim)
 
 

@@ -1,7 +1,4 @@
-"""Whether two samples come from one distribution: maximum mean discrepancies, in linear time with random features.
-
-Kernels alone are needed, exact or approximated; no model is fitted here.
-"""
+"""Whether two samples come from one distribution: maximum mean discrepancies, in linear time with random features."""
 
 from .discrepancy import Discrepancy, block_mmd, kernel_inception_distance, mmd
 from .permutations import PermutationTest, permutation_test

@@ -16,16 +16,11 @@ _TILE = 1024
 
 
 class PermutationTest(NamedTuple):
-    """The result of a permutation test.
+    """The result of :func:`permutation_test`.
 
     :param squared: the unbiased discrepancy of the samples.
     :param p_value: the share of permutations with a discrepancy at least as large, the samples themselves included.
     :param permuted: the discrepancies of the permutations, (B,).
-
-    >>> import gpytorch, rfgp
-    >>> x, y = torch.zeros(20, 1), torch.full((20, 1), 3.0)
-    >>> permutation_test(x, y, gpytorch.kernels.RBFKernel(), num_permutations=99).p_value <= 0.05
-    True
     """
 
     squared: float
@@ -37,17 +32,14 @@ class PermutationTest(NamedTuple):
 def permutation_test(
     x: Tensor, y: Tensor, kernel: Kernel, *, num_permutations: int = 499, seed: int = 0
 ) -> PermutationTest:
-    r"""Test whether two samples come from one distribution, at its exact level for any sizes and any kernel.
+    """Test whether two samples come from one distribution, at its exact level for any sizes and any kernel.
 
-    The rows of both samples are dealt out anew ``num_permutations`` times. With an approximated kernel the sums of
-    features of all deals are one product of chunks, in O((n + m) B D); with an exact kernel they take O((n + m)^2 B).
+    It takes O((n + m) B D) with an approximated kernel, and O((n + m)^2 B) with an exact one.
 
     :param x: the first sample, (n, d).
     :param y: the second sample, (m, d).
-    :param kernel: a GPyTorch kernel of one output, exact or from :func:`rfgp.approximate`; its parameters must not
-        depend on which sample a row belongs to.
+    :param kernel: a GPyTorch kernel of one output, whose parameters must not depend on the sample of a row.
     :param num_permutations: B; the smallest p-value is 1/(B + 1).
-    :param seed: that of the permutations.
     :raises ValueError: for other samples, kernels or numbers.
 
     Source: Gretton et al. (2012), Section 5; Phipson and Smyth (2010).

@@ -20,14 +20,7 @@ _TILE = 2048
 
 
 class Block(NamedTuple):
-    """A few rows of x and of y, in float64.
-
-    :param xx: kernel values of the rows of x, (a, a).
-    :param yy: those of the rows of y, (b, b).
-    :param xy: those across, (a, b).
-    :param sums_x: over the other rows of x and over y, of the rows of x, (a,) each.
-    :param sums_y: over the other rows of y and over x, of the rows of y, (b,) each.
-    """
+    """Kernel values of a few rows of x and y, (a, a), (b, b), (a, b), and sums over other rows, (a,) and (b,) each."""
 
     xx: Tensor
     yy: Tensor

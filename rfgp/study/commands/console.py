@@ -15,10 +15,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u20
 
 
 class Stream:
-    """A stream whose reader may leave early: what is written afterwards goes nowhere, and the command goes on.
-
-    Names from files reach the terminal as text: control characters are written as escapes.
-    """
+    """A stream whose reader may leave early; control characters are written as escapes."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

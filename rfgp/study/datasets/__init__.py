@@ -1,8 +1,4 @@
-"""Data sets for studies, read from files: built-in ones by name, and NPZ files of arrays.
-
-Tables are read by :mod:`rfgp.study.tables`. Global wind, which is a vector field on a sphere, has a loader and a type
-of its own.
-"""
+"""Data sets for studies, read from files: built-in ones by name, and NPZ files of arrays."""
 
 from __future__ import annotations
 
@@ -20,9 +16,8 @@ def load(name: str, data_dir: str | Path | None = None, output: str | int | None
 
     :param name: one of LOADERS; "digits" and "diabetes" come with scikit-learn, the others from a data directory.
     :param data_dir: the directory with ``name``.npz; default: that of the environment variable RFGP_DATA.
-    :param output: which output of a data set with several to take, by its name or index, or "all" of them, in targets
-        (N, T); default: the first one.
-    :raises ValueError: for an unknown name or output, or where the file is not there.
+    :param output: the name or the index of one of several outputs, or "all", (N, T); default: the first one.
+    :raises ValueError: for an unknown name or output, or without the file.
 
     >>> dataset = load("diabetes")
     >>> dataset.x_train.shape, dataset.task

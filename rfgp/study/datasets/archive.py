@@ -24,16 +24,14 @@ def read_archive(
 ) -> Dataset:
     """Read an NPZ file, and keep a random fifth of its rows for testing.
 
-    Integers, booleans and strings as targets are class labels, numbered in their sorted order; other numbers make a
-    regression. Tables are read by :func:`rfgp.study.tables.read`.
+    Integers, booleans and strings as targets are class labels, in sorted order; other numbers make a regression.
 
     :param path: a file that ends in .npz.
     :param target: the name of the array of targets (N,).
     :param inputs: the name of the array of inputs (N, d).
     :param task: "classification" or "regression"; default: as the targets tell.
     :param scaling: the scaling that suits the inputs.
-    :raises ValueError: where the file, an array or a value is not as it should be, and for integers with more than 20
-        different values, or few rows of each, without a task.
+    :raises ValueError: for a bad file, array or value, and for integers that may be either without a task.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

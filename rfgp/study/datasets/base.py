@@ -28,16 +28,15 @@ class Dataset:
 
     :param name: a short name.
     :param x_train: training inputs (N, d), float64.
-    :param y_train: training targets (N,), or (N, T) for T outputs: float64 for regression, class numbers (int64) for
-        classification.
+    :param y_train: training targets (N,), or (N, T): float64 for regression, class numbers (int64) for classification.
     :param x_test: test inputs (M, d).
     :param y_test: test targets (M,), or (M, T).
     :param task: "classification" or "regression".
     :param num_classes: the number of classes; None for regression.
     :param provenance: where the data come from.
     :param licence: the terms of use.
-    :param scaling: the scaling that suits the inputs: "standardize" for columns in units of their own, "unit" (rows of
-        unit norm) for pixels and counts, "none".
+    :param scaling: "standardize" for columns in units of their own, "unit" (rows of unit norm) for pixels and counts,
+        "none".
     :param outputs: the names of the outputs that are in the targets, where they have names.
     :raises ValueError: where values are not finite, shapes disagree, or the training targets are all the same.
 
@@ -107,11 +106,7 @@ class Dataset:
 
 
 def split(name: str, x: Any, y: Any, test_share: float = TEST_SHARE, seed: int = 0) -> Parts:
-    """Training and test parts: the same random rows are kept for testing, a fifth by default.
-
-    :param x: inputs (N, d).
-    :param y: targets (N,), or (N, T).
-    """
+    """Training and test parts: the same random rows are kept for testing, a fifth by default."""
     if len(x) != len(y) or len(x) < _MIN_ROWS:
         raise ValueError(
             f"expected inputs and targets of {name} with one number of rows, at least {_MIN_ROWS}, got {len(x)} and "
@@ -159,10 +154,7 @@ _ROWS_PER_CLASS = 5
 def typed_targets(
     values: NDArray[np.generic], task: Task | None, what: str
 ) -> tuple[NDArray[np.generic], Task, tuple[str, ...]]:
-    """Targets as floats or as class numbers, the task they make, and the names of the classes in their order.
-
-    :param values: floats, integers, booleans or strings, (N,).
-    """
+    """Targets (N,) as floats or as class numbers, the task they make, and the names of the classes in their order."""
     kind = values.dtype.kind
     if kind not in "fiubUS":
         raise ValueError(f"expected numbers or strings in {what}, got {values.dtype}; convert it")

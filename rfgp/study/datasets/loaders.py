@@ -19,16 +19,7 @@ DATA_DIR_VARIABLE = "RFGP_DATA"
 
 @dataclass(frozen=True)
 class Loader(abc.ABC):
-    """The loader of one data set.
-
-    :param name: the name of the data set.
-    :param task: "classification" or "regression".
-    :param description: the rows, the inputs and the targets.
-    :param provenance: where the data come from.
-    :param licence: the terms of use.
-    :param scaling: the scaling that suits the inputs.
-    :param outputs: the names of the columns of the targets, where there are several.
-    """
+    """The loader of one data set, with its name, its task, and where it comes from."""
 
     name: str
     task: Task
@@ -43,11 +34,7 @@ class Loader(abc.ABC):
         """The arrays x and y, or x_train, y_train, x_test and y_test."""
 
     def __call__(self, data_dir: str | Path | None = None, output: str | int | None = None) -> Dataset:
-        """Load the data set.
-
-        :param output: which of several outputs to take, by its name or index, or "all" of them, in targets (N, T);
-            default: the first one.
-        """
+        """Load the data set; ``output`` is the name or the index of one of several outputs, or "all" of them."""
         chosen = self._columns(output)
         arrays = self.arrays(data_dir)
         try:
@@ -116,11 +103,7 @@ class Bundled(Loader):
 
 
 def read_archive(name: str, data_dir: str | Path | None = None) -> dict[str, np.ndarray]:
-    """All arrays of ``name``.npz in a data directory.
-
-    :param data_dir: the directory; default: that of the environment variable RFGP_DATA.
-    :raises ValueError: without a directory, or where there is no such file, or it is not an archive of plain arrays.
-    """
+    """All arrays of ``name``.npz in a data directory, by default that of the environment variable RFGP_DATA."""
     directory = data_dir or os.environ.get(DATA_DIR_VARIABLE)
     if not directory:
         raise ValueError(

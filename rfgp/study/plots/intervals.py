@@ -23,7 +23,7 @@ def predictions(
     :param mean: predictions, (n,), such as those of :meth:`rfgp.WeightSpaceGP.leave_one_out`.
     :param lower: the lower ends of intervals, (n,).
     :param upper: the upper ends, (n,).
-    :param unit: the unit of all of them, for the labels.
+    :param unit: the unit of all of them.
     :param name: what is predicted.
     :param ax: the axes to draw in; default: new ones.
     :raises ValueError: for arrays of different lengths.

@@ -26,14 +26,11 @@ def sobol_bars(
 ) -> Axes:
     """Two bars for every input, its first-order and its total index, with intervals.
 
-    What the second exceeds the first by is interaction with other inputs.
-
     :param names: the names of the d inputs.
     :param first: first-order indices, (d,).
     :param total: total indices, (d,).
     :param first_interval: the ends of intervals of the first-order indices, two (d,); default: none.
     :param total_interval: those of the total indices.
-    :param ylabel: the label of the ordinate.
     :param ax: the axes to draw in; default: new ones.
     :raises ValueError: where shapes disagree.
 
@@ -70,15 +67,12 @@ def main_effects(
 ) -> Axes:
     """One line for every input: the mean of the output where this input is known, with its band.
 
-    Inputs of different units share one abscissa, from the lowest to the highest value of the grid of each. For one
-    input the abscissa has its values.
+    Inputs share one abscissa, from the lowest to the highest value of the grid of each.
 
     :param names: the names of the d inputs.
     :param grid: the values of the inputs, (G, d).
     :param effect: the conditional means, (G, d).
     :param interval: the lower and the upper ends of bands, two (G, d); default: none.
-    :param xlabel: the label of the abscissa.
-    :param ylabel: the label of the ordinate.
     :param ax: the axes to draw in; default: new ones.
     :raises ValueError: where shapes disagree, or there are more inputs than styles of lines.
 

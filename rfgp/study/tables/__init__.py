@@ -1,7 +1,4 @@
-"""Tables in files and data frames, and models of them: how columns become inputs and targets.
-
-What reads rows that do not fit in memory is in :mod:`rfgp.data`.
-"""
+"""Tables in files and data frames, and models of them: how columns become inputs and targets."""
 
 from typing import TYPE_CHECKING
 

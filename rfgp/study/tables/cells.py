@@ -38,13 +38,9 @@ _LIKE_A_DATE = re.compile(r"[0-9]{1,4}[-/. ][0-9A-Za-z]{1,3}[-/. ][0-9]{1,4}.*|[
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells of one column.
+    """The cells (N,) of one column: floats with NaN, or strings with "", for what is not there.
 
-    :param kind: what they are.
-    :param values: (N,), floats with NaN for what is not there; strings, and "" for what is not there, where it is text.
-    :param states: (N,), for every cell whether it is PRESENT, MISSING, INFINITE or WRONG.
-    :param shown: the cells as they were written.
-    :param date_format: how dates are written.
+    ``states`` has PRESENT, MISSING, INFINITE or WRONG for every cell, and ``shown`` the cells as they were written.
     """
 
     kind: Kind

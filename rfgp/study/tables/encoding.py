@@ -31,13 +31,7 @@ _MOST_NAMED = 5
 class InputColumn:
     """How one column becomes numbers.
 
-    :param name: the name of the column.
-    :param kind: what its cells are.
-    :param fill: what stands in for a cell that is missing: the median, and the most frequent value of text and
-        booleans.
-    :param categories: the values of text, sorted; two become one input, which is 1 for the second, and more become one
-        input each.
-    :param date_format: how dates are written in text.
+    ``fill`` replaces missing cells. Two sorted ``categories`` of text become one input, more become one input each.
     """
 
     name: str
@@ -114,10 +108,7 @@ class Encoding:
         return tuple(name for column in self.columns for name in column.names)
 
     def encode(self, frame: pandas.DataFrame, *, decimal: str | None = None, missing: Missing | None = None) -> Tensor:
-        """The inputs of a table with the same columns, in any order; others are not looked at.
-
-        :returns: inputs (N, d), float64.
-        """
+        """The inputs (N, d), float64, of a table with the same columns, in any order; others are not looked at."""
         how = self.missing if missing is None else checks.choice("missing", missing, MISSING)
         frame = open_table(frame, AS_RECOGNIZED).frame
         there = set(frame.columns)

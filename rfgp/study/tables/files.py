@@ -27,14 +27,7 @@ _NO_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Reading:
-    """How a file is to be read; None for what is recognized.
-
-    :param separator: what is between two cells of a text file: a character, or one of the names of SEPARATORS.
-    :param decimal: the decimal point or comma of text.
-    :param header: whether the first row has the names of the columns.
-    :param sheet: the name or the index of the sheet of a workbook; default: the first one.
-    :param encoding: the encoding of text, where it is told by a file that was read before.
-    """
+    """How a file is to be read: separator, decimal point, header, sheet and encoding; None for what is recognized."""
 
     separator: str | None = None
     decimal: str | None = None
@@ -61,16 +54,7 @@ AS_RECOGNIZED = Reading()
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """The columns of a table before anything is made of them.
-
-    :param name: a short name of the table.
-    :param frame: the columns, with names that are all different.
-    :param format: what kind of file it is, in words.
-    :param notes: what there is to say about the file.
-    :param repeated: names that several columns had.
-    :param index: the name of the column that was the index of a data frame; empty for none.
-    :param reading: how the file was read, as far as other files are to be read so.
-    """
+    """The columns of a table before anything is made of them, with what there is to say about the file."""
 
     name: str
     frame: pandas.DataFrame
@@ -83,11 +67,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class Learned:
-    """What is known of a file by another one that it is to be like.
-
-    :param reading: how the other file was read.
-    :param names: the names of columns that it is to have.
-    """
+    """How another file was read, and the names of columns that a file is to have like it."""
 
     reading: Reading = AS_RECOGNIZED
     names: frozenset[str] = frozenset()
@@ -156,10 +136,7 @@ def _separator(rows: str, reading: Reading, learned: Learned) -> str:
 
 
 def _rows_and_comment(above: list[str], rest: str, separator: str) -> tuple[list[str], str]:
-    """The cells of the last comment above the rows that may have names, and all rows: some of these may begin with #.
-
-    Such a row has as many cells as others. Above the first other one it has numbers that are no names of columns.
-    """
+    """The cells of the last comment above the rows that may have names, and all rows: some may begin with #."""
     pandas = optional.require("pandas", "pandas", "tables")
     sample = text.sample_of(text.without_comments(rest), separator)
     width = text.common_width(sample)
@@ -260,10 +237,7 @@ def _under_names(
 
 
 def _has_names(rows: pandas.DataFrame) -> bool:
-    """Whether the first of two rows has names: no numbers, or also text where the second one has a number.
-
-    Numbers alone are names where they are 0, 1, 2, ...
-    """
+    """Whether the first of two rows has names: no numbers, or 0, 1, 2, ..., or text above a number."""
     names = [str(cell).strip() for cell in rows.iloc[0]]
     if not _is_data(rows.iloc[0]) or (len(names) > 1 and names == [str(place) for place in range(len(names))]):
         return True

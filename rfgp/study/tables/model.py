@@ -86,17 +86,13 @@ class TableModel(torch.nn.Module):
     ) -> Self:
         """Learn from a table: most rows choose the parameters, held-out ones measure, and all are in the model.
 
-        It is the model of :class:`rfgp.sklearn.RandomFeatureGPRegressor` or its classifier. The held-out rows are added
-        to the sums of the model when it has been measured.
-
         :param table: a table with a target, of :func:`rfgp.study.tables.read`.
         :param kernel: see :class:`rfgp.sklearn.RandomFeatureGPRegressor`, and so the next two.
         :param num_features: the number of features.
-        :param time_limit: seconds in which training is to end, about; default: no limit.
+        :param time_limit: seconds for the training, about; default: no limit.
         :param test_share: the share of the rows that is held out, between 0 and 1.
         :param seed: the seed of the rows that are held out, and of the features.
-        :raises ValueError: for bad parameters, a table without a target, or with fewer than ten rows, and for targets
-            or classes with which two columns of predictions have one name.
+        :raises ValueError: for bad parameters, a table without a target, too few rows, or equal names of columns.
         :raises ImportError: without scikit-learn.
         """
         checks.instance("table", table, Table, "a table", "read it with rfgp.study.tables.read")
@@ -127,11 +123,9 @@ class TableModel(torch.nn.Module):
 
     @torch.no_grad()
     def distribution(self, x: Tensor) -> Normal | Tensor:
-        """What is predicted at encoded inputs, in the units of the table.
+        """Predictions at encoded inputs (N, d), in the units of the table.
 
-        :param x: inputs (N, d), as the encoding makes them.
-        :returns: independent normals (N,), or (N, T) for T targets, of new observations with their noise; for classes
-            their probabilities (N, C).
+        :returns: independent normals (N,) or (N, T) of new observations, or probabilities of classes (N, C).
         """
         parts = [self._part(rows) for rows in ((x - self.x_scales[0]) / self.x_scales[1]).split(_CHUNK)]
         first, second = (torch.cat(columns) for columns in zip(*parts, strict=True))
@@ -162,10 +156,8 @@ class TableModel(torch.nn.Module):
 
         :param source: a path or a pandas DataFrame, see :func:`rfgp.study.tables.read`.
         :param level: the probability that a new observation is in its interval.
-        :param missing: what is done about missing cells: "raise", "impute" what was learned for the column, or leave
-            the predictions of the row empty by "drop"; default: as in the table that was learned from.
-        :returns: for every row of the table its identifier, where the model knows of one, and for every target its mean
-            and the ends of its interval; for classes the most probable one, and all probabilities.
+        :param missing: "raise", "drop" (empty predictions) or "impute"; default: as in the table that was learned from.
+        :returns: for every row its identifier, if known, and means and ends of intervals, or classes and probabilities.
         :raises ValueError: for columns that are not there, and cells that are not as they were.
         """
         pandas = optional.require("pandas", "pandas", "tables")
@@ -192,23 +184,15 @@ class TableModel(torch.nn.Module):
         return dict(zip(names, ends.reshape(len(x), -1).mT.numpy(), strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all to one file, which nothing is unpickled of; :func:`rfgp.load` reads it too.
+        """Write all to one file, which :func:`rfgp.load` reads too.
 
-        The file has training inputs: those that are landmarks, and of tables of more than 1,000 rows all of them, from
-        whose neighbors it predicts.
-
-        :param path: the file.
-        :raises ValueError: where it cannot be written.
+        It has training inputs: landmarks, and all of tables of more than 1,000 rows, from whose neighbors it predicts.
         """
         save(self, path, with_rows=True)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TableModel:
-        """Read what :meth:`save` or ``rfgp fit`` wrote.
-
-        :param path: the file.
-        :raises ValueError: for other files.
-        """
+        """Read what :meth:`save` or ``rfgp fit`` wrote."""
         model = load(path)
         if not isinstance(model, TableModel):
             raise ValueError(

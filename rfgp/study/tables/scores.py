@@ -48,11 +48,7 @@ class Scores:
 
     @classmethod
     def of(cls, data: Dataset, predicted: Normal | Tensor) -> Self:
-        """The scores of a prediction for the test rows of a data set.
-
-        :param data: the data set.
-        :param predicted: normals (M,) or (M, T), or probabilities of classes (M, C).
-        """
+        """The scores of normals (M,) or (M, T), or probabilities (M, C), for the test rows of a data set."""
         if isinstance(predicted, Tensor):
             return cls._of_classes(data, predicted)
         y_train, y = data.y_train.reshape(len(data.y_train), -1), data.y_test.reshape(len(data.y_test), -1)
@@ -80,11 +76,7 @@ class Scores:
         return cls(len(data.y_test), (scores[0],), (scores[1],), (), (scores[2],), (scores[3],))
 
     def table(self, names: tuple[str, ...]) -> str:
-        """The scores in plain text.
-
-        :param names: the names of the targets.
-        :raises ValueError: where there is not a name for every target.
-        """
+        """The scores in plain text, by the names of the targets."""
         names = checks.names("names", names, len(self.error))
         error = "RMSE" if self.coverage else "error rate"
         lines = [("", "this model", "without inputs")]

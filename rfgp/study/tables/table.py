@@ -76,13 +76,7 @@ class Table:
         return printed(title, self.columns, self.notes)
 
     def split(self, test_share: float = 0.2, seed: int = 0, scaling: Scaling = "standardize") -> Dataset:
-        """The table as a data set of which random rows are kept for testing.
-
-        :param test_share: the share of the rows that is kept, between 0 and 1.
-        :param seed: the seed of the choice.
-        :param scaling: the scaling that suits the inputs.
-        :raises ValueError: without a target, and for fewer than ten rows.
-        """
+        """The table as a data set of which random rows, a share of ``test_share``, are kept for testing."""
         if self.y is None or self.task is None:
             raise ValueError("expected a table with a target, got none; read it with target=")
         checks.share("test_share", test_share)
@@ -125,24 +119,19 @@ def read(
     input, 0 or 1, and text of up to 50 values one input for each. Left out are columns with a single value, and one
     that tells rows apart, such as 0, 1, 2, ..., or different values under a name such as "id".
 
-    *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers have no value:
-    "raise" counts them, "drop" leaves their rows out, "impute" puts in the median of the column, or its most frequent
-    text. Rows without a target are left out by "drop" and "impute".
+    *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers: "raise" counts
+    them, "drop" leaves their rows out, "impute" puts in the median or the most frequent text of the column.
 
     :param source: a path, or a pandas DataFrame.
-    :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: no
-        target.
-    :param task: "regression" or "classification"; default: classification for text, for booleans and for integers with
-        up to 20 different values, each in five rows on average.
+    :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: none.
+    :param task: "regression" or "classification"; default: classification for text, booleans and few integers.
     :param missing: "raise", "drop" or "impute".
     :param drop: columns that are not looked at.
     :param keep: columns that are inputs although they tell rows apart.
-    :param separator: what is between two cells of text.
     :param decimal: the decimal point or comma of text.
     :param header: whether the first row has the names of the columns.
     :param sheet: the name or the index of the sheet of a workbook; default: the first one.
-    :raises ValueError: where the file, a column or a cell is not as it should be, and for integers with many values as
-        a target where no task is given.
+    :raises ValueError: for a bad file, column or cell, and for integers of many values as a target without a task.
     :raises ImportError: without pandas, or what the format needs: the extra ``study`` has it.
 
     >>> import pandas, rfgp
