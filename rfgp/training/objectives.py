@@ -155,10 +155,7 @@ class WeightSpaceObjective(Objective):
 
 
 class ExactObjective(Objective):
-    """Evidence of an exact GPyTorch model, by Cholesky factors.
-
-    :param x: new inputs; default: those of the model.
-    """
+    """Evidence of an exact GPyTorch model, by Cholesky factors."""
 
     growth: ClassVar[float] = 3.0
 
