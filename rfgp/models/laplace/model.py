@@ -38,8 +38,9 @@ class LaplaceGP(torch.nn.Module):
         B = I + \sum_i W_i \phi_i \phi_i^\top, \qquad w \leftarrow w + t B^{-1} \Big(\sum_i g_i \phi_i - w\Big)
 
     with :math:`g_i = \partial \log p(y_i \mid f_i) / \partial f_i` and
-    :math:`W_i = -\partial^2 \log p(y_i \mid f_i) / \partial f_i^2`, by automatic differentiation of the likelihood.
-    The posterior is :math:`N(w, B^{-1})` at the mode. A SoftmaxLikelihood has Q latent functions on the same features,
+    :math:`W_i = -\partial^2 \log p(y_i \mid f_i) / \partial f_i^2`, by automatic differentiation of the likelihood,
+    which need not be log-concave. The posterior is :math:`N(w, B^{-1})` at the mode. A SoftmaxLikelihood has Q latent
+    functions on the same features:
 
     .. math:: B = I + \sum_i W_i \otimes \phi_i \phi_i^\top, \qquad W_i = \mathrm{diag}(p_i) - p_i p_i^\top
 
