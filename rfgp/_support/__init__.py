@@ -1,4 +1,1 @@
-"""Private helpers that any room may use: checks, files, optional packages, the private names of GPyTorch and PyTorch.
-
-They know nothing of Gaussian processes.
-"""
+"""Private helpers that any room may use: checks, files, optional packages, private names of GPyTorch and PyTorch."""

@@ -21,11 +21,7 @@ def write(content: Any, file: BinaryIO) -> None:
 
 
 def read(file: BinaryIO) -> Any:
-    """What is in an archive, on the CPU; nothing is unpickled but tensors, and containers of them.
-
-    ``torch.save`` packs nothing, and each tensor that rfgp gives it has all its numbers in the file: others could take
-    any amount of memory.
-    """
+    """What is in an archive, on the CPU: tensors with all their numbers in the file, and containers of them."""
     start = file.tell()
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()

@@ -27,10 +27,9 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], Any]) -> P
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary name beside a file, which what is written there takes over in the end, synced to the disk.
+    """A temporary name beside a file, which replaces it in the end, synced to the disk.
 
-    An existing file keeps its mode, and a symbolic link its place: the file that it points to is replaced. Temporary
-    files that killed processes have left for the same file are removed.
+    Modes and symbolic links stay. Temporary files that killed processes have left for the same file are removed.
     """
     target = Path(path).resolve()
     if not target.parent.is_dir():
@@ -50,11 +49,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary folder beside a folder, which takes its name in the end; one that was there is gone then.
-
-    Temporary folders that killed processes have left for the same folder are removed. Where a folder was there, neither
-    is there for an instant.
-    """
+    """A temporary folder beside a folder, which replaces it in the end; what killed processes have left is removed."""
     target = Path(path).resolve()
     _remove_left_over(target)
     with _temporary_folder(target) as temporary:
@@ -98,10 +93,7 @@ def _lock(handle: int) -> None:
 
 
 def _locked(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
-    """A new file or folder beside the target, and its handle, locked where that is possible.
-
-    It is made again where another writer has cleared it before its lock, as one that a killed process has left.
-    """
+    """A new file or folder beside the target and its handle, locked where possible; made again if it was cleared."""
     while True:
         temporary = _temporary_name(target)
         try:

@@ -1,7 +1,4 @@
-"""All private names of GPyTorch, linear_operator and PyTorch that rfgp reads; a test notices when they move.
-
-Methods that GPyTorch calls, and that rfgp's classes therefore override, are listed in the same test.
-"""
+"""All private names of GPyTorch, linear_operator and PyTorch that rfgp reads; a test notices when they move."""
 
 from __future__ import annotations
 
@@ -29,10 +26,7 @@ from torch import Tensor
 
 
 class SharedSettings:
-    """Settings of GPyTorch for as long as any thread needs them: they are those of the whole process.
-
-    The first to enter changes them, and the last to leave restores what was there.
-    """
+    """Settings of GPyTorch, of the whole process, for as long as any thread needs them."""
 
     def __init__(self, *make: Callable[[], AbstractContextManager[Any]]) -> None:
         self._make, self._lock, self._depth, self._changed = make, threading.Lock(), 0, ExitStack()

@@ -13,11 +13,7 @@ _T = TypeVar("_T")
 
 
 class Ranks:
-    """The ranks of a process group of ``torch.distributed``.
-
-    Every method is called by all ranks. Where a rank has died, or comes later than the timeout of the group, the
-    others raise; none waits for ever.
-    """
+    """The ranks of a process group of ``torch.distributed``; all call every method, and raise if one has died."""
 
     def __init__(self, group: Any = None) -> None:
         if not (dist.is_available() and dist.is_initialized()):
@@ -76,10 +72,7 @@ class Ranks:
             self._call("broadcast", dist.broadcast, parts, source, group=self.group)
 
     def rows(self, rows: Tensor) -> Tensor:
-        """The rows of the tensors of all ranks, in the order of the ranks.
-
-        :param rows: those of this rank, (n, ...), on all ranks of the same dtype and with the same columns.
-        """
+        """The rows (n, ...) of the tensors of all ranks, in the order of the ranks, with one dtype and width."""
         lengths = self.every(len(rows))
         padded = rows.new_zeros(max(lengths), *rows.shape[1:])
         padded[: len(rows)] = rows

@@ -18,11 +18,7 @@ _CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 def write(path: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
-    """Write tensors to a file, under a temporary name first.
-
-    :param path: the file to write.
-    :param tensors: tensors by name; strings too.
-    """
+    """Write tensors and strings by name to a file, under a temporary name first."""
     files.write_whole(path, functools.partial(_write, dict(tensors)))
 
 
@@ -39,13 +35,7 @@ def _write(tensors: dict[str, Any], path: Path) -> None:
 def read(
     path: str | os.PathLike[str], writer: str = "GramStatistics.save", advice: str = "save the statistics again"
 ) -> dict[str, Tensor]:
-    """Read what :func:`write` wrote, to the CPU.
-
-    :param path: the file to read.
-    :param writer: what has written it, for messages.
-    :param advice: what to do where it is of no use.
-    :raises ValueError: for another file, or one that has changed since.
-    """
+    """Read what :func:`write` wrote, to the CPU; a ValueError with advice for another file, or a damaged one."""
     checks.file("path", path, f"{writer} wrote")
     name = repr(os.fspath(path))
     with open(path, "rb") as file:

@@ -7,11 +7,7 @@ from torch import Tensor
 
 
 def has_values() -> bool:
-    """Whether tensors have values that can be looked at, and kept.
-
-    Where PyTorch compiles or traces a function, or transforms it by ``torch.func``, they stand for others: such
-    functions are not checked by value, write to no tensor that is there, and fill no cache.
-    """
+    """Whether tensors have values: not while PyTorch compiles, traces or transforms a function by ``torch.func``."""
     is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
     return not is_recorded and torch._C._functorch.peek_interpreter_stack() is None
 

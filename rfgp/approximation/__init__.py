@@ -1,7 +1,4 @@
-"""Exact kernels become kernels with features: families, feature kernels, the choice of a method, hooks for GPyTorch.
-
-Families register themselves, one file for each kind of kernel. Nothing here knows rows of data or models.
-"""
+"""Exact kernels become kernels with features: families, feature kernels, the choice of a method, hooks for GPyTorch."""
 
 from . import families as families
 from .approximated import with_features

@@ -56,8 +56,7 @@ def with_features(kernel: Kernel) -> Any:
     """Replace GPyTorch's compositions of approximated kernels by those of rfgp, which keep the features.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, or a ScaleKernel, AdditiveKernel, ProductKernel,
-        MultitaskKernel or LCMKernel of such kernels; kernels with finitely many exact features, such as a LinearKernel
-        or an IndexKernel, need no approximation.
+        MultitaskKernel or LCMKernel of such kernels, or of exact ones such as LinearKernel and IndexKernel.
     :returns: a :class:`RandomFeatureKernel` with the same parameters.
     :raises ValueError: where a part has no features, or two factors of a product have the same random weights.
 

@@ -24,28 +24,23 @@ def approximate(
 
     .. math:: k(x, y) \approx \phi(x) \phi(y)^H, \qquad \phi(x) \in R^D \text{ or } C^D
 
-    Sums are approximated part by part, with an equal share of the features each (exact parts take what they need);
-    products of sums are multiplied out; other products are taken feature by feature.
+    Parts of a sum get equal shares of the features; products of sums are multiplied out.
 
     :param kernel: a kernel of a supported family, or ScaleKernel, AdditiveKernel, ProductKernel and MultitaskKernel of
         them; for one task per row a product with an IndexKernel.
-    :param num_features: the number of columns D that come out (of scalar columns, for several outputs); fewer where
-        exact parts, such as a linear kernel, need fewer, or where the parts of a sum or product leave some over.
+    :param num_features: the number of columns D (of scalar columns, for several outputs); fewer come out where exact
+        parts, such as a linear kernel, need fewer, or where the parts of a sum or product leave some over.
     :param input_dim: the number of columns of the inputs; default: that of ``train_inputs``, ``active_dims`` or ARD,
         else of the first inputs the kernel sees.
-    :param method: "auto", the name of a method, or a ready FeatureMap of ``num_features`` columns; see
-        ``Method``. "auto" takes the method whose posterior loses least with ``train_inputs``,
-        see :func:`rfgp.approximation.selection.best_method`;
-        without them, exact features for linear kernels, orthogonal Fourier
-        features for shift-invariant ones and complex-to-real TensorSRHT for polynomials. "landmarks",
-        "landmarks_greedy" and "landmarks_kmeans" take the values at rows of ``train_inputs`` for features, of any
-        positive definite kernel of one output, and of sums and products as a whole.
-    :param train_inputs: the training inputs (N, d): the number of columns, what maps are chosen and optimized for, and
-        whose distinct rows become landmarks, no more than there are.
+    :param method: "auto", the name of a method, or a FeatureMap of ``num_features`` columns. "auto" takes
+        :func:`rfgp.approximation.selection.best_method` with ``train_inputs``, else exact features for linear kernels,
+        orthogonal Fourier features for shift-invariant ones and complex-to-real TensorSRHT for polynomials.
+        "landmarks", "landmarks_greedy" and "landmarks_kmeans" suit any positive definite kernel of one output.
+    :param train_inputs: the training inputs (N, d): what maps are chosen and optimized for, and whose distinct rows
+        become landmarks.
     :param seed: the seed of the weights; default: drawn from PyTorch's default generator.
     :returns: a kernel with ``features``, ``scalar_features``, ``output_factor`` and ``exact_kernel``.
-    :raises ValueError: for a kernel without random features (with a list of those that have), an unknown method, or
-        dimensions that disagree.
+    :raises ValueError: for a kernel without random features, an unknown method, or dimensions that disagree.
 
     >>> import gpytorch, torch
     >>> exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.PolynomialKernel(power=3))

@@ -17,11 +17,7 @@ from .shared_priors import without_priors
 
 
 class ExactParameters(Kernel):
-    """A kernel around an exact one, whose parameters, priors and constraints it has under their names there.
-
-    They are registered on the exact kernel, and listed here under the names that a model with the exact kernel gives
-    them, so that Pyro's sites have these names too.
-    """
+    """A kernel around an exact one, whose parameters, priors and constraints it lists under their names there."""
 
     counts_priors = True
     """Whether the priors count here, and not where another kernel shares the exact one."""

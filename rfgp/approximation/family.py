@@ -35,13 +35,10 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def approximate(self, request: Request) -> Any:
-        """The kernel with random features, which shares the parameters of the exact one.
-
-        :raises ValueError: where the kernel has no such features.
-        """
+        """The kernel with random features, which shares the parameters of the exact one; a ValueError without any."""
 
     def with_landmarks(self, request: Request) -> Any:
-        """The kernel with its values at landmarks for features, of rows of the training inputs.
+        """The kernel with rows of the training inputs as landmarks.
 
         :raises ValueError: without training inputs, and for a kernel of several outputs.
         """
@@ -58,10 +55,7 @@ class Family(abc.ABC):
         )
 
     def applicable(self, input_dim: int) -> tuple[Method, ...] | None:
-        """The methods, in real forms, that suit every part whose method is open; None for exact kernels.
-
-        :param input_dim: the number of columns of the full inputs.
-        """
+        """The methods, in real forms, that suit every part with an open method; None for exact kernels."""
         dims = self.kernel.active_dims
         return self._applicable(input_dim if dims is None else dims.numel())
 
@@ -133,10 +127,7 @@ class Family(abc.ABC):
         return False
 
     def with_features(self) -> Any:
-        """The kernel, with GPyTorch's compositions of approximated kernels replaced by those of rfgp.
-
-        :raises ValueError: where there are no features inside.
-        """
+        """The kernel with GPyTorch's compositions of approximated kernels replaced; a ValueError without features."""
         raise ValueError(
             f"expected a kernel with random features, got {type(self.kernel).__name__}; wrap it with rfgp.approximate"
         )
@@ -145,26 +136,24 @@ class Family(abc.ABC):
 def approximates(*kernels: type[Kernel]) -> Callable[[type[Family]], type[Family]]:
     """Register a family for classes of exact kernels, which :func:`rfgp.approximate` then accepts.
 
-    A subclass of a registered kernel inherits its family. A subclass that overrides ``forward``, ``__call__``,
-    ``covar_dist``, ``num_outputs_per_input`` or ``outputscale`` is a different kernel, and has to be registered itself,
-    unless its base is abstract.
+    Subclasses inherit the family, unless they override ``forward``, ``__call__``, ``covar_dist``,
+    ``num_outputs_per_input`` or ``outputscale`` of a base that is not abstract.
 
     :param kernels: classes of GPyTorch kernels.
     :returns: a decorator of the :class:`Family`.
     :raises ValueError: for anything that is no kernel class.
 
-    >>> import gpytorch, math, rfgp, torch
-    >>> from rfgp.approximation import approximates
+    >>> import gpytorch, rfgp
     >>> from rfgp.approximation.families import GaussianFamily
     >>> class HeatKernel(gpytorch.kernels.RBFKernel):  # exp(-|x - y|^2 / (4 t)), with t the square of the lengthscale
     ...     def forward(self, x1, x2, **params):
-    ...         return super().forward(x1 / math.sqrt(2.0), x2 / math.sqrt(2.0), **params)
+    ...         return super().forward(x1 / 2.0**0.5, x2 / 2.0**0.5, **params)
     >>> @approximates(HeatKernel)
     ... class HeatFamily(GaussianFamily):
     ...     def scaled(self, x):
-    ...         return super().scaled(x) / math.sqrt(2.0)
-    >>> rfgp.approximate(HeatKernel(), num_features=64)(torch.zeros(2, 3)).shape
-    torch.Size([2, 2])
+    ...         return super().scaled(x) / 2.0**0.5
+    >>> rfgp.approximate(HeatKernel(), num_features=64, input_dim=3).num_scalar_features
+    64
     """
     for kernel in kernels:
         if not (inspect.isclass(kernel) and issubclass(kernel, Kernel)):
@@ -210,7 +199,7 @@ class UnregisteredFamily(Family):
 def family(kernel: Any) -> Family:
     """The family of an exact or approximated kernel: that of its class, or of the nearest registered base class.
 
-    Where there is none it has landmarks alone, and else raises a ValueError that lists the kernels with features.
+    Where none is registered, all but landmarks raises a ValueError that lists the kernels with features.
 
     >>> import gpytorch
     >>> isinstance(family(gpytorch.kernels.RBFKernel() + gpytorch.kernels.LinearKernel()), Family)

@@ -29,8 +29,7 @@ from .waves import Waves
 class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
     r"""An exact kernel and the random features that approximate it: :math:`k(x, y) \approx \phi(z(x)) \phi(z(y))^H`.
 
-    The base kernel keeps all hyperparameters, constraints and priors; z(x) are inputs scaled by them. They are read,
-    set and registered by their names here too: ``kernel.lengthscale`` is that of the base kernel. Where the map is
+    z(x) are inputs scaled by the hyperparameters of the base kernel, which have their names here too. Where the map is
     complex, the kernel is the real part.
 
     :param base_kernel: an exact kernel with feature maps of its own, see :func:`rfgp.approximation.approximates`.
@@ -203,10 +202,7 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         return f"{type(self).__name__}({described(self.base_kernel)})"
 
     def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
-        """Make a map where the state has one, and drop it where the state has none.
-
-        :raises ValueError: for the state of another kernel, or where there is no recipe for its map.
-        """
+        """Make a map where the state has one, else drop it; a ValueError where the state is not of this kernel."""
         super().prepare_for(state, prefix)
         weights = [value for name, value in state.items() if name.startswith(f"{prefix}feature_map.")]
         saved = state.get(f"{prefix}_extra_state")

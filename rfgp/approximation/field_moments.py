@@ -16,12 +16,9 @@ from ..kernels.derivatives import partial_derivatives, smoothness
 
 
 def covariance_of_fields(feature_map: FeatureMap, left: Any, right: Any, x: Tensor, y: Tensor) -> Tensor | None:
-    """The sum (..., N, M) of the covariances of the entries of two estimates of operator-valued kernels.
+    """The sum (..., N, M) of the covariances of the entries of two estimates from the frequencies of one map.
 
-    They have one scalar kernel and the frequencies of one map. Of one estimate it is the variance, which may be
-    infinite, :func:`rfgp.approximation.hilbert_schmidt_variance`; None where there is no closed form.
-
-    Source: errata, from B 4.4 (whose Proposition 33 lacks a factor).
+    Of one estimate it is the variance; None without a closed form. Source: errata, from B 4.4.
     """
     spectrum = feature_map.spectrum if isinstance(feature_map, RandomFourier) else None
     if not isinstance(feature_map, RandomFourier) or not isinstance(

@@ -19,18 +19,11 @@ def hilbert_schmidt_variance(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor | N
     .. math:: \frac1m \Big\{\frac12 \sum_{s, t} E\big[a^4 |Q_{st}|^2\big] + \mathrm{Re}\, E\big[a^4 Q_{st}^2\,
         e^{2 i w^\top (x - y)}\big] - \|K(x, y)\|_F^2\Big\}
 
-    The entries of Q are polynomials, so that the means are derivatives of scalar kernels: of the kernel itself for
-    unbounded features; of a Gaussian with variance 2/3 of that of the frequencies for widened ones. Under the trace
-    measure of one order q, :math:`a^2 = M_q / \|w\|^{2 q}` of scaled frequencies divides the sums over s and t.
-    For :math:`k\,\Gamma` it is :math:`\|\Gamma\|_F^2` times the variance of scalar features. Scales multiply it, and
-    the parts of a sum add up, with their covariance where they share one measure.
-
     :param kernel: a kernel made by :func:`rfgp.approximate`.
     :param x: the full inputs, (..., N, d).
     :param y: (..., M, d).
-    :returns: (..., N, M), which may be infinite: without a change of measure derivatives of order q need nu > 2 q.
-        None where there is no closed form: for orthogonal frequencies, the trace measure of several orders or with
-        ARD, and parts of a sum that share weights in other ways.
+    :returns: (..., N, M), which may be infinite. None where there is no closed form: for orthogonal frequencies, the
+        trace measure of several orders or with ARD, and parts of a sum that share weights in other ways.
     :raises ValueError: for a kernel without features.
 
     Source: errata, from B 4.4 (whose Proposition 33 lacks a factor).

@@ -13,11 +13,7 @@ from .feature_kernel import FeatureKernel
 
 
 def input_units(kernel: Kernel, x: Tensor) -> Tensor:
-    """The unit (d,) of every column of inputs (N, d): the shortest lengthscale of the kernels that see it, in float64.
-
-    Columns that only kernels without lengthscales see are measured in standard deviations. Those that no kernel sees
-    have an infinite unit, and do not count.
-    """
+    """The shortest lengthscale, else the standard deviation, of every column (d,); infinite for unseen ones."""
     spread = x.detach().double().std(0, correction=0)
     units = torch.full_like(spread, float("inf"))
     is_seen = torch.zeros_like(spread, dtype=torch.bool)

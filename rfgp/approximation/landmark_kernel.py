@@ -26,10 +26,7 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
 
     .. math:: \phi(x) = k(x, Z) L^{-\top}, \qquad K_{ZZ} + \epsilon I = L L^\top
 
-    They are the projection of the kernel on its landmarks, and need nothing but its values: any scalar positive
-    definite GPyTorch kernel has them; tensors that ``forward`` uses are to be parameters or buffers of the kernel.
-    Whatever the dtype of the rows, values, factor and solve are in float64, since float32 would lose the digits that
-    the solve cancels. The jitter is 1e-8 of the mean of the diagonal, or as little more as the factorization needs.
+    All is computed in float64, with a jitter of 1e-8 of the mean of the diagonal or as little more as is needed.
     Landmarks are no random weights: ``resample`` leaves them.
 
     :param base_kernel: any scalar positive definite kernel.
@@ -157,10 +154,7 @@ def check_scalar(kernel: Kernel, x: Tensor) -> None:
 
 
 class KeptValue:
-    """A tensor computed of others, kept while these have the same values, and no gradients run through it.
-
-    GPyTorch changes parameters by ``.data``, which no version counter sees: values are compared. Copies start empty.
-    """
+    """A tensor computed of others, kept while their values are the same and no gradients run; copies start empty."""
 
     def __init__(self) -> None:
         self._known: tuple[list[Tensor], Tensor] | None = None

@@ -15,12 +15,10 @@ _NOTHING_LEFT = 1e-8
 
 
 def choose_landmarks(kernel: Kernel, x: Tensor, num_landmarks: int, method: str, seed: int) -> Tensor:
-    """Distinct rows of selected inputs (N, d); fewer than ``num_landmarks`` where there are no more.
+    """At most ``num_landmarks`` distinct rows of selected inputs (N, d).
 
-    :param method: "landmarks" takes random rows; "landmarks_greedy", of a sample of 4 M, always the row whose value the
-        earlier ones leave most uncertain, until nothing is left (pivoted Cholesky); "landmarks_kmeans", of the same
-        sample, rows far from the earlier ones at random (the seeding of k-means++).
-    :raises ValueError: for "landmarks_greedy" of a batch of kernels, or of one with negative variances.
+    They are random, greedy by pivoted Cholesky, or seeds of k-means++, the latter two of a sample of 4 M rows; a
+    ValueError for "landmarks_greedy" of a batch of kernels or with negative variances.
     """
     if method == "landmarks":
         return _random_rows(x, num_landmarks, seed)

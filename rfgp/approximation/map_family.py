@@ -51,10 +51,7 @@ class MapFamily(Family):
 
     @abc.abstractmethod
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        """A map from a recipe, for inputs of ``input_dim`` columns; x are training inputs, where they are known.
-
-        :raises ValueError: where the map needs training inputs, or cannot be made with the kernel's parameters.
-        """
+        """A map from a recipe, for inputs of ``input_dim`` columns; a ValueError where it needs training inputs x."""
 
     def make(self, recipe: MapRecipe, input_dim: int, x: Tensor | None, like: Tensor) -> FeatureMap:
         """What :meth:`build` makes, with weights of the dtype and on the device of ``like``."""
@@ -93,10 +90,7 @@ class MapFamily(Family):
         return None
 
     def output_factor(self, feature_map: FeatureMap, operator: Operator | None = None) -> OutputFactor:
-        """The factor of the outputs of an operator-valued kernel, or of what an operator makes of them.
-
-        :raises ValueError: for a scalar kernel, and where there is no such operator.
-        """
+        """The factor of the outputs of an operator-valued kernel, or of an operator; a ValueError without any."""
         raise ValueError(f"expected an operator-valued kernel, got {type(self.kernel).__name__}, which has one output")
 
     def moments(self, feature_map: FeatureMap, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -112,10 +106,7 @@ class MapFamily(Family):
         return scale * feature_map.target(*inputs, **hyperparameters).real, variance
 
     def map_inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
-        """The inputs of a map for centered ones, with the batch dimensions of the kernel.
-
-        :raises ValueError: for other columns than the map was made for.
-        """
+        """The inputs of a map for centered ones, with the kernel's batch dimensions; a ValueError for other columns."""
         columns = feature_map.input_dim - self.extra_columns(feature_map)
         if x.shape[-1] != columns:
             checks.inputs(x, columns)
@@ -136,10 +127,7 @@ class MapFamily(Family):
         return None
 
     def num_columns(self, input_dim: int | None) -> int | None:
-        """The number of input columns that reach the kernel, or None where nothing tells.
-
-        :raises ValueError: where ``input_dim`` is not what ``ard_num_dims`` says.
-        """
+        """The number of input columns of the kernel; None if unknown, a ValueError where ``ard_num_dims`` differs."""
         return checked_columns(self.kernel.ard_num_dims, input_dim)
 
     def check_map(self, feature_map: FeatureMap) -> None:

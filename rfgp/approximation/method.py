@@ -32,12 +32,9 @@ class Method:
 
     @classmethod
     def parse(cls, text: str) -> Method:
-        """The method that a name in METHODS with an optional ":real", ":complex" or ":ctr" behind it stands for.
+        """The method of a name in METHODS with an optional ":real", ":complex" or ":ctr"; a ValueError for others.
 
-        The default is ":ctr" where a complex form exists (cosines and sines for Fourier features), and ":real" for
-        tensor_sketch.
-
-        :raises ValueError: for an unknown name or form.
+        The default is ":ctr" where a complex form exists, and ":real" for tensor_sketch.
         """
         checks.instance("method", text, str, "the name of a method", f"one of {', '.join(method_names())}")
         name, _, form = text.partition(":")

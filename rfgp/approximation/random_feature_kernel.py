@@ -31,11 +31,7 @@ from .waves import Waves
 
 
 class KernelMoments(NamedTuple):
-    r"""Mean and variance of a kernel estimate over the draw of the random weights.
-
-    :param mean: :math:`E \hat K`, (..., N T, M T).
-    :param variance: :math:`E \|\hat K - E \hat K\|_F^2` of every block of T outputs, (..., N, M); may be infinite.
-    """
+    """Moments of a kernel estimate over the weights: mean (..., N T, M T), and variance (..., N, M) per block."""
 
     mean: Tensor
     variance: Tensor
@@ -46,8 +42,8 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
 
     .. math:: k(x, y) \approx \mathrm{Re}\, \phi(x) \phi(y)^H
 
-    A kernel has the three abstract members, and of those below them what differs from the default; all else follows.
-    Members called ``active_...`` take inputs whose ``active_dims`` have been selected.
+    A kernel has the three abstract members, and of those below them what differs from the default. Members called
+    ``active_...`` take inputs whose ``active_dims`` have been selected.
 
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=64, input_dim=3)
@@ -100,9 +96,8 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return False
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
-        """The root (..., 1, 1) of the output scale for scalar kernels, else the factor of the outputs.
+        """The root (..., 1, 1) of the output scale of scalar kernels, else the factor of the outputs or of an operator.
 
-        :param operator: what is predicted instead of the outputs of an operator-valued kernel.
         :raises ValueError: where there is no such operator for the kernel, or a map has not been made yet.
         """
         if operator is not None:
@@ -174,10 +169,8 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     # What users and models call
 
     def features(self, x: Tensor) -> Tensor:
-        r"""Features with :math:`\phi(x) \phi(y)^H` = the kernel (its real part for complex maps).
+        """Features (..., N, D) of the full inputs (..., N, d), or (..., N T, K) for T outputs, rows interleaved.
 
-        :param x: the full inputs, (..., N, d), of the dtype of the kernel; ``active_dims`` are applied here.
-        :returns: (..., N, D), or (..., N T, K) for T outputs, rows interleaved.
         :raises ValueError: for inputs of another dtype, or with which the features overflow.
         """
         with maps_kept_on_error(self):
@@ -197,13 +190,9 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return self.active_features(self.selected(x))
 
     def feature_operator(self, x: Tensor) -> OutputFeatures:
-        """The features (..., N T, K) of many outputs as a linear operator, for iterative solvers.
-
-        Nothing of its size is formed; ``matvec`` and ``rmatvec`` cost O(N n T) for n scalar features.
+        """The features (..., N T, K) of many outputs as a linear operator, whose products cost O(N n T); B 5.4.
 
         :raises ValueError: for a scalar kernel, whose features are ``features(x)``.
-
-        Source: B 5.4, Eq. 29 and 30.
         """
         with maps_kept_on_error(self):
             return OutputFeatures.of(self.scalar_features(x), self.outputs_factor())
@@ -229,11 +218,8 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     def residual_variance(self, x: Tensor) -> Tensor | None:
         r"""The prior variance that landmarks or a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
 
-        Predictions add it, independently between points, so that far from the data the variance of the prior comes
-        back. Features that estimate the whole kernel lack nothing on average, and have none.
+        Predictions add it. It is (..., N), or (..., N T) for T outputs; None for features of the whole kernel.
 
-        :param x: the full inputs, (..., N, d).
-        :returns: (..., N), or (..., N T) for several outputs, with the output scale; None where nothing is left out.
         :raises ValueError: where a map has not been made yet.
         """
         selected = self.selected(checks.inputs(x))
@@ -247,21 +233,13 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return self.active_moments(self.selected(x), self.selected(y))
 
     def waves(self, input_dim: int) -> Waves:
-        """The plane waves that Fourier features consist of, with frequencies per unit of the full inputs.
-
-        :param input_dim: the number of columns of the full inputs.
-        :raises ValueError: for features that are no plane waves.
-        """
+        """The plane waves of Fourier features, per unit of the full inputs; a ValueError for other features."""
         if self.active_dims is None:
             return self.active_waves(input_dim)
         return self.active_waves(self.active_dims.numel()).embedded(self.active_dims, input_dim)
 
     def resample(self, generator: torch.Generator | None = None) -> Self:
-        """Draw new weights in place, and return the kernel.
-
-        :param generator: a CPU generator; default: PyTorch's default one.
-        :raises ValueError: where a map has not been made yet.
-        """
+        """Draw new weights in place, from PyTorch's CPU generator by default; a ValueError before a map was made."""
         with weights_kept_on_error(self):
             for part in map_holders(self):
                 part.made_map().resample(generator)

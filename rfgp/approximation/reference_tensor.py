@@ -7,10 +7,7 @@ from torch import Tensor
 
 
 def reference_tensor(module: torch.nn.Module, default: Tensor | None = None) -> Tensor:
-    """The first parameter or floating-point buffer of a module, whose dtype and device stand for the module's.
-
-    :param default: what stands for a module that has neither; default: an empty tensor of the default dtype.
-    """
+    """The first parameter or floating-point buffer of a module, or a default: its dtype and device."""
     for parameter in module.parameters():
         return parameter
     for buffer in module.buffers():

@@ -16,9 +16,8 @@ from .method import Method
 class Request:
     """The features to be made for a kernel, or for a part of one.
 
-    ``x`` are training inputs (N, d), and ``input_dim`` their columns, where known; ``like`` has the dtype and device of
-    weights of parts without parameters. ``seeds`` are those of the maps, one after the other. ``choose`` names the
-    method for a kernel, a number of features and inputs, where no ``method`` and no ``feature_map`` is asked for.
+    ``like`` has the dtype and device of weights of parts without parameters; ``choose`` names the method for a kernel,
+    a number of features and inputs, where neither ``method`` nor ``feature_map`` is given.
     """
 
     num_features: int

@@ -12,11 +12,7 @@ from .._support.gpytorch_names import priors_of
 
 
 def count_priors_once(kernels: Iterable[Any]) -> Iterator[Any]:
-    """Kernels with features one after the other, of which only the first around an exact kernel lists its priors.
-
-    GPyTorch counts a prior as often as its kernel occurs. A kernel with features that has occurred itself gives way to
-    a copy around the same exact kernels.
-    """
+    """Kernels with features, replaced by copies so that only the first around an exact kernel lists its priors."""
     seen: set[int] = set()
     objects: set[int] = set()
     for kernel in kernels:

@@ -14,10 +14,7 @@ from torch.func import functional_call
 
 
 def accurate_values(kernel: Kernel, x: Tensor, y: Tensor, diag: bool = False) -> Tensor:
-    """The matrix (..., N, M) of a scalar kernel in float64, or the diagonal (..., N), without its ``active_dims``.
-
-    Gradients run back to all parameters.
-    """
+    """The matrix (..., N, M) of a scalar kernel in float64, or the diagonal (..., N), without ``active_dims``."""
     batch = torch.broadcast_shapes(kernel.batch_shape, x.shape[:-2], y.shape[:-2])
     rows = [inputs.double().expand(*batch, *inputs.shape[-2:]) for inputs in (x, y)]
     module = _Values(kernel)
@@ -35,11 +32,7 @@ def accurate_values(kernel: Kernel, x: Tensor, y: Tensor, diag: bool = False) ->
 
 
 class _Recomputed(torch.autograd.Function):
-    """A function without a graph, whose way back computes it again.
-
-    linear_operator's product, by which an IndexKernel becomes dense, reads its saved tensors twice, which those of a
-    checkpoint do not allow.
-    """
+    """A function without a graph, whose backward computes it again; an IndexKernel's reads saved tensors twice."""
 
     @staticmethod
     def forward(ctx: Any, evaluate: Callable[..., Tensor], *tensors: Tensor) -> Tensor:

@@ -9,11 +9,9 @@ from torch import Tensor
 
 
 class Waves(NamedTuple):
-    r"""A finite sum of plane waves, which the kernel of Fourier features is.
+    r"""A finite sum of plane waves with frequencies w (..., m, d) and factors b (..., m, T).
 
     .. math:: K(x, y) = \mathrm{Re} \sum_j e^{\mathrm{i} w_j^\top (x - y)}\, b_j b_j^H
-
-    with frequencies w, (..., m, d), in radians per unit of the inputs, and real or complex factors b, (..., m, T).
     """
 
     frequencies: Tensor

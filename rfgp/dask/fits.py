@@ -34,10 +34,7 @@ def condition(
 ) -> WeightSpaceGP:
     """Compute the statistics of a Dask DataFrame, or of Dask arrays, on the workers that have them.
 
-    There is a task for each partition, and their sums are added up in pairs, by the workers too: what comes back is the
-    sum of all. It is the same to the last bit whatever the workers, and that of a fit by an executor to a list of the
-    partitions as tensors. Dask gives the tasks of a worker that dies to another one. The statistics have no gradients,
-    as with an executor.
+    The sums are the same to the last bit whatever the workers, and have no gradients.
 
     :param model: the model; it forgets earlier data.
     :param data: a Dask DataFrame, or a Dask array of inputs (N, d).
@@ -46,7 +43,6 @@ def condition(
     :param inputs: the columns of the frame that are inputs.
     :param target: the column of the frame that is the target, or several.
     :param dtype: that of the tensors that are made, but for integer labels; default: that of the data.
-    :returns: the model.
     :raises ValueError: for bad data, with the partition that has them; the model stays as it was.
 
     >>> import dask.array, gpytorch, rfgp, rfgp.dask, torch
@@ -84,12 +80,7 @@ def _parts(data: Any, y: Any, noise: Any, inputs: Any, target: Any) -> list[Part
 
 
 class DaskReducer(Reducer[FeatureSums]):
-    """Sums over the partitions of Dask, which its workers have, and a tree of sums that they add up too.
-
-    :param delayed: ``dask.delayed``.
-    :param parts: the partitions.
-    :param dtype: that of the tensors that are made; default: that of the data.
-    """
+    """Sums over the partitions of Dask, which its workers have, and a tree of sums that they add up too."""
 
     def __init__(self, delayed: Any, parts: list[Part], dtype: torch.dtype | None) -> None:
         self.delayed, self.parts, self.dtype = delayed, parts, dtype

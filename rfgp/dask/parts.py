@@ -16,12 +16,7 @@ Names = str | Sequence[str]
 
 
 class Part(NamedTuple):
-    """A partition.
-
-    :param name: what errors call it.
-    :param values: a data frame, or the arrays x, y and perhaps noise; all are delayed.
-    :param columns: which columns of the data frame are inputs, targets and perhaps noise; none for arrays.
-    """
+    """A partition by name: a delayed data frame and its columns by role, or delayed arrays x, y and perhaps noise."""
 
     name: str
     values: list[Any]
@@ -29,10 +24,7 @@ class Part(NamedTuple):
 
 
 def parts_of_frame(frame: Any, inputs: Sequence[str], target: Names, noise: Names | None) -> list[Part]:
-    """The partitions of a Dask DataFrame, with no column but those that are needed.
-
-    :raises ValueError: where it has no such columns.
-    """
+    """The partitions of a Dask DataFrame, with the columns that are needed; a ValueError where it lacks them."""
     if not hasattr(frame, "to_delayed"):
         raise ValueError(
             f"expected a Dask DataFrame, got a {type(frame).__name__}; convert it by dask.dataframe.from_pandas"
@@ -50,10 +42,7 @@ def parts_of_frame(frame: Any, inputs: Sequence[str], target: Names, noise: Name
 
 
 def parts_of_arrays(x: Any, y: Any, noise: Any) -> list[Part]:
-    """The chunks of rows of Dask arrays; all are cut where the inputs are.
-
-    :raises ValueError: for something else, or where the arrays cannot be cut alike.
-    """
+    """The chunks of rows of Dask arrays, cut where the inputs are; a ValueError where that is not possible."""
     known = (("x", x), ("y", y), ("noise", noise))
     arrays = {name: value for name, value in known if value is not None or name == "x"}
     for name, value in arrays.items():
@@ -72,10 +61,7 @@ def parts_of_arrays(x: Any, y: Any, noise: Any) -> list[Part]:
 
 
 def batch_of(part: Part, dtype: torch.dtype | None) -> tuple[Tensor, ...] | None:
-    """The rows of a partition whose values have been computed; None where there are none.
-
-    :param dtype: as :class:`rfgp.data.ArraySource` has it.
-    """
+    """The rows of a computed partition, in a dtype as :class:`rfgp.data.ArraySource` has it; None if it has none."""
     frame = part.values[0]
     arrays = [frame[names].to_numpy() for names in part.columns] if part.columns else part.values
     return next(iter(ArraySource(*arrays, batch_size=len(frame), dtype=dtype))) if len(frame) else None

@@ -1,7 +1,4 @@
-"""Gaussian processes in weight space: a folder for each model, and maps and streams of what they predict.
-
-Models sum rows at the parameters that they have; :mod:`rfgp.training` learns these.
-"""
+"""Gaussian processes in weight space, a folder for each model, with maps and streams; rfgp.training fits parameters."""
 
 from typing import TYPE_CHECKING
 

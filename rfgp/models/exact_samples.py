@@ -24,30 +24,21 @@ from .weight_space import WeightSpaceGP
 
 
 def sample_functions(model: WeightSpaceGP | ExactGP, num_functions: int, prior: bool = False) -> FunctionSamples:
-    """Draws of functions from a model whose kernel has features, which can be evaluated anywhere.
-
-    Of an ExactGP, whatever its ``forward`` makes of inputs is made of those of the functions too. They keep their
-    values, whatever happens to the model later. In eval mode the posterior is that of the model's own predictions,
-    cached where there were some. Missing targets count as ``gpytorch.settings.observation_nan_policy`` says.
+    """Draws of functions from a model whose kernel has features, as :class:`FunctionSamples`.
 
     :param model: a WeightSpaceGP, or a GPyTorch ExactGP whose kernel was made by :func:`rfgp.approximate`.
     :param num_functions: the number S of draws.
     :param prior: whether they are drawn from the prior.
-    :returns: one callable from (..., q, d) to (S, ..., q), or to (S, ..., q, T) for several outputs; a batch of models
-        takes (q, d), or inputs with its batch dimensions, to (S, ..., q) with these.
-    :raises ValueError: for another model, or one without training data, or where the covariance has lost its features,
-        as that of a batch of models of several outputs.
+    :returns: one callable from (..., q, d) to (S, ..., q), or (S, ..., q, T) for several outputs; a batch of models
+        takes (q, d), or inputs with its batch dimensions, to (S, ..., q).
+    :raises ValueError: for another model, one without training data, or a covariance without features.
 
     Source: T Eq. B.18 and B.19, with draws of the weights.
 
     >>> import gpytorch, rfgp
-    >>> class Model(gpytorch.models.ExactGP):
-    ...     def __init__(self, x, y):
-    ...         super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
-    ...         self.covar_module = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2)
-    ...     def forward(self, x):
-    ...         return gpytorch.distributions.MultivariateNormal(x.new_zeros(x.shape[:-1]), self.covar_module(x))
-    >>> samples = sample_functions(Model(torch.rand(100, 2), torch.rand(100)), 20)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2, seed=0)
+    >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> samples = sample_functions(model.condition(torch.rand(100, 2), torch.rand(100)), 20)
     >>> samples(torch.rand(7, 2)).shape
     torch.Size([20, 7])
     """
@@ -74,10 +65,7 @@ def sample_functions(model: WeightSpaceGP | ExactGP, num_functions: int, prior: 
 
 
 class _ExactDraws(FunctionDraws):
-    """The functions of draws of the weights of a model.
-
-    :param weights: draws of the weights, (..., K, S).
-    """
+    """The functions of draws of the weights (..., K, S) of a model."""
 
     def __init__(self, model: Any, weights: Tensor, is_multitask: bool) -> None:
         self.model, self.weights, self.is_multitask = model, weights, is_multitask

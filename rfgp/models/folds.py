@@ -9,12 +9,11 @@ from .._support import checks
 
 
 def folds(num_rows: int, num_folds: int, seed: int = 0) -> Tensor:
-    """Labels 0 to K - 1 of random folds, whose sizes differ by at most one.
+    """Labels 0 to K - 1 of random folds, (N,) in int64, whose sizes differ by at most one.
 
     :param num_rows: the number N of rows.
     :param num_folds: the number K of folds, between 2 and N.
     :param seed: the seed; default: 0.
-    :returns: (N,), int64.
     :raises ValueError: for another number of folds.
 
     >>> folds(5, 2).bincount()

@@ -13,19 +13,12 @@ from ..inference.posterior.draws import FunctionDraws
 
 
 class FunctionSamples:
-    r"""S functions drawn from a Gaussian process with features, which can be evaluated anywhere, all of them at once.
+    r"""S functions drawn from a Gaussian process with features, which can be evaluated anywhere.
 
     .. math:: f_s(x) = \mu(x) + \phi(x) w_s, \qquad s = 1, \ldots, S
 
-    Inputs (..., q, d) give (S, ..., q), or (S, ..., q, T) for several outputs, or (S, ..., C, q) for C classes, of the
-    dtype of the inputs, or complex for complex targets; bad inputs raise a ValueError. The features of all inputs are
-    made once, and one product with the S draws of the weights gives all values. The functions are differentiable in x,
-    and keep their values, whatever happens to the model that they come from. They can be pickled; then they have no
-    gradients in the parameters of the model. ``samples[i]`` is one of the functions, which takes (..., q, d) to
-    (..., q), and a slice of them is a FunctionSamples too.
-
-    They are made by ``sample_functions`` of a :class:`rfgp.models.WeightSpaceGP`, and by
-    :func:`rfgp.models.sample_functions`.
+    The functions are differentiable in x, and keep their values when the model changes. ``samples[i]`` is one of them,
+    from (..., q, d) to (..., q); a slice is a FunctionSamples. Pickled ones have no gradients in the parameters.
 
     :param draws: the functions.
     :param num_functions: their number S.
@@ -36,19 +29,17 @@ class FunctionSamples:
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=2, seed=0)
     >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
     >>> samples = model.condition(torch.rand(100, 2), torch.rand(100)).sample_functions(20)
-    >>> samples(torch.rand(7, 2)).shape, samples(torch.rand(3, 7, 2)).shape, samples[0](torch.rand(7, 2)).shape
-    (torch.Size([20, 7]), torch.Size([20, 3, 7]), torch.Size([7]))
+    >>> samples(torch.rand(3, 7, 2)).shape, samples[0](torch.rand(7, 2)).shape
+    (torch.Size([20, 3, 7]), torch.Size([7]))
     """
 
     def __init__(self, draws: FunctionDraws, num_functions: int) -> None:
         self._draws, self.num_functions = draws, num_functions
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The values of all functions.
+        """The values of all functions at inputs (..., q, d), complex for complex targets.
 
-        :param x: inputs (..., q, d).
-        :returns: (S, ..., q), or (S, ..., q, T) for several outputs, or (S, ..., C, q) for C classes; of the dtype of
-            x, or complex for complex targets.
+        :returns: (S, ..., q), (S, ..., q, T) for several outputs, or (S, ..., C, q) for C classes, of the dtype of x.
         :raises ValueError: for bad inputs.
         """
         return self._draws(x)
@@ -63,10 +54,7 @@ class FunctionSamples:
     def __getitem__(self, index: slice) -> FunctionSamples: ...
 
     def __getitem__(self, index: int | slice) -> Callable[[Tensor], Tensor] | FunctionSamples:
-        """One of the functions, or some.
-
-        :raises ValueError: for a slice without functions.
-        """
+        """One of the functions, or a slice of them; raises a ValueError for a slice without functions."""
         if not isinstance(index, slice):
             number = range(self.num_functions)[index]
             return functools.partial(_only, self._draws.take(torch.tensor([number])))

@@ -43,19 +43,12 @@ class SomeRows(NamedTuple):
 
 
 def warn_of_impropriety(residuals: Tensor, leverages: Tensor, noise: float, stacklevel: int) -> None:
-    r"""Warn where residuals r have a pseudo-variance that chance cannot explain.
+    r"""Warn where complex residuals r (n,) of the posterior mean have a pseudo-variance that chance cannot explain.
 
     .. math:: T = (1 - \bar h) \frac{|\sum_i r_i^2|^2}{\sum_i |r_i|^4}
 
-    For circular noise :math:`\sum_i r_i^2` has mean zero and variance :math:`\sum_i E |r_i|^4`, whatever the tails, and
-    for many rows T has the exponential distribution with mean one. The residuals are those of the posterior mean,
-    not the targets themselves: a function may be improper where the noise is proper, and targets are correlated.
-    The factor with the leverages makes up for the part of the noise that the model has followed. Where the variance of
-    the residuals is more than four times the one that the noise variance explains, or less than a quarter, the
-    parameters are not trained yet, and there is no warning.
-
-    :param residuals: r, (n,), complex.
-    :param leverages: the diagonal h of the matrix that takes targets to the posterior mean, (n,).
+    For circular noise and many rows T has the exponential distribution with mean one. Without training (where residuals
+    and noise variance differ by a factor of four) there is no warning. Leverages h: (n,).
     """
     free = 1.0 - leverages.clamp(0.0, 1.0)
     power = float(residuals.abs().square().sum())

@@ -23,23 +23,19 @@ _CHUNK_BYTES = 64 * 2**20
 
 
 class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
-    r"""Regression with a Gaussian kernel by Maclaurin features around many centers, one posterior for each.
+    r"""Regression with a Gaussian kernel by Maclaurin features around C centers, one posterior for each, at O(C N D^2).
 
     .. math:: \hat k_c(x, y) = \phi(x - c)\, \phi(y - c)^\top, \qquad
         B_c = I + \Phi_c^\top \Phi_c / \sigma^2, \qquad
         f(x_*) \sim N\big(\phi_*^\top B_c^{-1} \Phi_c^\top y / \sigma^2,\; \phi_*^\top B_c^{-1} \phi_* +
         \max(0, k(x_*, x_*) - \|\phi_*\|^2)\big)
 
-    A truncated Maclaurin series of the Gaussian kernel vanishes away from the origin, which is moved to a center c
-    close to where the model predicts. Every input is predicted from its nearest center, at O(C N D^2) for C centers;
-    inputs far from all of them are centers of their own. The method defines marginals, and no joint posterior. It pays
-    for lengthscales that are short against the data, and noise well above the error of the features.
+    Every input is predicted from its nearest center. The predictions are marginals: there is no joint posterior.
 
     :param kernel: an exact RBFKernel, or ScaleKernel around one.
     :param likelihood: a GaussianLikelihood.
     :param num_features: the number of columns D per center.
-    :param threshold: farthest-point clustering adds centers until every training input is within so many lengthscales
-        of one.
+    :param threshold: the largest distance of a training input to its center, in lengthscales, for clustering.
     :param centers: the centers (C, d), in place of clustering.
     :param seed: the seed of the weights.
     :raises ValueError: for another kernel or likelihood, or a threshold that is not positive.
@@ -95,13 +91,8 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
         return dict(self.named_parameters())
 
     def condition(self, x: Tensor, y: Tensor) -> Self:
-        """Choose centers and features for the data, and compute the posterior of every center.
+        """Compute the posterior of every center for inputs (N, d) and targets (N,), at the present parameters.
 
-        Parameters are taken as they are: train them with an exact or another approximate model.
-
-        :param x: training inputs (N, d).
-        :param y: targets (N,).
-        :returns: the model.
         :raises ValueError: for bad data; the model stays as it was.
         """
         checks.finite(checks.inputs(x))
@@ -124,11 +115,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
         return self
 
     def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
-        """What :func:`rfgp.save` writes: everything.
-
-        :param with_rows: whether the training rows are kept.
-        :raises ValueError: where they are not, since inputs far from all centers need a fit of their own.
-        """
+        """What :func:`rfgp.save` writes; raises a ValueError without the training rows, which far inputs need."""
         if self.training_data and not with_rows:
             raise ValueError(
                 "expected with_rows=True for a LocalizedMaclaurinGP, got False; inputs far from its centers are "
@@ -142,9 +129,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
         return sum(len(x) for x, _, _ in self.training_data)
 
     def posterior(self, x: Tensor) -> Normal:
-        """The marginal posterior of the function at every input (N, d), from the nearest center, in float64.
-
-        Inputs beyond the threshold from all centers are centers of their own, at the price of a fit for each of them.
+        """The marginal posterior of the function at inputs (N, d), in float64; far inputs cost a fit each.
 
         :raises ValueError: for bad inputs, before the first fit, or where parameters have changed since.
         """
@@ -225,13 +210,7 @@ class _Fitted(NamedTuple):
 
 
 def farthest_point_centers(x: Tensor, threshold: float) -> Tensor:
-    """Centers such that every input is within a threshold of one: the mean, then the farthest input again and again.
-
-    :param x: inputs (N, d).
-    :returns: (C, d).
-
-    Source: T Algorithm 7.
-    """
+    """Centers (C, d) within a threshold of every input (N, d): the mean, then farthest inputs; T Algorithm 7."""
     centers = [x.mean(0)]
     distance = (x - centers[0]).norm(dim=-1)
     while float(distance.max()) >= threshold and len(centers) <= len(x):

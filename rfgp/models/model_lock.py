@@ -14,13 +14,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 class ModelLock:
-    """The lock of one model. Copies and pickles of the model have locks of their own.
-
-    >>> import copy
-    >>> lock = ModelLock()
-    >>> copy.deepcopy(lock) is lock
-    False
-    """
+    """The lock of one model; copies and pickles of the model have locks of their own."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -38,12 +32,7 @@ class ModelLock:
 
 @contextmanager
 def together(models: Iterable[Any]) -> Iterator[None]:
-    """Let no other thread be in a method of any of several models.
-
-    All threads take the locks in one order, so that none waits for another that waits for it.
-
-    :param models: objects with a ``lock``, some perhaps several times.
-    """
+    """Lock several models, in one order for all threads."""
     with ExitStack() as held:
         for lock in sorted((model.lock for model in models), key=id):
             held.enter_context(lock)
@@ -51,10 +40,7 @@ def together(models: Iterable[Any]) -> Iterator[None]:
 
 
 def alone(method: _Method) -> _Method:
-    """Let a method wait until no other thread is in one of the same model.
-
-    :param method: a method of an object with a ``lock``.
-    """
+    """Let a method wait until no other thread is in one of the same model, by its ``lock``."""
 
     @functools.wraps(method)
     def locked(self: Any, *args: Any, **options: Any) -> Any:

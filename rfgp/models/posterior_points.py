@@ -38,10 +38,8 @@ class PosteriorPoints:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, variance: bool = True) -> PointMoments:
-        """Means and variances (N, T) at points.
+        """Means and, unless turned off, variances (N, T) at points (N, d), which are converted to the model's dtype.
 
-        :param x: (N, d), which is converted to the dtype of the model.
-        :param variance: whether there are variances, or means alone.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
         checks.flag("variance", variance)

@@ -20,15 +20,7 @@ _CHANGED = (
 
 
 class Record:
-    """Copies of the named tensors that a result depends on.
-
-    :param tensors: the tensors as they are now.
-
-    >>> scale = torch.ones(1)
-    >>> record = Record({"scale": scale})
-    >>> record.changes({"scale": 2 * scale})
-    ['scale']
-    """
+    """Copies of the named tensors that a result depends on."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.tensors = {name: value.detach().clone() for name, value in tensors.items()}
@@ -42,12 +34,7 @@ class Record:
         return self.tensors.keys() == now.keys() and not self.changes(now)
 
     def check(self, now: Mapping[str, Tensor], result: str, advice: str = "call condition(x, y) again") -> None:
-        """Raise a ValueError where something has changed.
-
-        :param now: the tensors as they are now.
-        :param result: what was computed, for the message.
-        :param advice: what to do.
-        """
+        """Raise a ValueError with advice where a tensor has changed since the result was computed."""
         if changed := self.changes(now):
             raise ValueError(f"expected the parameters that {result} with, got a new {', '.join(changed)}; {advice}")
 
@@ -90,10 +77,7 @@ class WeightsCode:
         self._known: tuple[int, Tensor] | None = None
 
     def of(self, kernel: Any) -> Tensor:
-        """The code of the present weights, computed once for every draw of them.
-
-        :param kernel: a kernel with features.
-        """
+        """The code of a kernel's present weights, computed once for every draw of them."""
         if self._known is None or self._known[0] != kernel.version:
             digest = hashlib.blake2b(digest_size=7)
             for feature_map in kernel.modules():

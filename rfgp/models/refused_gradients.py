@@ -10,11 +10,7 @@ from torch import Tensor
 
 
 def refusing(value: Tensor, parameters: Iterable[Tensor]) -> Tensor:
-    """A value whose gradient in some parameters raises a ValueError; that in others stays.
-
-    :param value: the value.
-    :param parameters: the parameters that it depends on without a graph.
-    """
+    """A value whose gradient in parameters that it depends on without a graph raises a ValueError; others stay."""
     learned = [parameter for parameter in parameters if parameter.requires_grad]
     if not learned or not torch.is_grad_enabled() or torch.compiler.is_compiling():
         return value

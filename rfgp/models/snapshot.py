@@ -21,20 +21,13 @@ class Snapshot(NamedTuple):
 
 
 class Snapshots:
-    """The snapshot of the kernel and the mean function of one model, taken anew where these have changed.
-
-    A copy or a pickle of it starts empty.
-    """
+    """The snapshot of kernel and mean of one model, taken anew where these have changed; copies start empty."""
 
     def __init__(self) -> None:
         self._known: _Known | None = None
 
     def take(self, kernel: Any, mean: Mean) -> Snapshot:
-        """The kernel and the mean function as they are now.
-
-        :param kernel: a kernel with features, whose maps are made.
-        :param mean: the mean function.
-        """
+        """The kernel, whose maps are made, and the mean function as they are now."""
         modules = (kernel, mean)
         if self._known is None or not self._known.is_of(modules):
             copies, clones = frozen(modules)
@@ -49,11 +42,7 @@ class Snapshots:
 def frozen(
     modules: tuple[torch.nn.Module, ...], without: Iterable[Any] = ()
 ) -> tuple[tuple[Any, ...], list[tuple[Tensor, Tensor]]]:
-    """Copies of modules that later changes do not reach, and the parameters with their clones in the autograd graph.
-
-    :param modules: the modules.
-    :param without: what the copies have None in place of.
-    """
+    """Copies of modules, with None for ``without``, and the parameters with their clones in the autograd graph."""
     with torch.inference_mode(False), torch.enable_grad():
         clones: list[tuple[Tensor, Tensor]] = [(p, p.clone()) for module in modules for p in module.parameters()]
         known = {id(part): None for part in without} | {id(p): clone for p, clone in clones}

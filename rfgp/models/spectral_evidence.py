@@ -24,13 +24,11 @@ _RADIUS = 3.0
 
 
 class SpectralEvidence:
-    r"""The evidence of a model of one output as a function of the parameters that its statistics do not contain.
+    r"""The evidence of a model of one output as a function of noise variance s, output scale a and mean, at O(D^2).
 
     .. math:: \log p(y) = -\tfrac12 \Big(\frac1s \Big[r^\top r - \sum_j \frac{a z_j^2}{s + a \lambda_j}\Big]
-        + \sum_j \log\Big(1 + \frac{a \lambda_j}{s}\Big) + N \log 2 \pi s\Big), \qquad z = Q^\top \Phi^\top r
-
-    for the eigenvalues :math:`\lambda` and eigenvectors Q of :math:`\Phi^\top \Phi`, the noise variance s, the output
-    scale a, and the residuals r of the mean function. The spectrum is computed once; an evaluation costs O(D^2).
+        + \sum_j \log\Big(1 + \frac{a \lambda_j}{s}\Big) + N \log 2 \pi s\Big), \qquad z = Q^\top \Phi^\top r,
+        \qquad \Phi^\top \Phi = Q\, \mathrm{diag}(\lambda)\, Q^\top
     """
 
     def __init__(self, model: WeightSpaceGP) -> None:
@@ -80,10 +78,7 @@ def only_free(model: WeightSpaceGP) -> Iterator[None]:
 
 
 def learn_from_statistics(model: WeightSpaceGP, max_evaluations: int = 50) -> bool:
-    """Maximize the evidence over noise variance, output scale and mean of a conditioned model, without its rows.
-
-    :param max_evaluations: the largest number of evaluations, at O(D^2) each.
-    """
+    """Maximize the evidence over noise variance, output scale and mean of a conditioned model, without its rows."""
     evidence = spectral_evidence(model)
     if evidence is None:
         return False

@@ -14,15 +14,12 @@ _ROUNDING = 1e3 * torch.finfo(torch.float64).eps
 
 
 class TargetMoments(NamedTuple):
-    """Moments of the columns of targets, in float64.
+    """Moments of the columns of targets, all (T,) in float64.
 
-    :param means: the mean of every column, (T,), the real part of complex ones.
-    :param variances: the variance of every column, (T,), above zero: at least the square of the rounding of the values.
-        A column of zeros has the mean variance of the others, and one where there are none.
-    :param function_variances: the variance that the function has to explain, (T,): with the square of the level of the
-        targets, where the mean function does not learn it.
-    :param least_noise: the least noise variance of every column, (T,): that of the rounding of the values, and what a
-        regression can be computed with.
+    :param means: the real part of the mean.
+    :param variances: above zero; a column of zeros has the mean variance of the others, or one.
+    :param function_variances: the variance that the function has to explain.
+    :param least_noise: that of rounding, and what a regression can be computed with.
     """
 
     means: Tensor
@@ -32,12 +29,7 @@ class TargetMoments(NamedTuple):
 
 
 def target_moments(y: Tensor, mean: Mean | None, x: Tensor) -> TargetMoments:
-    """Moments of targets, taken around a first value, so that an offset costs no digits.
-
-    :param y: targets (N, T), real or complex, with NaN for missing values.
-    :param mean: the mean function; None where it is not known, as if it learned the level of the targets.
-    :param x: its inputs.
-    """
+    """Moments of targets (N, T) with NaN for missing values; without a mean function it counts as learned."""
     values = y.detach().to(torch.complex128 if y.is_complex() else torch.float64)
     means, spreads, squares = (torch.stack(part) for part in zip(*map(_of_column, values.unbind(-1)), strict=True))
     rounding = max(torch.finfo(y.dtype).eps, _ROUNDING) ** 2 * squares

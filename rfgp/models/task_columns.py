@@ -9,15 +9,13 @@ from .._support import checks
 
 
 def task_columns(y: Tensor, tasks: Tensor, num_tasks: int) -> Tensor:
-    """Targets of one task per row as a matrix with a column per task, NaN where another task was observed.
+    """Targets of one task per row as a matrix (N, T) with a column per task, NaN where another task was observed.
 
-    With it a MultitaskKernel and a :class:`WeightSpaceGP` take what GPyTorch models as a data kernel times an
-    IndexKernel: the same posterior, from one scalar Gram matrix per task to which every row adds once.
+    With a MultitaskKernel it gives the posterior of a data kernel times an IndexKernel.
 
     :param y: targets, (N,).
     :param tasks: the number of the task of each row, (N,), integers from 0 to T - 1.
     :param num_tasks: T.
-    :returns: (N, T), of the dtype of y.
     :raises ValueError: for tasks of another length, that are not such integers, or that would not fit in memory.
 
     >>> task_columns(torch.tensor([1.0, 2.0]), torch.tensor([1, 0]), 2)

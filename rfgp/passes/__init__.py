@@ -1,7 +1,6 @@
 """Passes over rows: in this process, on ranks of torch.distributed, or with the workers of an executor.
 
-A :class:`Reducer` knows where rows are, and a :class:`Summation` what is summed. Models live above: nothing here knows
-a kernel or a likelihood.
+A :class:`Reducer` knows where rows are, and a :class:`Summation` what is summed; neither knows kernels or likelihoods.
 """
 
 from .broadcast import broadcast

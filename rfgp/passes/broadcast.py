@@ -14,11 +14,8 @@ _Model = TypeVar("_Model", bound=torch.nn.Module)
 def broadcast(model: _Model, group: Any = None) -> _Model:
     """Give all ranks the parameters and random weights that the model of the first rank has.
 
-    It is for models that were made with different seeds or starting values: those made alike are alike.
-
     :param model: a model, made with the same classes and sizes on all ranks.
     :param group: a process group; default: all ranks.
-    :returns: the model.
     :raises ValueError: where there is no process group, or the state does not fit the model of a rank.
 
     >>> import torch

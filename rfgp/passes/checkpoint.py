@@ -26,12 +26,7 @@ _AGAIN = "delete it to begin again, or name another file"
 
 
 class Checkpoint:
-    """The file of a fit, and how often it is written.
-
-    :param path: the file.
-    :param every: it is written after so many rows, at the end of a batch.
-    :raises ValueError: for a path in a folder that does not exist.
-    """
+    """The file of a fit, written after so many rows; a ValueError for a folder that does not exist."""
 
     def __init__(self, path: str | os.PathLike[str], every: int) -> None:
         checks.instance("checkpoint", path, (str, os.PathLike), "a path", "pass a string or a pathlib.Path")
@@ -44,11 +39,9 @@ class Checkpoint:
         return repr(str(self.path))
 
     def sums(self, summation: Summation[Sums], source: Iterable[Batch], running: Running) -> Iterator[Sums]:
-        """The sums over rows so far, first those of the file where it is there, and then those after every batch.
+        """The sums so far, from the file if there is one, and then those after every batch.
 
-        The batches before are read once more and not summed: their digest tells whether the data are the same.
-
-        :raises ValueError: for a damaged file, or one of another pass.
+        Batches before are read once more, and their digest compared; a ValueError for a damaged file or another pass.
         """
         name = source.description if isinstance(source, Batches) else f"a {type(source).__name__}"
         before, read = None, _Read(source)
@@ -119,10 +112,7 @@ class Checkpoint:
 
 
 class _Read:
-    """Batches as they are read, with the last one and a number that stands for the rows of all of them.
-
-    :param batches: the batches.
-    """
+    """Batches as they are read, with the last one and a digest of all rows."""
 
     def __init__(self, batches: Iterable[Batch]) -> None:
         self._batches, self._digest = iter(batches), hashlib.blake2b(digest_size=16)

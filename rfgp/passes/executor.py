@@ -20,11 +20,7 @@ from .tree_sum import TreeSum
 
 
 class ExecutorReducer(Reducer[Sums]):
-    """Sums and gradients over partitions, the same to the last bit whatever executor there is.
-
-    :param partitions: the rows; for gradients they are gone through once more.
-    :param executor: any executor of ``concurrent.futures``.
-    """
+    """Sums and gradients over partitions, the same to the last bit whatever executor there is."""
 
     def __init__(self, partitions: Iterable[Partition], executor: Executor) -> None:
         self.partitions, self.executor = partitions, executor

@@ -19,11 +19,7 @@ ROWS = 65536
 
 
 class Partition(NamedTuple):
-    """Rows that one task sums.
-
-    :param name: its number and its rows, for errors.
-    :param batches: what can be iterated over as often as wanted, and pickled.
-    """
+    """Rows that one task sums: a name for errors, and re-iterable batches that can be pickled."""
 
     name: str
     batches: Iterable[tuple[Tensor, ...]]
@@ -66,10 +62,7 @@ class Partitions:
 
 
 def rows_of(parts: Iterable[tuple[Tensor, ...]]) -> Iterator[Batch]:
-    """The batches of a partition that have rows, in memory of their own.
-
-    Where products begin in memory, and with which strides, is then the same in all processes.
-    """
+    """The batches of a partition that have rows, copied so that strides are the same in all processes."""
     for x, y, noise in batches(parts, None, None):
         if len(x):
             yield _aligned(x), _aligned(y), None if noise is None else _aligned(noise)

@@ -16,11 +16,7 @@ _PASS = "a pass over the rows"
 
 
 class RankReducer(Reducer[Sums]):
-    """Sums and gradients over the rows of all ranks, with the same bits on all of them.
-
-    :param shard: the rows of this rank.
-    :param local: reads them.
-    """
+    """Sums and gradients over the rows of all ranks, with the same bits on all of them."""
 
     def __init__(self, shard: Shard, local: LocalReducer[Sums]) -> None:
         self.shard, self.local, self.ranks = shard, local, shard.ranks

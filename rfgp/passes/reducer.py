@@ -40,10 +40,7 @@ class Summation(abc.ABC, Generic[Sums]):
 
     @abc.abstractmethod
     def running(self, batches: Iterable[Batch], before: Sums | None = None) -> Iterator[Sums]:
-        """The sums after every batch; those before it change.
-
-        :param before: the sums over earlier batches.
-        """
+        """The sums after every batch, on top of those over earlier batches; those before it change."""
 
     @abc.abstractmethod
     def merge(self, first: Sums, second: Sums) -> Sums:
@@ -51,10 +48,7 @@ class Summation(abc.ABC, Generic[Sums]):
 
     @abc.abstractmethod
     def all_reduce(self, sums: Sums | None, ranks: Ranks) -> Sums:
-        """The sums over the rows of all ranks, with the same bits on all of them.
-
-        :param sums: those of this rank; None where it has no rows.
-        """
+        """The sums over the rows of all ranks, with the same bits on all; None stands for a rank without rows."""
 
     @abc.abstractmethod
     def tensors(self, sums: Sums) -> list[Tensor]:
@@ -66,10 +60,9 @@ class Summation(abc.ABC, Generic[Sums]):
 
     @abc.abstractmethod
     def gradients(self, sums: Sums, batches: Iterable[Batch], num_rows: int, of_sums: Sequence[Tensor]) -> Gradients:
-        """The gradients in ``parameters`` that rows add, which are gone through once more.
+        """The gradients in ``parameters`` that rows add, which are read once more.
 
         :param sums: the sums over all rows, whose tensors do not matter.
-        :param batches: the rows.
         :param num_rows: their number at the first pass.
         :param of_sums: the gradients of ``tensors(sums)``.
         """
@@ -116,10 +109,8 @@ class Reducer(abc.ABC, Generic[Sums]):
         """The sums over all rows, without gradients."""
 
     def gradients(self, summation: Summation[Sums], sums: Sums, of_sums: Sequence[Tensor]) -> Gradients:
-        """The gradients in the parameters of the summation.
+        """The gradients in the parameters, from ``of_sums``, those of ``summation.tensors(sums)``.
 
-        :param sums: the sums over all rows.
-        :param of_sums: the gradients of ``summation.tensors(sums)``.
         :raises ValueError: where the rows cannot be read once more.
         """
         return _refused(of_sums)
@@ -147,11 +138,7 @@ def _refused(of_sums: Sequence[Tensor]) -> Gradients:
 
 
 def differentiable(summation: Summation[Sums], sums: Sums, gradients: Callable[[Sequence[Tensor]], Gradients]) -> Sums:
-    """Sums that know their gradients, where these are enabled.
-
-    :param sums: sums without a graph.
-    :param gradients: takes the gradients of the sums, and returns those of the parameters.
-    """
+    """Sums that know their gradients, where these are enabled; ``gradients`` takes those of the sums."""
     parameters = summation.parameters
     if not torch.is_grad_enabled() or not parameters:
         return sums

@@ -17,21 +17,18 @@ from ..data.base import Batch
 class Shard(Source):
     """The rows that this rank reads of a table that all ranks of ``torch.distributed`` read together.
 
-    ``model.fit(Shard(rows))`` and ``rfgp.fit(model, Shard(rows))`` are called by all ranks, each with its own rows.
-    Sums and gradients are those of the rows of all ranks, and every rank ends with the same model, to the last bit.
-    Shards may have different numbers of rows; all but one may have none. Where a rank fails, all raise an error that
-    names it; where one dies, the others raise once the timeout of ``init_process_group`` has passed, or before.
+    All ranks call ``model.condition(Shard(rows))`` or ``rfgp.fit(model, Shard(rows))``, each with its own rows, and end
+    with the same model, to the last bit. Where a rank fails, all raise an error that names it.
 
     :param rows: batches (x, y) or (x, y, noise) that can be gone through again and again, such as one of
-        ``source.partitions(world_size)``; ``[]`` for no rows.
+        ``source.partitions(world_size)``; ``[]`` for no rows, which not all ranks may have.
     :param group: a process group; default: all ranks.
     :raises ValueError: where there is no process group, or ``rows`` can be gone through once only.
 
     >>> import torch, rfgp
     >>> store = torch.distributed.HashStore()  # torchrun has one of its own
     >>> torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    >>> shard = rfgp.passes.Shard([(torch.rand(100, 2), torch.rand(100))])
-    >>> shard.ranks.count
+    >>> rfgp.passes.Shard([(torch.rand(100, 2), torch.rand(100))]).ranks.count
     1
     >>> torch.distributed.destroy_process_group()
     """
@@ -71,11 +68,7 @@ class Shard(Source):
         raise ValueError(f"expected the rows of a table to part, got {self.description}; part the rows before")
 
     def sample(self, count: int, seed: int) -> Sample:
-        """Random rows of all ranks, the same on every rank, such as for landmarks; see :func:`rfgp.data.sample`.
-
-        :param count: how many rows.
-        :param seed: the same on all ranks.
-        """
+        """Random rows of all ranks, the same on every rank for the same seed; see :func:`rfgp.data.sample`."""
 
         def own() -> Sample | None:
             return None if next(iter(self), None) is None else sample(self, count, seed)

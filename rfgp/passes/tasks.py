@@ -37,10 +37,7 @@ def results(
 
 
 def pickled(value: Any, name: str) -> bytes:
-    """The bytes that a value is sent to a worker as.
-
-    :raises ValueError: for something that cannot be pickled.
-    """
+    """The bytes that a value is sent to a worker as; a ValueError for something that cannot be pickled."""
     try:
         return pickle.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -52,10 +49,7 @@ def pickled(value: Any, name: str) -> bytes:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for all products, so that workers do not share cores, and sums do not depend on the number of threads.
-
-    A thread that has no more than one is left as it is: the tasks of a pool of threads do not see each other's limits.
-    """
+    """One thread for all products, so that workers do not share cores, and sums do not depend on thread counts."""
     before = torch.get_num_threads()
     if before == 1:
         yield

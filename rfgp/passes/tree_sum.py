@@ -10,9 +10,7 @@ Value = TypeVar("Value")
 
 
 class TreeSum(Generic[Value]):
-    r"""A sum of values, added up by pairs, then pairs of pairs, and so on.
-
-    Of n values :math:`O(\log n)` partial sums are kept, and errors of rounding grow like :math:`\log n` at most.
+    r"""A sum of values, added up by pairs, then pairs of pairs: rounding errors grow like :math:`\log n` at most.
 
     :param add: takes two values, those of earlier ones first, and returns their sum.
 
@@ -38,10 +36,7 @@ class TreeSum(Generic[Value]):
         self._parts.append((count, value))
 
     def value(self) -> Value:
-        """The sum of what was added so far.
-
-        :raises ValueError: where there is nothing.
-        """
+        """The sum of what was added so far; a ValueError where there is nothing."""
         if not self._parts:
             raise ValueError("expected at least one value to sum, got none; add some")
         return functools.reduce(lambda later, part: self._add(part, later), [v for _, v in reversed(self._parts)])

@@ -100,6 +100,13 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     :param into: a model made as the saved one was, which takes over all in place; for what a file cannot hold.
     :param classes: classes of your own that the model has, such as kernels.
     :raises ValueError: for a damaged file, one of another kind or newer, an unknown class, or another model ``into``.
+
+    >>> import gpytorch, rfgp, tempfile
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()), f"{folder}/model")
+    ...     load(f"{folder}/model").num_outputs
+    1
     """
     checks.file("path", path, "rfgp.save wrote")
     checks.instance("classes", classes, (list, tuple), "a list of classes", "such as classes=[MyKernel]")

@@ -40,14 +40,10 @@ def projected(gradient: np.ndarray, point: np.ndarray, lower: np.ndarray, upper:
 
 
 class Maximizer:
-    """L-BFGS-B in a box around the best point, again from there until the projected gradient is zero.
+    """L-BFGS-B in a box of radius 3 around the best point, again from there until the projected gradient is zero.
 
-    A box of radius 3 keeps line searches near evaluated points; where there is no value inside it, it shrinks.
-
-    :param evaluate: takes coordinates and returns value and gradient; raises NoValueError where there are none.
-    :param tolerance: the largest component of the projected gradient that counts as zero.
-    :param precision: the gain of value that counts as none.
-    :param is_late: whether time is over, which ends the maximization once there is a value.
+    ``evaluate`` returns value and gradient, or raises NoValueError, which shrinks the box. ``tolerance`` is the largest
+    projected gradient that counts as zero, and ``precision`` the gain that counts as none.
     """
 
     def __init__(

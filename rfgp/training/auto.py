@@ -40,12 +40,14 @@ class _Learned(NamedTuple):
 class Auto(Maximization):
     """What suits the model and the number of rows.
 
-    The evidence, up to 2,000 rows, for an ExactGP, for classes, several outputs and complex values; a subset for few
-    rows of a model with local blocks. Else blocks, a subset, and without local blocks a few evaluations of the
-    evidence of 10,000 rows: those parameters with which the model predicts held-out rows best. A variational model
-    learns from its bound, of all rows or from minibatches.
+    The evidence for up to 2,000 rows, an ExactGP, classes, several outputs and complex values; a subset for few rows of
+    a model with local blocks. Else the parameters from blocks, a subset, or the evidence of 10,000 rows that predict
+    held-out rows best. A variational model learns from its bound.
 
     :param initialize: whether starting values come from the data.
+
+    >>> Auto(initialize=False).initialize
+    False
     """
 
     def learn(self, training: Training) -> float:

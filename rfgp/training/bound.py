@@ -23,12 +23,9 @@ _SMALLEST_STEP = 1e-3
 
 
 class BoundObjective(Objective):
-    r"""The bound at the distribution of the weights that maximizes it, as a function of the other parameters.
+    r"""The bound at the distribution of the weights that maximizes it, by natural-gradient steps.
 
     .. math:: L(\theta) = \max_q \sum_i E_q \log p(y_i | f(x_i)) - KL(q \| N(0, I))
-
-    Natural-gradient steps find q: whole ones, halved where the bound would fall. They start from what the rows
-    contributed at the last parameters.
     """
 
     def __init__(self, model: WeightSpaceVariationalGP, x: Tensor, y: Tensor) -> None:

@@ -67,10 +67,7 @@ class Linear(Coordinate):
 
 
 class Logarithmic(Coordinate):
-    """A positive parameter under a constraint, by the logarithm of its value.
-
-    :param least: what it may not fall below, of a shape that expands to the parameter's; default: nothing.
-    """
+    """The logarithm of a positive parameter under a constraint, not below ``least``, which expands to its shape."""
 
     def __init__(self, name: str, parameter: Tensor, constraint: Interval, least: Tensor | None = None) -> None:
         super().__init__(name, [parameter])
@@ -105,10 +102,7 @@ class Logarithmic(Coordinate):
 
 
 class LinearMeanCoordinate(Coordinate):
-    """Weights and bias of a linear mean function of standardized inputs and targets.
-
-    :param output: the output that it is the mean of; default: all.
-    """
+    """Weights and bias of a linear mean function of standardized inputs and targets, of one output or all."""
 
     def __init__(self, name: str, mean: LinearMean, moments: DataMoments, output: int | None = None) -> None:
         super().__init__(name, [mean.weights] if mean.bias is None else [mean.weights, mean.bias])
@@ -146,8 +140,6 @@ class Coordinates:
 
     Positive parameters are optimized by their logarithms, means in standard deviations of the targets, and others in
     units of their start.
-
-    :param parts: the modules of the model, by the prefix of their parameters.
     """
 
     def __init__(self, parts: dict[str, gpytorch.Module], moments: DataMoments) -> None:

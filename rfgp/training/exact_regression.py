@@ -135,11 +135,7 @@ def _no_regression(wanted: str) -> ValueError:
 
 
 class BlockObjective(Objective):
-    """The log likelihood of independent blocks of rows under the exact kernel.
-
-    :param rows: row numbers, (B, n): one block is a subset.
-    :param moments: those of all rows; default: none, where only the evidence is wanted.
-    """
+    """The log likelihood of independent blocks of rows (B, n) under the exact kernel; one block is a subset."""
 
     def __init__(self, regression: ExactRegression, rows: Tensor, moments: DataMoments | None = None) -> None:
         self.model, self.x, self.regression = regression.model, regression.x, regression

@@ -83,10 +83,12 @@ class ExactStages(Maximization):
 class Subset(ExactStages):
     """The likelihood of the exact kernel on 1,500 random rows, which sees the long range.
 
-    Then a WeightSpaceGP is conditioned on all rows, and noise, output scale and mean are learned again from its
-    statistics.
+    Noise, output scale and mean are learned again from the statistics of all rows.
 
     :param initialize: whether starting values come from the data.
+
+    >>> Subset().name
+    'subset'
     """
 
     name = "subset"
@@ -109,9 +111,12 @@ class Subset(ExactStages):
 class Blocks(ExactStages):
     """The likelihood of the exact kernel on up to 256 blocks of 48 to 192 near rows, which see short range and noise.
 
-    Blocks are cut again as lengthscales change. What follows is as for :class:`Subset`.
+    Noise, output scale and mean are learned again as for :class:`Subset`.
 
     :param initialize: whether starting values come from the data.
+
+    >>> Blocks().name
+    'blocks'
     """
 
     name = "blocks"

@@ -27,17 +27,15 @@ def fit(
     max_evaluations: int = 200,
     progress: bool | None = None,
 ) -> FitSummary:
-    r"""Learn all parameters that require gradients, and leave the model conditioned on the data.
+    """Learn all parameters that require gradients, and leave the model conditioned on the data.
 
-    What is maximized (plus log priors) by L-BFGS is the log marginal likelihood, or what the strategy says. The result
-    does not depend on the units of x and y. Training ends where the gradient is zero, not where progress is slow. On
-    any other end, an error or an interrupt included, the model keeps the best parameters that were seen; where there
-    are none it is left as it was.
+    L-BFGS maximizes the log marginal likelihood, or what the strategy says, plus log priors. The result does not depend
+    on the units of x and y. On an error or an interrupt the model keeps the best parameters that were seen.
 
     :param model: a model of :mod:`rfgp.models` that has an evidence or a bound, or a GPyTorch ExactGP, which is
         evaluated with Cholesky factors; use float64 for it.
-    :param x: training inputs (N, d); or batches (x, y) or (x, y, noise) that can be gone through again and again, such
-        as those of a torch DataLoader; default: those of the ExactGP.
+    :param x: training inputs (N, d); or re-iterable batches (x, y) or (x, y, noise), such as a torch DataLoader;
+        default: those of the ExactGP.
     :param y: training targets or labels (N,), or targets (N, T) of several outputs, with NaN for missing ones; default:
         those of the ExactGP.
     :param noise: noise variances of the shape of y, for a WeightSpaceGP with fixed noise.
@@ -45,10 +43,10 @@ def fit(
         :class:`~rfgp.training.Subset`, :class:`~rfgp.training.Blocks`, :class:`~rfgp.training.LeaveOut` or
         :class:`~rfgp.training.Minibatches`; or by short form "auto", "evidence", "subset", "blocks", "leave_one_out"
         or "minibatches".
-    :param time_limit: seconds that all of it may take, about; fewer rows are taken where these are too many. There is
-        one evaluation at least, and the fit to all rows at the end. Default: none.
-    :param max_evaluations: a limit on evaluations of evidence and gradient of all rows. Starts are compared before, on
-        1,000 rows where there are more, and not where the limit is below 12.
+    :param time_limit: seconds that all of it may take, about, with fewer rows where these are too many; one evaluation
+        and the fit to all rows always run. Default: none.
+    :param max_evaluations: a limit on evaluations of all rows. Starts are compared before, on 1,000 rows where there
+        are more, and not where the limit is below 12.
     :param progress: whether to show a progress bar; default: on terminals only.
     :returns: a summary that prints well.
     :raises ValueError: for bad data, where nothing is to be trained, or where the model does not take the strategy; the

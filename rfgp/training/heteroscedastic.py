@@ -14,10 +14,7 @@ from .objectives import Objective
 
 
 class NoiseObjective(Objective):
-    """The bound of a :class:`rfgp.models.HeteroscedasticGP` at the distribution of log noise that maximizes it.
-
-    The distribution is computed anew for every set of parameters, from what the rows contributed at the last ones.
-    """
+    """The bound of a :class:`rfgp.models.HeteroscedasticGP` at the distribution of log noise that maximizes it."""
 
     def __init__(self, model: HeteroscedasticGP, x: Tensor, y: Tensor) -> None:
         with torch.no_grad():

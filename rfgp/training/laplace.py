@@ -16,10 +16,7 @@ from .objectives import Objective
 
 
 class LaplaceObjective(Objective):
-    """Laplace's evidence of a :class:`rfgp.models.LaplaceGP`, whose mode is found anew for every set of parameters.
-
-    Newton's method starts at the mode of the evaluation before.
-    """
+    """Laplace's evidence of a :class:`rfgp.models.LaplaceGP` at the mode, searched from that of the last evaluation."""
 
     def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
@@ -53,8 +50,6 @@ def latent_targets(likelihood: OneFunction, y: Tensor) -> Tensor:
     r"""Targets (N,) on the scale of the latent function: y where it may be any real number, else one linearized step.
 
     .. math:: z_i = c + g_i(c) \Big/ \frac1N \sum_j W_j(c), \qquad c = \arg\max_c \sum_i \log p(y_i \mid c)
-
-    Where that is not finite, such as for labels that are all alike, they have mean zero and variance one.
     """
     support = likelihood.likelihood(torch.zeros_like(y)).support
     if support is constraints.real:

@@ -23,14 +23,10 @@ _COVARIANCES = 6
 
 
 class LeaveOutObjective(WeightSpaceObjective):
-    r"""The sum of the log densities of groups of rows, each given all others; a group is a row by default.
+    r"""The sum of the log densities of groups (labels (N,), or random folds; default: rows), each given all others.
 
     .. math:: \sum_g \log N\big(y_g \mid y_g - Q_g^{-1} \alpha_g,\, Q_g^{-1} + R_g\big), \qquad
         Q_g = S_g^{-1} - S_g^{-1} \Phi_g B^{-1} \Phi_g^\top S_g^{-1}, \qquad \alpha = S^{-1} (y - m - \Phi w)
-
-    with the variance R that features lack. The features of all rows are held.
-
-    :param groups: the label of each row, (N,), or the number of random folds; default: every row alone.
     """
 
     quantity = _QUANTITY

@@ -22,13 +22,9 @@ from .starts import random_rows
 
 
 class LoaderObjective(WeightSpaceObjective):
-    """Evidence of a weight-space model and the rows of a loader, which are gone through once for every evaluation.
+    """Evidence of a weight-space model and the rows of a loader, which are read once for every evaluation.
 
-    Moments and starts come from random rows.
-
-    :param loader: batches (x, y) or (x, y, noise) that can be gone through again and again; with an executor a source,
-        or a list of partitions.
-    :param executor: whose workers sum the rows; default: none, all in this process.
+    With an executor the loader is a source, or a list of partitions.
     """
 
     def __init__(self, model: WeightSpaceGP, loader: Any, executor: Executor | None = None) -> None:

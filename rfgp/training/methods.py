@@ -45,10 +45,7 @@ def strategy_of(strategy: Any) -> Strategy:
 
 @dataclass(frozen=True)
 class Method:
-    """How a kind of model is trained.
-
-    :param chosen: what a strategy stands for, given model and inputs; default: itself.
-    """
+    """How a kind of model is trained; ``chosen``: what a strategy stands for, given model and inputs."""
 
     model: type
     objective: Callable[[Task, Maximization], tuple[Objective, Maximization]]

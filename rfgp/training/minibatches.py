@@ -45,13 +45,7 @@ _STEPS_TO_AVERAGE = 4
 
 
 class RowBatches:
-    """Batches of rows (x, y) in a new random order for every pass, the same ones for the same seed.
-
-    Their sizes differ by one at most, so that no row counts more than others.
-
-    :param x: inputs (N, d).
-    :param y: targets (N, ...).
-    """
+    """Batches of rows x (N, d) and y (N, ...) in a new random order for every pass, of sizes that differ by one."""
 
     def __init__(self, x: Tensor, y: Tensor, size: int, seed: int = 0) -> None:
         self.x, self.y, self.count = x, y, math.ceil(len(x) / size)
@@ -64,11 +58,7 @@ class RowBatches:
 
 
 def as_batches(x: Any, y: Any) -> Any:
-    """Batches of at most 1,000 rows of tensors, eight at least where there are enough; batches as they are.
-
-    :param x: inputs (N, d), or batches (x, y).
-    :param y: targets (N,), or None for batches.
-    """
+    """Batches of at most 1,000 rows of tensors x (N, d) and y (N,), eight at least; batches as they are."""
     if not isinstance(x, Tensor):
         if y is not None or not isinstance(x, Iterable):
             raise ValueError(
@@ -85,10 +75,9 @@ def as_batches(x: Any, y: Any) -> Any:
 
 
 def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
-    """Random rows of a loader, which stand for all, and how many it has.
+    """Up to 2,000 random rows of a loader, and how many it has.
 
-    Up to 2,000 rows these are all, in their order. Where ``num_data`` is given, the first batches of a loader are
-    enough, but not those of a source, which are in the order of its table.
+    Where ``num_data`` is given, the first batches of a loader are enough, but not those of a source.
     """
     if isinstance(loader, Iterator):
         raise ValueError(
@@ -118,13 +107,9 @@ def _first_rows(loader: Iterable[Any]) -> Batch:
 
 
 class MinibatchTraining:
-    """A natural-gradient step for the weights and one of Adam for parameters, batch by batch.
+    """Steps t of the natural gradient, of size 4/(t + 4), and of Adam with a falling rate, batch by batch.
 
-    Step t of the natural gradient has the size 4/(t + 4), so that the weights come from an average over the last
-    quarter of the batches; the rate of Adam falls linearly to zero. A distribution of the weights whose covariance is
-    not full is learned by Adam too.
-
-    :param coordinates: the parameters to learn beside the weights; None for none.
+    Weights without a full covariance are learned by Adam too; without coordinates, the weights alone are learned.
     """
 
     def __init__(
@@ -220,10 +205,7 @@ class MinibatchTraining:
 
 @torch.no_grad()
 def full_bound(model: WeightSpaceVariationalGP, loader: Iterable[Any]) -> float:
-    """The evidence lower bound of all rows of a loader.
-
-    :param loader: batches (x, y).
-    """
+    """The evidence lower bound of all rows of a loader (x, y)."""
     weights, total = model.weights(), 0.0
     for x, y, _ in batches(loader, None, None):
         at = model.variational_strategy.at(x)
@@ -241,8 +223,7 @@ def _backward(value: Tensor) -> None:
 def _learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor, deadline: Deadline = NEVER) -> None:
     """Maximize the bound of at most 1,000 rows (N, d) and (N,) over all parameters but the weights.
 
-    For a Softmax likelihood it is the evidence of the Dirichlet regressions that stand for the labels. Where neither
-    can be evaluated nothing is learned.
+    For a Softmax likelihood it is the evidence of Dirichlet regressions.
     """
     objective = _first_objective(model, x[:_FIRST_ROWS], y[:_FIRST_ROWS])
     if objective is None:
@@ -271,9 +252,7 @@ def _first_objective(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor) -> O
 
 @dataclass(frozen=True, kw_only=True)
 class Minibatches(Strategy):
-    """The bound of a variational model, from minibatches.
-
-    Natural-gradient steps for a full covariance of the weights, with Adam for all other parameters.
+    """The bound of a variational model, by natural-gradient steps and Adam on minibatches.
 
     :param epochs: how many times the batches are gone through.
     :param num_data: the number of rows of a loader; default: they are counted once.

@@ -54,10 +54,7 @@ class DataMoments:
         return self.variance.sqrt()
 
     def of_output(self, output: int | None) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of one output, or of all together.
-
-        :param output: which; default: all.
-        """
+        """Mean and standard deviation of one output, or of all together."""
         if output is None or output >= len(self.output_means):
             return self.mean, self.scale
         return self.output_means[output], self.output_variances[output].sqrt()
@@ -70,10 +67,7 @@ class DataMoments:
 
 
 def data_moments(x: Tensor, outputs: Tensor, mean: Mean | None = None) -> DataMoments:
-    """Moments of inputs (..., N, d) and of outputs (N, T), real or complex, with NaN for missing values.
-
-    Everything is taken in float64 around a first value, so that an offset costs no digits.
-    """
+    """Moments of inputs (..., N, d) and outputs (N, T), with NaN for missing values, around a first value."""
     columns = x.detach().reshape(-1, x.shape[-1]).double()
     start = columns[0]
     centered = columns - start

@@ -8,11 +8,7 @@ from torch import Tensor
 
 
 def near_blocks(points: Tensor, size: int, count: int, seed: int = 0) -> Tensor:
-    """Some blocks (count, size) of near rows, by recursive splits at the median of the widest coordinate.
-
-    :param points: scaled inputs, (N, d).
-    :param count: how many blocks are drawn; all where there are fewer.
-    """
+    """At most ``count`` blocks (count, size) of near rows of (N, d), by median splits of the widest coordinate."""
     values = points.detach().double().cpu().numpy()
     random = np.random.default_rng(seed)
     rows = random.permutation(len(values))

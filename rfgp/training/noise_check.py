@@ -32,8 +32,7 @@ def noise_factor(regression: ExactRegression, rows: Tensor) -> tuple[float, floa
 
     .. math:: \max_{c \in \{1, 2, 4, \dots\}} \sum_i \log p(y_i \mid y_{n(i)}, c \sigma^2)
 
-    for the rows n(i) near row i: few blocks of near rows may teach a noise of almost zero. The factor is one where the
-    gain is below 0.05 nats a row.
+    n(i) are the rows near row i; the factor is one where the gain is below 0.05 nats a row.
     """
     points = (regression.x[rows].double() / input_units(regression.kernel, regression.x)).cpu().numpy()
     chosen = random_rows(len(rows), NUM_ROWS)

@@ -155,10 +155,7 @@ class WeightSpaceObjective(Objective):
 
 
 class ExactObjective(Objective):
-    """Evidence of an exact GPyTorch model, by Cholesky factors.
-
-    :param x: new inputs; default: those of the model.
-    """
+    """Evidence of an exact GPyTorch model, by Cholesky factors."""
 
     growth: ClassVar[float] = 3.0
 
@@ -265,6 +262,12 @@ class ExactObjective(Objective):
 
 @contextmanager
 def cholesky_forced() -> Iterator[None]:
-    """GPyTorch settings under which exact models use Cholesky factors whatever their size."""
+    """GPyTorch settings under which exact models use Cholesky factors whatever their size.
+
+    >>> import gpytorch
+    >>> with cholesky_forced():
+    ...     gpytorch.settings.fast_computations.log_prob.on()
+    False
+    """
     with CHOLESKY_ALWAYS:
         yield

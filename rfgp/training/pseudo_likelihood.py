@@ -23,8 +23,7 @@ class LeaveOneOutPseudoLikelihood(gpytorch.mlls.LeaveOneOutPseudoLikelihood):
         \alpha = K^{-1} (y - m), \qquad p_i = (K^{-1})_{ii} = \frac{1 - H_{ii}}{s_i}, \qquad
         H_{ii} = \phi_i^\top (I + \Phi^\top S^{-1} \Phi)^{-1} \phi_i / s_i
 
-    It takes the arguments of GPyTorch's class, and is that class for kernels without features, and where there are as
-    many features as rows.
+    For kernels without features, or with as many features as rows, it is GPyTorch's class.
 
     :param likelihood: a GaussianLikelihood, or one with fixed noise.
     :param model: an ExactGP.

@@ -32,9 +32,8 @@ _PRECISION = {torch.float64: 1e-12, torch.float32: 1e-7}
 class Run:
     """One maximization, from starting values to the best point.
 
-    :param report: is told the log likelihood of every evaluation of all rows.
-    :param trial_limit: the largest number of evaluations of one trial; default: what ``limit`` has room for.
-    :param seconds: what an evaluation of few rows takes, about.
+    ``report`` is told every log likelihood of all rows; ``trial_limit`` bounds the evaluations of one trial, and
+    ``seconds`` is what an evaluation of few rows takes.
     """
 
     def __init__(
@@ -141,11 +140,7 @@ class Run:
         return float(value) / count, np.array(gradient) / count, float(log_likelihood)
 
     def _starts(self, evaluate: Any) -> tuple[list[np.ndarray], int]:
-        """Points to start from, and how many evaluations of all rows it took to find them.
-
-        The present point; where it is a guess the best of several after a few evaluations, on some of the rows where
-        there are many; and what the model came with, where that was no default.
-        """
+        """Points to start from (the present one, guesses, and the user's values), and how many evaluations it took."""
         present = self.coordinates.values()
         points = [present] if self.trained is None else [present, self._incoming_point()]
         rows = self.objective.some_rows()

@@ -75,12 +75,7 @@ class Training:
         trial_limit: int | None = None,
         seconds: float | None = None,
     ) -> Ascent:
-        """Maximize an objective as the next stage.
-
-        :param rows: what the stage sees, in words.
-        :param trial_limit: the largest number of evaluations from each start that is tried.
-        :param seconds: what an evaluation of few rows takes; default: as of the model itself.
-        """
+        """Maximize an objective as the next stage; ``rows`` says in words what it sees."""
         began = timing.clock()
         seconds = self.evaluation_seconds if seconds is None else seconds
         run = Run(objective, self.initialize, limit, self.report, deadline, trial_limit, seconds)

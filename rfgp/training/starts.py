@@ -42,10 +42,7 @@ def random_rows(num_rows: int, size: int = _SAMPLE) -> Tensor:
 
 
 def median_distances(x: Tensor) -> Tensor:
-    """The median distance between two rows in every column of x (..., N, d), (d,), in float64.
-
-    Where most rows agree in a column it is the mean distance, and one where all do.
-    """
+    """The median distance (d,) of two rows in every column of x (..., N, d), else the mean, else one; float64."""
     flat = x.detach().reshape(-1, x.shape[-1]).double()
     rows = flat[random_rows(len(flat)).to(flat.device)]
     distances = torch.cat([(rows - rows.roll(shift, 0)).abs() for shift in range(1, min(len(rows), 6))] or [rows * 0.0])
@@ -55,10 +52,7 @@ def median_distances(x: Tensor) -> Tensor:
 
 
 def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: DataMoments) -> tuple[set[int], set[int]]:
-    """Set parameters from the data, and return the identities of the lengths and of the noises that were guessed.
-
-    Lengthscales and what acts like them are set where they have GPyTorch's default value: what the user has set stays.
-    """
+    """Set parameters with default values from the data, and return the identities of the guessed lengths and noises."""
     lengths: set[int] = set()
     with torch.no_grad():
         for leaf, columns in leaves(kernel, x):
@@ -82,10 +76,7 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: DataMoments)
 
 
 def center_inputs(model: torch.nn.Module, x: Tensor) -> None:
-    """Let the shift-invariant kernels with features in a model subtract the mean of the inputs (..., N, d).
-
-    Maclaurin features keep the center that they were made with: they are best around it.
-    """
+    """Let shift-invariant kernels with features subtract the mean of the inputs (..., N, d), but for Maclaurin ones."""
     kernel = getattr(model, "covar_module", None)
     if not isinstance(kernel, Kernel):
         return

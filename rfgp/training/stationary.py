@@ -45,10 +45,7 @@ _MATERN: dict[float, Profile] = {0.5: _one_half, 1.5: _three_halves, 2.5: _five_
 
 
 def covariance(kernel: Kernel, x: Tensor) -> Tensor:
-    """The dense covariance (..., n T, n T) of an exact kernel at inputs (..., n, d), differentiable, in float64.
-
-    Gaussian and Matern kernels, scaled or not, have their gradient in closed form; others have GPyTorch's.
-    """
+    """The dense covariance (..., n T, n T) of an exact kernel at inputs (..., n, d), differentiable, in float64."""
     if type(kernel) is ScaleKernel and not kernel.batch_shape:
         return kernel.outputscale.double() * covariance(kernel.base_kernel, x)
     profile = _profile(kernel)
@@ -73,8 +70,6 @@ class _Stationary(torch.autograd.Function):
     r"""A stationary kernel of inputs (..., n, d) and lengthscales (1, d) or (1, 1).
 
     .. math:: \sum_{ij} W_{ij} \tau_{ijk}^2 = 2 \sum_i u_{ik}^2 \sum_j W_{ij} - 2 \sum_{ij} u_{ik} W_{ij} u_{jk}
-
-    for symmetric W.
     """
 
     @staticmethod
@@ -104,14 +99,10 @@ class _Stationary(torch.autograd.Function):
 
 
 class GaussianLogDensity(torch.autograd.Function):
-    r"""The sum of log densities of residuals r (..., n) under N(0, A), with its gradient in closed form.
+    r"""The sum of log densities of residuals r (..., n) under N(0, K + diag(s)); Rasmussen and Williams, Eq. 5.8.
 
     .. math:: -\tfrac12 \big(r^\top A^{-1} r + \log|A| + n \log 2 \pi\big), \qquad
         \frac{\partial}{\partial A} = \tfrac12 (\alpha \alpha^\top - A^{-1}), \quad \alpha = A^{-1} r
-
-    for A = K + diag(s), K (..., n, n) and s of a shape that expands to (..., n).
-
-    Source: Rasmussen and Williams (2006), Eq. 5.8 and 5.9.
     """
 
     @staticmethod

@@ -31,11 +31,7 @@ _NOT_FINITE = (
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be trained, on which data, and how long.
-
-    :param objective: makes what a strategy maximizes for the model and its data, and the strategy for which it stands.
-    :param is_silent: whether there is no progress bar; None on terminals only.
-    """
+    """What is to be trained, on which data, and how long; ``objective`` makes what a strategy maximizes."""
 
     model: Any
     x: Any
@@ -55,9 +51,8 @@ class Task:
 class Strategy(abc.ABC):
     """From what the parameters of a model are learned.
 
-    :param initialize: whether to start output scale, noise and mean from the moments of the targets, and lengthscales,
-        periods and offsets that have GPyTorch's default values from distances between inputs, at several scales; else
-        training starts from the present values.
+    :param initialize: whether parameters with default values start from moments of the data and distances of inputs, at
+        several scales; else training starts from the present values.
     """
 
     initialize: bool = True
@@ -103,6 +98,9 @@ class Evidence(Maximization):
     :param executor: any executor of ``concurrent.futures``, whose workers sum the rows of a WeightSpaceGP for every
         evaluation; x is then a source, a list of partitions, or tensors. Default: none, all in this process.
     :param initialize: whether starting values come from the data.
+
+    >>> Evidence(initialize=False).executor is None
+    True
     """
 
     executor: Executor | None = None
@@ -115,11 +113,14 @@ class Evidence(Maximization):
 class LeaveOut(Maximization):
     """The sum of the log densities of rows, or of groups of rows, each given all others.
 
-    It asks how well the model predicts, and holds up better where the model is wrong. For one output with Gaussian or
-    fixed noise, and tensors; the summary has its value in place of the evidence.
+    It judges predictions, and holds up better where the model is wrong. For one output with Gaussian or fixed noise,
+    and tensors; the summary has its value in place of the evidence.
 
     :param groups: the label of the group of every row, (N,), or the number of random folds; default: every row alone.
     :param initialize: whether starting values come from the data.
+
+    >>> LeaveOut(groups=5).groups
+    5
     """
 
     groups: Tensor | int | None = None

@@ -34,12 +34,10 @@ class FitStage:
 class FitSummary:
     """The result of :func:`fit`.
 
-    :param log_marginal_likelihood: the value reached, summed over rows and classes, without priors, for the targets in
-        their own units: the evidence of the model, whatever its parameters were learned from; for a variational model
-        the lower bound, and for :class:`LeaveOut` its log density.
+    :param log_marginal_likelihood: the value reached, summed over rows and classes, without priors: the evidence of the
+        model; for a variational model the lower bound, and for :class:`LeaveOut` its log density.
     :param initial_log_marginal_likelihood: the value at the start; NaN where parameters were learned from few rows.
-    :param evaluations: how many times a likelihood and its gradient were evaluated: of all rows, to compare starts
-        included, or of those that a stage has seen.
+    :param evaluations: how many times a likelihood and its gradient were evaluated.
     :param converged: whether the gradient is zero to tolerance, except for parameters at a bound.
     :param message: what ended the training, in plain words.
     :param seconds: wall-clock time.

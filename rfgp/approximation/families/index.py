@@ -16,10 +16,7 @@ from ..request import Request
 
 
 class FeatureIndexKernel(ExactParameters, RandomFeatureKernel):
-    r"""An IndexKernel of task indices, one per row, with exact features.
-
-    .. math:: \phi(i) = A_i, \qquad A A^\top = \Gamma
-    """
+    r"""An IndexKernel of task indices with exact features, :math:`\phi(i) = A_i`, :math:`A A^\top = \Gamma`."""
 
     base_kernel: IndexKernel
 

@@ -22,11 +22,9 @@ from .wrapper import WrapperFamily
 
 
 class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
-    r"""A MultitaskKernel whose features are the Kronecker product of those of its data kernel and a root of the tasks.
+    r"""A MultitaskKernel with the Kronecker product of features and a root of the tasks.
 
     .. math:: k(x, y)\, \Gamma \approx (\phi(x) \otimes A)(\phi(y) \otimes A)^\top, \qquad A A^\top = \Gamma
-
-    :param kernel: the exact kernel, whose covariance of the tasks is shared.
     """
 
     def __init__(self, data_covar_module: Any, kernel: MultitaskKernel) -> None:

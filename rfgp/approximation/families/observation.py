@@ -25,8 +25,6 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
 
     .. math:: \phi(r)_j = e^{\mathrm{i} w_j^\top c}\, a^\top S(w_j)\,
         \mathrm{sinc}(w_j^\top s) \prod_k \mathrm{sinc}(w_{jk} h_k)
-
-    as real and imaginary part side by side.
     """
 
     def __init__(self, base_kernel: Kernel, kernel: ObservationKernel) -> None:

@@ -31,8 +31,7 @@ from .leaf import LeafFamily
 class OperatorFamily(LeafFamily):
     r"""Fields such as CurlFreeKernel and DivergenceFreeKernel: features :math:`e^{i w^\top x} a(w) b(w)`.
 
-    The frequencies have the spectral density of the scalar kernel ("unbounded" features), or one with amplitudes a(w)
-    that bound them: the trace measure, which maps made by name have, and the widened one.
+    The amplitudes a(w) are one ("unbounded"), or bound the features: the trace measure and the widened one.
     """
 
     kernel: OperatorValuedKernel

@@ -21,11 +21,7 @@ from .leaf import LeafFamily
 
 @approximates(PolynomialKernel)
 class PolynomialFamily(LeafFamily):
-    r"""PolynomialKernel: :math:`(x^\top y + \nu)^p`.
-
-    Sketches take the root of the offset as one more column, and Maclaurin maps its powers as coefficients. Spherical
-    maps are for unit inputs and a fixed offset of at least 1.
-    """
+    r"""PolynomialKernel, :math:`(x^\top y + \nu)^p`; spherical maps need unit inputs and a fixed offset >= 1."""
 
     kernel: PolynomialKernel
     settings = ("power",)

@@ -26,15 +26,13 @@ from .sum import FeatureSumKernel, approximated_terms
 
 
 class FeatureProductKernel(CompositeKernel, ProductKernel):
-    r"""A product of kernels, whose features are products of the features of its parts.
+    r"""A product of kernels, whose features are products of those of its parts.
 
     .. math:: \phi(x)_\ell = D^{(m - 1)/2} \prod_{i=1}^m \phi_i(x)_\ell \qquad \text{or} \qquad
         \phi(x)_{\ell \ell'} = \phi_1(x)_\ell\, \phi_2(x)_{\ell'}
 
-    Element-wise over independent parts of one width with unbiased columns; row-wise Kronecker with all others. Complex
-    features come out as real and imaginary part side by side, unless ``is_complex``.
-
-    :raises ValueError: where two parts have the same weights, which would bias the product.
+    Element-wise over independent parts of one width with unbiased columns, else row-wise Kronecker; a ValueError where
+    two parts have the same weights.
     """
 
     def __init__(self, *kernels: Any, is_complex: bool = False) -> None:

@@ -22,10 +22,7 @@ from .wrapper import WrapperFamily
 
 
 class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
-    """A scaled kernel: the features of its base kernel times the root of the output scale that it shares with another.
-
-    A batch of output scales over one base kernel shares the scalar features.
-    """
+    """The features of a base kernel times the root of the output scale that it shares with another kernel."""
 
     base_kernel: Any
     outputscale: Tensor
@@ -168,10 +165,7 @@ class ScaleFamily(WrapperFamily):
         return self.inner.own_method(request)
 
     def products(self) -> list[list[Any]]:
-        """Those of the base kernel, where the scale goes to the first factors.
-
-        :raises ValueError: for ``active_dims`` around a sum or product.
-        """
+        """Those of the base kernel with the scale at the first factors; a ValueError for outer ``active_dims``."""
         products = self.inner.products()
         if len(products) == len(products[0]) == 1:
             return [[self.kernel]]

@@ -24,13 +24,9 @@ from .sum import FeatureSumKernel, SumFamily
 
 
 class SharedMeasureKernel(FeatureSumKernel):
-    r"""A sum of operator-valued kernels that share their random frequencies, each with its own output scale.
+    r"""A sum of operator-valued kernels with the same random frequencies, each with its own output scale; M Example 5.
 
     .. math:: K(x, y) \approx \sum_i s_i\, (\phi(x) B_i) (\phi(y) B_i)^\top
-
-    :raises ValueError: for kernels without one feature map, scalar kernel and selection of inputs.
-
-    Source: M Example 5.
     """
 
     def __init__(self, *kernels: Any) -> None:

@@ -109,11 +109,7 @@ class RationalQuadraticFamily(FourierFamily):
 
 @approximates(RBFKernel)
 class GaussianFamily(FourierFamily):
-    r"""RBFKernel: :math:`\exp(-\|x - y\|^2/(2 \ell^2))`, by Fourier or Maclaurin features.
-
-    Maclaurin features are best near the origin: they see inputs from which the mean of the training inputs has been
-    subtracted, which leaves the kernel as it is.
-    """
+    r"""RBFKernel, :math:`\exp(-\|x - y\|^2/(2 \ell^2))`, by Fourier features, or Maclaurin ones of centered inputs."""
 
     truncated = ("random_maclaurin", "optimized_maclaurin")
 

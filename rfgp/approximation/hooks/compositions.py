@@ -21,8 +21,7 @@ def contains_features(kernel: Kernel) -> bool:
 def featured(covariance: LinearOperator) -> LinearOperator:
     """The lazy covariance (..., N, M) of a composition of GPyTorch as that of a kernel which keeps the features.
 
-    One without such a kernel is returned as it is, and so is a product of kernels with random features: its operators
-    multiply all features with all, where :func:`with_features` estimates it feature by feature.
+    Others, and products of kernels with random features, are returned as they are.
     """
     if not isinstance(covariance, LazyEvaluatedKernelTensor) or not contains_features(covariance.kernel):
         return covariance

@@ -84,8 +84,7 @@ def _residual_of_product(left: RootLinearOperator, right: RootLinearOperator) ->
 class FeatureLinearOperator(LowRankRootLinearOperator):
     r"""The kernel matrix :math:`\Phi \Phi^\top` of features (..., N, D); sums with a diagonal are solved in float64.
 
-    :param residual: returns the prior variance (..., N) that truncated features lack, for predictions; default: none.
-        Scaling keeps it; parts of the matrix do not have it.
+    ``residual`` returns the prior variance (..., N) that truncated features lack.
     """
 
     def __init__(self, root: Tensor | LinearOperator, residual: Callable[[], Tensor | None] | None = None) -> None:
@@ -139,11 +138,7 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         return DiagLinearOperator(diag.expand(torch.broadcast_shapes(diag.shape, self.shape[:-1])))
 
     def cat_rows(self, cross_mat: Any, new_mat: Any, *args: Any, **kwargs: Any) -> LinearOperator:
-        """The matrix with more rows and columns, as features where there are no more of them than rows, and else dense.
-
-        :param cross_mat: the matrix between the new rows and these, (..., M, N).
-        :param new_mat: the matrix of the new rows, (..., M, M).
-        """
+        """The matrix with rows ``cross_mat`` (..., M, N) and ``new_mat`` (..., M, M), as features or else dense."""
         cross, new = (to_linear_operator(part).evaluate_kernel() for part in (cross_mat, new_mat))
         if isinstance(new, FeatureLinearOperator) and new.shape[:-2] == self.shape[:-2]:
             below, above = new.root.to_dense(), self.root.to_dense()
@@ -176,11 +171,7 @@ class FeatureCrossLinearOperator(MatmulLinearOperator):
 
 
 class LazyFeatureCrossLinearOperator(LinearOperator):
-    """The kernel matrix between two sets of inputs, whose features are made where the matrix is used.
-
-    With every prediction GPyTorch asks for the matrix between the test and the training inputs; predictions in weight
-    space leave it alone.
-    """
+    """The kernel matrix between two sets of inputs, whose features are made only where the matrix is used."""
 
     def __init__(
         self, x1: Tensor, x2: Tensor, evaluate: Callable[[Tensor, Tensor], LinearOperator], size: torch.Size

@@ -24,9 +24,6 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
 
     .. math:: (F F^\top + S)^{-1} r = S^{-1} (r - F m), \qquad m = B^{-1} F^\top S^{-1} r, \qquad
         B = I + F^\top S^{-1} F
-
-    The quadratic form is taken as :math:`(r - F m)^\top S^{-1} (r - F m) + m^\top m`, a sum of positive terms that is
-    stationary in m: nothing cancels, and its gradient needs no derivative of m.
     """
 
     @property
@@ -53,10 +50,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
         return NormalEquations(combined(groups, zero, zero), factor)
 
     def posterior(self, residuals: Tensor, observed: Tensor | None = None, tracks: bool = False) -> GaussianPosterior:
-        """The posterior of the weights given residuals (..., N T) in float64, zero where they are not observed.
-
-        :param tracks: whether gradients are to run back through it.
-        """
+        """The posterior of the weights given residuals (..., N T) in float64, zero where they are not observed."""
         return self.system(residuals.unsqueeze(-1), observed).posterior(tracks)
 
     def fitted(self, weights: Tensor) -> Tensor:

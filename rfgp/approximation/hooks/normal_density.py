@@ -22,13 +22,9 @@ from .prediction import FeaturePredictionStrategy
 
 
 def use_features() -> None:
-    """Let GPyTorch take the features of kernels that have some.
+    """Let GPyTorch's compositions, prediction strategies and ``log_prob`` take the features of kernels that have some.
 
-    ``evaluate_kernel`` of its lazy kernel matrices gives the features of its own compositions of kernels with features,
-    such as ``AdditiveKernel(a, b)``; a ``MultitaskKernel`` stays the Kronecker product that BoTorch takes apart. Their
-    ``prediction_strategy`` predicts in weight space, and ``log_prob`` of normal distributions takes the features of a
-    covariance, also where ``gpytorch.settings.fast_computations.log_prob`` is off, as it is after ``import botorch``:
-    the density of features plus noise is exact either way.
+    It patches ``evaluate_kernel`` of lazy kernel matrices; a MultitaskKernel stays a Kronecker product for BoTorch.
     """
     LazyEvaluatedKernelTensor.evaluate_kernel = _of_composition(LazyEvaluatedKernelTensor.evaluate_kernel)
     Kernel.prediction_strategy = _in_weight_space(Kernel.prediction_strategy)

@@ -10,14 +10,11 @@ from ...inference import OutputFactor
 
 
 class OutputFeatures(LinearOperator):
-    r"""The matrix (N T) x K of features of T outputs at N inputs, rows interleaved, in terms of the scalar ones.
+    r"""The matrix (N T) x K of features of T outputs at N inputs, with products at O(N n T); B 5.4, Eq. 29 and 30.
 
     .. math:: F_{(i, t), k} = \sum_l \psi(x_i)_{j_{lk}}\, c_{lkt}
 
-    Products with vectors cost O(N n T) for n scalar features (..., N, n), and no memory beside. The coefficients
-    (..., L, K, T) and the columns (L, K) are those of an OutputFactor.
-
-    Source: B 5.4, Eq. 29 and 30.
+    Scalar features are (..., N, n); coefficients (..., L, K, T) and columns (L, K) are those of an OutputFactor.
     """
 
     def __init__(self, scalar: Tensor, coefficient: Tensor, index: Tensor, is_kronecker: bool = False) -> None:

@@ -25,10 +25,8 @@ from .output_features import OutputFeatures
 class FeaturePredictionStrategy(DefaultPredictionStrategy):
     """GPyTorch's prediction strategy, by the posterior :math:`N(m, B^{-1})` of the weights at O(N D^2).
 
-    It honors ``detach_test_caches``, ``skip_posterior_variances`` and ``observation_nan_policy`` (a missing
-    observation has precision zero), and notices when the weights of the features were drawn anew. The variance that
-    features of landmarks or of a truncated series lack is added. Where the covariance has lost its features, GPyTorch's
-    dense prediction takes its place, which counts missing observations as seen and adds nothing.
+    Missing observations have precision zero, and variance that features lack is added; a covariance without features
+    is predicted by GPyTorch.
     """
 
     def __init__(

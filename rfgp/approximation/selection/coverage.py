@@ -24,13 +24,9 @@ def coverage_at_least(kl_per_point: float, level: float = 0.95) -> float:
 
     .. math:: 2 \Phi(u^{-1/2} z) - 1, \qquad u - 1 - \log u = 2 \kappa, \quad u \ge 1
 
-    An interval of an approximate posterior, of z standard deviations, covers the function with a probability that
-    depends on :math:`u = (v + E \delta^2) / \hat v`, where v is the exact variance, :math:`\hat v` the approximate one
-    and :math:`\delta` the difference of the means. The divergence :math:`\kappa` of a point is at least
-    :math:`(u - 1 - \log u) / 2`, and the bound is convex in it, so that the mean over points has a bound by the mean
-    divergence. It holds for data from the model, on average over the targets.
+    It holds for data from the model, on average over the targets.
 
-    :param kl_per_point: the mean over points of KL(exact, approximate) between marginals of the function.
+    :param kl_per_point: the mean :math:`\kappa` over points of KL(exact, approximate) of the function's marginals.
     :param level: the nominal coverage of the intervals.
     :raises ValueError: for a negative divergence, or a level that is no probability.
 
@@ -50,10 +46,6 @@ def coverage_at_least(kl_per_point: float, level: float = 0.95) -> float:
 
 def kl_reading(kl_per_point: float) -> str:
     """A divergence per point from the exact posterior in plain language, with the coverage to be expected.
-
-    Up to 0.01 a posterior is as good as exact, up to 0.1 it is close; from 0.5 on its error bars are not to be trusted.
-    Intervals that are too narrow cover little more than the bound; those that are too wide, as landmarks make them,
-    cover what they should, and the divergence tells what they lose.
 
     :param kl_per_point: as for :func:`coverage_at_least`.
     :raises ValueError: for a negative divergence.

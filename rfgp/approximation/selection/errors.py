@@ -23,14 +23,11 @@ _COLUMNS_DRAWN = 32768
 
 @dataclass(frozen=True)
 class PredictedError:
-    r"""The error that a kernel's features will have on the kernel matrix of N inputs, over the draw of the weights.
+    r"""The error of a kernel's features on the kernel matrix of N inputs, over the draw of the weights.
 
-    :param mean_squared_error: :math:`E \|\hat K - K\|_F^2 / N^2`, the diagonal included; of T outputs, whose matrices
-        have N T rows, it is summed over the blocks (T, T).
-    :param relative_error: :math:`(E \|\hat K - K\|_F^2)^{1/2} / \|K\|_F`.
+    :param mean_squared_error: :math:`E \|\hat K - K\|_F^2 / N^2` with the diagonal, summed over output blocks.
+    :param relative_error: :math:`(E \|\hat K - K\|_F^2)^{1/2} / \|K\|_F`; infinite where the variance is.
     :param standard_error: the standard error of ``relative_error`` where draws were simulated; 0 for closed forms.
-
-    Both errors are infinite where the variance is: that of derivatives of a rough process by plain frequencies.
 
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 64, input_dim=2)
@@ -52,8 +49,7 @@ class PredictedError:
 def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedError:
     """The error of the kernel matrix of x that an approximated kernel will have, over the draw of its weights.
 
-    By closed-form variances where every part has them, else by 32 draws of the weights, or more of few columns: the
-    standard error tells which. Parts that share weights share their draws.
+    It is a closed form where every part has one, else a mean over 32 draws of the weights or more.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, of one or many outputs.
     :param x: inputs (N, d); a sample of 512 of them is looked at.

@@ -17,15 +17,12 @@ _LARGE = 0.5
 
 
 def warn_of_lost_posterior(model: Any, x: Tensor, num_rows: int | None = None) -> PosteriorLoss | None:
-    """What the posterior of a model loses by its features, with a warning from 0.5 per point on.
-
-    Kernel and noise are those that the model has now; see :func:`rfgp.approximation.selection.posterior_loss`.
+    """The :class:`PosteriorLoss` of a model at its kernel and noise, with a warning from 0.5 per point on.
 
     :param model: a :class:`rfgp.models.WeightSpaceGP`, or an ExactGP with an approximated kernel.
     :param x: training inputs (n, d), all or some of them.
     :param num_rows: the number of all training rows; default: n.
-    :returns: the loss; None where there is no telling: for exact kernels, models with local blocks, whose posterior has
-        more than the features, and likelihoods without noise.
+    :returns: the loss; None for exact kernels, models with local blocks, and likelihoods without noise.
 
     >>> import gpytorch, rfgp, torch
     >>> x, likelihood = torch.rand(200, 2), gpytorch.likelihoods.GaussianLikelihood()

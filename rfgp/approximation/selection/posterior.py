@@ -34,8 +34,7 @@ class PosteriorLoss:
     """What a posterior with features loses to the exact one, on average over targets that the model draws.
 
     :param kl_per_point: KL(exact, approximate) between marginals of the function, the mean over points.
-    :param coverage: the probability that the 95% interval of the approximate posterior contains the function, the mean
-        over points; above 0.95 where intervals are wider than the exact ones.
+    :param coverage: the probability that the 95% interval of the approximate posterior contains the function.
 
     >>> import gpytorch, rfgp
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 256, input_dim=2, seed=0)
@@ -58,10 +57,7 @@ def posterior_loss(
 
     for exact variances v, approximate ones :math:`\hat v` and weights :math:`a, \hat a` of the targets in the two
     means, at held-out rows and as many points twice as far from the center of the data. Targets are those that the
-    exact model draws, so that none are needed. The loss grows with the number of rows: of N rows a sample of n = 384
-    is looked at, and its noise is s n / N, with which it says about the function what N rows say with noise s. (On
-    drawn data of 500 and 2,000 rows its coverage is within .02 of that of all rows, on average.) Complex features
-    count by the real part of their kernel.
+    exact model draws. Of N rows a sample of n = 384 is taken, with noise s n / N.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, of one or many outputs.
     :param train_inputs: (N, d), at least two rows.
@@ -82,12 +78,9 @@ def posterior_loss(
 
 
 class PosteriorTest:
-    """The rows on which posteriors are compared with the exact one, which is computed once.
+    """The rows of x (N, d) on which posteriors are compared with the exact one, which is computed once.
 
-    :param noise: the variance of the noise; default: a hundredth of the mean prior variance.
-    :param num_rows: N; default: the number of rows of x, (N, d).
-    :param kernel: a kernel whose landmarks are not held out, where there are other rows.
-    :param num_draws: how many draws of a kernel are looked at.
+    Landmarks of ``kernel`` are not held out where there are other rows; ``num_draws`` draws of a kernel are compared.
     """
 
     def __init__(
@@ -133,10 +126,7 @@ class PosteriorTest:
         return self._posterior(made).loss(made)
 
     def upper_loss(self, kernels: Iterable[RandomFeatureKernel], limit: float = math.inf) -> PosteriorLoss:
-        """What a draw loses, with a probability of 0.9 at most: quantiles of the losses of kernels.
-
-        :param limit: a loss that is of no interest; no further draw is looked at once two of them are above it.
-        """
+        """The 90% quantile of the losses of kernels; draws end once two losses are above a limit."""
         losses: list[PosteriorLoss] = []
         for kernel in itertools.islice(kernels, self._num_draws):
             losses.append(self._posterior(kernel).loss(kernel))

@@ -37,11 +37,9 @@ class Candidate:
     :param num_features: the number of columns that come out.
     :param error: the predicted error of the kernel matrix; for landmarks that at held-out rows.
     :param operations: multiplications for the features of one input, to leading order.
-    :param is_truncated: whether it leaves out the tail of a series that does not end, as Maclaurin features of the
-        Gaussian kernel do. Off the data the features vanish, and with them the variance of function samples and of the
-        evidence; predictions add what is missing. :func:`best_method` passes over it.
-    :param kl_per_point: what the posterior of a draw loses at most with a probability of about 0.9: the 90% quantile of
-        :func:`posterior_loss` over eight draws of the weights, or of the landmarks, at rows that chose none of these.
+    :param is_truncated: whether it leaves out the tail of an infinite series, as Maclaurin features of the Gaussian
+        kernel do; function samples and evidence then lack variance off the data.
+    :param kl_per_point: the 90% quantile of :func:`posterior_loss` over eight draws, at rows that did not choose them.
     :param coverage: the coverage of 95% intervals, the 10% quantile likewise.
 
     >>> import gpytorch
@@ -71,13 +69,7 @@ def rank_methods(
     time_limit: float = 60.0,
     progress: bool | None = None,
 ) -> list[Candidate]:
-    """Every method that suits a kernel, that whose posterior loses least first.
-
-    The loss is KL per point from the exact posterior, at held-out rows and beyond the data, scaled to all rows: see
-    :func:`posterior_loss`. It is the 90% quantile over eight draws, for losses can have heavy tails over draws.
-    Features and landmarks are not made from the rows that they are held against, unless there are enough for all.
-    Errors of the kernel matrix stand beside it, as means over draws of the weights. For plain sketches of high degree
-    rare draws make up most of that mean: almost every draw is then better than predicted.
+    """Every method that suits a kernel, in the order of ``kl_per_point``: the 90% quantile of :func:`posterior_loss`.
 
     :param kernel: an exact kernel, with the parameters that count.
     :param num_features: the number of columns that come out.
@@ -145,12 +137,10 @@ def _ranked(
 
 
 def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed: int = 0) -> str:
-    """The name of the method whose posterior loses least, or of a cheaper one that loses as little.
+    """The name of the cheapest method whose posterior loses at most a tenth more than the least, or 0.001 per point.
 
-    As little is within a tenth, which few draws of the weights do not tell apart, or below 0.001 per point. Random
-    Maclaurin degrees, which the optimized ones improve on, are left out. So are truncated methods, unless the kernel
-    has no others: off the data their features have no variance, which function samples and the evidence lack.
-    The arguments and errors are those of :func:`rank_methods`.
+    Random Maclaurin degrees and, if there are others, truncated methods are left out. Arguments and errors are those of
+    :func:`rank_methods`.
 
     >>> import gpytorch
     >>> best_method(gpytorch.kernels.LinearKernel(), 3, torch.rand(50, 3))
@@ -160,10 +150,7 @@ def best_method(kernel: Kernel, num_features: int, train_inputs: Tensor, *, seed
 
 
 def best_whole(kernel: Kernel, num_features: int, train_inputs: Tensor) -> str:
-    """The best method of a kernel that is approximated as a whole; "auto" where its parts choose.
-
-    Without landmarks, of which there is one set for all parts, the parts choose, and say why where they cannot.
-    """
+    """The best method of a kernel that is approximated as a whole by landmarks; "auto" where its parts choose."""
     checks.finite(checks.inputs(train_inputs, name="train_inputs"), "train_inputs")
     rows = train_inputs.reshape(-1, train_inputs.shape[-1])
     try:
@@ -258,10 +245,7 @@ def candidate_of(
     has_error: bool = True,
     limit: float = math.inf,
 ) -> Candidate:
-    """A method, given by name, with its loss and, where asked for, its error, from a sample x (n, d) of all rows.
-
-    No further draw is looked at once two of them lose more than a limit.
-    """
+    """A method with its loss and, where asked for, its error, from a sample x (n, d); draws end above the limit."""
     is_landmarks = method != "auto" and Method.parse(method).is_landmarks
     rows = test.others if num_features < test.num_rows else test.all_rows
 

@@ -30,18 +30,13 @@ class HeteroscedasticGP(torch.nn.Module):
     .. math:: y_t = f_t(x) + \epsilon_t, \qquad \epsilon_t \sim N(0, e^{g_t(x)}), \qquad
         f_t(x) = m_t(x) + \phi_t(x)^\top w, \quad g_t(x) = m_g(x) + \psi(x)^\top u_t
 
-    With :math:`q(u) = N(\mu, S)` of full covariance the best q(w) is a regression with the known noise variances
-    :math:`s_i = \exp(E g_i - \tfrac12 \mathrm{Var}\, g_i)`, and the bound of the evidence is
+    With :math:`q(u) = N(\mu, S)` and :math:`s_i = \exp(E g_i - \tfrac12 \mathrm{Var}\, g_i)`,
 
     .. math:: \log p(y) \ge \log N(y; m, \Phi \Phi^\top + \mathrm{diag}(s)) - \tfrac14 \sum_i \mathrm{Var}\, g_i
         - KL\big(q(u) \,\|\, N(0, I)\big)
 
-    Targets count as known up to their rounding, up to 1e-13 of their variance, or up to the rounding of the sum of the
-    prior variances. The largest of these is part of the errors, so that no smaller noise is learned: there is no
-    regression with it.
-
     :meth:`condition` maximizes it over q(u) by natural-gradient steps of O(N D^2); :func:`rfgp.fit` learns all other
-    parameters from it too. Every output has a function g_t of its own; they share the features of the noise kernel.
+    parameters from it too. No noise below the rounding of the targets, or of the regression, is learned.
 
     :param kernel: the kernel of f, of one or several outputs, made by :func:`rfgp.approximate`.
     :param noise_kernel: the kernel of the log noise variances, scalar, with real or complex features.
@@ -50,16 +45,13 @@ class HeteroscedasticGP(torch.nn.Module):
     :raises ValueError: for kernels without features or of the wrong kind, complex features of f, or maps that wait for
         the first inputs.
 
-    Source: Goldberg, Williams and Bishop (1997) for the model; Lazaro-Gredilla and Titsias (2011), Eq. 5, for the
-    bound.
+    Source: Goldberg, Williams and Bishop (1997); Lazaro-Gredilla and Titsias (2011), Eq. 5.
 
     >>> import gpytorch, rfgp
-    >>> x = torch.rand(200, 1, dtype=torch.float64)
-    >>> y = torch.sin(6 * x[:, 0]) + 0.5 * x[:, 0] * torch.randn(200, dtype=torch.float64)
+    >>> x, y = torch.rand(200, 1).double(), torch.randn(200).double()
     >>> kernels = [gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()).double() for _ in range(2)]
     >>> model = HeteroscedasticGP(*[rfgp.approximate(kernel, 32, input_dim=1, seed=0) for kernel in kernels])
-    >>> model = model.condition(x, y)
-    >>> model.noise_variance(x[:3]).shape
+    >>> model.condition(x, y).noise_variance(x[:3]).shape
     torch.Size([3])
     """
 
@@ -107,7 +99,6 @@ class HeteroscedasticGP(torch.nn.Module):
 
         :param x: inputs (N, d).
         :param y: targets (N,), or (N, T) for several outputs, with NaN for missing ones.
-        :returns: the model.
         :raises ValueError: for bad data; the model stays as it was.
         """
         before = self._state()
@@ -126,43 +117,31 @@ class HeteroscedasticGP(torch.nn.Module):
         return self.posterior(x)
 
     def posterior(self, x: Tensor) -> MultivariateNormal:
-        """The posterior of the function at inputs, without noise.
+        """The posterior of the function at inputs (..., N, d), or (N, d) for several outputs, without noise.
 
-        :param x: inputs (..., N, d); (N, d) for several outputs.
-        :returns: a MultivariateNormal, or a MultitaskMultivariateNormal for several outputs.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
         posterior: Any = self.function.posterior(x)
         return posterior
 
     def noise_variance(self, x: Tensor) -> Tensor:
-        r"""The expected noise variance :math:`E e^{g(x)} = \exp(E g + \tfrac12 \mathrm{Var}\, g)`.
-
-        :param x: inputs (N, d).
-        :returns: (N,), or (N, T) for several outputs.
-        """
+        r"""The expected noise variance :math:`\exp(E g + \tfrac12 \mathrm{Var}\, g)`, (N,) or (N, T), at x (N, d)."""
         log_noise = self.log_noise.posterior(x)
         return (log_noise.mean + 0.5 * log_noise.variance).exp()
 
     def predictive(self, x: Tensor) -> MultivariateNormal:
-        """The mean and the covariance of new targets: those of the function, and the expected noise variance.
+        """Mean and covariance of new targets at inputs (N, d), with the expected noise variance.
 
-        :param x: inputs (N, d).
-        :returns: a distribution as :meth:`posterior` gives it. That of a target is a mixture of normal ones with these
-            moments; :meth:`log_prob` is its density.
-        :raises ValueError: as :meth:`posterior`.
+        The density of a target is no normal one: see :meth:`log_prob`.
         """
         noisy: Any = self.likelihood(self.posterior(x), noise=self.noise_variance(x))
         return noisy
 
     def log_prob(self, x: Tensor, y: Tensor) -> Tensor:
-        r"""The log density of each new target, :math:`\log E_g N(y; E f, \mathrm{Var} f + e^g)`.
-
-        By Gauss-Hermite quadrature about the mode of the integrand.
+        r"""The log density of each target, :math:`\log E_g N(y; E f, \mathrm{Var} f + e^g)`, by quadrature.
 
         :param x: inputs (N, d).
-        :param y: targets (N,), or (N, T).
-        :returns: of the shape of y; NaN where a target is.
+        :param y: targets (N,), or (N, T), as is the result, with NaN for missing ones.
         :raises ValueError: for bad data.
         """
         function, log_noise = self.posterior(x), self.log_noise.posterior(x)
@@ -177,12 +156,7 @@ class HeteroscedasticGP(torch.nn.Module):
         return log_mean_density(log_density, log_noise.mean, log_noise.variance).to(y.dtype)
 
     def parts(self, x: Tensor, y: Tensor) -> TrainingParts:
-        """Training data, and what the functions of log noise are made of at their inputs.
-
-        :param x: inputs (N, d).
-        :param y: targets (N,) or (N, T).
-        :raises ValueError: for bad data.
-        """
+        """Training data x (N, d) and y (N,) or (N, T), with the parts of log noise; a ValueError for bad data."""
         checks.finite(checks.inputs(x).detach())
         checks.tensor(y, "y")
         wanted = (len(x), self.num_outputs) if self.covar_module.has_output_factor else (len(x),)
@@ -209,30 +183,18 @@ class HeteroscedasticGP(torch.nn.Module):
         return TrainingParts(x, y, observed, self.log_noise.variational_strategy.at(x), prior, residual, missing)
 
     def best(self, at: TrainingParts, start: GaussianWeights) -> NoiseFit:
-        """The distribution of the weights of log noise that maximizes the bound.
-
-        :param at: the training data.
-        :param start: where the steps begin.
-        """
+        """The distribution of the weights of log noise that maximizes the bound, by steps from a start."""
         return best_fit(at, self.log_noise.likelihood, start)
 
     def set(self, at: TrainingParts, fit: NoiseFit) -> None:
-        """Take over a distribution of log noise, and leave the function fitted with it.
-
-        :param at: the training data.
-        :param fit: what :meth:`best` gives.
-        """
+        """Take over a distribution of log noise, and fit the function with it."""
         self.function.condition(at.x, at.y, noise=fit.noise)
         self.log_noise.set_weights(fit.weights)
         self.log_noise.eval()
         self.bound = fit.bound
 
     def collapsed(self, at: TrainingParts, noise: Tensor) -> Tensor:
-        """The log evidence of the targets with known noise variances, differentiable in the parameters of f.
-
-        :param at: the training data.
-        :param noise: variances of the shape of the targets.
-        """
+        """The log evidence with known noise variances (N,) or (N, T), differentiable in the parameters of f."""
         self._set_residual(at.x)
         return self.function.condition(at.x, at.y, noise=noise).log_marginal_likelihood()
 
@@ -257,10 +219,7 @@ class HeteroscedasticGP(torch.nn.Module):
         self.log_noise.train(training)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load a state as torch modules do; on an error the model stays as it was.
-
-        :raises ValueError: for the state of another model; this one stays as it was.
-        """
+        """Load a state as torch modules do; the state of another model raises an error and changes nothing."""
         before = self._state()
         try:
             states.check(self.log_noise, _under("log_noise.", state_dict), strict=strict)

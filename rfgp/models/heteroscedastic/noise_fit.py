@@ -25,16 +25,10 @@ _SMALLEST_STEP = 1e-3
 
 
 class TrainingParts(NamedTuple):
-    """Training data of a :class:`HeteroscedasticGP`.
+    """Training data x (N, d) and y (N,) or (N, T) of a :class:`HeteroscedasticGP`, with what the fit computes of them.
 
-    :param x: inputs (N, d).
-    :param y: targets (N,) or (N, T).
-    :param observed: which of them are observed.
-    :param noise: what the functions of log noise are made of.
-    :param prior: the covariance of the function at the inputs, by its features.
-    :param residual: the targets minus the mean function, zero where they are missing, in float64.
-    :param missing: the variance that the features lack of the prior of one output, and the least noise of the targets,
-        of a shape that expands to that of y.
+    ``residual`` is zero where targets are missing; ``missing`` is the prior variance that features lack plus the least
+    noise.
     """
 
     x: Tensor
@@ -50,10 +44,7 @@ class TrainingParts(NamedTuple):
         return values.mT if values.dim() > 1 else values
 
     def regression(self, noise: Tensor) -> tuple[float, Tensor]:
-        """The log evidence with known noise, and the roots of the expected squares of the errors of the targets.
-
-        :param noise: variances of the shape of the targets, in float64.
-        """
+        """The log evidence with noise of the shape of the targets, and the root mean squared errors of the targets."""
         noisy = NoisyFeaturesLinearOperator(self.prior, DiagLinearOperator(noise.reshape(-1)))
         system = noisy.system(self.residual.reshape(-1, 1), self.observed.reshape(-1))
         posterior, (scalar, factor) = system.posterior(), self.prior.parts()
@@ -65,14 +56,7 @@ class TrainingParts(NamedTuple):
 
 
 class NoiseFit(NamedTuple):
-    """A distribution of the weights of log noise, and what follows from it.
-
-    :param weights: the distribution.
-    :param noise: the noise variances of the best regression, of the shape of the targets.
-    :param bound: the bound of the log evidence.
-    :param d_mean: its gradient in the means of log noise, (N,) or (T, N).
-    :param d_variance: that in the variances.
-    """
+    """A distribution of the weights of log noise, its bound, and the gradients in the moments, (N,) or (T, N)."""
 
     weights: GaussianWeights
     noise: Tensor
@@ -82,12 +66,7 @@ class NoiseFit(NamedTuple):
 
 
 def best_fit(at: TrainingParts, likelihood: Any, start: GaussianWeights) -> NoiseFit:
-    """The distribution of the weights of log noise that maximizes the bound.
-
-    :param at: the training data.
-    :param likelihood: that of log noise.
-    :param start: where the steps begin.
-    """
+    """The distribution of the weights of log noise that maximizes the bound, by steps from a start."""
     now = _step(at, likelihood, start)
     for _ in range(_STEPS):
         target, size = now.weights.target(at.noise.features, now.d_mean, now.d_variance), 1.0
@@ -129,10 +108,6 @@ def _step(at: TrainingParts, likelihood: Any, weights: GaussianWeights) -> Noise
 
 
 def least_noise(y: Tensor, mean: Mean, x: Tensor, prior: FeatureLinearOperator) -> Tensor:
-    r"""The least noise variances of targets (N,) or (N, T): (1,) or (T,).
-
-    The matrix of a regression, :math:`I + \Phi^\top S^{-1} \Phi`, has rounding errors of its trace, which are to stay
-    below the identity.
-    """
+    """The least noise variances (1,) or (T,) of targets (N,) or (N, T): smaller ones drown in rounding."""
     least = target_moments(y if y.dim() > 1 else y.unsqueeze(-1), mean, x).least_noise
     return least.maximum(_ROUNDING * prior.diagonal().double().sum())

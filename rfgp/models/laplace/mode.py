@@ -35,10 +35,7 @@ class LaplaceMode(NamedTuple):
 
     @classmethod
     def split(cls, state: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], LaplaceMode | None]:
-        """What belongs to the parts of a model in a state, and what was fitted, if that is there.
-
-        :raises ValueError: where only some of it is there, or something is no tensor.
-        """
+        """The state of the parts of a model and, if there, what was fitted; a ValueError for a broken state."""
         states.check_mapping(state)
         kinds = tuple(prefix + kind for kind in (_MODE, _RECORD))
         tensors = {name: value for name, value in state.items() if name.startswith(kinds)}

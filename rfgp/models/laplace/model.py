@@ -37,33 +37,22 @@ class LaplaceGP(torch.nn.Module):
     .. math:: f(x) = m(x) + \phi(x)^\top w, \quad w \sim N(0, I), \qquad
         B = I + \sum_i W_i \phi_i \phi_i^\top, \qquad w \leftarrow w + t B^{-1} \Big(\sum_i g_i \phi_i - w\Big)
 
-    with the derivatives :math:`g_i = \partial \log p(y_i \mid f_i) / \partial f_i` and
-    :math:`W_i = -\partial^2 \log p(y_i \mid f_i) / \partial f_i^2`, by automatic differentiation of the likelihood.
-    Each Newton step is one pass over the rows, which are summed as in :class:`WeightSpaceGP` with the weights
-    :math:`W_i`, and is shortened by t until the log posterior rises. The posterior is :math:`N(w, B^{-1})` at the mode;
-    for a Gaussian likelihood it is exact.
-
-    Where the likelihood is not log-concave (Student's t) some :math:`W_i` are negative. Where they make B indefinite on
-    the way, the step leaves them out; at the mode, the posterior and the evidence have them all.
-
-    A SoftmaxLikelihood has Q latent functions on the same features, and
+    with :math:`g_i = \partial \log p(y_i \mid f_i) / \partial f_i` and
+    :math:`W_i = -\partial^2 \log p(y_i \mid f_i) / \partial f_i^2`, by automatic differentiation of the likelihood,
+    which need not be log-concave. The posterior is :math:`N(w, B^{-1})` at the mode. A SoftmaxLikelihood has Q latent
+    functions on the same features:
 
     .. math:: B = I + \sum_i W_i \otimes \phi_i \phi_i^\top, \qquad W_i = \mathrm{diag}(p_i) - p_i p_i^\top
-
-    which costs Q (Q + 1) / 2 Gram matrices a pass, and a Cholesky factor of all Q D weights. With
-    ``hessian="block_diagonal"`` posterior and evidence have the diagonal of :math:`W_i` alone, at Q Gram matrices and Q
-    Cholesky factors of D weights. The mode is the same: its Newton steps are found by conjugate gradients, whose
-    iterations are passes without Gram matrices. The full Hessian is refused above 8,192 weights.
 
     :param kernel: a scalar kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one, which may
         have a batch shape (Q,) for classes. Complex features enter as real and imaginary parts.
     :param likelihood: a GPyTorch likelihood of one latent function, a GaussianLikelihood, or a SoftmaxLikelihood.
     :param mean: any mean function, for classes with a batch shape (Q,) if wanted; default: ZeroMean.
-    :param hessian: "full" or "block_diagonal", for a SoftmaxLikelihood.
+    :param hessian: for a SoftmaxLikelihood "full", up to 8,192 weights, or "block_diagonal", with the diagonal of
+        :math:`W_i` in posterior and evidence, at Q Gram matrices per pass; the mode is the same.
     :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the
-        curvature is below a hundredth of the inverse of the largest prior variance. All else is in float64.
-    :raises ValueError: for a kernel without features or of several outputs, or another likelihood, mean or
-        product_dtype.
+        curvature is below a hundredth of the inverse of the largest prior variance.
+    :raises ValueError: for a kernel without features or of several outputs, or another likelihood, mean or dtype.
 
     Source: Rasmussen and Williams (2006), Algorithms 3.1 to 3.3 and 5.1, in the weights of features.
 
@@ -106,15 +95,9 @@ class LaplaceGP(torch.nn.Module):
     ) -> Self:
         """Find the mode of the weights, and forget earlier data.
 
-        With gradients enabled the evidence carries those of all parameters. A loader then stays in memory until the
-        evidence is gone.
-
-        :param x: inputs (N, d), or batches (x, y) that can be gone through again, such as a list or a DataLoader: every
-            Newton step goes through all of them once. The memory is free of their number.
+        :param x: inputs (N, d), or re-iterable batches (x, y), such as a DataLoader; every Newton step reads them once.
         :param y: targets (N,): real ones, counts, zeros and ones, or integer class labels, as the likelihood has them.
-        :param start: weights (D, Q) that Newton's method begins with, such as the ``mode`` for other values of the
-            parameters; default: zeros.
-        :returns: the model.
+        :param start: weights (D, Q) that Newton's method begins with, such as an earlier ``mode``; default: zeros.
         :raises ValueError: for bad data, or where there is no mode; the model stays as it was.
         """
         tracks = torch.is_grad_enabled()
@@ -151,10 +134,7 @@ class LaplaceGP(torch.nn.Module):
         return LatentFunctions(*parts, self.latent, self.product_dtype)
 
     def _conditioned(self) -> LaplaceMode:
-        """What was fitted.
-
-        :raises ValueError: before the first fit, or where parameters or weights have changed since.
-        """
+        """What was fitted; a ValueError before the first fit, or where parameters or weights have changed since."""
         if self._mode is None:
             raise ValueError("expected a fitted model, got one without data; call condition(x, y) first")
         self._mode.record.check(self._parameter_state(), "the mode was computed")
@@ -177,10 +157,7 @@ class LaplaceGP(torch.nn.Module):
         return self._conditioned().weights
 
     def weight_posterior(self) -> GaussianPosterior:
-        """The posterior of the weights, without gradients in the parameters.
-
-        :raises ValueError: where the model is not fitted, or stale.
-        """
+        """The posterior of the weights, without gradients in the parameters; raises as :attr:`mode` does."""
         at = self._conditioned()
         if self._posterior is None:
             with torch.inference_mode(False), torch.no_grad():
@@ -196,13 +173,8 @@ class LaplaceGP(torch.nn.Module):
     def posterior(self, x: Tensor) -> MultivariateNormal:
         """The approximate posterior of the latent functions: ``likelihood(model.posterior(x))`` predicts targets.
 
-        Means and variances are computed in chunks of rows; the N x N covariance is formed only where it is asked for.
-        Variances include what features of landmarks or of a truncated series lack. The distribution keeps its values,
-        whatever happens to the model or to ``x`` later.
-
         :param x: inputs (..., N, d); (N, d) for classes.
-        :returns: a normal distribution, and for classes a multitask normal distribution of Q functions, as
-            GPyTorch's SoftmaxLikelihood takes it. It has the dtype of x.
+        :returns: a normal distribution, or a multitask normal distribution of Q functions for classes.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
         posterior = self.weight_posterior()
@@ -218,15 +190,11 @@ class LaplaceGP(torch.nn.Module):
         return self.posterior(x)
 
     def log_marginal_likelihood(self) -> Tensor:
-        r"""Laplace's approximation of the log evidence of the training data, differentiable in all parameters.
+        r"""Laplace's approximation of the log evidence, a float64 scalar, differentiable in all parameters.
 
         .. math:: \log q(y) = \sum_i \log p(y_i \mid f_i) - \tfrac12 \|w\|^2 - \tfrac12 \log|B|
 
-        at the mode w, whose dependence on the parameters is part of the gradient. With gradients enabled, fit and
-        evaluate anew for every step.
-
-        :returns: a float64 scalar, not divided by N.
-        :raises ValueError: where the model is not fitted, or stale.
+        :raises ValueError: where the model is not fitted, or stale: condition anew for every step.
 
         Source: Rasmussen and Williams (2006), Eq. 3.32, and Algorithm 5.1 for the gradient.
         """
@@ -239,10 +207,7 @@ class LaplaceGP(torch.nn.Module):
         return self._evidence
 
     def resample(self, generator: torch.Generator | None = None) -> Self:
-        """Draw new random weights; the mode is then stale.
-
-        :param generator: a CPU generator; default: PyTorch's.
-        """
+        """Draw new random weights, from PyTorch's CPU generator by default; the mode is then stale."""
         self.covar_module.resample(generator)
         return self
 
@@ -252,10 +217,7 @@ class LaplaceGP(torch.nn.Module):
         return {**self.__dict__, "_evidence": evidence}
 
     def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
-        """What :func:`rfgp.save` writes: all but the factor of the posterior.
-
-        :param with_rows: there are none.
-        """
+        """What :func:`rfgp.save` writes: all but the factor of the posterior; no rows are kept."""
         return {**self.__getstate__(), "_posterior": None}
 
     @property
@@ -272,10 +234,7 @@ class LaplaceGP(torch.nn.Module):
         return self
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load a state as torch modules do; on an error the model stays as it was.
-
-        :raises ValueError: for the state of another model; this one stays as it was.
-        """
+        """Load a state as torch modules do; the state of another model raises an error and changes nothing."""
         with maps_kept_on_error(self.covar_module):
             rest, _ = LaplaceMode.split(state_dict)
             states.check(self, rest, strict=strict)

@@ -17,12 +17,7 @@ from ...passes import Shard
 
 
 class LaplaceRows:
-    """The rows of a fit as checked batches, which can be gone through again.
-
-    :param model: the model, whose kernel and likelihood they have to suit.
-    :param x: inputs, or a loader.
-    :param y: targets.
-    """
+    """The rows of a fit as checked re-iterable batches, from inputs and targets, or from a loader."""
 
     def __init__(self, model: Any, x: Any, y: Any) -> None:
         if isinstance(x, Shard):

@@ -83,10 +83,7 @@ class LeastSquaresEquations(NamedTuple):
         return torch.cholesky_solve(self.factor.adjoint(self.cross.unsqueeze(-1)), cholesky(system))
 
     def _by_output(self, root: Tensor, ridge: float, along_graph: float) -> Tensor:
-        """The same for the Kronecker product of features with a root A: a system per eigenvalue of A^T C^T C A.
-
-        Source: B 5.3, where it is called a Stein equation.
-        """
+        """The same for features times a Kronecker root A: a system per eigenvalue of A^T C^T C A; B 5.3."""
         gram = self.gram
         if self.graph_gram is not None and along_graph > 0.0:
             gram = gram + along_graph * self.graph_gram
@@ -104,10 +101,9 @@ class LeastSquaresEquations(NamedTuple):
 def by_lbfgs(
     problem: LeastSquaresData, ridge: float, along_graph: float, tolerance: float, max_iterations: int
 ) -> tuple[Tensor, int]:
-    """Half the objective, B Eq. 23, by its gradient, Eq. 26, from products with the features, up to a constant.
+    """Minimize the objective, B Eq. 23, by its gradient, Eq. 26, from products with the features.
 
-    Near the optimum its decrease drowns in rounding errors. Corrections are then minimized over, as in iterative
-    refinement, whose objective starts at zero.
+    Corrections are then minimized over, as in iterative refinement, since rounding hides the last decrease.
     """
     targets = problem.targets
     labeled, device = len(targets), targets.device

@@ -23,27 +23,22 @@ SOLVERS = ("cholesky", "lbfgs")
 
 
 class VectorLeastSquares(Recorded["_Fitted"]):
-    r"""The function in the span of random features that fits data best, smooth and smooth along a graph.
+    r"""Least squares in the span of random features, with penalties on the norm and along a graph.
 
     .. math:: \min_f \frac1l \sum_{i=1}^l \|y_i - C f(x_i)\|^2 + \gamma_A \|f\|^2
         + \gamma_I \sum_{i,j=1}^{l+u} L_{ij}\, f(x_i)^\top f(x_j), \qquad f(x) = F(x) h
 
-    The penalty of the graph runs over labeled and unlabeled inputs. The weights solve
-
     .. math:: \Big(\sum_{i \le l} F_i^\top C^\top C F_i + l \gamma_I \sum_{ij} L_{ij} F_i^\top F_j + l \gamma_A I\Big) h
         = \sum_{i \le l} F_i^\top C^\top y_i
 
-    which is built from two scalar Gram matrices, :math:`\Psi^\top \Psi` and :math:`\Psi^\top L \Psi`: nothing of size
-    (N T) x K is formed. Decomposable kernels with C = I or :math:`\gamma_I = 0` take one n x n system per output.
-    Without a graph and with C = I this is ridge regression with :math:`\lambda = \gamma_A`, whose prediction is the
-    posterior mean of a Gaussian process with noise variance :math:`l \gamma_A`.
+    Nothing of size (N T) x K is formed. Without a graph and with C = I the prediction is the posterior mean of a
+    Gaussian process with noise variance :math:`l \gamma_A`.
 
     :param kernel: a kernel made by :func:`rfgp.approximate`, of one or many outputs, with real features.
     :param regularization: :math:`\gamma_A`, positive.
     :param output_operator: C (T', T); default: the identity.
     :param manifold_regularization: :math:`\gamma_I`, at least 0. It is not divided by the number of inputs.
-    :param solver: "cholesky", in closed form; or "lbfgs", which needs products with the features alone, at O(N n T)
-        per iteration.
+    :param solver: "cholesky", or "lbfgs" with products at O(N n T) per iteration.
     :param tolerance: "lbfgs" ends where no entry of the gradient exceeds this part of the largest one at the start.
     :param max_iterations: of "lbfgs".
     :raises ValueError: for a kernel without real features, or other values.
@@ -52,8 +47,7 @@ class VectorLeastSquares(Recorded["_Fitted"]):
 
     >>> import gpytorch, rfgp
     >>> exact = rfgp.kernels.CurlFreeKernel(gpytorch.kernels.RBFKernel())
-    >>> kernel = rfgp.approximate(exact, num_features=32, input_dim=2)
-    >>> model = VectorLeastSquares(kernel, regularization=1e-3)
+    >>> model = VectorLeastSquares(rfgp.approximate(exact, num_features=32, input_dim=2), regularization=1e-3)
     >>> model.fit(torch.randn(50, 2), torch.randn(50, 2)).predict(torch.randn(4, 2)).shape
     torch.Size([4, 2])
     """
@@ -96,10 +90,8 @@ class VectorLeastSquares(Recorded["_Fitted"]):
         :param x: labeled inputs (l, d).
         :param y: targets (l, T'), with T' = T where there is no output operator; or (l,) where T' = 1.
         :param unlabeled: inputs (u, d) without targets.
-        :param laplacian: L (l + u, l + u) of the labeled inputs and then the unlabeled ones, symmetric and positive
-            semi-definite, dense or sparse, such as that of :func:`knn_laplacian`. Without ``manifold_regularization``
-            it has no effect.
-        :returns: the model.
+        :param laplacian: L (l + u, l + u) of the labeled and then the unlabeled inputs, symmetric and positive
+            semi-definite, dense or sparse, such as :func:`knn_laplacian`; unused without ``manifold_regularization``.
         :raises ValueError: for bad or missing values, or a system that is not positive definite to working precision.
         """
         with maps_kept_on_error(self.covar_module):
@@ -151,10 +143,8 @@ class VectorLeastSquares(Recorded["_Fitted"]):
 
     @torch.no_grad()
     def with_regularization(self, regularization: float, manifold_regularization: float | None = None) -> Self:
-        """The same fit with other penalties, from the sums over the data that are there: for a grid of them.
+        """The same fit with other penalties, from the sums over the data; the default keeps the old graph penalty.
 
-        :param regularization: positive.
-        :param manifold_regularization: default: the old one.
         :raises ValueError: where the model is not fitted, was fitted by "lbfgs", or has seen no graph for the penalty.
         """
         fitted, twin = self._known(), copy.copy(self)
@@ -172,13 +162,10 @@ class VectorLeastSquares(Recorded["_Fitted"]):
 
     @torch.no_grad()
     def predict(self, x: Tensor, operator: Operator | None = None) -> Tensor:
-        """The function at inputs; ``predict(x) @ C.mT`` is what the targets are compared with.
+        """The function at inputs (..., M, d); ``predict(x) @ C.mT`` is compared with the targets.
 
-        :param x: inputs (..., M, d).
-        :param operator: what to predict instead of the outputs of an operator-valued kernel, such as the divergence or
-            the potential of a field.
-        :returns: (..., M, T) for T outputs, or (..., M) for a scalar kernel and for operators with one component; of
-            the dtype of x.
+        :param operator: what to predict instead of the outputs, such as the divergence or the potential of a field.
+        :returns: (..., M, T), or (..., M) for a scalar kernel and operators with one component; of the dtype of x.
         :raises ValueError: for bad inputs, or where the model is not fitted.
         """
         weights = self.weights

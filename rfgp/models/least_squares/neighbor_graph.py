@@ -13,19 +13,15 @@ from ..._support import checks, optional
 def knn_laplacian(
     x: Tensor, neighbors: int = 10, *, lengthscale: float | None = None, is_normalized: bool = False
 ) -> Tensor:
-    r"""The Laplacian of the graph that joins every input to its nearest neighbors, as a sparse tensor.
+    r"""The sparse COO Laplacian (N, N) of the graph that joins every input to its nearest neighbors.
 
     .. math:: L = D - W, \qquad W_{ij} = e^{-\|x_i - x_j\|^2 / (2 \ell^2)} \text{ or } 1 \text{ on edges}, \qquad
         D = \mathrm{diag}(W 1)
-
-    There is an edge where one input is among the nearest of the other.
-    :math:`f^\top L f = \tfrac12 \sum_{ij} W_{ij} (f_i - f_j)^2` grows with the number of edges.
 
     :param x: inputs (N, d).
     :param neighbors: the number of nearest neighbors, below N.
     :param lengthscale: :math:`\ell`; default: all weights are 1.
     :param is_normalized: whether to return :math:`D^{-1/2} L D^{-1/2}` instead.
-    :returns: (N, N), sparse COO, symmetric and positive semi-definite, of the dtype of x.
     :raises ValueError: for bad inputs or options.
     :raises ImportError: without scikit-learn.
 

@@ -15,18 +15,10 @@ _MATRICES = 3  # Helmert's matrix, its scaled copy and the result
 
 
 def simplex_code(num_classes: int, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:
-    r"""The corners of a regular simplex around the origin, one column per class.
+    r"""The corners (p, p + 1) of a regular simplex, one unit column per class; B 6.1.1 with the errata.
 
     .. math:: B_2 = \begin{pmatrix} 1 & -1 \end{pmatrix}, \qquad B_{p+1} = \begin{pmatrix} 1 & u^\top \\
         0 & \sqrt{1 - p^{-2}}\, B_p \end{pmatrix}, \qquad u = -\tfrac1p 1 \in R^p
-
-    These are the columns of Helmert's matrix, in reverse order and scaled.
-
-    :param dtype: the dtype of the result; default: the default dtype.
-    :param device: the device of the result; default: the CPU.
-    :returns: (p, p + 1), with columns of unit norm and inner products of -1/p.
-
-    Source: B 6.1.1 (Mroueh et al., 2012), with the errata.
     """
     num_classes = checks.positive_integer("num_classes", num_classes)
     if num_classes < 2:
@@ -41,12 +33,7 @@ def simplex_code(num_classes: int, dtype: torch.dtype | None = None, device: tor
 
 
 def encode(labels: Tensor, num_classes: int, dtype: torch.dtype | None = None) -> Tensor:
-    """The corners of classes, as targets of a regression with one output less than there are classes.
-
-    :param labels: integers (N,) from 0 to ``num_classes - 1``.
-    :param dtype: the dtype of the result; default: the default dtype.
-    :returns: (N, p).
-    """
+    """The corners (N, p) of integer classes (N,), as targets of a regression with one output less than classes."""
     code = simplex_code(num_classes, dtype)
     if not isinstance(labels, Tensor) or labels.dim() != 1:
         got = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
@@ -55,11 +42,7 @@ def encode(labels: Tensor, num_classes: int, dtype: torch.dtype | None = None) -
 
 
 def decode(values: Any) -> Tensor:
-    """The classes whose corners have the largest inner products with the values of a regression.
-
-    :param values: (..., p), for p + 1 classes.
-    :returns: integers (...), from 0 to p.
-    """
+    """The classes (...), integers from 0 to p, whose corners have the largest inner products with values (..., p)."""
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.dim() == 0 or values.shape[-1] == 0:
         got = f"{values.dtype} of shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(f"expected floating-point values of shape (..., p), got {got}; pass those of a regression")

@@ -24,10 +24,7 @@ _Results = Future[list[tuple["Progress", int, dict[str, np.ndarray]]]]
 
 
 class Progress(NamedTuple):
-    """What is known of rows whose values are written.
-
-    :param error: the error of float32 values; None where none were computed.
-    """
+    """What is known of rows whose values are written; ``error`` is None without float32 values."""
 
     num_rows: int
     error: Float32Error | None
@@ -55,10 +52,7 @@ def one_after_the_other(evaluation: Evaluator, parts: Sequence[Part], out: Write
 
 
 def by_executor(evaluation: Evaluator, parts: Sequence[Part], out: Writer, executor: Executor) -> Iterator[Progress]:
-    """Write the values of all parts by the workers of an executor, and say what is done in the order of the parts.
-
-    Workers write into an ``out`` that is shared, and else return their values, which are written here.
-    """
+    """Write the values of all parts by the workers, through this process unless ``out`` is shared, in order."""
     task = pickle.dumps((evaluation, out if out.is_shared else None))
     futures: deque[tuple[Part, _Results]] = deque()
     try:

@@ -19,7 +19,7 @@ _SAMPLE = 32
 
 
 class Float32Error(NamedTuple):
-    """How far float32 values are from float64 ones at a sample of points, at most, in prior standard deviations.
+    """The largest errors of float32 values at a sample of points, in prior standard deviations.
 
     :param mean: the error of the mean.
     :param stddev: that of the standard deviation; zero for maps without variances.
@@ -30,11 +30,7 @@ class Float32Error(NamedTuple):
 
 
 class BatchValues(NamedTuple):
-    """Values of a map from one row on.
-
-    :param arrays: by name, "mean" and, where wanted, "variance": (n,), or (n, T) for several outputs.
-    :param error: the error of float32 values; None where none were computed.
-    """
+    """Values of a map from one row on, (n,) or (n, T) by name, and the error of float32 values."""
 
     start: int
     arrays: dict[str, np.ndarray]
@@ -48,11 +44,7 @@ class BatchValues(NamedTuple):
 
 
 class Evaluator:
-    """Means and variances of a model at batches of points.
-
-    :param predictor: takes points (n, d), and says mean and variance (n, T).
-    :param noise: variances (T,) that are added; default: none.
-    """
+    """Means and variances (n, T) of a model at batches of points (n, d), plus noise variances (T,)."""
 
     def __init__(
         self, predictor: Any, exact: Any = None, noise: Tensor | None = None, has_variance: bool = True
@@ -65,10 +57,7 @@ class Evaluator:
             yield self.at(x, start)
 
     def at(self, x: Tensor, start: int = 0) -> BatchValues:
-        """The values at one batch of points.
-
-        :param x: (n, d).
-        """
+        """The values at one batch of points (n, d)."""
         try:
             return self._at(x, start)
         except ValueError as error:

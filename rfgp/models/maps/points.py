@@ -15,10 +15,7 @@ _ROWS, _VALUES = 2**18, 2**20
 
 
 class Part(NamedTuple):
-    """Points in batches, and the row of the map that the first of them is.
-
-    :param points: a re-iterable of batches of points (n, d), or of tuples that begin with one.
-    """
+    """Points in re-iterable batches, and the row of the map that the first of them is."""
 
     points: Any
     start: int
@@ -35,10 +32,7 @@ class Part(NamedTuple):
 
 
 class Points:
-    """All points of a map.
-
-    :param points: a tensor or array (N, d), a :class:`rfgp.data.Source` of inputs, or a re-iterable of batches.
-    """
+    """All points of a map: a tensor or array (N, d), a :class:`rfgp.data.Source`, or re-iterable batches."""
 
     def __init__(self, points: Any) -> None:
         is_array = all(hasattr(points, member) for member in ("shape", "dtype", "__getitem__"))

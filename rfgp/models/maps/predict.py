@@ -41,25 +41,21 @@ def predict_map(
 
     .. math:: m_t(x) = E f_t(x), \qquad v_t(x) = \mathrm{Var} f_t(x)
 
-    They equal those of ``model.posterior(x)``, to the last bit the same whatever the number of workers. float32 takes
-    half of the time of float64; its errors are measured at 32 points of every batch, and a batch with an error above a
+    They have the same bits whatever the number of workers. A batch whose float32 values are off by more than a
     thousandth of a prior standard deviation is computed in float64. A file or folder appears when the map is whole.
 
     :param model: a fitted :class:`rfgp.WeightSpaceGP`, or any model with ``posterior(x)``.
-    :param points: inputs (N, d) as a tensor or array, a :class:`rfgp.data.Source` of inputs, whose further columns are
-        left out, or a re-iterable of batches, which an executor cannot part. They are converted to ``dtype``.
-    :param out: where values go: a path that ends in ``.zarr``, a group with arrays ``mean`` and ``variance``, or in
-        ``.parquet``, a file of such columns, or in neither, a folder of ``mean.npy`` and ``variance.npy``; or a mapping
-        with arrays of these names; default: tensors in the summary. Arrays are (N,), or (N, T) for several outputs and
-        (N, C) for classes, whose columns are ``mean_0`` and so on.
+    :param points: inputs (N, d) as a tensor or array, a :class:`rfgp.data.Source` of inputs, or re-iterable batches,
+        which an executor cannot part.
+    :param out: a path ending in ``.zarr`` or ``.parquet``, a folder for ``mean.npy`` and ``variance.npy``, or a mapping
+        with arrays of these names; default: tensors in the summary. Arrays are (N,), (N, T) for several outputs or
+        (N, C) for classes; Parquet columns then ``mean_0`` and so on.
     :param variance: whether there are variances; means alone take less than half of the time.
     :param noise: whether variances include that of observations, for likelihoods with one noise for all points.
     :param dtype: torch.float32 or torch.float64, of features, products and values; default: that of the model.
     :param executor: whose workers take parts, such as a ProcessPoolExecutor; default: this process.
     :param progress: whether a bar counts rows; default: on a terminal.
-    :returns: sizes, seconds and errors, and the values where ``out`` is None.
-    :raises ValueError: for a model that is not fitted, or stale, points that are not finite, which it names, or an
-        ``out`` that does not fit; there is then no file.
+    :raises ValueError: for a model that is not fitted, or stale, points that are not finite, or a bad ``out``.
 
     >>> import gpytorch, rfgp
     >>> x, y = torch.rand(100, 2), torch.rand(100)

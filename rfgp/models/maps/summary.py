@@ -19,8 +19,7 @@ class MapSummary:
     :param num_outputs: T, or the number of classes.
     :param seconds: how long it took.
     :param dtype: of features, products and values.
-    :param float32_error: how far float32 values are from float64 ones, at most, at some 32 points of every batch; None
-        where all is in float64, or where the model predicts by its ``posterior``.
+    :param float32_error: the largest errors of float32 values at a sample of points; None without a comparison.
     :param float64_rows: how many rows were computed in float64 where float32 was off by more than a thousandth.
     :param path: where the map is; None where it is in memory.
     :param mean: the means, (N,) or (N, T), where the map went nowhere else.

@@ -20,10 +20,7 @@ _CHUNK_ROWS, _CHUNK_BYTES = 2**16, 2**23
 
 
 class Writer:
-    """What takes the values of a map, part by part.
-
-    ``is_shared`` says whether other processes may write into it, each its own rows.
-    """
+    """What takes the values of a map, part by part; other processes may write where ``is_shared``."""
 
     is_shared = False
 
@@ -114,10 +111,7 @@ class ArrayWriter(Writer):
 
 
 class NumpyWriter(Writer):
-    """A folder with a NumPy file for each array, which opens as a memory map.
-
-    Rows are written to their places in the files, and not through a memory map, whose pages would count as memory.
-    """
+    """A folder with a NumPy file for each array; rows are written without a memory map, whose pages count as memory."""
 
     is_shared = True
 
@@ -139,11 +133,7 @@ class NumpyWriter(Writer):
 
 
 class ZarrWriter(Writer):
-    """A Zarr group with an array for each name.
-
-    :param starts: the first rows of the parts of the map: a part has whole chunks where these allow it, and processes
-        then write at once.
-    """
+    """A Zarr group with an array for each name; where parts have whole chunks, processes write at once."""
 
     def __init__(self, folder: Path, layout: Layout, starts: Sequence[int]) -> None:
         zarr = require("zarr", "zarr", "maps in .zarr", "big")

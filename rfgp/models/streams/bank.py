@@ -27,21 +27,19 @@ class LengthscaleBank:
     .. math:: w_k \propto p(y | \ell_k), \qquad E f = \sum_k w_k m_k, \qquad
         \mathrm{Cov} f = \sum_k w_k \big(\Sigma_k + (m_k - E f)(m_k - E f)^\top\big)
 
-    The evidence is that of the rows that a member still sees, so that the weights follow a drift. After every window
-    of rows the members of a :class:`SlidingWindow` move by one step towards the best, where that is the first or last.
+    The evidence is that of the rows that a member still sees. After every window of rows the members of a
+    :class:`SlidingWindow` move by one step towards the best, where that is the first or last.
 
     :param stream: a :class:`SlidingWindow` or :class:`Forgetting` without rows; it is copied.
     :param factors: what the lengthscales of its kernel are multiplied by in every member, ascending.
-    :param learn_every: learn noise variance, output scale and mean of every member from its statistics whenever so
-        many rows have come; for one output with one noise variance. Default: they stay.
+    :param learn_every: learn noise variance, output scale and mean of every member whenever so many rows have come; for
+        one output with one noise variance. Default: they stay.
     :raises ValueError: for a kernel without lengthscales, a stream with rows, or other factors.
 
     >>> import gpytorch, rfgp, torch
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=32, input_dim=1, seed=0)
     >>> model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> bank = LengthscaleBank(SlidingWindow(model, size=100))
-    >>> for x in torch.rand(20, 10, 1):
-    ...     _ = bank.update(x, torch.sin(20.0 * x).squeeze(-1))
+    >>> bank = LengthscaleBank(SlidingWindow(model, size=100)).update(torch.rand(20, 1), torch.rand(20))
     >>> bank.posterior(torch.rand(3, 1)).variance.shape
     torch.Size([3])
     """
@@ -70,11 +68,8 @@ class LengthscaleBank:
         return [stream.model for stream in self.streams]
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
-        """Add rows to all members; the oldest leave or fade.
+        """Add rows to all members, as :meth:`rfgp.models.WeightSpaceGP.condition` takes them; the oldest leave or fade.
 
-        :param x: inputs (n, d).
-        :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.condition`.
-        :param noise: noise variances, for a fixed-noise likelihood.
         :raises ValueError: for bad data; the bank stays as it was.
         """
         for stream in self.streams:

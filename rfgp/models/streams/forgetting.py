@@ -22,10 +22,8 @@ class Forgetting:
     >>> import gpytorch, rfgp, torch
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=1)
     >>> stream = Forgetting(rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()), 0.99)
-    >>> for x in torch.rand(20, 10, 1):
-    ...     _ = stream.update(x, x.squeeze(-1))
-    >>> round(stream.model.statistics.num_rows)
-    91
+    >>> stream.update(torch.rand(10, 1), torch.rand(10)).model.statistics.num_rows
+    10.0
     """
 
     def __init__(self, model: WeightSpaceGP, factor: float) -> None:
@@ -41,11 +39,8 @@ class Forgetting:
         return not self._is_new
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
-        """Let earlier rows fade, and add rows.
+        """Let earlier rows fade, and add rows, as :meth:`rfgp.models.WeightSpaceGP.condition` takes them.
 
-        :param x: inputs (n, d).
-        :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.condition`.
-        :param noise: noise variances, for a fixed-noise likelihood.
         :raises ValueError: for bad data, or stale statistics; the stream stays as it was.
         """
         checks.inputs(x)

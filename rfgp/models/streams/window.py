@@ -36,17 +36,13 @@ class Drift(NamedTuple):
 
 
 class SlidingWindow:
-    r"""A model of the last rows of a stream: new rows are added to its sums, and the oldest are subtracted.
+    r"""A model of the last n rows of a stream: new rows are added to its sums, and the oldest are subtracted.
 
-    Rounding errors are bounded: beside the sums of the window, others are begun anew after every n rows, to which rows
-    are only added. When n rows have come these take the place of the sums of the window. The difference of both is the
-    drift, relative to the trace of the Gram matrix,
+    After every n rows, sums of additions alone take the place of the sums of the window. Their difference is the drift,
 
     .. math:: \frac{\|\hat G - G\|_F}{\max \mathrm{tr}\, G} \le 4 m u + 4 (b + 2) u_p
 
-    to first order, for m batches of at most b rows since the last exchange, the rounding unit u of float64, and that of
-    features and products, :math:`u_p`. Where the model has ``block_size`` the blocks of the window are computed again
-    at every exchange.
+    for m batches of at most b rows, the rounding unit u of float64, and that of features and products, :math:`u_p`.
 
     :param model: the model, whose earlier data are forgotten at the first update.
     :param size: the number n of rows of the window.
@@ -85,13 +81,9 @@ class SlidingWindow:
         return bool(self._batches)
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
-        """Add rows, and take the oldest away.
+        """Add rows, as :meth:`rfgp.models.WeightSpaceGP.condition` takes them, and take the oldest away.
 
-        :param x: inputs (n, d); of more rows than the window has the last are taken.
-        :param y: targets, as in :meth:`rfgp.models.WeightSpaceGP.condition`.
-        :param noise: noise variances, for a fixed-noise likelihood.
-        :raises ValueError: for bad data, or stale statistics, after which :meth:`refit` helps; the window stays as it
-            was.
+        :raises ValueError: for bad data, or stale statistics (call :meth:`refit`); the window stays as it was.
         """
         _check_lengths((x, y, noise))
         if not self._batches or len(x) >= self.size:
@@ -126,10 +118,7 @@ class SlidingWindow:
 
     @torch.no_grad()
     def _exchange(self, gone: Batch) -> None:
-        """Let the sums of the rows that have come replace those of the window.
-
-        :param gone: those of these rows that have left the window already.
-        """
+        """Replace the sums of the window by those of additions alone, less the rows ``gone`` that have left since."""
         model = self.model
         before: Any = model.sums
         if self._fresh is None:

@@ -48,19 +48,15 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
     .. math:: f(x) = m(x) + \phi(x)^\top w, \qquad q(w) = N(\mu, S), \qquad
         \log p(y) \ge \sum_i E_q \log p(y_i | f(x_i)) - KL\big(q(w) \,\|\, N(0, I)\big)
 
-    It is an ApproximateGP of GPyTorch with weights in the place of inducing points: GPyTorch's objectives
-    (``VariationalELBO``, ``PredictiveLogLikelihood``), variational distributions and optimizers (``NGD``) take it as it
-    is, and :func:`rfgp.fit` trains it. The cost of a minibatch of B rows is O(B D^2 + D^3), whatever the number of
-    rows; O(B D) for a diagonal S. Complex features enter as real and imaginary parts side by side: D counts both.
+    It is a GPyTorch ApproximateGP, for GPyTorch's objectives, variational distributions and optimizers, and for
+    :func:`rfgp.fit`. A minibatch of B rows costs O(B D^2 + D^3), or O(B D) for a diagonal S. The prior variance that
+    features lack is added to the variances.
 
-    Where features leave prior variance over, as landmarks do, it is added to the variances, in training too: the bound
-    is then that of the exact kernel, as of inducing points at the landmarks.
-
-    :param kernel: a scalar kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one; for C
-        functions the output scale may have the batch shape (C,).
+    :param kernel: a scalar kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one, whose output
+        scale may have the batch shape (C,) for C functions. Complex features enter as real and imaginary parts.
     :param likelihood: any GPyTorch likelihood of one function, or a SoftmaxLikelihood, whose C functions share the
         features.
-    :param mean: any GPyTorch mean function; for C functions it may have the batch shape (C,); default: ZeroMean.
+    :param mean: any GPyTorch mean function, with the batch shape (C,) if wanted; default: ZeroMean.
     :param covariance: the covariance of the weights: "full" or "diagonal"; or a GPyTorch variational distribution of
         the weights, such as a NaturalVariationalDistribution for ``gpytorch.optim.NGD``.
     :raises ValueError: for a kernel without features or of several outputs, or another likelihood or covariance.
@@ -105,12 +101,8 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
     def posterior(self, x: Tensor) -> MultivariateNormal:
-        """The distribution of the functions at inputs, without noise: ``model.likelihood(model.posterior(x))`` adds it.
+        """The distribution of the functions at inputs (..., N, d), without noise and gradients in the parameters.
 
-        Unlike that of ``model(x)`` it is made in chunks of rows, has no gradients in the parameters, and keeps its
-        values whatever happens to the model later.
-
-        :param x: inputs (..., N, d).
         :returns: a MultivariateNormal (..., N), or a MultitaskMultivariateNormal (..., N, C) for C functions.
         :raises ValueError: for bad inputs.
         """
@@ -119,17 +111,13 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
             return copy.deepcopy(self).variational_strategy.lazy(x)
 
     def elbo(self, x: Tensor, y: Tensor, num_data: int | None = None) -> Tensor:
-        r"""The evidence lower bound, estimated from some of the rows; differentiable.
+        r"""The evidence lower bound, a scalar estimated from B of N rows, without priors; differentiable.
 
         .. math:: \frac{N}{B} \sum_{i \le B} E_q \log p(y_i | f(x_i)) - KL
-
-        The mean over batches of one size that make up the data is the bound of all rows; batches of several sizes count
-        by their sizes.
 
         :param x: inputs (B, d).
         :param y: targets or labels (B,).
         :param num_data: the number N of all rows; default: these are all.
-        :returns: a scalar, not divided by N, without priors.
         :raises ValueError: for bad data.
         """
         labels = self.checked_targets(x, y)
@@ -139,15 +127,12 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
 
     @torch.no_grad()
     def natural_step(self, x: Tensor, y: Tensor, num_data: int | None = None, step_size: float = 1.0) -> Tensor:
-        """Move the distribution of the weights by a step in the natural gradient of the bound.
-
-        For a Gaussian likelihood, all rows and a step of one it is the exact posterior after it.
+        """Move the distribution of the weights by a step in the natural gradient, and return the bound before it.
 
         :param x: inputs (B, d).
         :param y: targets or labels (B,).
         :param num_data: the number N of all rows; default: these are all.
         :param step_size: the length of the step, at most one; halved where the covariance would not stay positive.
-        :returns: the bound before the step, as :meth:`elbo` estimates it.
         :raises ValueError: for bad data; the model stays as it was.
         """
         if checks.positive("step_size", step_size) > 1.0:
@@ -167,19 +152,11 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         return GaussianWeights.of(self.variational_strategy.variational_distribution)
 
     def set_weights(self, weights: GaussianWeights) -> None:
-        """Take over a distribution of the weights.
-
-        :param weights: one of the same shape.
-        """
+        """Take over a distribution of the weights, of the same shape."""
         self.variational_strategy.set_distribution(weights.distribution())
 
     def checked_targets(self, x: Tensor, y: Tensor) -> Tensor:
-        """Targets as the likelihood takes them.
-
-        :param x: inputs (N, d).
-        :param y: targets or labels (N,).
-        :raises ValueError: for inputs or targets that do not fit each other, the kernel or the likelihood.
-        """
+        """Targets or labels (N,) of inputs (N, d) as the likelihood takes them; a ValueError where they do not fit."""
         checks.finite(checks.inputs(x).detach())
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
@@ -199,10 +176,7 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         return possible_targets(self.likelihood, targets) if is_plain else targets
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load a state as torch modules do; on an error the model stays as it was.
-
-        :raises ValueError: for the state of another model; this one stays as it was.
-        """
+        """Load a state as torch modules do; the state of another model raises an error and changes nothing."""
         states.check(self, state_dict, strict=strict)
         return super().load_state_dict(state_dict, strict, assign)
 

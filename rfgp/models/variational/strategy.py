@@ -20,10 +20,7 @@ from ...linalg import joined, row_chunks
 
 
 class WeightSpaceVariationalStrategy(gpytorch.Module):
-    r"""The functions :math:`f(x) = m(x) + \phi(x)^\top w` of weights :math:`w \sim q(w)` with prior N(0, I).
-
-    It is to :class:`gpytorch.models.ApproximateGP` what GPyTorch's variational strategies are: it knows the prior and
-    the variational distribution of the weights, and makes the distribution of the functions at inputs.
+    r"""GPyTorch's variational strategy for :math:`f(x) = m(x) + \phi(x)^\top w`, :math:`w \sim q(w)`, prior N(0, I).
 
     :param model: the model, with a ``mean_module`` and a ``covar_module`` whose map is made.
     :param variational_distribution: GPyTorch's distribution of the weights: (D,), or (C, D) for C functions.
@@ -56,10 +53,7 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
         return MultivariateNormal(zeros, DiagLinearOperator(torch.ones_like(zeros)))
 
     def set_distribution(self, distribution: MultivariateNormal) -> None:
-        """Take over a distribution of the weights.
-
-        :param distribution: one of the same shape.
-        """
+        """Take over a distribution of the weights, of the same shape."""
         own = self._variational_distribution
         spread, own.mean_init_std = own.mean_init_std, 0.0
         try:
@@ -79,12 +73,7 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
         return real_scalar_features(kernel, x) * kernel.output_factor().to(x.dtype)
 
     def forward(self, x: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
-        """The distribution of the functions at inputs (..., N, d): of several tasks for C functions.
-
-        :param x: inputs.
-        :param prior: whether it is that of the prior.
-        :raises ValueError: for inputs that the kernel cannot take.
-        """
+        """The distribution, or the prior, of the functions at inputs (..., N, d): of several tasks for C functions."""
         distribution = self.prior_distribution if prior else self.variational_distribution
         weights = WeightDistribution.of(distribution)
         features = checks.no_overflow(self.features(self._inputs(x, weights)), x)
@@ -94,10 +83,7 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
         return self._distribution(x, fitted, RootLinearOperator(root))
 
     def lazy(self, x: Tensor) -> MultivariateNormal:
-        """The same distribution, whose features are made in chunks where they are needed.
-
-        :param x: inputs (..., N, d).
-        """
+        """The distribution at inputs (..., N, d), whose features are made in chunks where they are needed."""
         kernel, weights = self.model.covar_module, WeightDistribution.of(self.variational_distribution)
         inputs = self._inputs(x, weights)
         features = functools.partial(real_scalar_features, kernel)
@@ -124,10 +110,7 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
         return MultitaskMultivariateNormal.from_batch_mvn(single)
 
     def at(self, x: Tensor) -> FunctionParts:
-        """What the functions at inputs (..., N, d) are made of beside the weights, differentiable.
-
-        :param x: inputs.
-        """
+        """Features, mean and residual variance at inputs (..., N, d), differentiable."""
         return FunctionParts(self.features(x), *self._offset_and_residual(x))
 
     def _offset_and_residual(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -136,7 +119,7 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
 
 
 class FunctionParts(NamedTuple):
-    """What functions at N inputs are made of beside their weights.
+    """Functions at N inputs but for their weights.
 
     :param features: (N, D), or (C, N, D) where every function has an output scale.
     :param offset: the mean function, which broadcasts to (N,), or to (C, N) for C functions.
@@ -148,20 +131,12 @@ class FunctionParts(NamedTuple):
     residual: Tensor | None
 
     def moments(self, weights: GaussianWeights) -> tuple[Tensor, Tensor]:
-        """Means and variances of the functions, (N,) or (C, N), in float64, without gradients.
-
-        :param weights: the distribution of the weights.
-        """
+        """Means and variances of the functions, (N,) or (C, N), in float64, without gradients."""
         mean, variance = weights.moments(self.features)
         return mean + self.offset.detach(), variance if self.residual is None else variance + self.residual.detach()
 
     def first_order(self, weights: GaussianWeights, d_mean: Tensor, d_variance: Tensor) -> Tensor:
-        """A zero with the gradients, in all parameters, of what has these gradients in the moments.
-
-        :param weights: the distribution of the weights.
-        :param d_mean: of the shape of the means.
-        :param d_variance: of the shape of the variances.
-        """
+        """A zero whose gradients in all parameters are those of a function with these gradients in the moments."""
         terms = [d_mean * _change(self.offset)]
         if self.residual is not None:
             terms.append(d_variance * _change(self.residual))

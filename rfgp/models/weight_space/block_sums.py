@@ -20,12 +20,7 @@ _RELATIVE_WEIGHT = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class BlockSums(RowSums):
-    """Sums over whitened rows in blocks; where rows change, only the blocks that they are in are computed again.
-
-    :param local: the rows in their blocks.
-    :param product_dtype: the dtype of products.
-    :param draws: the sums; none for rows that are to be merged into others, or taken out of them.
-    """
+    """Sums over whitened rows in blocks; where rows change, only the blocks that they are in are computed again."""
 
     local: LocalRows
     product_dtype: torch.dtype
@@ -34,10 +29,7 @@ class BlockSums(RowSums):
 
     @classmethod
     def of(cls, model: Any, x: Tensor, rows: Any, product_dtype: torch.dtype) -> Self:
-        """Rows in blocks of at most ``model.block_size``, without sums.
-
-        Blocks of the same inputs stay while gradients run: an evidence that is maximized has no jumps.
-        """
+        """Rows in blocks of at most ``model.block_size``, without sums; inputs keep their blocks during training."""
         before = None if model.conditioned is None else model.conditioned.sums.local
         units = input_units(model.covar_module.exact_kernel, x)
         columns, variances = rows.targets.double(), model.noise.variances(rows)
@@ -49,10 +41,7 @@ class BlockSums(RowSums):
         return len(self.local.x)
 
     def summed(self, model: Any, shift: Tensor | None = None) -> Self:
-        """The sums over these rows.
-
-        :param shift: what is subtracted from the columns, (K,); default: their mean.
-        """
+        """The sums over these rows; ``shift`` (K,), by default their mean, is subtracted from the columns."""
         shift = self.local.columns.mean(0) if shift is None else shift
         statistics = self.local.statistics(model.covar_module, self.product_dtype, shift)
         return self._checked(statistics, self.local.detached())
@@ -95,10 +84,7 @@ class BlockSums(RowSums):
         return dataclasses.replace(self, draws=FeatureSums(self.draws).to(device).draws, local=self.local.to(device))
 
     def numbers_of(self, other: BlockSums) -> Tensor:
-        """The numbers of other rows among these, (n,).
-
-        :raises ValueError: where some are not found, with the same targets and noise.
-        """
+        """The numbers (n,) of other rows among these; a ValueError where some have no match."""
         mine, theirs = self.local, other.local
         numbers = row_numbers((mine.x, mine.columns), (theirs.x.to(mine.x), theirs.columns))
         check_found(numbers)

@@ -23,13 +23,7 @@ BLOCK_ROWS = 8192
 
 
 def rows_of_partitions(model: Any, partitions: Iterable[Partition], executor: Executor) -> list[Batch]:
-    """The rows of all partitions, read and checked by the workers.
-
-    :param model: the model.
-    :param partitions: the rows.
-    :param executor: what calls the tasks.
-    :raises ValueError: where a task raises anything.
-    """
+    """The rows of all partitions, read and checked by the workers; a ValueError where a task raises anything."""
     unfitted = pickled(model.unconditioned(), "the model")
     tasks = ((part.name, (unfitted, pickled(part.batches, part.name))) for part in partitions)
     parts = [pickle.loads(rows) for rows in results(executor, _pickled_rows, tasks)]
@@ -39,15 +33,7 @@ def rows_of_partitions(model: Any, partitions: Iterable[Partition], executor: Ex
 def sums_of_blocks_by(
     executor: Executor, model: Any, local: LocalRows, product_dtype: torch.dtype, shift: Tensor
 ) -> SufficientStatistics:
-    """The sums over blocks of rows; a task has whole blocks, which lie side by side in the tree.
-
-    :param executor: what calls the tasks.
-    :param model: the model, which stays as it is.
-    :param local: the rows in their blocks.
-    :param product_dtype: the dtype of products.
-    :param shift: what is subtracted from the columns, (K,).
-    :raises ValueError: where a task raises anything.
-    """
+    """The sums over blocks of rows by the workers, whole blocks per task; a ValueError where a task raises anything."""
     unfitted, shift = pickled(model.unconditioned(), "the model"), shift.detach()
     tensors = local.detached().tensors
 

@@ -85,10 +85,7 @@ def _block_sums(
 
 
 def statistics_given(model: Any, statistics: SufficientStatistics | Sequence[SufficientStatistics]) -> FeatureSums:
-    """Copies of statistics from elsewhere as the sums of a model.
-
-    :raises ValueError: for statistics of another model.
-    """
+    """Copies of statistics from elsewhere as the sums of a model; a ValueError for those of another model."""
     given: list[Any] = list(statistics) if isinstance(statistics, list | tuple) else [statistics]
     if len(given) != model.num_draws or not all(isinstance(sums, SufficientStatistics) for sums in given):
         got = ", ".join(type(sums).__name__ for sums in given)

@@ -21,13 +21,7 @@ from .row_sums import FeatureSums, RowSums
 
 
 class FurtherDraws(torch.nn.Module):
-    """The models of further draws of the random weights; they share all parameters with the model of the first.
-
-    Their kernels are copies of that of the first draw, taken anew for every fit, with feature maps of their own. Only
-    these maps are part of the module: parameters count once, and are saved once.
-
-    :param count: the number of further draws.
-    """
+    """The models of further draws of the random weights, with maps of their own and the parameters of the first."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -37,10 +31,7 @@ class FurtherDraws(torch.nn.Module):
         self._loaded: tuple[Conditioned, ...] = ()
 
     def of(self, first: Any) -> tuple[Any, ...]:
-        """The fitted models; after a state was loaded they are made of it first.
-
-        :param first: the model of the first draw.
-        """
+        """The fitted models, made of the model of the first draw after a state was loaded."""
         if self._loaded:
             models = tuple(self._unconditioned(first))
             for model, loaded in zip(models, self._loaded, strict=True):
@@ -77,11 +68,7 @@ class FurtherDraws(torch.nn.Module):
         self.models, self._loaded = (), loaded
 
     def prepare(self, kernel: Any, state: Mapping[str, Tensor], prefix: str) -> None:
-        """Make the maps where a state has them, and drop them where it has none.
-
-        :param kernel: that of the first draw, which is prepared for the state.
-        :raises ValueError: for the state of a model with another number of draws.
-        """
+        """Make the maps where a state has them, else drop them; a ValueError for another number of draws."""
         start = f"{prefix}maps."
         found = {name.removeprefix(start).partition(".")[0] for name in state if name.startswith(start)}
         if len(found) not in (0, self.count):
@@ -137,11 +124,7 @@ def check_draws(kernel: Any, num_draws: int, has_blocks: bool) -> None:
 
 
 def functions_of_random_draws(sources: Sequence[Callable[[int], FunctionDraws]], count: int) -> FunctionDraws:
-    """Functions, each from a source that is chosen at random.
-
-    :param sources: each takes a number of functions and draws them.
-    :param count: the number of functions.
-    """
+    """Functions, each from a source that is chosen at random; a source takes a number and draws as many."""
     chosen = torch.randint(len(sources), (count,))
     places = [(chosen == index).nonzero().squeeze(-1) for index in range(len(sources))]
     known = [(source(len(own)), own) for source, own in zip(sources, places, strict=True) if len(own)]

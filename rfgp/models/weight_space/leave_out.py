@@ -22,12 +22,7 @@ from .row_summation import prepared_rows
 
 
 class LeaveOutFunctions:
-    """The means of models without each row, or each group of rows.
-
-    :param draw: the functions of all rows.
-    :param errors: what they leave of the targets of the group, of their shape, NaN where these are missing.
-    :param numbers: the number of the group of every row, (N,).
-    """
+    """The means of models without each group, from the errors of groups and the group number of every row, (N,)."""
 
     def __init__(self, draw: Any, errors: Tensor, numbers: Tensor) -> None:
         self._draw, self.errors, self.numbers = draw, errors, numbers
@@ -120,10 +115,7 @@ def _check_functions(model: Any) -> None:
 
 
 def group_labels(groups: Tensor | int, x: Tensor, seed: int = 0) -> Tensor:
-    """The label of the group of every row, checked.
-
-    :param groups: labels (N,), or the number of random folds.
-    """
+    """The label (N,) of the group of every row, checked, from labels or a number of random folds."""
     checks.seed(seed)
     if isinstance(groups, int):
         return folds(len(x), groups, seed).to(x.device)

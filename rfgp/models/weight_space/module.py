@@ -124,10 +124,7 @@ class WeightSpaceModule(gpytorch.Module):
 
     @alone
     def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
-        """What :func:`rfgp.save` writes.
-
-        :param with_rows: whether the rows of blocks, and the features that hold small classes, are kept.
-        """
+        """What :func:`rfgp.save` writes, perhaps with the rows of blocks and the features that hold small classes."""
         kept = self.conditioned
         if kept is not None:
             kept = kept._replace(sums=kept.sums.saved(with_rows))
@@ -151,10 +148,7 @@ class WeightSpaceModule(gpytorch.Module):
 
     @alone
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load a state as torch modules do.
-
-        :raises ValueError: for the state of another model; this one stays as it was.
-        """
+        """Load a state as torch modules do; the state of another model raises a ValueError and changes nothing."""
         with self.nothing_lost_on_error():
             saved, rest = SavedState.split(state_dict)
             if saved is not None:

@@ -26,11 +26,7 @@ from .row_sums import FeatureSums, RowSums, checked_finite, input_bounds, joined
 
 
 def checked_rows(model: Any, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool = False) -> Rows:
-    """Checked rows as the noise model sees them.
-
-    :param is_all: whether they are all rows, whose noise the likelihood may know.
-    :raises ValueError: for rows that do not suit the model.
-    """
+    """Checked rows as the noise model sees them; ``is_all``: the likelihood may know their noise."""
     checks.finite(checks.inputs(x).detach())
     if x.dim() != 2:
         raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
@@ -92,13 +88,7 @@ def added(
 def running_sums(
     model: Any, batches: Iterable[Batch], before: FeatureSums | None = None, is_all: bool = False
 ) -> Iterator[FeatureSums]:
-    """The sums after every batch; those before it change.
-
-    The model stays as it is, but for maps and patterns that are made on the way.
-
-    :param before: the sums over earlier batches.
-    :param is_all: whether there is one batch of all rows, whose noise the likelihood may know.
-    """
+    """The sums after every batch, on top of those before, which change; ``is_all``: one batch of all rows."""
     models: list[Any] = [model]
     sums = FeatureSums((None,) * model.num_draws) if before is None else before
     keeps_rows = is_all and torch.is_grad_enabled() and not model.contains_noise
@@ -130,12 +120,7 @@ def sums_of(model: Any, batches: Iterable[Batch], is_all: bool = False) -> RowSu
 
 
 def sums_without(model: Any, sums: Any, removed: Batch, beside: Batch, is_centered: bool = True) -> Any:
-    """Sums without those over some of their rows, of which perhaps none has a target.
-
-    :param removed: the rows that are taken away.
-    :param beside: others that stay, of which some have targets.
-    :param is_centered: whether the sums are centered anew, at the targets that are left.
-    """
+    """Sums without those over some rows; others that stay have some targets. Centered sums are centered anew."""
     if not bool(torch.isnan(removed[1]).all()):
         left = sums.without(sums_of(model, [removed]), model, is_centered)
     else:

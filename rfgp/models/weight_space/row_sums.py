@@ -20,10 +20,7 @@ Patterns = tuple[tuple[bool, ...], ...]
 
 
 class RowSums(abc.ABC):
-    """Sums over rows at the present parameters of a model, for every draw of its weights.
-
-    Methods return new sums and leave these as they are. They are given the model, whose kernel and noise they ask.
-    """
+    """Sums over rows at the present parameters of a model, for every draw of its weights; methods return new ones."""
 
     draws: tuple[SufficientStatistics, ...]
     """The statistics of every draw of the weights."""
@@ -46,10 +43,7 @@ class RowSums(abc.ABC):
 
     @abc.abstractmethod
     def without(self, other: Any, model: Any, is_centered: bool = True) -> Self:
-        """The sums over these rows but for those of others.
-
-        :param is_centered: whether the sums are centered anew, at the targets that are left.
-        """
+        """The sums over these rows but for those of others, by default centered anew at the targets that are left."""
 
     @abc.abstractmethod
     def check_left_of(self, whole: Any, model: Any) -> None:
@@ -85,10 +79,7 @@ class RowSums(abc.ABC):
 
     @abc.abstractmethod
     def saved(self, with_rows: bool) -> RowSums:
-        """What a file holds.
-
-        :param with_rows: whether the rows of blocks, and the features that hold small classes, are kept.
-        """
+        """What a file holds, perhaps with the rows of blocks and the features that hold small classes."""
 
     @abc.abstractmethod
     def to(self, device: torch.device) -> Self:
@@ -97,11 +88,7 @@ class RowSums(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSums(RowSums):
-    """Sums over rows of features, which are forgotten once they are summed.
-
-    :param draws: the statistics of every draw of the weights.
-    :param num_rows: the number of rows, also of those without a target.
-    """
+    """The statistics of every draw of the weights; ``num_rows`` counts those without a target too."""
 
     draws: tuple[SufficientStatistics, ...]
     patterns: Patterns = ()
@@ -229,10 +216,7 @@ def relative_difference(a: Tensor, b: Tensor) -> float:
 
 
 def input_bounds(x: Tensor) -> Tensor:
-    """Bounds (2, d) of inputs (N, d), in float64, on the CPU: zero, and powers of two with their signs.
-
-    They tell how large inputs are, without the value of any row.
-    """
+    """Bounds (2, d) of inputs (N, d), rounded to signed powers of two, in float64 on the CPU."""
     low, high = torch.stack([x.detach().amin(0), x.detach().amax(0)]).double().cpu()
     values = torch.stack([-low, high])
     power = values.sign() * torch.exp2(torch.frexp(values).exponent.double() - 1.0)

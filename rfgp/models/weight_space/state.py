@@ -25,12 +25,7 @@ _ALWAYS = ("num_classes", "alpha_epsilon", "patterns")
 
 
 class SavedState(NamedTuple):
-    """The classes of a likelihood, the patterns of missing outputs, and what every draw is conditioned on.
-
-    :param num_classes: the number of classes; 0 for other likelihoods.
-    :param alpha_epsilon: that of a Dirichlet likelihood, else NaN.
-    :param draws: sums and their record for every draw of the weights, if there are any.
-    """
+    """The classes of a likelihood (0 for others), the patterns of missing outputs, and the sums of every draw."""
 
     num_classes: int
     alpha_epsilon: float
@@ -68,10 +63,7 @@ class SavedState(NamedTuple):
 
     @classmethod
     def split(cls, state: Mapping[str, Any], prefix: str = "") -> tuple[SavedState | None, dict[str, Any]]:
-        """What belongs to no part of the model in a state, if it is there, and all else.
-
-        :raises ValueError: where only some of it is there, or something is no tensor, or the sums are not whole.
-        """
+        """What belongs to no part of the model in a state, if there, and the rest; a ValueError for a broken one."""
         states.check_mapping(state)
         names, kinds = [prefix + name for name in _ALWAYS], tuple(prefix + kind for kind in (*_KINDS, _DRAW))
         saved = {k: v for k, v in state.items() if k in names or k.startswith(kinds)}

@@ -26,10 +26,7 @@ from .row_sums import FeatureSums, Patterns, joined_bounds, united
 
 
 class FeatureSummation(Summation[FeatureSums]):
-    """The statistics of the features of a model, and their gradients.
-
-    :param model: the model, which stays as it is, but for maps and patterns that are made on the way.
-    """
+    """The statistics of the features of a model, and their gradients."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -181,13 +178,7 @@ class _Outline:
 
 
 class _SecondPass:
-    """Rows that are gone through once more for gradients, and forgotten batch by batch.
-
-    :param model: the model, whose feature maps are made.
-    :param sums: the sums over all rows.
-    :param batches: rows.
-    :param num_rows: their number at the first pass.
-    """
+    """Rows that are read once more for gradients, and forgotten batch by batch; ``num_rows``: at the first pass."""
 
     def __init__(self, model: Any, sums: FeatureSums, batches: Iterable[Batch], num_rows: int) -> None:
         self.batches, self.num_rows = batches, num_rows

@@ -33,21 +33,14 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
     .. math:: B m = \Phi^\top S^{-1} (y - \mu), \qquad B = I + \Phi^\top S^{-1} \Phi, \qquad
         E f(x) = \mu(x) + \phi(x)^\top m
 
-    An iteration is one pass over the rows: memory is N + chunk x D, and D x rank for a Nystrom preconditioner.
-    :attr:`convergence` states the residual, which bounds the error of the mean in posterior standard deviations.
-
-    *Variances are those of a narrower model,* of a kernel of its own with as many columns as a Gram matrix can have.
-    They are as good as the narrow features are. The first columns of the wide kernel would not do: those of Fourier
-    features are all cosines.
-
+    Memory is N + chunk x D, and D x rank for a Nystrom preconditioner. Variances are those of the narrow kernel.
     Parameters are taken as they are: find them with a :class:`WeightSpaceGP` of the narrow kernel, which shares them
-    where both kernels are made of the same exact one. With fewer rows than features an exact model costs less.
+    where both kernels are made of the same exact one.
 
     :param kernel: the wide kernel, made by :func:`rfgp.approximate`, of one output and with real features.
     :param likelihood: a Gaussian or fixed-noise likelihood.
     :param mean: ZeroMean, ConstantMean or LinearMean; default: ZeroMean.
-    :param narrow_kernel: the kernel that the variances come from, made of the same exact kernel with some 1,000 or
-        2,000 columns.
+    :param narrow_kernel: the kernel that the variances come from, with some 1,000 or 2,000 columns.
     :param preconditioner_rank: the number of columns of the preconditioner; more make fewer iterations.
     :param tolerance: how far the mean may be from that of a direct solution, in posterior standard deviations.
     :param max_iterations: the largest number of iterations.
@@ -104,9 +97,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
 
     @torch.no_grad()
     def condition(self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, progress: bool | None = None) -> Self:
-        """Compute the posterior mean of the wide model and the variances of the narrow one, without gradients.
-
-        Where conjugate gradients end before they have converged, a warning says with which residual.
+        """Compute the wide posterior mean and the narrow variances, without gradients; warns without convergence.
 
         :param x: inputs (N, d).
         :param y: targets (N,).
@@ -159,11 +150,10 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
 
     @torch.no_grad()
     def mean_error_bound(self, x: Tensor) -> Tensor:
-        r"""A bound (..., N) on the distance of the mean from that of a direct solution, in the units of the targets.
+        r"""A bound (..., N) on the error of the mean at inputs (..., N, d), in the units of the targets.
 
         .. math:: |\phi(x)^\top (B^{-1} h - m)| \le \|\phi(x)\|\, \|h - B m\|
 
-        :param x: inputs (..., N, d).
         :raises ValueError: for bad inputs, or where the model is not conditioned, or stale.
         """
         fitted, features = self._known(), self.covar_module.scalar_features

@@ -19,13 +19,9 @@ _SHARE_OF_TOLERANCE = 0.9
 
 
 class Convergence(NamedTuple):
-    r"""How well the weights m of a mean solve :math:`B m = h`.
+    r"""How well the weights m of a mean solve :math:`B m = h`, with residual :math:`\rho = h - B m`.
 
-    Since B >= I, the residual :math:`\rho = h - B m` bounds the error of the mean at every x, in posterior standard
-    deviations of the function:
-
-    .. math:: |\phi(x)^\top (B^{-1} h - m)| = |\phi(x)^\top B^{-1} \rho|
-        \le \sqrt{\phi(x)^\top B^{-1} \phi(x)}\; \|\rho\|
+    .. math:: |\phi(x)^\top (B^{-1} h - m)| \le \sqrt{\phi(x)^\top B^{-1} \phi(x)}\; \|\rho\|
 
     :param num_iterations: the iterations of conjugate gradients, each a pass over the rows.
     :param residual: :math:`\|\rho\|`, computed anew at the end.
@@ -47,10 +43,7 @@ class Convergence(NamedTuple):
 class WeightEquations(NamedTuple):
     r"""The equations :math:`(I + \Phi^\top S^{-1} \Phi)\, m = \Phi^\top S^{-1} r`, of which no matrix is formed.
 
-    :param features: gives the real features (n, D) of inputs (n, d).
-    :param x: the training inputs, (N, d).
-    :param residuals: r, targets less their prior mean, (N,), in float64.
-    :param precisions: the diagonal of :math:`S^{-1}`, (N,), in float64.
+    Features are real (n, D) of inputs (n, d); residuals r and precisions of S^{-1} are (N,) in float64.
     """
 
     features: Callable[[Tensor], Tensor]
@@ -74,10 +67,7 @@ class WeightEquations(NamedTuple):
         return total.unsqueeze(-1)
 
     def sums(self, sketch: SignSketch) -> tuple[Tensor, Tensor]:
-        r"""The right side h (D,), and :math:`\Phi^\top S^{-1} \Phi \Omega` (D, m), in float64: one pass over the rows.
-
-        Inside a chunk the latter has the dtype of the features, which is enough for a preconditioner.
-        """
+        r"""The right side h (D,), and :math:`\Phi^\top S^{-1} \Phi \Omega` (D, m), in float64, in one pass."""
         right = self.residuals.new_zeros(self.num_features)
         products = self.residuals.new_zeros(self.num_features, sketch.num_columns)
         for rows, features in self.chunks():
@@ -88,11 +78,7 @@ class WeightEquations(NamedTuple):
 
 
 class SignSketch(NamedTuple):
-    r"""A sparse random matrix :math:`\Omega` (D, m) with a few signs in every row.
-
-    :param places: the columns of the signs, (s, D).
-    :param signs: the signs, (s, D).
-    """
+    r"""A sparse random matrix :math:`\Omega` (D, m) with s signs in every row: their columns and values, (s, D)."""
 
     places: Tensor
     signs: Tensor
@@ -115,13 +101,9 @@ class SignSketch(NamedTuple):
 
 
 class NystromPreconditioner:
-    r"""An approximation of :math:`B = I + G` that is inverted by two Cholesky factors of size m.
+    r"""An approximation of :math:`B = I + G` by two Cholesky factors of size m, from C (D, m) in float64.
 
-    .. math:: P = I + C (\Omega^\top C + \nu I)^{-1} C^\top, \qquad C = G\, \Omega
-
-    :math:`P \le B`, with equality on the large eigenvalues of G, for :math:`\nu = 1` and what rounding needs.
-
-    :param products: C, (D, m), in float64, from features of some dtype.
+    .. math:: P = I + C (\Omega^\top C + \nu I)^{-1} C^\top, \qquad C = G\, \Omega, \qquad P \le B
 
     Source: Z. Frangella, J. A. Tropp and M. Udell, Randomized Nystrom preconditioning, 2023, with a sparse sketch.
     """
@@ -143,10 +125,7 @@ class NystromPreconditioner:
 def solved(
     equations: WeightEquations, rank: int, tolerance: float, max_iterations: int, progress: bool | None
 ) -> tuple[Tensor, Convergence]:
-    """The weights (D,), in float64, and how well they solve the equations.
-
-    :param progress: whether a bar is shown; None: on a terminal.
-    """
+    """The weights (D,), in float64, and how well they solve the equations."""
     width, device = equations.num_features, equations.residuals.device
     columns = min(rank, width)
     what = f"a preconditioner of {width} x {columns} numbers"
