@@ -14,7 +14,7 @@ from torch import Tensor
 from .._support import checks
 from .._support.torch_names import has_values
 from ..functionals import Gradient, Value
-from ..functionals.observations import Rows, num_columns, split
+from ..functionals.observations import ObservationRows, num_columns, split
 from ..functionals.observations.quadrature import extents, nodes
 from .checked import CheckedKernel
 from .laplace import LaplaceKernel
@@ -40,7 +40,7 @@ class ObservesRows:
         """The centers of the regions, (..., N, d): inputs of the base kernel."""
         return x[..., : self.input_dim]
 
-    def rows(self, x: Tensor) -> Rows:
+    def rows(self, x: Tensor) -> ObservationRows:
         """The rows taken apart.
 
         :raises ValueError: for another number of columns, or derivatives of a process that has none.
@@ -161,7 +161,7 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
         a, b = left.weights[..., : values.shape[-6]], right.weights[..., : values.shape[-5]]
         return torch.einsum("...tunqmp,q,p,...nt,...mu->...nm", values, mass1, mass2, a, b)
 
-    def _outputs(self, left: Rows, right: Rows, x: Tensor, y: Tensor) -> Tensor:
+    def _outputs(self, left: ObservationRows, right: ObservationRows, x: Tensor, y: Tensor) -> Tensor:
         """The covariances of the outputs that are needed at nodes, (..., T, T, N, M)."""
         base, outputs = self.base_kernel, num_outputs(self.base_kernel, self.input_dim)
         if outputs is not None:
@@ -200,7 +200,7 @@ def check_observed_mean(kernel: Kernel, mean: Mean | None) -> None:
         )
 
 
-def has_derivatives(rows: Rows) -> bool:
+def has_derivatives(rows: ObservationRows) -> bool:
     """Whether rows of a scalar function have a derivative among them, or may have one."""
     return not has_values() or bool((rows.weights[..., 1:] != 0).any())
 

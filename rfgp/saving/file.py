@@ -94,19 +94,19 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
     """Read a model that :func:`save` wrote, and make it again without the code that made it.
 
     Predictions, evidence and updates are those of the saved model. Nothing is unpickled: only classes of rfgp,
-    GPyTorch, PyTorch and ``classes`` are made. Tensors are loaded on the CPU. See :func:`save` for an example.
+    GPyTorch, PyTorch and ``classes`` are made. Tensors are loaded on the CPU.
 
     :param path: the file to read.
     :param into: a model made as the saved one was, which takes over all in place; for what a file cannot hold.
     :param classes: classes of your own that the model has, such as kernels.
     :raises ValueError: for a damaged file, one of another kind or newer, an unknown class, or another model ``into``.
 
-    >>> import gpytorch, rfgp, tempfile
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2)
+    >>> import gpytorch, pathlib, rfgp, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()), f"{folder}/model")
-    ...     load(f"{folder}/model").num_outputs
-    1
+    ...     path = pathlib.Path(folder, "kernel.pt")
+    ...     rfgp.save(rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2), path)
+    ...     type(rfgp.load(path)).__name__
+    'FeatureKernel'
     """
     checks.file("path", path, "rfgp.save wrote")
     checks.instance("classes", classes, (list, tuple), "a list of classes", "such as classes=[MyKernel]")

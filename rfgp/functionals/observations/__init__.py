@@ -9,6 +9,6 @@ Rows of several kinds are put one after the other with ``torch.cat``, and a :cla
 takes them as inputs, for training and for prediction alike.
 """
 
-from .rows import Rows, boxes, derivatives, num_columns, points, segments, split
+from .rows import ObservationRows, boxes, derivatives, num_columns, points, segments, split
 
-__all__ = ["Rows", "boxes", "derivatives", "num_columns", "points", "segments", "split"]
+__all__ = ["ObservationRows", "boxes", "derivatives", "num_columns", "points", "segments", "split"]

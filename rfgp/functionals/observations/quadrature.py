@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .rows import Rows
+from .rows import ObservationRows
 
 
-def nodes(rows: Rows, order: int) -> tuple[Tensor, Tensor]:
+def nodes(rows: ObservationRows, order: int) -> tuple[Tensor, Tensor]:
     """Nodes (..., N, Q, d) of regions that extend in the same directions, and their weights (Q,), which sum to 1."""
     center, directions = rows.center, [*torch.diag_embed(rows.half_widths).unbind(-2), rows.half_vector]
     extended = [direction for direction in directions if bool((direction != 0).any())]
@@ -26,7 +26,7 @@ def nodes(rows: Rows, order: int) -> tuple[Tensor, Tensor]:
     return center.unsqueeze(-2) + offsets, mass
 
 
-def extents(rows: Rows) -> Tensor:
+def extents(rows: ObservationRows) -> Tensor:
     """Which directions the regions of rows extend in, (N, d + 1); over all batches."""
     is_wide = torch.cat([rows.half_widths != 0, (rows.half_vector != 0).any(-1, keepdim=True)], dim=-1)
     return is_wide.reshape(-1, *is_wide.shape[-2:]).any(0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..._support import checks
 
 
-class Rows(NamedTuple):
+class ObservationRows(NamedTuple):
     """What encoded rows consist of: regions :math:`c + [-h, h] + [-s, s]` and weights of the outputs.
 
     :param center: c, (..., N, d).
@@ -38,7 +38,7 @@ def num_columns(input_dim: int, num_outputs: int | None = None) -> int:
     return 3 * dim + (1 + dim if num_outputs is None else checks.positive_integer("num_outputs", num_outputs))
 
 
-def split(x: Tensor, input_dim: int) -> Rows:
+def split(x: Tensor, input_dim: int) -> ObservationRows:
     """What encoded rows (..., N, 3 d + T) consist of.
 
     >>> split(points(torch.ones(4, 2)), input_dim=2).weights.shape
@@ -50,7 +50,7 @@ def split(x: Tensor, input_dim: int) -> Rows:
             f"expected rows of rfgp.functionals.observations with more than {3 * dim} columns for input_dim={dim}, got "
             f"{x.shape[-1]}; make them by points, boxes, segments or derivatives"
         )
-    return Rows(x[..., :dim], x[..., dim : 2 * dim], x[..., 2 * dim : 3 * dim], x[..., 3 * dim :])
+    return ObservationRows(x[..., :dim], x[..., dim : 2 * dim], x[..., 2 * dim : 3 * dim], x[..., 3 * dim :])
 
 
 def points(x: Tensor, weights: Tensor | None = None) -> Tensor:
