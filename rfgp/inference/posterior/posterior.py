@@ -74,9 +74,7 @@ class GaussianPosterior(abc.ABC):
         return root @ root.mH
 
     def output_directions(self, outputs: OutputFactor) -> tuple[Tensor, Tensor] | None:
-        r"""M, (T, R), and :math:`\gamma`, (R,), of covariances :math:`M \mathrm{diag}(w) M^\top` at one input; or
-        None.
-        """
+        r"""M, (T, R), and :math:`\gamma`, (R,), if covariances at one input are :math:`M \mathrm{diag}(w) M^\top`."""
         return None
 
     def direction_covariances(self, scalar: Tensor, size: int) -> Tensor:
