@@ -28,10 +28,7 @@ def results(
     outcome: Standardize | None,
     observation_noise: bool,
 ) -> CVResults:
-    """The leave-out predictions of transformed observations y (N, m), in the units of the observations.
-
-    :param noise: noise variances of y, (N, m), where these are given.
-    """
+    """The leave-out predictions of transformed observations y (N, m), in the units of the observations."""
     variance = left_out.variance if observation_noise else left_out.latent_variance
     mean, variance = (values.reshape(len(y), 1, -1) for values in (left_out.mean, variance))
     y, noise = y.unsqueeze(-2), None if noise is None else noise.unsqueeze(-2)

@@ -42,10 +42,7 @@ def independent_outputs(kernel: Kernel, num_outputs: int) -> Kernel:
 
 
 def default_likelihood(num_outputs: int, noise: Tensor | None) -> Likelihood:
-    """BoTorch's prior of the noise, for every output, or the noise that is known.
-
-    :param noise: the variances (N, m) of known noise.
-    """
+    """BoTorch's prior of the noise, for every output, or the known noise variances (N, m)."""
     if noise is not None:
         if num_outputs == 1:
             return FixedNoiseGaussianLikelihood(noise.squeeze(-1))
@@ -74,10 +71,7 @@ def default_mean(num_outputs: int) -> Mean:
 
 
 def approximated(kernel: Kernel, num_features: int, x: Tensor, num_outputs: int, seed: int | None) -> Any:
-    """A kernel with features of all outputs; one that has them already as it is.
-
-    :param x: transformed training inputs, (N, d).
-    """
+    """A kernel with features of all outputs for transformed inputs (N, d); one that has them stays as it is."""
     has_features = any(isinstance(part, RandomFeatureKernel) for part in kernel.modules())
     is_of_all = num_outputs == 1 or bool(getattr(kernel, "num_tasks", 0)) or getattr(kernel, "has_output_factor", False)
     if has_features:

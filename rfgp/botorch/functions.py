@@ -65,12 +65,7 @@ class Functions(NamedTuple):
         return self._replace(outputs=chosen, weights=self.weights.select(index), noise=self.noise[index][:, index])
 
     def conditioned(self, x: Tensor, y: Tensor, noise: Tensor) -> Functions:
-        """The functions given observations.
-
-        :param x: inputs, (..., q, d).
-        :param y: observations, (..., q, m), also more than one at the same inputs.
-        :param noise: the noise covariance of every row, (..., q, m, m).
-        """
+        """The functions given observations (..., q, m) at x (..., q, d), with noise covariances (..., q, m, m)."""
         residual = self._by_system(y.double() - self._prior_mean(x))
         return self._replace(
             weights=self.weights.conditioned(self._features(x), residual, self._blocks_by_system(noise))
@@ -79,13 +74,9 @@ class Functions(NamedTuple):
     def distribution(
         self, x: Tensor, noise: Tensor | None = None, units: tuple[Tensor, Tensor] | None = None
     ) -> MultivariateNormal:
-        """The joint distribution of the functions at q inputs.
+        """The joint distribution of the functions at x (..., q, d), plus noise (..., q, m, m) if given.
 
-        :param x: inputs, (..., q, d).
-        :param noise: a noise covariance that is added to every row, (..., q, m, m).
         :param units: the zero and the unit of every function, (1, m); default: 0 and 1.
-        :returns: a MultivariateNormal for one function, and for several a MultitaskMultivariateNormal, of the dtype of
-            x.
         """
         features = self._features(x)
         mean = self.weights.mean_at(features) + self._by_system(self._prior_mean(x))
@@ -108,10 +99,7 @@ class Functions(NamedTuple):
         return MultitaskMultivariateNormal(mean.squeeze(-1).mT, BlockDiagLinearOperator(covariance), interleaved=False)
 
     def noise_of_rows(self, num_rows: int, given: Tensor | None, is_added: bool) -> Tensor:
-        """The noise covariance of rows, (..., q, m, m), in float64.
-
-        :param given: variances (..., q or 1, m); default: the learned noise alone.
-        """
+        """The noise covariance of rows, (..., q, m, m), in float64, by variances (..., q or 1, m) or as learned."""
         learned = self.noise.expand(num_rows, *self.noise.shape)
         if given is None:
             return learned
@@ -123,11 +111,7 @@ class Functions(NamedTuple):
         return self.weights.draws(num_functions)
 
     def values(self, weights: Tensor, x: Tensor) -> Tensor:
-        """The functions of S draws of the weights, (S, ..., q, m).
-
-        :param weights: (S, M, T, n).
-        :param x: inputs, (..., q, d).
-        """
+        """The functions of S draws of the weights (S, M, T, n) at x (..., q, d): (S, ..., q, m)."""
         values = torch.einsum("...qn,smtn->s...mqt", self._features(x), weights)
         values = values.squeeze(-3) if self._is_correlated else values.squeeze(-1).mT
         return (values + self._prior_mean(x)).to(x.dtype)

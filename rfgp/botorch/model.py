@@ -36,10 +36,8 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
 
     .. math:: f(x) = \phi(x)\, w + m(x), \qquad w \mid y \sim N\big(B^{-1} \Phi^\top S^{-1} (y - m),\, B^{-1}\big)
 
-    A posterior costs the same whatever N is, and so do fantasies: q new observations update a root of
-    :math:`B^{-1}` at O(D^2 q). Every acquisition function of BoTorch takes the model, and ``fit_gpytorch_mll`` trains
-    it by :func:`rfgp.fit`, as :meth:`fit` does. Several outputs are independent where ``kernel`` is of one output, and
-    correlated where it is a MultitaskKernel.
+    Posteriors do not depend on N, and fantasies of q observations take O(D^2 q). ``fit_gpytorch_mll`` trains the model
+    by :func:`rfgp.fit`. Several outputs are independent, or correlated with a MultitaskKernel.
 
     :param train_X: inputs (N, d), of the dtype of the model.
     :param train_Y: observations (N, m).
@@ -59,8 +57,7 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
 
     >>> x = torch.rand(50, 2, dtype=torch.float64)
     >>> model = WeightSpaceModel(x, torch.sin(6 * x).sum(-1, keepdim=True), num_features=64, seed=0)
-    >>> posterior = model.posterior(torch.rand(5, 3, 2, dtype=torch.float64))
-    >>> posterior.rsample(torch.Size([7])).shape
+    >>> model.posterior(torch.rand(5, 3, 2, dtype=torch.float64)).rsample(torch.Size([7])).shape
     torch.Size([7, 5, 3, 1])
     """
 
@@ -109,16 +106,9 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
         """The model of BoTorch of a fitted model, whose rows may have come from a loader and are not kept.
 
         :param gp: a fitted model of real outputs, with one draw of the weights and without blocks.
-        :param outcome_transform: the transform, trained before, that its targets have seen.
-        :param input_transform: the transform, trained before, that its inputs have seen.
+        :param outcome_transform: the trained transform that its targets have seen.
+        :param input_transform: the trained transform that its inputs have seen.
         :raises ValueError: for another kind of model.
-
-        >>> import gpytorch, rfgp
-        >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=1)
-        >>> gp = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-        >>> model = WeightSpaceModel.from_model(gp.condition(torch.rand(99, 1), torch.rand(99)))
-        >>> model.posterior(torch.rand(3, 1)).mean.shape
-        torch.Size([3, 1])
         """
         model = cls.__new__(cls)
         ObservedModel.__init__(model, gp, Observed(), outcome_transform, input_transform)
@@ -131,14 +121,11 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
         observation_noise: bool | Tensor = False,
         posterior_transform: PosteriorTransform | None = None,
     ) -> Posterior:
-        """The joint posterior of the functions at q points.
+        """The joint posterior of the functions at X (..., q, d), of batch shape (...) and event shape (q, m).
 
-        :param X: (..., q, d).
         :param output_indices: which outputs; default: all.
         :param observation_noise: whether to add noise, or its variances (..., q, m), of transformed observations. Of
             fixed noise the mean is added.
-        :returns: of batch shape (...) and event shape (q, m); a GPyTorchPosterior, unless an outcome transform is not
-            linear.
         :raises ValueError: for inputs that are not finite, other outputs, or noise of another shape.
         """
         self.eval()
@@ -166,16 +153,13 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
     def condition_on_observations(
         self, X: Tensor, Y: Tensor, noise: Tensor | None = None, **kwargs: Any
     ) -> WeightSpaceModel:
-        """The model given further observations, with the same parameters, at O(D^2 q).
-
-        The result shares kernel, likelihood and mean: set parameters on a ``copy.deepcopy`` of it.
+        """The model given further observations, at O(D^2 q). It shares kernel, likelihood and mean.
 
         :param X: (..., q, d).
         :param Y: (..., q, m); it may have batch dimensions that X lacks, such as one for fantasies.
         :param noise: the variances of their noise, (..., q, m), in units of transformed observations; default: that of
             the likelihood, and of fixed noise the mean.
         :param kwargs: not used.
-        :returns: a model with the batch shape of X and Y.
         :raises ValueError: for observations of another number of outputs, or that are not finite.
         """
         self.eval()
@@ -195,9 +179,9 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
         :param groups: labels of groups that are left out together, (N,), or their number; default: every observation
             alone.
         :param observation_noise: whether variances are those of observations.
-        :returns: in the units of the observations, with a posterior of batch shape (N,) and event shape (1, m).
-        :raises ValueError: where no rows are kept, where the model is conditioned or of some of the outputs, and for an
-            outcome transform other than Standardize.
+        :raises ValueError: where no rows are kept, or the model is conditioned, of some outputs, or transformed
+            otherwise
+            than by Standardize.
         """
         outcome = getattr(self, "outcome_transform", None)
         if self._is_conditioned:
@@ -223,16 +207,9 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
         return result
 
     def sample_functions(self, num_functions: int) -> ModelSamples:
-        """Draws of functions from the posterior, for Thompson sampling: one callable that can be pickled.
+        """S draws of functions from the posterior, for Thompson sampling.
 
-        :param num_functions: the number S of draws.
-        :returns: a callable from (..., q, d) to (S, ..., q, m), in the units of X and Y, differentiable in X.
-        :raises ValueError: for a model that is conditioned on batches of observations.
-
-        >>> x = torch.rand(20, 2, dtype=torch.float64)
-        >>> model = WeightSpaceModel(x, x.sum(-1, keepdim=True))
-        >>> model.sample_functions(3)(torch.rand(5, 2, dtype=torch.float64)).shape
-        torch.Size([3, 5, 1])
+        They are one callable from (..., q, d) to (S, ..., q, m), which can be pickled, and is differentiable in X.
         """
         count = checks.positive_integer("num_functions", num_functions)
         if self.batch_shape:

@@ -13,11 +13,7 @@ from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 
 
 class ObservedPart(NamedTuple):
-    """Observations that came together.
-
-    :param x: inputs, not transformed, (..., n, d).
-    :param y: transformed observations, (..., n, m).
-    """
+    """Observations y (..., n, m), transformed, that came together, at inputs x (..., n, d), not transformed."""
 
     x: Tensor
     y: Tensor
@@ -68,10 +64,7 @@ class Observed:
         return fixed.reshape(-1, num_outputs).mean(dim=0, keepdim=True)[:, list(outputs)]
 
     def rows(self, gp: Any, num_outputs: int, transform: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Transformed inputs, targets and noise variances as a WeightSpaceGP takes them.
-
-        :param transform: of the inputs, or None.
-        """
+        """Transformed inputs, targets and noise variances as a WeightSpaceGP takes them."""
         x, y = self.inputs, self.targets
         noise = self.noise if has_given_noise(gp.likelihood) else None
         if x.dim() > 2 or num_outputs != gp.num_outputs:

@@ -105,10 +105,7 @@ class ObservedModel(GPyTorchModel, GP):
         return result
 
     def fit(self, **options: Any) -> FitSummary:
-        """Learn kernel, noise and mean from the transformed observations by :func:`rfgp.fit`.
-
-        :param options: those of :func:`rfgp.fit`, such as ``time_limit``; progress is not shown by default.
-        """
+        """Learn kernel, noise and mean from the transformed observations by :func:`rfgp.fit`, with its options."""
         x, y, noise = self._rows()
         if self._is_conditioned:
             self.gp = copy.deepcopy(self.gp)
@@ -128,10 +125,7 @@ class ObservedModel(GPyTorchModel, GP):
         optimizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> MarginalLogLikelihood:
-        """What ``fit_gpytorch_mll`` does with the model: :meth:`fit`.
-
-        :param mll: the marginal log likelihood of the model, which is returned in evaluation mode.
-        """
+        """:meth:`fit` for ``fit_gpytorch_mll``; returns the marginal log likelihood in evaluation mode."""
         if closure is not None or closure_kwargs is not None or "optimizer" in kwargs:
             raise ValueError(
                 "expected neither a closure nor an optimizer, got one; rfgp.fit trains the model: pass its options in "

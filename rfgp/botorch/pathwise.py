@@ -17,10 +17,8 @@ from ..approximation.families.scale import FeatureScaleKernel
 class PathwiseFeatureMap(FeatureMap):
     r"""The features of a kernel as a map of BoTorch's, which draws functions :math:`f(x) = \phi(x)^\top w`.
 
-    BoTorch makes it for every kernel with features, inside ``draw_kernel_feature_paths``, ``draw_matheron_paths``,
-    ``get_matheron_path_model`` and ``PathwiseThompsonSampling``, once :mod:`rfgp.botorch` is imported. It takes the
-    features that the kernel has, so that draws are from the model's own prior whatever ``num_features`` says; what
-    features of landmarks or of a truncated series lack is in no draw.
+    BoTorch's pathwise sampling makes it for every kernel with features, once :mod:`rfgp.botorch` is imported. It takes
+    the features that the kernel has, whatever ``num_features`` says, and no residual of truncated features.
 
     :param kernel: a kernel with scalar features; complex ones are taken as real and imaginary parts side by side.
     :param input_dim: the number of columns of the inputs.

@@ -14,11 +14,7 @@ from .random_weights import RandomWeights
 
 
 class EstimateVariance(NamedTuple):
-    r"""Second moments of a kernel estimate :math:`\hat k(x, y)`, each of shape (..., N, M).
-
-    ``variance`` is :math:`E|\hat k - E \hat k|^2` and ``pseudo_variance`` is :math:`E(\hat k - E \hat k)^2`; for real
-    maps the two agree.
-    """
+    r""":math:`E|\hat k - E \hat k|^2` and :math:`E(\hat k - E \hat k)^2` of an estimate, (..., N, M) each."""
 
     variance: Tensor
     pseudo_variance: Tensor
@@ -27,14 +23,13 @@ class EstimateVariance(NamedTuple):
 class FeatureMap(RandomWeights):
     r"""A random function :math:`\phi` with :math:`E[\phi(x) \phi(y)^H] = k(x, y)`; it has buffers and no parameters.
 
+    Weights are drawn in float64 on the CPU, the same on every device, and rounded once, to the dtype of the map.
+
     :param input_dim: the number of columns d of the inputs.
     :param num_features: the number of columns D that come out; complex columns for complex maps.
     :param is_complex: whether the features are complex.
     :param generator: a CPU generator for the weights; default: PyTorch's own.
     :param dtype: the dtype of the weights; default: PyTorch's default dtype.
-
-    Weights are drawn in float64 on the CPU, so that one seed gives the same map on every device. They are rounded once,
-    to the dtype of the map, and follow ``.to()``: ``.double()`` does not bring back what was rounded.
 
     >>> from rfgp.features import ProductSketch
     >>> features = ProductSketch(3, 4000, degree=2, generator=torch.Generator().manual_seed(0))
@@ -55,21 +50,17 @@ class FeatureMap(RandomWeights):
         self.is_complex = checks.flag("is_complex", is_complex)
 
     def forward(self, x: Tensor, **hyperparameters: Tensor) -> Tensor:
-        r"""Features of x, scaled so that :math:`\phi(x) \phi(y)^H` estimates the kernel.
+        r"""Features (..., N, D) of x, scaled so that :math:`\phi(x) \phi(y)^H` estimates the kernel.
 
         :param x: (..., N, d), of the dtype of the weights.
         :param hyperparameters: those that do not act through the inputs, for maps that have some; differentiable.
-        :returns: (..., N, D); complex64 or complex128 for complex maps.
         :raises ValueError: where x has the wrong dtype, device or number of columns, or no rows.
         """
         rows = self.rows(self._check(x), **hyperparameters)
         return torch.complex(*rows.chunk(2, dim=-1)) if self.is_complex else rows
 
     def planes(self, x: Tensor, **hyperparameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Real and imaginary part (..., N, D) of the features of a complex map, without a complex tensor of their size.
-
-        :raises ValueError: where the map is real.
-        """
+        """Real and imaginary part (..., N, D) of the features of a complex map, without a complex tensor."""
         if not self.is_complex:
             raise ValueError("expected a complex map for planes(), got a real one; call the map itself")
         real, imaginary = self.rows(self._check(x), **hyperparameters).chunk(2, dim=-1)

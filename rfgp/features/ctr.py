@@ -67,10 +67,7 @@ class ComplexToReal(FeatureMap):
         return self.forward_tensor(x, y)
 
     def forward_tensor(self, *factors: Tensor) -> Tensor:
-        """Real and imaginary part of the complex sketch's ``forward_tensor``, (..., N, 2 D).
-
-        :raises ValueError: where the complex map is not a polynomial sketch.
-        """
+        """Real and imaginary part of the complex sketch's ``forward_tensor``, (..., N, 2 D)."""
         if not isinstance(self.feature_map, PolynomialSketch):
             raise ValueError(
                 f"expected a polynomial sketch, got {type(self.feature_map).__name__}; call the map itself"

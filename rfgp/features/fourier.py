@@ -39,17 +39,11 @@ class RandomFourier(FeatureMap):
     .. math:: \phi(x)_\ell = \exp(\mathrm{i} w_\ell^\top x) / \sqrt D \qquad \text{or} \qquad
         \sqrt{2 / D}\, [\cos(w_\ell^\top x), \sin(w_\ell^\top x)]_{\ell \le D/2}
 
-    The real map is the complex-to-real form of the complex one: cosines first, then sines.
-
     Other parameters are those of every :class:`FeatureMap`.
 
-    :param spectrum: the spectral density of the frequencies: Matern(nu), RationalQuadratic(), Laplace(),
-        HyperbolicSecant(), SpectralMixture(Q) or Periodic() of :mod:`rfgp.features.spectra`, or a change of measure,
-        PowerWeighted() or WidenedGaussian(); default: Gaussian().
-    :param structure: "independent" frequencies; "orthogonal" ones in blocks of d, with independent norms of the right
-        distribution (isotropic spectra only); or "hadamard": three Hadamard transforms with random signs per block,
-        which is faster for large d and biased for small d, so that the target is approximate.
-    :param is_complex: whether the features are complex.
+    :param spectrum: the spectral density of the frequencies, such as Matern(nu); default: Gaussian().
+    :param structure: "independent" frequencies; "orthogonal" ones in blocks of d (isotropic spectra only); or
+        "hadamard": three Hadamard transforms with random signs per block, faster for large d and biased for small d.
     :raises ValueError: for an odd width of the real map, an unknown structure, or a spectrum that does not allow it.
 
     Source: T 2.1, Eq. 2.4 (Rahimi and Recht, 2007); Yu et al. (2016) for orthogonal frequencies.
@@ -119,10 +113,7 @@ class RandomFourier(FeatureMap):
         return radii | {"signs": sampling.rademacher((3, self.padded_dim, blocks), generator)}
 
     def frequencies(self, **hyperparameters: Tensor) -> Tensor:
-        """The frequencies (..., m, d) of scaled inputs, whatever structure they have.
-
-        :param hyperparameters: parameters of the spectrum.
-        """
+        """The frequencies (..., m, d) of scaled inputs, given the hyperparameters of the spectrum."""
         frequencies, _ = self.spectrum.frequencies(dict(self.named_buffers()), **hyperparameters)
         if self.structure != "hadamard":
             return frequencies
@@ -169,7 +160,7 @@ class RandomFourier(FeatureMap):
         return self.spectrum.kernel(self._check(x), self._check(y, "y"), 1.0, **hyperparameters)
 
     def moments(self, x: Tensor, y: Tensor, **hyperparameters: Tensor) -> EstimateVariance | None:
-        r"""Variance and pseudo-variance of the kernel estimate from D frequencies.
+        r"""Variance and pseudo-variance of the kernel estimate from D frequencies (T 2.1).
 
         .. math:: V = \frac{k(0)^2 - k(\tau)^2}{D} + \frac{c}{D^2} C, \quad
             P = \frac{k(0) k(2 \tau) - k(\tau)^2}{D} + \frac{c}{D^2} C
@@ -177,8 +168,6 @@ class RandomFourier(FeatureMap):
         and their mean for the real map. C = 0 for independent frequencies; for orthogonal Gaussian ones
         :math:`C = {}_1F_1(d; d/2; -\|\tau\|^2/2) - k(\tau)^2`, and c counts ordered pairs of frequencies in a block.
         None for other orthogonal frequencies, and under a change of measure.
-
-        Source: T 2.1.
         """
         self._check_pair(x, y)
         if not self.spectrum.has_moments:

@@ -11,9 +11,7 @@ from .base import EstimateVariance, FeatureMap
 
 
 class LinearFeatures(FeatureMap):
-    r"""The inputs themselves, the exact features of the linear kernel :math:`k(x, y) = x^\top y`.
-
-    :param input_dim: the number of columns d of the inputs, and of the features.
+    r"""The inputs themselves, the exact features of the linear kernel :math:`k(x, y) = x^\top y` of d columns.
 
     >>> LinearFeatures(2)(torch.tensor([[1.0, 2.0]]))
     tensor([[1., 2.]])

@@ -20,17 +20,14 @@ class Maclaurin(FeatureMap):
     .. math:: \phi(x) = w(x) \big[\sqrt{a_0}, \sqrt{m_1 a_1} \phi_1(x), \sqrt{m_2 a_2} \phi_2(x), \dots\big], \qquad
         E[\phi(x) \phi(y)^H] = w(x) w(y) \sum_n m_n a_n (x^\top y)^n
 
-    over the degrees that have a sketch; w = 1 for dot-product kernels, and :math:`\exp(-\|x\|^2/2)` for the Gaussian
-    kernel. ``target`` is this expectation, which is the kernel up to the terms that are left out. Maps are made by
-    :func:`rfgp.features.allocation.optimized_maclaurin` and :func:`rfgp.features.allocation.random_maclaurin`.
+    with w = 1 for dot-product kernels, and :math:`\exp(-\|x\|^2/2)` for the Gaussian kernel.
 
     :param maps_by_degree: a map of the homogeneous polynomial kernel for every degree n >= 1 that is kept; all complex,
         or all real.
     :param coefficients: a_0, a_1, ..., non-negative, (p + 1,), unless the hyperparameters have others (..., p + 1).
-    :param is_gaussian: whether features are multiplied by w(x) of the Gaussian kernel.
     :param importance: m_n >= 0, (p + 1,), the weights of random degrees; default: ones.
     :param constant_columns: the number of equal columns that the constant is spread over, where a_0 > 0.
-    :param dtype: the dtype of the coefficients, which is to be that of the maps; default: PyTorch's default dtype.
+    :param dtype: the dtype of the coefficients and maps; default: PyTorch's default dtype.
     :raises ValueError: where maps and coefficients do not fit together.
 
     Source: T Algorithm 6, Eq. 5.9 and 5.28.

@@ -16,9 +16,7 @@ from .base import EstimateVariance, FeatureMap
 class OpticalFeatures(FeatureMap):
     r"""Powers of the modulus of complex Gaussian projections, :math:`\phi(x) = |U x|^m / \sqrt D`.
 
-    Their limit kernel is, with :math:`m = 2 s` and :math:`\rho = x^\top y / (\|x\| \|y\|)`,
-
-    .. math:: k_m(x, y) = \|x\|^m \|y\|^m (s!)^2 \sum_{i=0}^s \binom{s}{i}^2 \rho^{2 i}
+    .. math:: k_m(x, y) = (s!)^2 \sum_{i=0}^s \binom{s}{i}^2 (x^\top y)^{2 i} (\|x\| \|y\|)^{2 (s - i)}, \quad m = 2 s
 
     Other parameters are those of every :class:`FeatureMap`.
 
@@ -86,12 +84,7 @@ def even_exponent(exponent: int) -> int:
 
 
 def optical_kernel(x: Tensor, y: Tensor, exponent: int) -> Tensor:
-    r"""The kernel of optical features, a polynomial in the inner product and the norms, (..., N, M).
-
-    .. math:: k_{2 s}(x, y) = (s!)^2 \sum_{i=0}^s \binom{s}{i}^2 (x^\top y)^{2 i} (\|x\| \|y\|)^{2 (s - i)}
-
-    Source: T Eq. 6.4.
-    """
+    """The kernel of optical features, (..., N, M); see :class:`OpticalFeatures`."""
     half = exponent // 2
     inner = (x @ y.mT).square()
     norms = x.square().sum(-1)[..., :, None] * y.square().sum(-1)[..., None, :]

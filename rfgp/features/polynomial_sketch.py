@@ -22,8 +22,7 @@ class PolynomialSketch(FeatureMap):
 
     .. math:: \phi(x)_\ell = \prod_{i=1}^p (W_i x)_\ell / \sqrt D
 
-    Concrete sketches say how one factor :math:`W_i x` is computed. Inhomogeneous kernels come from appending the square
-    root of the offset to the inputs as one more column.
+    For inhomogeneous kernels append the square root of the offset to the inputs as one more column.
 
     >>> from rfgp.features import TensorSketch
     >>> isinstance(TensorSketch(3, 64, degree=2), PolynomialSketch)
@@ -45,21 +44,14 @@ class PolynomialSketch(FeatureMap):
         return (self._check(x) @ self._check(y, "y").mT) ** self.degree
 
     def forward_pair(self, x: Tensor, y: Tensor) -> Tensor:
-        r"""Compact bilinear pooling: features (..., N, D) of the outer product :math:`x \otimes y` of different inputs.
+        r"""Compact bilinear pooling: features (..., N, D) of :math:`x \otimes y`, for degree 2 (Gao et al., 2016).
 
         .. math:: E[\phi(x, y) \phi(x', y')^H] = (x^\top x') (y^\top y')
-
-        :raises ValueError: where the degree of the sketch is not 2.
-
-        Source: T 1.3.1 (Gao et al., 2016).
         """
         return self.forward_tensor(x, y)
 
     def forward_tensor(self, *factors: Tensor) -> Tensor:
-        r"""Features (..., N, D) of the tensor product :math:`x_1 \otimes \dots \otimes x_p` of inputs (..., N, d).
-
-        :raises ValueError: where the number of inputs is not the degree, or their shapes differ.
-        """
+        r"""Features (..., N, D) of the tensor product :math:`x_1 \otimes \dots \otimes x_p` of inputs (..., N, d)."""
         if len(factors) != self.degree:
             raise ValueError(
                 f"expected {self.degree} inputs, one per degree of the sketch, got {len(factors)}; "
@@ -81,10 +73,7 @@ class PolynomialSketch(FeatureMap):
         return rows.reshape(*batch, num_rows, rows.shape[-1])
 
     def _columns(self, *factors: Tensor, work: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """Feature-major product of the p factors, (d, n) each (or one for all), to (D, n).
-
-        ``work`` are two (D, n) tensors of the dtype of the features that may be written to.
-        """
+        """Feature-major product of p factors, (d, n) each (or one for all), to (D, n); ``work`` may be overwritten."""
         inputs = factors if len(factors) == self.degree else factors * self.degree
         first, other = (None, None) if work is None else work
         result = self._factor(0, inputs[0] * self._scale, first)
@@ -95,10 +84,7 @@ class PolynomialSketch(FeatureMap):
 
     @abc.abstractmethod
     def _factor(self, i: int, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """The i-th linear map of feature-major inputs, (d, n) to (D, n), complex for complex maps.
-
-        The result may be written to ``out``, which saves fresh memory, and is not used elsewhere.
-        """
+        """The i-th linear map of feature-major inputs, (d, n) to (D, n); it may be written to ``out``."""
 
     @property
     def _scale(self) -> float:
@@ -115,10 +101,8 @@ def blocked(
 ) -> Tensor:
     """Evaluate a feature-major function on inputs (N, d), in blocks of rows that stay in the cache.
 
-    :param columns: takes one (d, n) tensor per input, and working memory, and returns (D, n) features, real or complex.
+    :param columns: takes (d, n) tensors and working memory, and returns (D, n) features.
     :returns: (N, D), or (N, 2 D) with real and imaginary parts side by side.
-
-    With gradients the rows are taken at once, since autograd keeps the intermediate results anyway.
     """
     if not has_values() or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
         result = columns(*[x.mT for x in inputs])

@@ -17,19 +17,13 @@ from .sketch_registry import register_sketch
 @register_sketch("gaussian", weights="gaussian")
 @register_sketch("rademacher", weights="rademacher")
 class ProductSketch(PolynomialSketch):
-    r"""Polynomial sketch with independent weights, real or complex.
+    r"""Polynomial sketch with independent weights; other parameters are those of every :class:`FeatureMap`.
 
     .. math:: \phi(x)_\ell = \frac{1}{\sqrt D} \prod_{i=1}^p w_{i,\ell}^\top x, \qquad
         E[w_{i,\ell} w_{i,\ell}^H] = I
 
-    Rademacher weights are signs, or fourth roots of unity for the complex map; Gaussian weights are standard normal, or
-    circular complex normal. Rademacher weights have the smaller variance.
-
-    Other parameters are those of every :class:`FeatureMap`.
-
     :param degree: the degree p of the kernel, 1 to 20.
-    :param weights: "rademacher" or "gaussian".
-    :param is_complex: whether weights and features are complex.
+    :param weights: "rademacher" (signs, or fourth roots of unity), which have the smaller variance, or "gaussian".
     :raises ValueError: for an invalid degree, width or distribution.
 
     Source: T Eq. 3.4, 3.10 and Table 4.1 (Kar and Karnick, 2012).
@@ -78,8 +72,8 @@ class ProductSketch(PolynomialSketch):
         .. math:: V = \tfrac 1 D \big[(\|x\|^2 \|y\|^2 + q ((x^\top y)^2 - s))^p - (x^\top y)^{2p}\big],\quad
             P = \tfrac 1 D \big[(2 (x^\top y)^2 - s)^p - (x^\top y)^{2p}\big]
 
-        with :math:`s = \sum_k x_k^2 y_k^2` for Rademacher and 0 for Gaussian weights; q is 1 for complex and 2 for real
-        maps, whose pseudo-variance is the variance.
+        with :math:`s = \sum_k x_k^2 y_k^2` for Rademacher and 0 for Gaussian weights, and q = 1 for complex, 2 for real
+        maps.
         """
         self._check_pair(x, y)
         single = single_feature_moments(x, y, self.degree, self.weights, self.is_complex)

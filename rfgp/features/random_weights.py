@@ -34,10 +34,7 @@ class RandomWeights(torch.nn.Module, abc.ABC):
         return total
 
     def resample(self, generator: Generator | None = None) -> Self:
-        """Draw new weights in place, and return the map.
-
-        :param generator: a CPU generator; default: PyTorch's own.
-        """
+        """Draw new weights in place, and return the map."""
         with weights_kept_on_error(self):
             for name, weight in self._draw(checks.generator(generator)).items():
                 getattr(self, name).copy_(weight)

@@ -20,7 +20,7 @@ class FourierSeries(FeatureMap):
     :param orders: the multi-indices n, (J, d), no two of them opposite; the sine of a zero one is left out.
     :param coefficients: c >= 0, (J,), unless the hyperparameters have others (..., J).
     :param dtype: the dtype that both are stored in; default: PyTorch's default dtype.
-    :raises ValueError: for shapes that disagree, coefficients below zero, or what is no tensor of finite numbers.
+    :raises ValueError: for shapes that disagree, negative coefficients, or values that are not finite.
 
     >>> series = FourierSeries(torch.tensor([[0], [1]]), torch.tensor([0.5, 0.5]))
     >>> series(torch.zeros(1, 1))

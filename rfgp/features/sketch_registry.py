@@ -44,12 +44,11 @@ SKETCHES: dict[str, NamedSketch] = {}
 
 
 def register_sketch(name: str, default_form: str = "ctr", **options: Any) -> Callable[[type[_Sketch]], type[_Sketch]]:
-    """A class decorator that names a sketch, as :func:`rfgp.approximate` and :func:`rfgp.rank_methods` do.
+    """A class decorator that names a sketch for :func:`rfgp.approximate` and :func:`rfgp.rank_methods`.
 
     :param name: the name of the method, of polynomial and linear kernels.
     :param default_form: the form where none is named; "real" for sketches that gain nothing by complex weights.
-    :param options: arguments of the constructor beside ``input_dim``, ``num_features``, ``degree``, ``is_complex``,
-        ``generator`` and ``dtype``.
+    :param options: further arguments of the constructor, beside those of every polynomial sketch.
     :raises ValueError: for a name that is taken, or an unknown form.
 
     >>> from rfgp.features import ProductSketch

@@ -21,16 +21,11 @@ class SphericalFourier(RandomFourier):
     .. math:: \hat k(\|x - y\|) \approx \Big(1 - \frac{\|x - y\|^2}{a^2}\Big)^p = (\nu + \gamma x^\top y)^p, \qquad
         \nu = 1 - \frac 2 {a^2}, \quad \gamma = \frac 2 {a^2}
 
-    The spectral density is fitted by non-negative least squares, once for every (degree, a, dimension). ``target`` is
-    the isotropic kernel, which the features estimate without bias; ``fit_error`` says how far that is from the
-    polynomial one. The fit improves with the degree, and worsens with the dimension.
-
-    Other parameters are those of every :class:`FeatureMap`.
+    ``target`` is the isotropic kernel, fitted by least squares; ``fit_error`` is its distance from the polynomial one.
+    Other parameters are those of :class:`RandomFourier`.
 
     :param degree: the degree p.
     :param a: at least 2.
-    :param structure: "independent", "orthogonal" or "hadamard", as for :class:`RandomFourier`.
-    :param is_complex: whether the features are complex.
     :raises ValueError: for a below 2, and for inputs whose norm differs from 1 by more than 1e-4.
 
     Source: T 2.1.1 and 2.2.4 (Pennington et al., 2015).

@@ -24,14 +24,11 @@ class TensorSRHT(PolynomialSketch):
     .. math:: \phi(x) = \frac{1}{\sqrt D} \bigodot_{i=1}^p P_i H S_i x
 
     S holds random signs (fourth roots of unity for the complex map), H is the Hadamard matrix and P picks D of its
-    rows, independently for every degree. Inputs are padded with zeros to a power of two.
-
-    Other parameters are those of every :class:`FeatureMap`.
+    rows. Inputs are padded to a power of two. Other parameters are those of every :class:`FeatureMap`.
 
     :param degree: the degree p of the kernel, 1 to 20.
-    :param variant: "upsampled" draws one sign vector per degree and its rows from shuffled copies of 1..d, which is the
-        faster one; "stacked" draws new signs for every block of d columns.
-    :param is_complex: whether weights and features are complex.
+    :param variant: "upsampled" draws one sign vector per degree and its rows from shuffled copies of 1..d, which is
+        faster; "stacked" draws new signs for every block of d columns.
     :raises ValueError: for a degree, width or variant that does not exist.
 
     Source: T 3.5 (Algorithm 2) and 3.5.1, Table 4.1 with an independent permutation per degree.

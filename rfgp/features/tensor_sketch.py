@@ -20,18 +20,12 @@ class TensorSketch(PolynomialSketch):
     .. math:: \phi(x) = \mathrm{DFT}^{-1}\Big[\bigodot_{i=1}^p \mathrm{DFT}[C_i x]\Big], \qquad
         (C_i x)_k = \sum_{j: h_i(j) = k} s_i(j) x_j
 
-    in O(p (d + D log D)) per input. The complex map draws the signs s from the fourth roots of unity; its ComplexToReal
-    form is the one the thesis tries (T 4.3.1, footnote 4).
-
-    Other parameters are those of every :class:`FeatureMap`.
+    in O(p (d + D log D)) per input; ``moments`` is None. Other parameters are those of every :class:`FeatureMap`.
 
     :param degree: the degree p of the kernel, 1 to 20.
-    :param is_complex: whether signs and features are complex.
     :raises ValueError: for a degree or width that does not exist.
 
-    Its variance has no closed form (``moments`` returns None), but the bound of ``variance_bound``.
-
-    Source: T 2.2.2, Eq. 2.19 (Pham and Pagh, 2013).
+    Source: T 2.2.2, Eq. 2.19 (Pham and Pagh, 2013); T 4.3.1, footnote 4 for the complex form.
 
     >>> sketch = TensorSketch(3, 100, degree=2, generator=torch.Generator().manual_seed(0))
     >>> sketch(torch.ones(5, 3)).shape
@@ -78,10 +72,7 @@ class TensorSketch(PolynomialSketch):
         return torch.fft.irfft(product.mT, n=self.num_features).mT
 
     def variance_bound(self, x: Tensor, y: Tensor) -> Tensor:
-        r"""Upper bound :math:`(2 + 3^p) \|x\|^{2p} \|y\|^{2p} / D` on the variance of the real sketch, (..., N, M).
-
-        Source: T Theorem 2.2.1 (Avron et al., 2014, Lemma 2).
-        """
+        r"""Upper bound :math:`(2 + 3^p) \|x\|^{2p} \|y\|^{2p} / D` on the real sketch's variance, T Theorem 2.2.1."""
         norms = (self._check(x) ** 2).sum(-1)[..., :, None] * (self._check(y, "y") ** 2).sum(-1)[..., None, :]
         return (2.0 + 3.0**self.degree) / self.num_features * norms**self.degree
 

@@ -1,8 +1,6 @@
-r"""Linear operators with constant coefficients on functions and fields: what is observed, and what is predicted.
+"""Linear operators with constant coefficients on functions and fields, given by their Fourier symbols S(w).
 
-Every operator is a Fourier multiplier: it takes :math:`e^{i w^\top x} b` to :math:`e^{i w^\top x} S(w) b` with a symbol
-S(w). Differential operators have polynomials in i w as symbols, so that they act on exact kernels too; potentials and
-the parts of a Helmholtz decomposition have quotients of polynomials, and act on features alone.
+Differential operators act on kernels and features, potentials and parts of a Helmholtz decomposition on features.
 """
 
 from .base import Operator

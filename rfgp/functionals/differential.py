@@ -42,9 +42,7 @@ class Value(DifferentialOperator):
 
 @dataclass(frozen=True)
 class Component(DifferentialOperator):
-    """One component of a field.
-
-    :param index: which one, from 0.
+    """Component ``index`` of a field, from 0.
 
     >>> Component(1).matrix(input_dim=1, components=2)
     [[{}, {(0,): 1.0}]]
@@ -64,9 +62,7 @@ class Component(DifferentialOperator):
 
 
 class Partial(DifferentialOperator):
-    """A partial derivative of every component, of any order.
-
-    :param coordinates: the coordinates of the derivative, from 0, each as often as its order.
+    """A partial derivative of every component, by coordinates from 0, each as often as its order.
 
     >>> Partial(0, 0, 1).matrix(2, 1)
     [[{(2, 1): 1.0}]]

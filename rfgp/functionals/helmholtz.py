@@ -41,9 +41,8 @@ class Potential(_UpToConstant):
 
 @dataclass(frozen=True)
 class Streamfunction(_UpToConstant):
-    r"""The function s with :math:`(\partial_2 s, -\partial_1 s)` the divergence-free part of a field in the plane.
-
-    It is determined up to a constant.
+    r"""The function s with :math:`(\partial_2 s, -\partial_1 s)` the divergence-free part in the plane, up to a
+    constant.
 
     >>> Streamfunction().symbol(torch.tensor([[0.0, 1.0]]), components=2)
     tensor([[[0.-1.j, 0.+0.j]]])
@@ -59,9 +58,8 @@ class Streamfunction(_UpToConstant):
 class CurlFreePart(_UpToConstant):
     r"""The part of a field that is a gradient: :math:`S(w) = w w^\top / \|w\|^2`.
 
-    >>> CurlFreePart().symbol(torch.tensor([[1.0, 0.0]]), components=2).real
-    tensor([[[1., 0.],
-             [0., 0.]]])
+    >>> CurlFreePart().symbol(torch.tensor([[1.0, 0.0]]), components=2).real.tolist()
+    [[[1.0, 0.0], [0.0, 0.0]]]
     """
 
     def symbol(self, w: Tensor, components: int) -> Tensor:
@@ -74,9 +72,8 @@ class CurlFreePart(_UpToConstant):
 class DivergenceFreePart(_UpToConstant):
     r"""The part of a field without divergence: :math:`S(w) = I - w w^\top / \|w\|^2`.
 
-    >>> DivergenceFreePart().symbol(torch.tensor([[1.0, 0.0]]), components=2).real
-    tensor([[[0., 0.],
-             [0., 1.]]])
+    >>> DivergenceFreePart().symbol(torch.tensor([[1.0, 0.0]]), components=2).real.tolist()
+    [[[0.0, 0.0], [0.0, 1.0]]]
     """
 
     def symbol(self, w: Tensor, components: int) -> Tensor:

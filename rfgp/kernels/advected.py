@@ -20,9 +20,6 @@ class AdvectedKernel(StationaryKernel):
     .. math:: k(h, u) = E_V \exp\Big(-\sum_k \frac{(h_k - V_k u)^2}{2 \ell_k^2} - \frac{u^2}{2 \ell_t^2}\Big), \qquad
         V \sim N(v, \mathrm{diag}(s^2))
 
-    With v = s = 0 it is the RBFKernel. Its features are Fourier features, whose frequencies in time depend on those in
-    space: :math:`w_t = g_t/\ell_t - V^\top w`.
-
     :param num_space_dims: the number d of space coordinates; inputs have d + 1 columns.
     :param velocity_prior: a prior of v.
     :param spread_constraint: the constraint of s; default: positive.

@@ -17,10 +17,7 @@ class CheckedKernel:
     """A base class that comes before GPyTorch's Kernel, and checks the inputs of every call."""
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """The kernel of x1 (..., N, d) and x2 (..., M, d), as GPyTorch gives it; (N,) stands for a single column.
-
-        :raises ValueError: for inputs that are not dense floating-point tensors, or differ in their columns.
-        """
+        """The kernel of checked x1 (..., N, d) and x2 (..., M, d); (N,) stands for a single column."""
         shapes = [_shape(x, name) for name, x in (("x1", x1), ("x2", x2)) if x is not None or name == "x1"]
         if shapes[0][-1] != shapes[-1][-1]:
             raise ValueError(

@@ -23,8 +23,7 @@ class CurlFreeKernel(OperatorValuedKernel):
     Source: B 3.2.3, M Eq. 32 and 35.
 
     >>> import gpytorch, torch
-    >>> kernel = CurlFreeKernel(gpytorch.kernels.RBFKernel())
-    >>> kernel(torch.zeros(4, 3)).shape
+    >>> CurlFreeKernel(gpytorch.kernels.RBFKernel())(torch.zeros(4, 3)).shape
     torch.Size([12, 12])
     """
 

@@ -16,15 +16,14 @@ class DecomposableKernel(CheckedKernel, MultitaskKernel):
     .. math:: K(x, y) = k(x, y)\, \Gamma
 
     :param data_covar_module: the scalar kernel k.
-    :param task_covar_module: a module with :math:`\Gamma` (T, T) as ``covar_matrix``: a
+    :param task_covar_module: a module with :math:`\Gamma` (T, T) as ``covar_matrix``, such as a
         :class:`GraphLaplacianCovariance`, a :class:`ConstantCovariance` or a GPyTorch IndexKernel.
 
     Source: B 3.2.1.
 
     >>> import gpytorch, rfgp, torch
     >>> graph = rfgp.kernels.GraphLaplacianCovariance(torch.ones(3, 3))
-    >>> kernel = DecomposableKernel(gpytorch.kernels.RBFKernel(), graph)
-    >>> kernel(torch.zeros(4, 2)).shape
+    >>> DecomposableKernel(gpytorch.kernels.RBFKernel(), graph)(torch.zeros(4, 2)).shape
     torch.Size([12, 12])
     """
 

@@ -38,15 +38,12 @@ def check_smoothness(kernel: Kernel, order: int, what: str) -> None:
 def partial_derivatives(
     kernel: Kernel, x1: Tensor, x2: Tensor, powers: Iterable[tuple[int, ...]], diag: bool = False
 ) -> dict[tuple[int, ...], Tensor]:
-    r"""The derivatives :math:`\partial^\alpha k(\tau)` at all differences :math:`\tau = x_1 - x_2`, by multi-index.
+    r"""The derivatives :math:`\partial^\alpha k(\tau)` at differences, (..., N, M) or (..., N), by multi-index.
 
     With :math:`k = F(\|z\|^2)`, :math:`z = \tau / \ell`, they are sums over j with :math:`2 j_a \le \alpha_a` of
 
     .. math:: F^{(|\alpha| - |j|)}(\|z\|^2) \prod_a \frac{\alpha_a!}{j_a! (\alpha_a - 2 j_a)!}
         (2 z_a)^{\alpha_a - 2 j_a} \ell_a^{-\alpha_a}
-
-    :param powers: the multi-indices alpha.
-    :returns: tensors (..., N, M), or (..., N) for the pairs of rows of ``diag``.
     """
     lengthscale = kernel.lengthscale.expand(*kernel.lengthscale.shape[:-1], x1.shape[-1])
     left, right = x1 / lengthscale, x2 / lengthscale

@@ -16,11 +16,8 @@ from .operator_valued import OperatorValuedKernel
 class DivergenceFreeKernel(OperatorValuedKernel):
     r"""The kernel of divergence-free vector fields: every sample is a field without divergence.
 
-    .. math:: K(x, y) = (\nabla \nabla^\top - I \Delta)\, k(\tau), \qquad b(w) = \|w\|\, U(w)
-
-    The d - 1 columns of U(w) are an orthonormal basis of the complement of w, so that
-    :math:`b b^\top = \|w\|^2 I - w w^\top`. In the plane the field is :math:`(\partial_2 s, -\partial_1 s)` for a
-    streamfunction s with kernel k.
+    .. math:: K(x, y) = (\nabla \nabla^\top - I \Delta)\, k(\tau), \qquad b(w) = \|w\|\, U(w), \qquad
+        b b^\top = \|w\|^2 I - w w^\top
 
     :param base_kernel: the kernel k: an RBFKernel, or a MaternKernel with nu 3/2 or 5/2.
     :raises ValueError: for another base kernel, and for inputs of a single column.
@@ -28,8 +25,7 @@ class DivergenceFreeKernel(OperatorValuedKernel):
     Source: B 3.2.3, M Eq. 32 and 36; rank d - 1 from the errata.
 
     >>> import gpytorch, torch
-    >>> kernel = DivergenceFreeKernel(gpytorch.kernels.RBFKernel())
-    >>> kernel(torch.zeros(4, 2)).shape
+    >>> DivergenceFreeKernel(gpytorch.kernels.RBFKernel())(torch.zeros(4, 2)).shape
     torch.Size([8, 8])
     """
 
@@ -59,12 +55,7 @@ class DivergenceFreeKernel(OperatorValuedKernel):
 
 
 def orthogonal_complement(w: Tensor) -> Tensor:
-    r"""An orthonormal basis of what is orthogonal to w, (..., d) to (..., d, d - 1), by a Householder reflection.
-
-    .. math:: I - \frac{2 v v^\top}{\|v\|^2}, \qquad v = \frac{w}{\|w\|} + \mathrm{sign}(w_1)\, e_1
-
-    without its first column; in the plane the column is a multiple of :math:`(w_2, -w_1)`.
-    """
+    """An orthonormal basis of the complement of w, (..., d) to (..., d, d - 1), by a Householder reflection."""
     unit = torch.nn.functional.normalize(w, dim=-1)
     first = torch.zeros_like(unit)
     first[..., 0] = torch.where(unit[..., 0] < 0, -1.0, 1.0)

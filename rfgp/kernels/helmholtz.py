@@ -17,20 +17,17 @@ class HelmholtzKernel(CheckedKernel, AdditiveKernel):
 
     .. math:: K = s_1 K_{\text{curl-free}} + s_2 K_{\text{divergence-free}}
 
-    Its two parts are predicted by the operators CurlFreePart and DivergenceFreePart. With one and the same base kernel
-    for both, they share its lengthscale, and features of one measure serve the sum. Share it unless the data tell the
-    parts apart: a gradient with its own long lengthscale resembles a uniform flow, and may absorb the other part.
+    The operators CurlFreePart and DivergenceFreePart predict its two parts. Share one base kernel unless the data tell
+    the parts apart: a gradient of long lengthscale resembles a uniform flow, and may absorb the other part.
 
     :param curl_free_base: the kernel of the potential: an RBFKernel, or a MaternKernel with nu 3/2 or 5/2.
-    :param divergence_free_base: that of the other part; default: a copy of the first.
+    :param divergence_free_base: that of the other part, or the same object to share it; default: a copy of the first.
     :raises ValueError: for other base kernels.
 
     Source: M Example 5.
 
     >>> import gpytorch, torch
-    >>> kernel = HelmholtzKernel(gpytorch.kernels.RBFKernel())
-    >>> kernel.curl_free.outputscale = 2.0
-    >>> kernel(torch.zeros(4, 2)).shape
+    >>> HelmholtzKernel(gpytorch.kernels.RBFKernel())(torch.zeros(4, 2)).shape
     torch.Size([8, 8])
     """
 

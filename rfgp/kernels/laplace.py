@@ -9,9 +9,7 @@ from .stationary import StationaryKernel
 class LaplaceKernel(StationaryKernel):
     r"""The kernel :math:`k(x, y) = \exp(-\sum_k |x_k - y_k| / \ell_k)`, a product of Matern-1/2 kernels of one column.
 
-    The gradient of its features in the lengthscale does not converge: their frequencies are Cauchy variables.
-
-    :param kwargs: as for GPyTorch kernels, such as ``ard_num_dims``.
+    Gradients of its features in the lengthscale do not converge. Arguments are those of GPyTorch kernels.
 
     Source: Rahimi and Recht (2007), Figure 1.
 

@@ -41,10 +41,7 @@ class ObservesRows:
         return x[..., : self.input_dim]
 
     def rows(self, x: Tensor) -> ObservationRows:
-        """The rows taken apart.
-
-        :raises ValueError: for another number of columns, or derivatives of a process that has none.
-        """
+        """The rows taken apart."""
         outputs = num_outputs(self.observed_kernel, self.input_dim)
         wanted = num_columns(self.input_dim, outputs)
         if x.shape[-1] != wanted:
@@ -64,35 +61,33 @@ class ObservesRows:
 
 
 class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
-    r"""The kernel of numbers that are measured of a function or field: of points, derivatives, averages and integrals.
+    r"""The kernel of measurements of a function or field: at points, of derivatives, averages and integrals.
 
     .. math:: k(r, r') = L_r L_{r'} k(x, x'), \qquad L_r f = \frac1{|R|} \int_R \sum_t a_t f_t(x)\, dx
 
-    The inputs are rows of :mod:`rfgp.functionals.observations`. Fourier features are exact,
+    The inputs are rows of :mod:`rfgp.functionals.observations`. The kernel is a Gauss-Legendre quadrature, its Fourier
+    features are exact:
 
     .. math:: \phi(r)_j = e^{\mathrm{i} w_j^\top c}\, a^\top S(w_j)\,
         \mathrm{sinc}(w_j^\top s) \prod_k \mathrm{sinc}(w_{jk} h_k), \qquad S(w) = (1, \mathrm{i} w)
 
-    for a scalar function, and S = b(w) for a field; the kernel itself is a Gauss-Legendre quadrature.
-    A constant that is not known is a ConstantKernel in a sum: GPyTorch's ConstantMean knows nothing of derivatives and
-    integrals, and the mean is to be zero. Models and :func:`rfgp.fit` refuse another; GPyTorch alone does not.
+    for a scalar function, and S = b(w) for a field. The mean is to be zero: add a ConstantKernel for an unknown
+    constant.
 
-    :param base_kernel: the kernel of the function, or an operator-valued kernel of a field; scales, sums and products
-        of kernels of functions too. Exact derivatives are those of RBFKernel and MaternKernel, ConstantKernel, and
-        scales, sums and products of them.
+    :param base_kernel: the kernel of the function, or an operator-valued kernel of a field. Exact derivatives are those
+        of RBFKernel, MaternKernel and ConstantKernel, and of scales, sums and products of them.
     :param input_dim: the number d of coordinates, time included.
-    :param num_nodes: the number of nodes of the quadrature in every direction that a region extends in; default: 8,
-        enough for regions of up to three lengthscales of an RBFKernel.
+    :param num_nodes: the number of nodes of the quadrature in every direction of a region; default: 8, enough for
+        regions of up to three lengthscales of an RBFKernel.
     :raises ValueError: for what is no kernel, or one without so many coordinates.
 
     Source: errata, identity 5, with the transform of a uniform density as symbol.
 
-    >>> import gpytorch, rfgp, torch
-    >>> from rfgp.functionals.observations import boxes, points
-    >>> x = torch.cat([points(torch.rand(3, 2)), boxes(torch.zeros(1, 2), torch.ones(1, 2))])
-    >>> kernel = ObservationKernel(gpytorch.kernels.RBFKernel(), input_dim=2)
-    >>> kernel(x).shape, rfgp.approximate(kernel, num_features=64).features(x).shape
-    (torch.Size([4, 4]), torch.Size([4, 64]))
+    >>> import gpytorch, torch
+    >>> from rfgp.functionals.observations import boxes
+    >>> x = boxes(torch.zeros(4, 2), torch.ones(4, 2))
+    >>> ObservationKernel(gpytorch.kernels.RBFKernel(), input_dim=2)(x).shape
+    torch.Size([4, 4])
     """
 
     def __init__(self, base_kernel: Kernel, input_dim: int, num_nodes: int = 8, **kwargs: Any) -> None:
@@ -225,11 +220,7 @@ def _in_place(indices: list[Tensor], parts: list[Tensor], dim: int) -> Tensor:
 
 
 def jets(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor:
-    """The covariances of f and its first derivatives at two sets of points, (..., 1 + d, 1 + d, N, M).
-
-    :param kernel: an RBFKernel, MaternKernel or ConstantKernel, or scales, sums and products of these.
-    :raises ValueError: for a kernel whose derivatives are not known, or do not exist.
-    """
+    """The covariances of f and its first derivatives at two sets of points, (..., 1 + d, 1 + d, N, M)."""
     dims = kernel.active_dims
     if dims is None:
         return _jets(kernel, x, y)

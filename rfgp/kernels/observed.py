@@ -20,21 +20,18 @@ class LinearlyObservedKernel(OperatorValuedKernel):
 
     .. math:: K(x, y) = \mathcal L_x \mathcal L_y^\top k(x, y), \qquad b(w) = S(w)\, b_k(w)
 
-    The outputs are those of the operators one after the other. Observe some of them at some inputs only by leaving the
-    others out (NaN) of the targets.
+    The outputs are those of the operators in order; set targets that are not observed to NaN.
 
     :param base_kernel: the kernel of the function or field: an RBFKernel, a MaternKernel with enough derivatives, a
         CurlFreeKernel, DivergenceFreeKernel or LinearlyObservedKernel; or scales and sums of these.
     :param operators: what is observed: differential operators of :mod:`rfgp.functionals`.
-    :raises ValueError: where the process has too few derivatives, or an operator is not defined for it; for operators
-        that depend on the number of columns, at the first inputs.
+    :raises ValueError: where the process has too few derivatives, or an operator is not defined for it.
 
     Source: errata, identity 5; S Eq. 14 in complex form.
 
     >>> import gpytorch, torch
     >>> from rfgp.functionals import Gradient, Value
-    >>> kernel = LinearlyObservedKernel(gpytorch.kernels.RBFKernel(), [Value(), Gradient()])
-    >>> kernel(torch.zeros(4, 3)).shape
+    >>> LinearlyObservedKernel(gpytorch.kernels.RBFKernel(), [Value(), Gradient()])(torch.zeros(4, 3)).shape
     torch.Size([16, 16])
     """
 

@@ -23,16 +23,14 @@ class OperatorValuedKernel(CheckedKernel, Kernel, abc.ABC):
     .. math:: K(x, y) = P(\partial)\, k(\tau)\big|_{\tau = x - y} = E_{w \sim \rho}\big[e^{i w^\top (x - y)}\,
         b(w) b(w)^H\big]
 
-    A subclass defines P by ``covariance``, and b by ``factor``. Rows are interleaved as in all GPyTorch kernels of
-    several outputs.
+    A subclass defines P by ``covariance``, and b by ``factor``. Rows are interleaved.
 
     :param base_kernel: the scalar kernel k, an RBFKernel or a MaternKernel; its ``active_dims`` select inputs.
     :raises ValueError: where the process of the base kernel has too few derivatives.
 
     >>> import gpytorch, rfgp
-    >>> kernel = rfgp.kernels.CurlFreeKernel(gpytorch.kernels.RBFKernel())
-    >>> isinstance(kernel, OperatorValuedKernel), kernel(torch.randn(4, 2)).shape
-    (True, torch.Size([8, 8]))
+    >>> isinstance(rfgp.kernels.CurlFreeKernel(gpytorch.kernels.RBFKernel()), OperatorValuedKernel)
+    True
     """
 
     def __init__(self, base_kernel: Kernel, **kwargs: Any) -> None:
@@ -59,10 +57,7 @@ class OperatorValuedKernel(CheckedKernel, Kernel, abc.ABC):
 
     @abc.abstractmethod
     def factor(self, w: Tensor) -> Tensor:
-        """The factor b(w) with b b^H = P(i w): (..., m, d) to (..., m, T, r), real or complex.
-
-        :param w: frequencies, in radians per unit of the inputs.
-        """
+        """The factor b(w) with b b^H = P(i w): (..., m, d) to (..., m, T, r), real or complex."""
 
     @abc.abstractmethod
     def powers(self, input_dim: int) -> tuple[int, ...]:

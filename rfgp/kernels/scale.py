@@ -16,11 +16,7 @@ from .randomized import randomized
 
 
 class SharedScaleKernel(ScaleKernel):
-    """A ScaleKernel with the very output scale of another one.
-
-    Parameter, constraint and prior are those of the original at any time: what is set or registered on either kernel
-    later reaches both.
-    """
+    """A ScaleKernel that shares parameter, constraint and prior of the output scale with another one."""
 
     counts_priors = True
     """Whether the priors of the output scale count here, and not where another kernel shares it."""

@@ -17,7 +17,6 @@ class SkewedChiSquaredKernel(ParameterFreeKernel, StationaryKernel):
     r"""The skewed chi-squared kernel of inputs above -c, shift-invariant in their logarithms.
 
     .. math:: k(x, y) = \prod_k \frac{2 \sqrt{(x_k + c)(y_k + c)}}{(x_k + c) + (y_k + c)}
-        = \prod_k \mathrm{sech}\Big(\tfrac12 \log \frac{x_k + c}{y_k + c}\Big)
 
     :param skewness: c, a positive number.
     :raises ValueError: for other c, and for inputs of -c or less.

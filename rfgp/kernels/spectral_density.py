@@ -22,12 +22,10 @@ class SpectralDensityKernel(OperatorValuedKernel):
     .. math:: K(x, y) = \int e^{\mathrm{i} w^\top (x - y) / \ell} \mu(w)\, dw, \qquad
         b(w) b(w)^H = \mu(w) / \mathrm{tr}\, \mu(w)
 
-    Its features draw frequencies from the trace measure. The exact kernel is a quadrature at 2^14 quasi-random points,
-    good to about three digits in few dimensions: a reference, and not for speed.
+    The exact kernel is a quadrature at 2^14 quasi-random points, good to about three digits in few dimensions.
 
     :param density: takes frequencies (m, d) in float64 and returns :math:`\mu`, (m, T, T), Hermitian positive
-        semidefinite, real or complex; only its real kernel counts, so that :math:`\mu(-w) = \overline{\mu(w)}` is
-        assumed.
+        semidefinite, with :math:`\mu(-w) = \overline{\mu(w)}`.
     :param input_dim: d.
     :param proposal_scale: the scale of normal proposals, as wide as the density or wider; default: 1.
     :raises ValueError: for an invalid density, or a scale far from its width.
@@ -36,12 +34,9 @@ class SpectralDensityKernel(OperatorValuedKernel):
 
     >>> import torch
     >>> def delayed(w):  # the second output follows the first one by 0.5
-    ...     phase = torch.exp(-0.5j * w[:, 0])
-    ...     b = torch.stack([torch.ones_like(phase), phase], dim=-1)
-    ...     rho = torch.exp(-0.5 * w[:, 0] ** 2) / (2 * torch.pi) ** 0.5
-    ...     return rho[:, None, None] * b[:, :, None] * b[:, None, :].conj()
-    >>> kernel = SpectralDensityKernel(delayed, input_dim=1)
-    >>> kernel(torch.zeros(4, 1)).shape
+    ...     b = torch.exp(-0.5j * w * torch.arange(2))
+    ...     return torch.exp(-0.5 * w[:, :, None] ** 2) * b[:, :, None] * b[:, None, :].conj()
+    >>> SpectralDensityKernel(delayed, input_dim=1)(torch.zeros(4, 1)).shape
     torch.Size([8, 8])
     """
 

@@ -17,14 +17,13 @@ class StationaryKernel(CheckedKernel, Kernel, abc.ABC):
 
     .. math:: k(x, y) = E[a^2 \exp(\mathrm{i} w^\top (z(x) - z(y)))]
 
-    A subclass says which density of the frequencies w it has. :func:`rfgp.approximate` takes it as it is.
+    A subclass defines the ``spectrum`` of the frequencies w; :func:`rfgp.approximate` takes it as it is.
 
     >>> import torch
     >>> from rfgp.features import Gaussian
     >>> class MyKernel(StationaryKernel):
     ...     spectrum = Gaussian()
-    >>> kernel = MyKernel(ard_num_dims=2)
-    >>> kernel(torch.zeros(4, 2)).shape
+    >>> MyKernel(ard_num_dims=2)(torch.zeros(4, 2)).shape
     torch.Size([4, 4])
     """
 

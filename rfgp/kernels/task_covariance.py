@@ -41,17 +41,14 @@ class GraphLaplacianCovariance(gpytorch.Module):
 
     .. math:: \Gamma = (I + \kappa L)^{-1}, \qquad L = \mathrm{diag}(S 1) - S
 
-    With :math:`\kappa = 0` outputs are independent; as it grows those of a connected component become one function, and
-    :math:`\kappa (\Gamma - \Pi)` tends to the pseudo-inverse of L, with the projection :math:`\Pi` on its kernel.
+    With ``strength`` :math:`\kappa = 0` outputs are independent.
 
     :param similarity: S, (T, T), symmetric with entries of at least zero; its diagonal does not matter.
     :raises ValueError: for another matrix.
 
     Source: B 3.2.1 and table 3 (Evgeniou et al., 2005), with the identity for an inverse instead of a pseudo-inverse.
 
-    >>> covariance = GraphLaplacianCovariance(torch.ones(3, 3))
-    >>> covariance.strength = 2.0
-    >>> covariance.covar_matrix.shape
+    >>> GraphLaplacianCovariance(torch.ones(3, 3)).covar_matrix.shape
     torch.Size([3, 3])
     """
 

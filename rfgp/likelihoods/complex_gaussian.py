@@ -20,13 +20,11 @@ from .complex_normal import ComplexNormal
 
 
 class ComplexNoise(GaussianLikelihoodBase):
-    r"""What the likelihoods of complex observations have in common: densities, and the circularity of their noise.
+    r"""The densities and the noise circularity of the likelihoods of complex observations.
 
     .. math:: E |\epsilon|^2 = \sigma^2, \qquad E \epsilon^2 = \rho \sigma^2, \qquad |\rho| < 1
 
-    Its subclasses have the variances from GPyTorch. Circular noise has :math:`\rho = 0` and no parameter for it;
-    learned, it is :math:`\rho = z / \sqrt{1 + |z|^2}` of a complex z, whose parts are the parameter
-    ``raw_circularity``.
+    A learned circularity is :math:`\rho = z / \sqrt{1 + |z|^2}`, of a complex z in ``raw_circularity``.
     """
 
     raw_circularity: Any
@@ -75,16 +73,11 @@ class ComplexNoise(GaussianLikelihoodBase):
         self.circularity = torch.as_tensor(value) / known.noise.detach()
 
     def expected_log_prob(self, target: Tensor, input: ComplexNormal, *params: Any, **kwargs: Any) -> Tensor:
-        r"""The expected log density of every observation, with the marginals of the function.
+        r"""The expected log density (..., N) of every observation y (..., N), with the marginals of the function.
 
         .. math:: E_f \log p(y \mid f) = -\log(\pi \sigma^2) - \frac{|y - m|^2 + v}{\sigma^2}
 
-        for circular noise and marginals of mean m and variance v, and for others what that is of two real variables.
-
-        :param target: y, (..., N), complex; NaN as GPyTorch's ``observation_nan_policy`` says.
-        :param input: the distribution of the function, of event shape (N,).
-        :returns: (..., N), real.
-        :raises ValueError: where the distribution is not a ComplexNormal.
+        for circular noise and marginals of mean m and variance v.
         """
         function = _complex_normal(input)
         noise = self._noise(function.mean, *params, **kwargs)
@@ -92,32 +85,19 @@ class ComplexNoise(GaussianLikelihoodBase):
         return _log_densities(target, function, noise, self._pseudo(noise), spread)
 
     def log_marginal(self, observations: Tensor, function_dist: ComplexNormal, *params: Any, **kwargs: Any) -> Tensor:
-        r"""The log density of every observation by its marginal, which is :math:`-\log(\pi v_y) - |y - m|^2 / v_y`
-        for a proper one.
-
-        :param observations: y, (..., N), complex; NaN as GPyTorch's ``observation_nan_policy`` says.
-        :param function_dist: the distribution of the function, of event shape (N,).
-        :returns: (..., N), real.
-        :raises ValueError: where the distribution is not a ComplexNormal.
-        """
+        """The log density (..., N) of every observation y (..., N) by its marginal."""
         marginal = self.marginal(function_dist, *params, **kwargs)
         pseudo = None if marginal.is_proper else marginal.pseudo_variance
         return _log_densities(observations, marginal, marginal.variance, pseudo)
 
     def marginal(self, function_dist: ComplexNormal, *args: Any, **kwargs: Any) -> ComplexNormal:
-        """The distribution of noisy observations of a function with the given distribution.
-
-        :raises ValueError: where the distribution is not a ComplexNormal.
-        """
+        """The distribution of noisy observations of a function with the given distribution."""
         function = _complex_normal(function_dist)
         noise = self._noise(function.mean, *args, **kwargs)
         return function.plus_noise(noise, self._pseudo(noise))
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> ComplexNormal:
-        """The distribution of independent observations of given function values, (..., N).
-
-        :raises ValueError: for values that are not complex.
-        """
+        """The distribution of independent observations of given complex function values, (..., N)."""
         if not isinstance(function_samples, Tensor) or not function_samples.is_complex():
             got = function_samples.dtype if isinstance(function_samples, Tensor) else type(function_samples).__name__
             raise ValueError(f"expected complex function values, got {got}; use a GaussianLikelihood for real ones")
@@ -149,14 +129,9 @@ class ComplexGaussianLikelihood(ComplexNoise, GaussianLikelihood):
 
     .. math:: y = f(x) + \epsilon, \qquad E |\epsilon|^2 = \sigma^2, \qquad E \epsilon^2 = \rho \sigma^2
 
-    Parameters, constraint and prior of the noise are those of GPyTorch's GaussianLikelihood; real and imaginary part of
-    circular noise have variance :math:`\sigma^2 / 2` each. Improper noise has parts of different variances, or
-    correlated ones, and a ``circularity`` :math:`\rho` in the unit disc. It serves
-    :class:`rfgp.models.WeightSpaceGP`; GPyTorch's ExactGP has no complex targets.
+    The other parameters are those of GPyTorch's GaussianLikelihood. For :class:`rfgp.models.WeightSpaceGP`; GPyTorch's
+    ExactGP has no complex targets.
 
-    :param noise_prior: as for GPyTorch's GaussianLikelihood.
-    :param noise_constraint: likewise.
-    :param batch_shape: likewise.
     :param has_pseudo_noise: whether to learn the circularity :math:`\rho`; default: circular noise.
 
     Source: T Eq. B.7.
@@ -188,8 +163,7 @@ class FixedNoiseComplexGaussianLikelihood(ComplexNoise, FixedNoiseGaussianLikeli
     .. math:: y_n = f(x_n) + \epsilon_n, \qquad E |\epsilon_n|^2 = s_n + \sigma^2, \qquad
         E \epsilon_n^2 = \rho (s_n + \sigma^2)
 
-    As in GPyTorch's FixedNoiseGaussianLikelihood, ``likelihood(function, noise=test_noise)`` adds the known noise of
-    other inputs than the training ones, and batches of training rows carry theirs.
+    ``likelihood(function, noise=test_noise)`` adds the known noise of other inputs than the training ones.
 
     :param noise: the noise variances of the training data, (N,).
     :param learn_additional_noise: whether to learn a further noise variance :math:`\sigma^2`.
@@ -240,10 +214,7 @@ def _log_densities(
     pseudo: Tensor | None,
     spread: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    r"""The expected log densities of y around values of which mean and spread are known, without missing observations.
-
-    For circular noise :math:`-\log(\pi v) - (|y - m|^2 + s) / v`, (..., N).
-    """
+    r"""The expected log densities of y, :math:`-\log(\pi v) - (|y - m|^2 + s) / v` for circular noise, (..., N)."""
     policy, missing = observation_nan_policy.value(), torch.isnan(y)
     known = y if policy == "ignore" else torch.where(missing, 0.0, y)
     difference = known - distribution.mean

@@ -23,34 +23,27 @@ class ComplexNormal(Distribution):
 
     .. math:: \Sigma = E (z - \mu)(z - \mu)^H, \qquad P = E (z - \mu)(z - \mu)^\top
 
-    Without P it is proper (circular): real and imaginary part of each variable have the same variance, and are not
-    correlated. The density is that of the 2N real variables:
+    The density is that of the 2N real variables, with
 
     .. math:: \mathrm{Cov} \begin{pmatrix} \mathrm{Re}\, z \\ \mathrm{Im}\, z \end{pmatrix} = \frac12 \begin{pmatrix}
         \mathrm{Re}(\Sigma + P) & \mathrm{Im}(P - \Sigma) \\
         \mathrm{Im}(\Sigma + P) & \mathrm{Re}(\Sigma - P) \end{pmatrix}
 
-    and :math:`p(z) = \pi^{-N} |\Sigma|^{-1} \exp(-(z - \mu)^H \Sigma^{-1} (z - \mu))` where it is proper.
-
     :param loc: the mean, (..., N), complex.
     :param covariance_matrix: (..., N, N), Hermitian positive definite; or None where a root is given.
-    :param pseudo_covariance: P beside it, (..., N, N), symmetric; default: zero.
+    :param pseudo_covariance: P beside it, (..., N, N), symmetric; default: zero, a proper (circular) distribution.
     :param covariance_root: a root R of :math:`\Sigma = R R^H + \mathrm{diag}(v)`, (..., N, D).
     :param has_real_weights: whether :math:`z - \mu = R w` with real standard normal w, so that
         :math:`P = R R^\top + \mathrm{diag}(p)`; default: circular ones, and no :math:`R R^\top`.
     :param diagonal: v, (..., N) or (..., 1), real and positive; default: zero.
     :param pseudo_diagonal: p beside it, (..., N) or (..., 1), with :math:`|p| \le v`; default: zero.
-    :raises ValueError: where both or neither of covariance and root are given, the mean is real, a pseudo-covariance is
-        given without its covariance, or a pseudo-variance exceeds its variance.
+    :raises ValueError: where both or neither of covariance and root are given, or for a mean or P that does not fit.
 
     Source: T B.3, density with the errata.
 
     >>> unit = ComplexNormal(torch.zeros(1, dtype=torch.complex128), torch.eye(1, dtype=torch.complex128))
     >>> unit.log_prob(torch.zeros(1, dtype=torch.complex128)).exp() * math.pi
     tensor(1., dtype=torch.float64)
-    >>> improper = ComplexNormal(unit.loc, unit.covariance_matrix, pseudo_covariance=0.5 * unit.covariance_matrix)
-    >>> bool(improper.entropy() < unit.entropy())
-    True
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
@@ -167,11 +160,7 @@ class ComplexNormal(Distribution):
         return torch.diag_embed(values.expand(*values.shape[:-1], self.loc.shape[-1]))
 
     def plus_noise(self, noise: Tensor, pseudo_noise: Tensor | None = None) -> ComplexNormal:
-        """The distribution with independent noise added.
-
-        :param noise: its variances, (..., N) or (..., 1).
-        :param pseudo_noise: its pseudo-variances, of such a shape too; default: circular noise.
-        """
+        """The distribution plus independent noise of variances and pseudo-variances (..., N) or (..., 1)."""
         checks.floating(noise, "noise")
         total = noise if self.diagonal is None else self.diagonal + noise
         pseudo = self.pseudo_diagonal
@@ -208,14 +197,9 @@ class ComplexNormal(Distribution):
         return 0.5 * log_det + self.loc.shape[-1] * (math.log(2.0 * math.pi) + 1.0)
 
     def mahalanobis(self, value: Tensor) -> Tensor:
-        r"""The squared Mahalanobis distance of every variable from its mean, by its marginal alone.
+        r"""The squared Mahalanobis distance (..., N) of every variable from its mean by its marginal: chi-squared(2).
 
         .. math:: 2\, \frac{v |d|^2 - \mathrm{Re}(\bar p\, d^2)}{v^2 - |p|^2}, \qquad d = z - \mu
-
-        It has the chi-squared distribution with two degrees of freedom, and is constant on ellipses.
-
-        :param value: z, (..., N).
-        :returns: (..., N), real.
         """
         _check_numbers("value", value, (self.loc.shape[-1],), 1)
         difference, variance, pseudo = value - self.loc, self.variance, self.pseudo_variance
@@ -223,12 +207,7 @@ class ComplexNormal(Distribution):
         return 2.0 * squares / _gap(variance, pseudo)
 
     def in_region(self, value: Tensor, level: float = 0.95) -> Tensor:
-        """Whether every variable lies in the ellipse that has so much probability under its marginal, (..., N).
-
-        :param value: (..., N).
-        :param level: the probability of the ellipse.
-        :raises ValueError: for a level that is not between 0 and 1.
-        """
+        """Whether every variable lies in the ellipse that has probability ``level`` under its marginal, (..., N)."""
         checks.share("level", level)
         return self.mahalanobis(value) <= -2.0 * math.log1p(-level)
 

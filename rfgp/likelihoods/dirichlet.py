@@ -36,15 +36,15 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
     .. math:: s = \log(1/\alpha + 1), \qquad t = \log \alpha - s/2, \qquad
         \alpha = \alpha_\epsilon + [\text{label is the class}]
 
-    Every class is a regression on targets t with noise s, each of which takes two values.
+    Every class is a regression on targets t with noise s.
 
     :param targets: the integer labels (N,) of the training data; None where a WeightSpaceGP is given them in batches.
     :param alpha_epsilon: the concentration outside the class, positive.
     :param learn_additional_noise: whether to learn a further noise variance per class.
     :param num_classes: the number of classes C; default: the largest label plus one.
     :param dtype: the dtype of the transformed targets; default: PyTorch's default dtype.
-    :raises ValueError: where labels are not integers from 0 to C - 1, alpha_epsilon is not positive, or so
-        many classes would not fit in memory.
+    :raises ValueError: for labels that are not integers from 0 to C - 1, a concentration that is not positive, or too
+        many classes for the memory.
 
     Source: T B.3.4 (Milios et al., 2018).
 
@@ -97,11 +97,7 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         return noise.mT.to(dtype), transformed.to(dtype), self._fixed_num_classes
 
     def set_alpha_epsilon(self, alpha_epsilon: float) -> None:
-        """Change :math:`\\alpha_\\epsilon`, and with it targets and noise.
-
-        :param alpha_epsilon: a positive number.
-        :raises ValueError: where it is not positive.
-        """
+        r"""Change :math:`\alpha_\epsilon`, a positive number, and with it targets and noise."""
         alpha, dtype = _positive(alpha_epsilon), self.transformed_targets.dtype
         noise, transformed = class_regressions(self, self.targets, alpha, dtype)
         self.alpha_epsilon, self.noise_covar.noise, self.transformed_targets = alpha, noise, transformed.mT
@@ -109,13 +105,11 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
     def class_probabilities(
         self, latent: MultivariateNormal, num_samples: int = 512, generator: Generator | None = None
     ) -> Tensor:
-        r"""Class probabilities :math:`E\, \mathrm{softmax}(f)` under the marginals of the latent functions.
+        r"""Class probabilities :math:`E\, \mathrm{softmax}(f)`, (N, C), under the marginals of the latent functions.
 
         :param latent: the posterior of the latent functions, batch shape (C,), event shape (N,).
         :param num_samples: the number of draws of the Monte Carlo average.
         :param generator: a CPU generator for the draws; default: PyTorch's, on the device of ``latent``.
-        :returns: (N, C); rows sum to one.
-        :raises ValueError: for another distribution, or a number of draws below one.
         """
         draws, generator = checks.positive_integer("num_samples", num_samples), checks.generator(generator)
         checks.instance(
@@ -143,18 +137,13 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
         num_samples: int = 512,
         seed: int = 0,
     ) -> dict[float, float]:
-        """Set :math:`\\alpha_\\epsilon` to the value of a grid with the smallest validation MNLL.
-
-        The statistics of a WeightSpaceGP do not depend on alpha, so that the training data are not touched again.
+        r"""Set :math:`\alpha_\epsilon` to the value of a grid with the smallest validation MNLL.
 
         :param model: a fitted :class:`rfgp.models.WeightSpaceGP` with this likelihood.
-        :param x: validation inputs, (N, d).
-        :param labels: validation labels, (N,).
-        :param grid: the values to try, positive.
+        :param x: validation inputs, (N, d), with labels (N,).
         :param num_samples: the number of draws behind the class probabilities.
         :param seed: the seed of these draws, the same for every value.
         :returns: the mean negative log likelihood for each value of the grid.
-        :raises ValueError: for an empty grid, or where the model has another likelihood.
         """
         if not isinstance(grid, list | tuple) or not grid:
             raise ValueError(f"expected values of alpha_epsilon for grid, got {grid!r}; such as (0.01, 0.1)")
@@ -181,11 +170,7 @@ class DirichletClassificationLikelihood(gpytorch.likelihoods.DirichletClassifica
 
 
 def dirichlet_targets(alpha_epsilon: float) -> DirichletTargets:
-    """The two transformed labels and the two noise variances for a value of alpha_epsilon.
-
-    >>> dirichlet_targets(1.0).outside_noise == math.log(2.0)
-    True
-    """
+    """The two transformed labels and the two noise variances for a value of alpha_epsilon."""
     inside_noise = math.log1p(1.0 / (1.0 + alpha_epsilon))
     outside_noise = math.log1p(1.0 / alpha_epsilon)
     return DirichletTargets(

@@ -34,21 +34,13 @@ class LogVarianceLikelihood(QuadratureLikelihood):
         self.num_functions = None if num_functions is None else checks.positive_integer("num_functions", num_functions)
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.Normal:
-        """The distribution of values given those of the function.
-
-        :param function_samples: the logarithms of the variances, of any shape.
-        """
+        """The distribution of values given those of the function, the logarithms of the variances."""
         return base_distributions.Normal(torch.zeros_like(function_samples), (0.5 * function_samples).exp())
 
     def expected_log_prob(
         self, observations: Tensor, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
     ) -> Tensor:
-        """The expected log density of values, in closed form.
-
-        :param observations: values, (..., N), or (..., N, T) for T functions.
-        :param function_dist: the distribution of the functions at the same inputs.
-        :returns: of the shape of the values.
-        """
+        """The expected log density of values (..., N), or (..., N, T) for T functions, in closed form."""
         mean, variance = function_dist.mean, function_dist.variance
         scaled = observations.square() * (0.5 * variance - mean).exp()
         return -0.5 * (math.log(2.0 * math.pi) + mean + scaled)

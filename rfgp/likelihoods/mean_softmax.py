@@ -9,13 +9,9 @@ _NUM_POINTS = 256
 
 
 def mean_softmax(mean: Tensor, deviation: Tensor) -> Tensor:
-    r"""The mean of the softmax of independent normals, over 256 points of a Sobol' sequence.
+    r"""The mean (N, C) of the softmax of independent normals, over 256 points of a Sobol' sequence.
 
     .. math:: \frac{1}{S} \sum_s \mathrm{softmax}(m + d \circ z_s)
-
-    :param mean: their means, (N, C).
-    :param deviation: their standard deviations, (N, C).
-    :returns: (N, C); rows sum to one, and a row does not depend on others.
     """
     total = torch.zeros_like(mean)
     for point in _normal_points(mean.shape[-1]).to(mean):

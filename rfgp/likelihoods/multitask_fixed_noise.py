@@ -27,11 +27,8 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
 
     .. math:: y_{nt} = f_t(x_n) + \epsilon_{nt}, \qquad \epsilon_{nt} \sim N(0, s_{nt} + \sigma_t^2)
 
-    What GPyTorch's FixedNoiseGaussianLikelihood is to its GaussianLikelihood, this one is to its
-    MultitaskGaussianLikelihood. It takes functions as MultitaskMultivariateNormal, interleaved or not. As in
-    FixedNoiseGaussianLikelihood, ``likelihood(function, noise=test_noise)`` adds the known noise (..., M, T) of other
-    inputs than the training ones. Without it, functions of N points get the training noise, and all others get
-    :math:`\sigma_t^2` alone or, where that is not learned, nothing and a warning.
+    ``likelihood(function, noise=test_noise)`` adds the known noise (..., M, T) of other inputs than the training ones.
+    Without it, functions of N points get the training noise, and others :math:`\sigma_t^2`, or nothing and a warning.
 
     :param noise: the noise variances of the training data, (..., N, T); GPyTorch rounds up those below its setting
         ``min_fixed_noise``.
@@ -41,12 +38,10 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
     :param noise_constraint: a constraint on what is learned, in place of GreaterThan(1e-4).
     :raises ValueError: for noise that is not a floating-point tensor (..., N, T) of finite non-negative numbers.
 
-    >>> likelihood = MultitaskFixedNoiseGaussianLikelihood(torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
-    >>> function = MultitaskMultivariateNormal(torch.zeros(3, 2), torch.eye(6))
-    >>> likelihood(function).variance
+    >>> likelihood = MultitaskFixedNoiseGaussianLikelihood(torch.tensor([[0.1, 0.2], [0.3, 0.4]]))
+    >>> likelihood(MultitaskMultivariateNormal(torch.zeros(2, 2), torch.eye(4))).variance
     tensor([[1.1000, 1.2000],
-            [1.3000, 1.4000],
-            [1.5000, 1.6000]])
+            [1.3000, 1.4000]])
     """
 
     noise_covar: FixedGaussianNoise
@@ -103,12 +98,7 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
     def get_fantasy_likelihood(
         self, *, noise: Tensor | None = None, **kwargs: Any
     ) -> MultitaskFixedNoiseGaussianLikelihood:
-        """The likelihood of the training data and new observations together.
-
-        :param noise: the noise variances of the new observations, (..., M, T).
-        :returns: a likelihood with noise (..., N + M, T) and its own copy of what is learned.
-        :raises ValueError: without noise, or for noise of another shape.
-        """
+        """The likelihood of the training data and new observations of noise variances (..., M, T) together, a copy."""
         if noise is None:
             raise ValueError(
                 f"expected the noise of the new observations, got none; pass noise= of shape (M, {self.num_tasks})"
@@ -155,11 +145,9 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
     def marginal(
         self, function_dist: MultitaskMultivariateNormal, *args: Any, noise: Tensor | None = None, **kwargs: Any
     ) -> MultitaskMultivariateNormal:
-        """The distribution of noisy observations of a function with the given distribution.
+        """The distribution of noisy observations of a function with event shape (N, T).
 
-        :param function_dist: the function at N points, event shape (N, T).
         :param noise: its noise variances (..., N, T), in place of those of the training data.
-        :raises ValueError: where shapes or the number of tasks disagree.
         """
         _multitask(function_dist)
         interleaved = is_interleaved(function_dist)
@@ -178,10 +166,7 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
     def forward(
         self, function_samples: Tensor, *params: Any, noise: Tensor | None = None, **kwargs: Any
     ) -> Independent:
-        """The distribution of independent observations of given function values (..., N, T), event shape (T,).
-
-        :raises ValueError: where the noise of these points is not known.
-        """
+        """The distribution of independent observations of given function values (..., N, T), event shape (T,)."""
         deviation = self._known_rows(function_samples.shape, noise).sqrt()
         return base_distributions.Independent(base_distributions.Normal(function_samples, deviation), 1)
 
@@ -193,10 +178,7 @@ class MultitaskFixedNoiseGaussianLikelihood(GaussianLikelihoodBase):
         noise: Tensor | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        """The expected log density of every observation, summed over its tasks: (..., N).
-
-        :raises ValueError: where the noise of these points is not known.
-        """
+        """The expected log density of every observation, summed over its tasks: (..., N)."""
         self._known_rows(_multitask(input).mean.shape, noise)
         return super().expected_log_prob(target, _independent(input), noise=noise)
 

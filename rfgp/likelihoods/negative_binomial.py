@@ -15,19 +15,17 @@ from .quadrature import QuadratureLikelihood
 
 
 class NegativeBinomialLikelihood(QuadratureLikelihood):
-    r"""Counts with the mean exp(f) and a variance that a learned dispersion adds to.
+    r"""Counts with the mean exp(f) and a learned dispersion :math:`\alpha`, the form NB2.
 
     .. math:: y \mid f \sim \mathrm{NB}, \qquad E[y \mid f] = e^f, \qquad \mathrm{Var}[y \mid f] = e^f + \alpha e^{2f}
 
-    It is the mixture of Poisson likelihoods whose rates are exp(f) times a Gamma variable of mean one and variance
-    :math:`\alpha`, and the Poisson likelihood itself in the limit of none. GPyTorch's likelihood of this name has
-    softplus(f) as its mean, and a variance that is a multiple of it. Expectations are by Gauss-Hermite quadrature.
+    GPyTorch's likelihood of this name has softplus(f) as its mean, and a variance that is a multiple of it.
 
     :param batch_shape: the batch shape of the dispersion; default: none.
     :param dispersion_prior: a prior on the dispersion.
     :param dispersion_constraint: default: positive.
 
-    Source: Hilbe (2011), Negative Binomial Regression, the form NB2.
+    Source: Hilbe (2011), Negative Binomial Regression.
 
     >>> likelihood = NegativeBinomialLikelihood()
     >>> likelihood.dispersion = 0.5
@@ -64,17 +62,11 @@ class NegativeBinomialLikelihood(QuadratureLikelihood):
         _set_dispersion(self, value)
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.NegativeBinomial:
-        """The distribution of counts given values of the function.
-
-        :param function_samples: the logarithms of the means, (..., N).
-        """
+        """The distribution of counts given values of the function, the logarithms of the means."""
         return _counts(function_samples, self.dispersion)
 
     def conditional(self, function_samples: Tensor) -> torch.distributions.NegativeBinomial:
-        """The distribution of counts, given values of the function.
-
-        :param function_samples: some logarithms of means at every input, (..., N, K).
-        """
+        """The distribution of counts, given K values of the function at every input, (..., N, K)."""
         return _counts(function_samples, self.dispersion.unsqueeze(-1))
 
 

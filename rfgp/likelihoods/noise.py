@@ -20,11 +20,7 @@ def has_fixed_noise(likelihood: Any) -> bool:
 
 
 def noise_covariance(likelihood: Any, num_rows: int, outputs: int, noise: Tensor | None = None) -> Tensor:
-    """The dense covariance (N T, N T) of the noise at rows.
-
-    :param likelihood: a Gaussian likelihood of T outputs.
-    :param noise: variances (N, T), for a likelihood with fixed noise.
-    """
+    """The dense covariance (N T, N T) of the noise at rows, with variances (N, T) where they are fixed."""
     size = num_rows * outputs
     if not hasattr(likelihood, "num_tasks"):
         variances = likelihood.noise.detach().double() if noise is None else noise.detach().double().flatten()

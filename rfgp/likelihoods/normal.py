@@ -14,12 +14,10 @@ _Any = TypeVar("_Any")
 
 
 class MultivariateNormal(gpytorch.distributions.MultivariateNormal):
-    """GPyTorch's MultivariateNormal, whose variances are the diagonal of its covariance, however small.
+    """GPyTorch's MultivariateNormal without its lower bound ``gpytorch.settings.min_variance`` on the variances.
 
-    GPyTorch rounds variances up to ``gpytorch.settings.min_variance``, which is 1e-6 in float32 and 1e-10 in float64,
-    whatever the units. Here ``variance``, ``stddev`` and ``confidence_region()`` are true; only a negative variance,
-    from rounding, becomes zero, with GPyTorch's warning. All else is GPyTorch's, and likelihoods and operations return
-    this class again. An ExactGP has true variances where its ``forward`` returns this class.
+    Negative variances, from rounding, become zero with a warning. An ExactGP has true variances where its ``forward``
+    returns this class.
 
     >>> import torch
     >>> MultivariateNormal(torch.zeros(2), 1e-12 * torch.eye(2)).variance
@@ -62,10 +60,7 @@ class MultitaskMultivariateNormal(gpytorch.distributions.MultitaskMultivariateNo
         return unclamped(super().__getitem__(idx))
 
     def to_data_independent_dist(self, jitter_val: float = 1e-4) -> MultivariateNormal:
-        """A batch of N normal distributions of the T outputs, without the covariances between points.
-
-        :param jitter_val: a variance that is added, as in GPyTorch.
-        """
+        """A batch of N normal distributions of the T outputs, without the covariances between points."""
         return unclamped(super().to_data_independent_dist(jitter_val))
 
 
@@ -78,8 +73,6 @@ def _diagonal(distribution: gpytorch.distributions.MultivariateNormal) -> Tensor
 
 def unclamped(distribution: _Any) -> _Any:
     """The same distribution with its true variances, where it is one of GPyTorch's normal distributions.
-
-    :param distribution: any distribution; one with true variances, or of another kind, comes back as it is.
 
     >>> import torch
     >>> latent = gpytorch.distributions.MultivariateNormal(torch.zeros(2), 1e-12 * torch.eye(2))

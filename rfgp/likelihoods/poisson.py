@@ -26,20 +26,12 @@ class PoissonLikelihood(QuadratureLikelihood):
     """
 
     def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.Poisson:
-        """The distribution of counts given values of the function.
-
-        :param function_samples: the logarithms of the rates, of any shape.
-        """
+        """The distribution of counts given values of the function, the logarithms of the rates."""
         return base_distributions.Poisson(function_samples.exp())
 
     def expected_log_prob(
         self, observations: Tensor, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
     ) -> Tensor:
-        """The expected log density of counts, in closed form.
-
-        :param observations: counts, (..., N).
-        :param function_dist: the distribution of the function at the same inputs.
-        :returns: (..., N).
-        """
+        """The expected log density of counts (..., N), in closed form."""
         mean, variance = function_dist.mean, function_dist.variance
         return observations * mean - (mean + 0.5 * variance).exp() - torch.lgamma(observations + 1.0)

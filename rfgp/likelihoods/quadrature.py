@@ -30,20 +30,12 @@ def log_mean_density(log_density: Callable[[Tensor], Tensor], mean: Tensor, vari
     .. math:: \log E_{u \sim N(0, 1)} e^{\ell(m + u \sqrt v)} \approx \log \sum_k w_k
         \exp\big(t_k^2 - \tfrac12 u_k^2 + \ell(m + u_k \sqrt v)\big), \qquad u_k = \hat u + \sqrt 2\, \hat\sigma\, t_k
 
-    Points and weights are those of Gauss and Hermite. They are about the mode of the integrand, as wide as its
-    curvature there, for the integrand can be far narrower than the normal density, and far out in its tails.
+    by Gauss-Hermite points about the mode of the integrand, as wide as its curvature there. Float64, differentiable.
 
     :param log_density: takes values of the function (..., N, K) and returns log densities of that shape. It is concave,
-        or at least increasing on one side of its only maximum and decreasing on the other.
-    :param mean: m, (..., N).
-    :param variance: v, of the same shape.
-    :returns: (..., N), in float64; differentiable.
+        or at least has a single maximum.
 
     Source: Q. Liu and D. A. Pierce, A note on Gauss-Hermite quadrature, 1994.
-
-    >>> normal = lambda f: torch.distributions.Normal(f, 0.01).log_prob(torch.tensor(3.0, dtype=torch.float64))
-    >>> log_mean_density(normal, torch.zeros(1), torch.ones(1))
-    tensor([-5.4185], dtype=torch.float64)
     """
     center, spread = mean.double(), variance.double().sqrt()
     distance, curvature = _peak(log_density, center, spread.square())
@@ -58,13 +50,10 @@ def log_mean_density(log_density: Callable[[Tensor], Tensor], mean: Tensor, vari
 class QuadratureMarginal(torch.distributions.MixtureSameFamily):
     r"""The distribution of targets whose function is normal, :math:`p(y) = E_{f \sim N(m, v)} p(y \mid f)`.
 
-    Densities are those of :func:`log_mean_density`, and samples are those of the model. Moments are of the mixture
-    :math:`\sum_k w_k\, p(y \mid m + \sqrt{2 v}\, t_k)`, exact to the order of the quadrature.
+    Densities are those of :func:`log_mean_density`, moments those of :math:`\sum_k w_k\, p(y \mid m + \sqrt{2 v}\,
+    t_k)`.
 
     :param conditional: takes values of the function (..., N, K) and returns the distribution of targets.
-    :param mean: m, (..., N).
-    :param variance: v, of the same shape.
-    :param quadrature: GPyTorch's rule of K points.
     """
 
     def __init__(
@@ -82,28 +71,19 @@ class QuadratureMarginal(torch.distributions.MixtureSameFamily):
     def expand(
         self, batch_shape: torch.Size | list[int] | tuple[int, ...], _instance: Distribution | None = None
     ) -> QuadratureMarginal:
-        """The same distribution for a larger batch.
-
-        :param batch_shape: its shape.
-        """
+        """The same distribution for a larger batch."""
         moments = self._mean.expand(*batch_shape), self._variance.expand(*batch_shape)
         return type(self)(self._conditional, *moments, self._rule)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The log density of targets.
-
-        :param value: targets, (..., N).
-        """
+        """The log density of targets (..., N)."""
         mean, variance, known = torch.broadcast_tensors(self._mean, self._variance, value)
         targets = known.double().unsqueeze(-1)
         found = log_mean_density(lambda f: self._conditional(f).log_prob(targets), mean, variance)
         return found.to(self._mean.dtype)
 
     def sample(self, sample_shape: torch.Size | list[int] | tuple[int, ...] = ()) -> Tensor:
-        """Draws of targets, each with a function value of its own.
-
-        :param sample_shape: the shape of the draws.
-        """
+        """Draws of targets, each with a function value of its own."""
         with torch.no_grad():
             f = base_distributions.Normal(self._mean, self._variance.sqrt()).sample(torch.Size(sample_shape))
             drawn: Tensor = self._conditional(f.unsqueeze(-1)).sample().squeeze(-1)
@@ -114,39 +94,24 @@ class QuadratureLikelihood(OneDimensionalLikelihood):
     """A likelihood of one function whose marginals are by quadrature."""
 
     def conditional(self, function_samples: Tensor) -> Distribution:
-        """The distribution of targets, given values of the function.
-
-        :param function_samples: some at every input, (..., N, K).
-        """
+        """The distribution of targets, given K values of the function at every input, (..., N, K)."""
         found: Distribution = self.forward(function_samples)
         return found
 
     def log_marginal(
         self, observations: Tensor, function_dist: MultivariateNormal, *args: Any, **kwargs: Any
     ) -> Tensor:
-        """The log density of targets, without the function.
-
-        :param observations: targets, (..., N).
-        :param function_dist: the distribution of the function at the same inputs.
-        :returns: (..., N).
-        """
+        """The log density (..., N) of targets (..., N), without the function."""
         return self.marginal(function_dist).log_prob(observations)
 
     def marginal(self, function_dist: MultivariateNormal, *args: Any, **kwargs: Any) -> QuadratureMarginal:
-        """The distribution of targets, without the function.
-
-        :param function_dist: the distribution of the function, (..., N).
-        """
+        """The distribution of targets, without the function."""
         return QuadratureMarginal(self.conditional, function_dist.mean, function_dist.variance, self.quadrature)
 
 
 @torch.no_grad()
 def _peak(log_density: Callable[[Tensor], Tensor], mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    r"""The distance of the mode of the integrand from the mean, and its curvature there without that of the normal.
-
-    The distance is :math:`v\, \ell'(f)` at the mode. Where the log density is concave, its slope at the mean says on
-    which side that is, and no farther than this slope has it.
-    """
+    """The distance of the mode of the integrand from the mean, and the curvature of the log density there."""
     slope = _slopes(log_density, mean)[0].nan_to_num(0.0)
     sign, near, far = slope.sign(), torch.zeros_like(slope), (variance * slope.abs()).clamp_max(_FARTHEST)
     for _ in range(_HALVINGS):

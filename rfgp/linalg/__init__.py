@@ -11,7 +11,7 @@ from .cholesky_factor import (
 from .chunks import joined, row_chunks
 from .complex_numbers import accurate_dtype
 from .gram_matrix import GramGradients, add_gram_, gram, mirror_
-from .precision import FLOAT32_NOISE, is_ill_conditioned, largest_square, product_dtype, sample_rows
+from .precision import FLOAT32_NOISE, is_ill_conditioned, largest_square, product_dtype, spaced_rows
 from .walsh_hadamard import fwht, hadamard, next_power_of_two
 
 __all__ = [
@@ -35,5 +35,5 @@ __all__ = [
     "next_power_of_two",
     "product_dtype",
     "row_chunks",
-    "sample_rows",
+    "spaced_rows",
 ]

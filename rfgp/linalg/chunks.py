@@ -13,11 +13,7 @@ _SIZES = int | torch.SymInt | Tensor  # tensors in a trace
 
 
 def row_chunks(num_rows: int, num_columns: int, itemsize: int = 8) -> list[slice]:
-    """Slices of rows that keep a chunk of a tall matrix near 24 MiB, where allocators reuse memory and caches help.
-
-    :param num_rows: the number of rows N.
-    :param num_columns: the number of columns.
-    :param itemsize: bytes per number.
+    """Slices of rows that keep a chunk of a tall matrix near 24 MiB, for ``itemsize`` bytes per number.
 
     >>> row_chunks(10_000, 1024)
     [slice(0, 3072, None), slice(3072, 6144, None), slice(6144, 9216, None), slice(9216, 10000, None)]
@@ -35,14 +31,7 @@ def row_chunks(num_rows: int, num_columns: int, itemsize: int = 8) -> list[slice
 
 
 def joined(parts: Iterable[Tensor], num_rows: int, dim: int = -2) -> Tensor:
-    """What is made of chunks of rows, one after the other, as one tensor.
-
-    Without gradients every part is written to its place as it comes: parts that are kept between the temporaries of
-    chunks would hold the heap open.
-
-    :param parts: at least one, in order.
-    :param num_rows: the length of all parts together along ``dim``.
-    :param dim: the dimension of the rows.
+    """Chunks of rows, at least one, joined along ``dim``; without gradients each is copied as it comes, to save memory.
 
     >>> import torch
     >>> joined((torch.ones(rows, 3) for rows in (2, 4)), num_rows=6).shape

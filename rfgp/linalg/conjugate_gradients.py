@@ -12,25 +12,25 @@ Columns = Callable[[Tensor], Tensor]
 
 
 class Step(NamedTuple):
-    """What an iteration did: the coefficients of conjugate gradients, (R,) each.
-
-    :param length: along the direction.
-    :param turn: of the last direction in the next one.
-    """
+    """The coefficients (R,) of an iteration: the step length, and the share of the last direction in the next one."""
 
     length: Tensor
     turn: Tensor
 
 
 class ConjugateGradients:
-    r"""Solutions of :math:`A x = b` for columns b, by preconditioned iterations.
+    """Solutions of :math:`A x = b` for columns b, by preconditioned iterations.
 
     :param product: A, positive definite, times columns (N, R).
     :param precondition: the inverse of a matrix M near A times columns.
     :param right: b, (N, R).
 
-    Source: M. R. Hestenes and E. Stiefel, Methods of conjugate gradients for solving linear systems, 1952; residuals
-    are replaced as in H. A. van der Vorst and Q. Ye, 2000.
+    Source: Hestenes and Stiefel, 1952; residuals are replaced as in van der Vorst and Ye, 2000.
+
+    >>> solver = ConjugateGradients(lambda x: 4.0 * x, lambda x: x, torch.ones(1, 1))
+    >>> solver.step()
+    >>> solver.solution
+    tensor([[0.2500]])
     """
 
     def __init__(self, product: Columns, precondition: Columns, right: Tensor) -> None:

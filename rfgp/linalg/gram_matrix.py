@@ -28,10 +28,8 @@ def add_gram_(
 
     :param gram: (D, D), float64 or complex128; complete it with :func:`mirror_` after the last addition.
     :param cross: (D, K), float64 or complex128.
-    :param features: (N, D), real or complex.
-    :param targets: (N, K), real or complex.
-    :param weights: (N,), real; default: ones.
-    :param product_dtype: the dtype of the products inside a chunk of rows, float32 or float64.
+
+    The other arguments are those of :func:`gram`.
 
     >>> total, cross = torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64)
     >>> features = torch.randn(10, 2, dtype=torch.float64)
@@ -80,10 +78,9 @@ class GramGradients:
     :param target_gram: that of T, (K, K); default: zero.
     :param product_dtype: the dtype of the products with rows, float32 or float64.
 
-    >>> features, y = torch.randn(5, 2, dtype=torch.float64), torch.ones(5, 1, dtype=torch.float64)
-    >>> of_trace = GramGradients(torch.eye(2, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64))
-    >>> torch.allclose(of_trace.of_rows(features, y, None)[0], 2.0 * features)
-    True
+    >>> one = torch.ones(1, 1, dtype=torch.float64)
+    >>> GramGradients(one, 0.0 * one).of_rows(3.0 * one, one, None)[0]
+    tensor([[6.]], dtype=torch.float64)
     """
 
     def __init__(
@@ -98,13 +95,7 @@ class GramGradients:
     def of_rows(
         self, features: Tensor, targets: Tensor, weights: Tensor | None, wanted: Sequence[bool] = (True, True, True)
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The gradients in features, targets and weights, without a Gram product.
-
-        :param features: (n, D), real or complex.
-        :param targets: (n, K), real or complex.
-        :param weights: (n,), real; None: ones.
-        :param wanted: which of the three are.
-        """
+        """The wanted gradients in features (n, D), targets (n, K) and weights (n,), without a Gram product."""
         rows, mixed = features.to(self.gram.dtype), self.cross.dtype
         columns = targets.to(mixed if targets.is_complex() else mixed.to_real())
         from_rows = from_columns = None
@@ -169,20 +160,17 @@ class _Gram(torch.autograd.Function):
 def gram(
     features: Tensor, targets: Tensor, weights: Tensor | None = None, product_dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor]:
-    r"""Gram matrix :math:`\Phi^H W \Phi` and cross products :math:`\Phi^H W Y` with real weights W = diag(w).
+    r"""Gram matrix :math:`\Phi^H W \Phi`, (D, D), and cross products :math:`\Phi^H W Y`, (D, K), in double precision.
 
-    Only the upper block triangle of the Gram matrix is computed, and the rows are taken in chunks, so that nothing of
-    the size of ``features`` is allocated, forwards or backwards. Sums are in float64 (complex128 for complex input).
+    Rows are taken in chunks, to save memory. Differentiable once in all three tensors.
 
     :param features: (N, D), real or complex.
     :param targets: (N, K), real or complex.
     :param weights: (N,), real; default: ones.
-    :param product_dtype: the dtype of the products inside a chunk of rows; their sum is in float64 all the same.
-    :returns: the (D, D) Gram matrix and the (D, K) cross products; differentiable once in all three tensors.
+    :param product_dtype: the dtype of the products inside a chunk of rows, float32 or float64.
     :raises ValueError: for other tensors.
 
-    >>> g, h = gram(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.tensor([[1.0], [1.0]]))
-    >>> g
+    >>> gram(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.tensor([[1.0], [1.0]]))[0]
     tensor([[1., 2.],
             [2., 5.]], dtype=torch.float64)
     """

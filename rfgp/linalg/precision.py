@@ -15,10 +15,10 @@ FLOAT32_NOISE = 1e-2
 _SAMPLE = 64
 
 
-def sample_rows(rows: Tensor) -> Tensor:
+def spaced_rows(rows: Tensor) -> Tensor:
     """At most some hundred evenly spaced rows of (..., N, D), which stand for all of them.
 
-    >>> sample_rows(torch.randn(10_000, 2)).shape[0] < 1_000
+    >>> spaced_rows(torch.randn(10_000, 2)).shape[0] < 1_000
     True
     """
     return rows.detach()[..., :: max(1, rows.shape[-2] // _SAMPLE), :]
@@ -38,14 +38,9 @@ def product_dtype(dtype: torch.dtype, noise: float, variance: Callable[[], float
 
     .. math:: B = I + \sum_i \overline{\phi_i} \phi_i^\top / s, \qquad s > 10^{-2} \max_i \|\phi_i\|^2
 
-    The smallest eigenvalue of B is one. A row whose products are rounded to float32 changes B by about
-    :math:`\epsilon \|\phi_i\|^2 / s`, with other signs than the next. What decides is therefore the noise relative to
-    the variance of the function, in whatever units.
-
     :param dtype: the dtype of the features.
     :param noise: the smallest noise variance s.
-    :param variance: gives the largest variance :math:`\|\phi_i\|^2`, output scale included, of some rows; called for
-        float32 features only.
+    :param variance: gives the largest variance :math:`\|\phi_i\|^2`, output scale included, of some rows.
 
     >>> product_dtype(torch.float32, 0.1, lambda: 1.0), product_dtype(torch.float32, 0.1, lambda: 20.0)
     (torch.float32, torch.float64)
@@ -55,9 +50,7 @@ def product_dtype(dtype: torch.dtype, noise: float, variance: Callable[[], float
 
 
 def is_ill_conditioned(diagonal: Tensor) -> bool:
-    r"""Whether half of the digits of float64 are lost to a matrix whose smallest eigenvalue is one or more.
-
-    :param diagonal: its diagonal, (..., D), whose largest entry is a lower bound of the condition number.
+    """Whether half of the digits of float64 are lost to a matrix with this diagonal (..., D) and no eigenvalue below 1.
 
     >>> is_ill_conditioned(torch.tensor([1.0, 1e12]))
     True

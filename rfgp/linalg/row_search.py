@@ -9,11 +9,9 @@ from torch import Tensor
 
 
 def row_numbers(table: Sequence[Tensor | None], wanted: Sequence[Tensor | None]) -> Tensor:
-    """The number of an equal row of a table for each of some rows, (n,), and -1 where there is none.
+    """The number of an equal row of a table for each wanted row, (n,), or -1; every row is found once at most.
 
-    Every row of the table is found once at most. NaN is equal to NaN.
-
-    :param table: the columns of the table, (N, ...) each; inputs come first.
+    :param table: the columns of the table, (N, ...) each; inputs come first. NaN is equal to NaN.
     :param wanted: those of the rows that are looked for, (n, ...) each; None where the table has None.
     """
     inputs, rows = (_flat(part[0]) for part in (table, wanted))

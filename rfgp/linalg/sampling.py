@@ -79,10 +79,7 @@ def shuffled_copies(size: int, length: int, generator: Generator | None = None) 
 
 
 def stacked_permutations(size: int, length: int, generator: Generator | None = None) -> Tensor:
-    """Indices of ``length`` columns in blocks of ``size``, each block an independent random permutation.
-
-    Block b has indices from b size to (b + 1) size - 1.
-    """
+    """Indices of ``length`` columns in consecutive blocks of ``size``, each block a random permutation."""
     size, length = checks.positive_integer("size", size), checks.positive_integer("length", length)
     blocks, generator = range(-(-length // size)), checks.generator(generator)
     return torch.cat([b * size + torch.randperm(size, generator=generator, device="cpu") for b in blocks])[:length]

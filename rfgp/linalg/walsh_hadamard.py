@@ -28,10 +28,6 @@ def hadamard(order: int, dtype: torch.dtype | None = None, device: torch.device 
     r"""Sylvester's Hadamard matrix :math:`H_n`, with entries :math:`\pm 1` and :math:`H_n H_n^\top = n I`.
 
     :param order: the number of rows n, a power of two.
-    :param dtype: the dtype of the result; default: PyTorch's default dtype.
-    :param device: the device of the result; default: the CPU.
-    :returns: an (n, n) tensor.
-    :raises ValueError: where the order is not a power of two.
 
     >>> hadamard(2)
     tensor([[ 1.,  1.],
@@ -44,10 +40,7 @@ def hadamard(order: int, dtype: torch.dtype | None = None, device: torch.device 
 
 
 def next_power_of_two(n: int) -> int:
-    """The smallest power of two that is at least ``n``.
-
-    :param n: a positive integer.
-    :raises ValueError: where it is not.
+    """The smallest power of two that is at least ``n``, a positive integer.
 
     >>> next_power_of_two(5)
     8
@@ -56,14 +49,9 @@ def next_power_of_two(n: int) -> int:
 
 
 def fwht(x: Tensor, dim: int = -1) -> Tensor:
-    r"""Fast Walsh-Hadamard transform :math:`H_n x` along one dimension, unnormalized.
-
-    The transform is a Kronecker product, :math:`H_{ab} = H_a \otimes H_b`, so that it factors into products with
-    matrices of at most 32 rows: O(n log n) work in a handful of matrix products, on every device, with autograd.
+    """Fast Walsh-Hadamard transform :math:`H_n x` along one dimension, unnormalized, in O(n log n).
 
     :param x: a real tensor of any float dtype whose size n along ``dim`` is a power of two.
-    :param dim: the dimension to transform.
-    :returns: a tensor of the same shape and dtype.
     :raises ValueError: where n is not a power of two.
 
     >>> fwht(torch.tensor([1.0, 0.0, 0.0, 2.0]))

@@ -318,7 +318,10 @@ def observations_that_are_integrals():
     exact = kernels.ObservationKernel(RBFKernel(), input_dim=2)
     model = models.WeightSpaceGP(approximated(exact), GaussianLikelihood()).condition(seen, y)
     parts = observations.split(observations.boxes(x, x + 0.1, integral=True), 2)
-    assert isinstance(parts, observations.ObservationRows) and parts.weights.shape == (40, observations.num_columns(2) - 6)
+    assert isinstance(parts, observations.ObservationRows) and parts.weights.shape == (
+        40,
+        observations.num_columns(2) - 6,
+    )
     assert isinstance(model.covar_module, FeatureObservationKernel)
     assert model.posterior(observations.derivatives(x, x)).variance.shape == (40,)
     assert exact(seen[:3]).to_dense().shape == (3, 3)

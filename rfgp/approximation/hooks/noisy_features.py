@@ -14,7 +14,7 @@ from ...inference.posterior.normal_equations import Group, NormalEquations, comb
 from ...inference.posterior.posterior import GaussianPosterior, refined_mean
 from ...inference.posterior.products import batched_gram, feature_product, transposed_product
 from ...inference.sums.rows import Rows
-from ...linalg import cholesky, dense_evidence, product_dtype, sample_rows
+from ...linalg import cholesky, dense_evidence, product_dtype, spaced_rows
 from .operator_noise import OperatorNoise, operator_noise
 from .output_features import OutputFeatures
 
@@ -40,7 +40,7 @@ class NoisyFeaturesLinearOperator(CholeskyRoot, SumLinearOperator):
         outputs, columns = factor.num_outputs, residuals.shape[-1]
         by_row = residuals.unflatten(-2, (-1, outputs)).flatten(-2)
         is_observed = None if observed is None else observed.unflatten(-1, (-1, outputs))
-        dtype = product_dtype(scalar.dtype, noise.smallest, lambda: factor.largest_square(sample_rows(scalar)))
+        dtype = product_dtype(scalar.dtype, noise.smallest, lambda: factor.largest_square(spaced_rows(scalar)))
         rows, precisions = noise.weigh(by_row, is_observed)
         groups = []
         for precision, (gram, cross) in zip(precisions, _products(scalar, rows, dtype), strict=True):

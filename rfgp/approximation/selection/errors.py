@@ -65,7 +65,7 @@ def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedErr
     """
     require_features(kernel)
     seed = checks.seed(seed)
-    return predict(kernel, sample_rows(x, seed), num_rows_of(x), seed)
+    return predict(kernel, sampled_inputs(x, seed), num_rows_of(x), seed)
 
 
 def require_features(kernel: Kernel) -> None:
@@ -86,7 +86,7 @@ def redraw(kernel: RandomFeatureKernel, generator: torch.Generator) -> bool:
     return bool(tied)
 
 
-def sample_rows(x: Tensor, seed: int) -> Tensor:
+def sampled_inputs(x: Tensor, seed: int) -> Tensor:
     """At most 512 rows of inputs (..., N, d), (n, d)."""
     checks.finite(checks.inputs(x, name="train_inputs"), "train_inputs")
     rows = x.detach().reshape(-1, x.shape[-1])

@@ -21,7 +21,7 @@ from ..landmark_kernel import LandmarkKernel, check_scalar
 from ..map_holder import map_holders
 from ..method import Method
 from ..random_feature_kernel import RandomFeatureKernel
-from .errors import PredictedError, predict, sample_rows
+from .errors import PredictedError, predict, sampled_inputs
 from .posterior import PosteriorTest, draws_of
 
 _SIMILAR, _NOTHING = 1.1, 1e-3  # what few draws do not tell apart, and a divergence that no interval shows
@@ -89,7 +89,7 @@ def rank_methods(
     True
     """
     seed = checks.seed(seed)
-    sample = sample_rows(train_inputs, seed)
+    sample = sampled_inputs(train_inputs, seed)
     check_columns(kernel, sample)
     width = checks.positive_integer("num_features", num_features)
     checks.fits_in_memory(8.0 * width * len(sample), f"{width:,} features of {len(sample):,} rows", "take fewer")
@@ -166,7 +166,7 @@ def best_of_part(kernel: Kernel, num_features: int, train_inputs: Tensor) -> str
 
 def _best(kernel: Kernel, num_features: int, train_inputs: Tensor, seed: int, is_part: bool = False) -> str:
     check_kernel(kernel)
-    sample, width = sample_rows(train_inputs, seed), checks.positive_integer("num_features", num_features)
+    sample, width = sampled_inputs(train_inputs, seed), checks.positive_integer("num_features", num_features)
     check_columns(kernel, sample)
     names = methods_for_auto(kernel, sample)
     if is_part:

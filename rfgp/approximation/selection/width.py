@@ -17,7 +17,7 @@ from ..._support import checks
 from ..._support.gpytorch_names import EVALUATED_KERNELS
 from ...kernels.checked import check_columns
 from . import ranking
-from .errors import columns_drawn, mean_over_pairs, num_rows_of, output_blocks, sample_rows
+from .errors import columns_drawn, mean_over_pairs, num_rows_of, output_blocks, sampled_inputs
 from .posterior import NUM_DRAWS, PosteriorTest
 from .ranking import Candidate, applicable, best_method, check_kernel, check_time_limit
 
@@ -67,7 +67,7 @@ def suggest_num_features(
     goal = _Goal.of_kernel(tolerance) if tolerance is not None else _Goal.of_posterior(kl_per_point)
     seed, time_limit = checks.seed(seed), check_time_limit(time_limit)
     check_kernel(kernel)
-    sample, num_rows = sample_rows(train_inputs, seed), num_rows_of(train_inputs)
+    sample, num_rows = sampled_inputs(train_inputs, seed), num_rows_of(train_inputs)
     check_columns(kernel, sample)
     applicable(kernel, sample)  # which raises where there are no features
     tests = PosteriorTest(train_inputs, seed, num_draws=_FEW_DRAWS), PosteriorTest(train_inputs, seed + NUM_DRAWS)

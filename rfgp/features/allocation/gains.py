@@ -28,10 +28,7 @@ def sorted_gains(statistics: dict[int, DegreeStatistics], unit: dict[int, int], 
 def candidates_for(
     order: _Order, kept: list[int], unit: dict[int, int], budget: int, exact_columns: int | None, has_constant: bool
 ) -> Iterator[dict[int, int]]:
-    """Numbers of features by degree that use a budget of columns, the constant included.
-
-    The linear term is sketched, or has its exact columns; a column that is left over goes to it, or to the constant.
-    """
+    """Numbers of features by degree, the constant included, that use a budget of columns."""
     rest = budget - int(has_constant) - sum(unit[n] for n in kept)
     for spare in range(1 + int(has_constant)):
         if rest >= spare:
@@ -53,11 +50,7 @@ def candidates_for(
 
 
 def _take(order: _Order, kept: list[int], unit: dict[int, int], rest: int) -> dict[int, int]:
-    """One feature for every degree kept, and the best of the others until the budget is used up.
-
-    Where a pair of columns would be next and one column is left, either that is one more column of the linear term, or
-    the pair is taken in place of the last one.
-    """
+    """One feature for every degree kept, and the best of the others until the budget is used up."""
     if not kept:
         return {}
     usable = order[0] <= kept[-1]

@@ -22,14 +22,9 @@ CONVEX_SKETCHES = ("rademacher", "gaussian", "tensor_srht_stacked")
 
 @dataclass(frozen=True)
 class Allocation:
-    """Numbers of columns per degree, and the mean squared error they predict over pairs of different inputs.
+    """Numbers of columns per degree, the constant's included, and the predicted mean squared error over input pairs.
 
-    ``num_columns`` has the constant (degree 0) too, ``squared_bias`` is the mean square of the terms that are left out,
-    and ``standard_error`` that of ``error`` as an estimate for the distribution of the inputs.
-
-    >>> x = torch.randn(100, 4)
-    >>> allocate(x, 64, torch.tensor([1.0, 1.0, 0.5])).degree
-    2
+    ``squared_bias`` is the mean square of the terms left out, and ``standard_error`` that of the estimate ``error``.
     """
 
     num_columns: dict[int, int]
@@ -68,31 +63,22 @@ def optimized_maclaurin(
     .. math:: \min_{p, D_1, \dots, D_p} \sum_{n \le p} a_n^2\, E V_n(D_n)
         + E\Big(k - \sum_{n \le p} a_n (x^\top y)^n\Big)^2
 
-    over truncations p and numbers of features that use the whole budget. The gains of one more feature fall with every
-    feature, so that the best allocation for a given p is found by sorting them.
-
-    :param x: scaled inputs (N, d), such as the training inputs; the mean is over pairs of different rows of (at most
-        500 of) them.
+    :param x: scaled inputs (N, d), such as the training inputs; means are over pairs of at most 500 of them.
     :param num_features: the number of columns D that come out, the constant included.
-    :param coefficients: a_0, a_1, ..., non-negative; the largest degree considered is the last one, at most 20.
+    :param coefficients: a_0, a_1, ..., non-negative, of degree 20 at most.
     :param function: the exact kernel as a function of the inner product, where that is more than the given terms.
     :param is_gaussian: for the Gaussian kernel, whose coefficients are 1/n!.
     :param sketch: "tensor_srht_stacked", "rademacher" or "gaussian".
-    :param form: "real", "complex" or "ctr". The linear term of "real" and "ctr" is sketched with real weights, or exact
-        with d columns where that pays; a column that is left over beside pairs goes to it, or repeats the constant.
+    :param form: "real", "complex" or "ctr"; the linear term of "real" and "ctr" is real, or exact where that pays.
     :param min_degree: the smallest truncation p considered.
     :param num_pairs: take the means over so many random pairs, at a cost linear in N; default: all pairs.
     :param generator: a CPU generator for the weights and the choice of rows.
-    :param dtype: the dtype of the weights; default: the default dtype.
-    :returns: the map; :func:`allocate` returns its numbers of columns and the error that they predict.
     :raises ValueError: for a budget below one feature per degree, or coefficients that are no kernel's.
 
     Source: T Algorithms 4 to 6, Table 5.1 and 5.3.1, with the errata; the CtR surrogate is in the errata.
 
-    >>> import math
     >>> x = torch.nn.functional.normalize(torch.randn(100, 5), dim=-1)
-    >>> series = torch.tensor([1.0 / math.factorial(n) for n in range(11)])
-    >>> optimized_maclaurin(x, 64, series, function=torch.exp).num_features
+    >>> optimized_maclaurin(x, 64, torch.tensor([1.0, 1.0, 0.5])).num_features
     64
     """
     allocation = allocate(
@@ -128,8 +114,7 @@ def allocate(
 ) -> Allocation:
     """The numbers of columns of :func:`optimized_maclaurin`, whose arguments it takes, without the map.
 
-    >>> x = torch.randn(100, 4)
-    >>> allocate(x, 64, torch.tensor([1.0, 1.0, 0.5])).degree
+    >>> allocate(torch.randn(100, 4), 64, torch.tensor([1.0, 1.0, 0.5])).degree
     2
     """
     values = series_coefficients(coefficients)

@@ -29,25 +29,18 @@ def random_maclaurin(
 
     .. math:: \phi(x) = \Big[\sqrt{\tfrac{D_n a_n}{D \mu(n)}}\, \phi_n(x)\Big]_n, \qquad D_n = \#\{\ell: n_\ell = n\}
 
-    Over degrees and weights the estimate is without bias for the given terms. All copies of the constant are one column
-    of their joint weight, so that fewer than D columns may come out; draws of constants alone are repeated, which the
-    weights take into account. ``resample`` draws weights, not degrees.
+    Fewer than D columns may come out, since all copies of the constant are one.
 
-    :param input_dim: the number of columns d of the inputs.
     :param num_features: the number D of degrees drawn; D/2 of them stand for two columns each with "ctr".
-    :param coefficients: a_0, a_1, ..., non-negative, the last of degree 20 at most: the support is truncated there.
+    :param coefficients: a_0, a_1, ..., non-negative, the last of degree 20 at most.
     :param ratio: c > 1.
     :param is_gaussian: for the Gaussian kernel, whose coefficients are 1/n!.
     :param sketch: the name of a polynomial sketch.
     :param form: "real", "complex" or "ctr".
-    :param generator: a CPU generator.
-    :param dtype: the dtype of the weights; default: the default dtype.
-    :raises ValueError: for a ratio of 1 or less, or coefficients that are no kernel's.
 
     Source: T 5.2, Eq. 5.6 to 5.9 (Kar and Karnick, 2012).
 
-    >>> features = random_maclaurin(4, 64, torch.tensor([1.0, 1.0, 0.5]), generator=torch.Generator().manual_seed(0))
-    >>> features(torch.randn(10, 4)).shape[0]
+    >>> random_maclaurin(4, 64, torch.tensor([1.0, 1.0, 0.5]))(torch.randn(10, 4)).shape[0]
     10
     """
     values = series_coefficients(coefficients)

@@ -29,11 +29,7 @@ def sketches(
     dtype: torch.dtype | None,
     real_linear: bool = True,
 ) -> dict[int, FeatureMap]:
-    """A polynomial sketch for every degree, with so many columns.
-
-    :param real_linear: whether the linear term is real in the form "ctr", and exact where it has as many columns as the
-        inputs.
-    """
+    """A polynomial sketch for every degree, with so many columns; with ``real_linear`` the linear term is real."""
 
     def make(degree: int, width: int) -> FeatureMap:
         kind = "real" if real_linear and form == "ctr" and degree == 1 else form

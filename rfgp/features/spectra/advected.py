@@ -16,11 +16,10 @@ class Advected(Spectrum):
     r"""The spectral density of a Gaussian field that drifts with a normal velocity; time is the last coordinate.
 
     .. math:: k(h, u) = e^{-u^2/2} \prod_k \frac1{\sqrt{1 + s_k^2 u^2}}
-        \exp\Big(-\frac{(h_k - v_k u)^2}{2 (1 + s_k^2 u^2)}\Big), \qquad w_t = g_t - V^\top g_h,
-        \quad V \sim N(v, \mathrm{diag}(s^2))
+        \exp\Big(-\frac{(h_k - v_k u)^2}{2 (1 + s_k^2 u^2)}\Big)
 
-    with standard normal g. The hyperparameters are mean velocity v, (..., d), and spread s, (..., d) or (..., 1), of
-    scaled inputs, both 0 by default.
+    The hyperparameters of scaled inputs are the mean ``velocity`` v, (..., d), and the ``spread`` s, (..., d) or
+    (..., 1), both 0 by default.
 
     Source: Cox and Isham (1988); Gneiting (2002).
 

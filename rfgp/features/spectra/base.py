@@ -16,8 +16,7 @@ class Spectrum(abc.ABC):
 
     .. math:: k(x - y) = E[a^2 \exp(\mathrm{i} w^\top (x - y))]
 
-    The frequencies w are random; the amplitude a is 1 for most kernels. Where they depend on hyperparameters other than
-    a lengthscale, they are differentiable functions of these and of fixed base draws.
+    with random frequencies w and amplitude a, 1 for most kernels; both are differentiable in hyperparameters.
 
     >>> from rfgp.features import Gaussian
     >>> isinstance(Gaussian(), Spectrum)

@@ -16,8 +16,6 @@ from .base import Spectrum
 class HyperbolicSecant(Spectrum):
     r"""The spectral density :math:`\prod_k \mathrm{sech}(\pi w_k)` of :math:`k = \prod_k \mathrm{sech}((x_k - y_k)/2)`.
 
-    With x = log(u + c) this is the skewed chi-squared kernel of u > -c.
-
     Source: B 3.2.2, Eq. 13b, with the logarithm of the errata.
 
     >>> HyperbolicSecant().kernel(torch.zeros(1, 1), torch.ones(1, 1))

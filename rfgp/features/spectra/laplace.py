@@ -16,7 +16,7 @@ from .base import Spectrum
 class Laplace(Spectrum):
     r"""The spectral density of the Laplace kernel :math:`k = \exp(-\|x - y\|_1)`: independent Cauchy frequencies.
 
-    These have no mean: the gradient of the features in the lengthscale does not converge.
+    Gradients of the features in the lengthscale do not converge.
 
     >>> Laplace().kernel(torch.zeros(1, 2), torch.ones(1, 2))
     tensor([[0.1353]])

@@ -17,9 +17,7 @@ from .base import IsotropicSpectrum
 class Matern(IsotropicSpectrum):
     """The spectral density of a Matern kernel: Student-t frequencies with 2 nu degrees of freedom.
 
-    With nu = 1/2 they have no second moment: the gradient of the features in the lengthscale does not converge.
-
-    :param nu: the smoothness: 1/2, 3/2 or 5/2.
+    :param nu: the smoothness: 1/2, 3/2 or 5/2; for 1/2 gradients in the lengthscale do not converge.
 
     >>> Matern(0.5).kernel(torch.zeros(1, 1), torch.ones(1, 1))
     tensor([[0.3679]])

@@ -40,8 +40,7 @@ class Periodic(Spectrum):
 
     .. math:: k = \exp\Big(-\sum_k z_k (1 - \cos(x_k - y_k))\Big), \qquad P(w_k = n) = e^{-z_k} I_n(z_k)
 
-    The concentrations z, (..., d) or (..., 1), are hyperparameters, and 1 by default. Gradients in them take the
-    logarithm of the probability of the number drawn as importance weight.
+    The concentrations z, (..., d) or (..., 1), are hyperparameters, and 1 by default.
 
     >>> Periodic().kernel(torch.zeros(1, 1), torch.full((1, 1), torch.pi))
     tensor([[0.1353]])

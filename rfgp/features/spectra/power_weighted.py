@@ -35,8 +35,7 @@ class PowerWeighted(IsotropicSpectrum):
     .. math:: \mu(w) = \frac1{|P|} \sum_{q \in P} \frac{\|w\|^{2 q}}{M_q} \rho(w), \qquad
         a(w) = \Big(\frac1{|P|} \sum_{q \in P} \frac{\|w\|^{2 q}}{M_q}\Big)^{-1/2}, \qquad M_q = E_\rho \|w\|^{2 q}
 
-    With P = (q,) it is the trace measure of derivatives of order q, under which operator-valued features of an
-    isotropic kernel are bounded, and have the smallest second moment: the default of :func:`rfgp.approximate`.
+    Features of derivatives of an order q in P are bounded.
 
     :param spectrum: the spectral density rho of the kernel.
     :param powers: the powers P, of which one is drawn for every frequency with equal probability.

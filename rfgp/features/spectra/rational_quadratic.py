@@ -16,8 +16,6 @@ from .special_functions import gamma_root
 class RationalQuadratic(IsotropicSpectrum):
     r"""The spectral density of the rational quadratic kernel :math:`k = (1 + \|x - y\|^2/(2 \alpha))^{-\alpha}`.
 
-    Frequencies are normal vectors times the square root of a gamma variable.
-
     :param alpha: the shape, unless the hyperparameters have another one (...,), which is differentiable.
 
     >>> import torch

@@ -30,10 +30,7 @@ def _(alpha: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gamma_root(alpha: Tensor, uniform: Tensor) -> Tensor:
-    """The root of the quantile function of the gamma distribution of shape alpha; differentiable once, in alpha.
-
-    Small quantiles would underflow in single precision; levels may be 1 where they were rounded to that.
-    """
+    """The root of the quantile of the gamma distribution of shape alpha at levels up to 1; differentiable once."""
     at = alpha.detach()
     root, slope = _root_and_slope(at, uniform)
     return root + slope * (alpha - at)
@@ -55,11 +52,7 @@ def _(z: Tensor, orders: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scaled_bessel(z: Tensor, orders: Tensor) -> Tensor:
-    """Modified Bessel functions exp(-z) I_n(z) of whole orders, (..., 1) and (J,) to (..., J).
-
-    :param z: the argument, not negative; the functions are differentiable in it once.
-    :param orders: the orders n.
-    """
+    """Modified Bessel functions exp(-z) I_n(z) of whole orders, (..., 1) and (J,) to (..., J); differentiable once."""
     at = z.detach()
     value, slope = value_and_slope(at, orders)
     return value + slope * (z - at)

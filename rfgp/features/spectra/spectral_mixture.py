@@ -19,8 +19,7 @@ class SpectralMixture(Spectrum):
 
     .. math:: k(\tau) = \prod_k \sum_q c_q \exp(-2 \pi^2 \tau_k^2 v_{qk}^2) \cos(2 \pi \mu_{qk} \tau_k)
 
-    The hyperparameters are weights (..., Q), means and scales (..., Q, d). A component is chosen with probability
-    c_q / sum c, independently in every coordinate; gradients in the weights take its logarithm as importance weight.
+    The hyperparameters are weights (..., Q), means and scales (..., Q, d).
 
     :param num_mixtures: Q, the number of components, all of weight 1/Q, mean 1 and scale 1/(2 pi) by default.
 

@@ -11,10 +11,7 @@ import scipy
 
 
 def sphere_mean(dim: int, r: Any) -> np.ndarray:
-    r"""The mean of :math:`\exp(\mathrm{i} r u_1)` over the unit sphere of ``dim`` dimensions, T Eq. 2.5.
-
-    Above 128 dimensions, where SciPy's function can fail, by four terms of its logarithm, with an error below 1e-5.
-    """
+    r"""The mean of :math:`\exp(\mathrm{i} r u_1)` over the unit sphere, T Eq. 2.5; a series above 128 dimensions."""
     if dim <= 128:
         return scipy.special.hyp0f1(0.5 * dim, -0.25 * np.square(r))
     z, b = np.square(r) / (2.0 * dim), 0.5 * dim

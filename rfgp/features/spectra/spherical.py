@@ -17,12 +17,9 @@ from .sphere_mixture import fit_mixture, sphere_mean
 
 @dataclass(frozen=True)
 class Spherical(IsotropicSpectrum):
-    r"""Radii whose kernel is close to a polynomial one, :math:`(1 - \|x - y\|^2/a^2)^p`, at distances from 0 to 2.
+    r"""Radii on a grid whose kernel is close to :math:`(1 - \|x - y\|^2/a^2)^p` at distances from 0 to 2.
 
     .. math:: \hat k(\tau) = \sum_i c_i \Lambda_d(r_i \tau), \qquad c_i \ge 0, \quad \sum_i c_i = 1
-
-    Every isotropic kernel on :math:`R^d` is such a mixture. Radii lie on a grid, and c is the least-squares fit over
-    distances from 0 to 2; :math:`\Lambda_d` is T Eq. 2.5, evaluated as a confluent hypergeometric function.
     """
 
     degree: int

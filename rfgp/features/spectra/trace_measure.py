@@ -28,14 +28,12 @@ class TraceMeasure(Spectrum):
         K(\tau) = \int e^{\mathrm{i} w^\top \tau} \mu(w)\, dw, \qquad
         \mathrm{tr}\, K(0) = \int \mathrm{tr}\, \mu(w)\, dw
 
-    Under p features with a factor of trace one are bounded, and have the smallest second moment. The envelope is the
-    largest ratio to the proposal at quasi-random points, where the integrals are taken too; amplitudes correct for what
-    exceeds it.
+    Features under p are bounded. The envelope and the integrals are taken at quasi-random points.
 
     :param density: takes frequencies (m, d) and returns :math:`\mu`, (m, T, T), Hermitian positive semidefinite.
     :param proposal_scale: the standard deviation of the proposals in every coordinate; as wide as the density or wider.
-    :raises ValueError: for a density that is not finite, Hermitian and positive semidefinite at these points, or that
-        proposals of this scale hardly meet.
+    :raises ValueError: for a density that is not finite, Hermitian and positive semidefinite, or rarely met by
+        proposals.
 
     Source: M Theorem 9, Corollary 10.
 

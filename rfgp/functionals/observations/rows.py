@@ -11,7 +11,7 @@ from ..._support import checks
 
 
 class ObservationRows(NamedTuple):
-    """What encoded rows consist of: regions :math:`c + [-h, h] + [-s, s]` and weights of the outputs.
+    """The parts of encoded rows: regions :math:`c + [-h, h] + [-s, s]` and weights of the outputs.
 
     :param center: c, (..., N, d).
     :param half_widths: h, the half widths of a box along the coordinates, (..., N, d).
@@ -39,7 +39,7 @@ def num_columns(input_dim: int, num_outputs: int | None = None) -> int:
 
 
 def split(x: Tensor, input_dim: int) -> ObservationRows:
-    """What encoded rows (..., N, 3 d + T) consist of.
+    """The parts of encoded rows (..., N, 3 d + T).
 
     >>> split(points(torch.ones(4, 2)), input_dim=2).weights.shape
     torch.Size([4, 3])
@@ -54,12 +54,11 @@ def split(x: Tensor, input_dim: int) -> ObservationRows:
 
 
 def points(x: Tensor, weights: Tensor | None = None) -> Tensor:
-    r"""Rows for values at points, :math:`L f = \sum_t a_t f_t(x)`.
+    r"""Rows (N, 3 d + T) for values at points, :math:`L f = \sum_t a_t f_t(x)`.
 
     :param x: the points, (N, d).
-    :param weights: the weights a of the outputs, (N, T) or (T,); default: the value of a scalar function. Weights
-        (1, 0, ..., 0) are that value, (0, n) a derivative, and both a condition of the third kind (Robin).
-    :returns: (N, 3 d + T), of the dtype of x.
+    :param weights: the weights a of the outputs, (N, T) or (T,); default: the value of a scalar function,
+        (1, 0, ..., 0). A derivative is (0, n).
     :raises ValueError: for points or weights that are not finite, or of other shapes.
 
     >>> points(torch.zeros(3, 2)).shape
@@ -71,11 +70,10 @@ def points(x: Tensor, weights: Tensor | None = None) -> Tensor:
 
 
 def derivatives(x: Tensor, direction: Tensor) -> Tensor:
-    r"""Rows for derivatives of a scalar function in given directions, :math:`L f = n^\top \nabla f(x)`.
+    r"""Rows (N, 4 d + 1) for derivatives of a scalar function, :math:`L f = n^\top \nabla f(x)`.
 
     :param x: the points, (N, d).
     :param direction: n, (N, d) or (d,), such as the outer normals of a boundary; its length multiplies the derivative.
-    :returns: (N, 4 d + 1), of the dtype of x.
     :raises ValueError: for points or directions that are not finite, or of other shapes.
 
     >>> derivatives(torch.zeros(3, 2), torch.tensor([0.0, 1.0])).shape
@@ -87,15 +85,12 @@ def derivatives(x: Tensor, direction: Tensor) -> Tensor:
 
 
 def boxes(lower: Tensor, upper: Tensor, weights: Tensor | None = None, integral: bool = False) -> Tensor:
-    r"""Rows for averages or integrals over boxes with sides along the coordinates.
-
-    A box without extent in some coordinates is a face, an edge or a point, and its volume is that of the others.
+    """Rows (N, 3 d + T) for averages or integrals over boxes; without extent in some coordinates over faces or edges.
 
     :param lower: the lower corners, (N, d).
     :param upper: the upper corners, (N, d).
     :param weights: the weights a of the outputs, (N, T) or (T,); default: the value of a scalar function.
     :param integral: whether the integral is observed, and not the average.
-    :returns: (N, 3 d + T), of the dtype of ``lower``.
     :raises ValueError: for corners or weights that are not finite, or of other shapes, or corners in the wrong order.
 
     >>> boxes(torch.zeros(3, 2), torch.ones(3, 2)).shape
@@ -111,14 +106,13 @@ def boxes(lower: Tensor, upper: Tensor, weights: Tensor | None = None, integral:
 
 
 def segments(start: Tensor, end: Tensor, weights: Tensor | None = None, integral: bool = False) -> Tensor:
-    r"""Rows for averages or integrals along straight lines, which begin and end anywhere.
+    """Rows (N, 3 d + T) for averages or integrals along straight lines.
 
     :param start: where the lines begin, (N, d).
     :param end: where they end, (N, d).
-    :param weights: the weights a of the outputs, (N, T) or (T,); default: the value of a scalar function. With the
-        vector ``end - start`` the average of a field is its work (circulation) along the line.
+    :param weights: the weights a of the outputs, (N, T) or (T,); default: the value of a scalar function. With
+        ``end - start`` the average of a field is its work (circulation) along the line.
     :param integral: whether the integral over the length is observed, and not the average.
-    :returns: (N, 3 d + T), of the dtype of ``start``.
     :raises ValueError: for ends or weights that are not finite, or of other shapes.
 
     >>> segments(torch.zeros(3, 2), torch.ones(3, 2), integral=True).shape

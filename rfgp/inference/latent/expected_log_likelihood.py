@@ -25,18 +25,14 @@ class ExpectedLogLikelihood(NamedTuple):
 def expected_log_likelihood(
     likelihood: Likelihood, y: Tensor, mean: Tensor, variance: Tensor, **kwargs: Any
 ) -> ExpectedLogLikelihood:
-    r"""The expected log likelihood of rows whose function values are normal and independent.
+    """GPyTorch's expected log likelihood of rows whose function values are normal and independent.
 
-    It is GPyTorch's: in closed form or by quadrature for likelihoods of one dimension, by
-    ``gpytorch.settings.num_likelihood_samples`` draws for others. For a Softmax likelihood the gradient in the
-    variances is half the expected second derivative of the log likelihood, which has less variance than that of the
-    draws and the sign of the true one.
+    For a Softmax likelihood the gradient in the variances is half the expected second derivative, which has less
+    variance than that of the draws and the right sign (Opper and Archambeau, 2009, Eq. 18 and 19).
 
     :param y: targets (N,).
     :param mean: (N,), or (C, N) for a likelihood of C functions.
     :param variance: of the shape of ``mean``.
-
-    Source: Opper & Archambeau 2009 Eq. 18 and 19.
     """
     with torch.enable_grad():
         leaves = mean.detach().requires_grad_(), variance.detach().requires_grad_()
@@ -53,10 +49,6 @@ def expected_log_probabilities(
     r"""GPyTorch's expected log probability of every row; in closed form for a Laplace likelihood.
 
     .. math:: E|y - f| = \sqrt{2 v / \pi}\, e^{-r^2 / 2v} + r\, \mathrm{erf}(r / \sqrt{2 v}), \qquad r = y - m
-
-    Quadrature would have no smooth gradients there, since the log density has a kink.
-
-    :param y: targets (N,).
     """
     if not isinstance(likelihood, LaplaceLikelihood):
         terms: Tensor = likelihood.expected_log_prob(y, functions, **kwargs)

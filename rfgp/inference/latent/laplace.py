@@ -27,14 +27,11 @@ Batches = Iterable[tuple[Tensor, Tensor]]
 
 
 class LaplaceSums(NamedTuple):
-    r"""Sums over rows at some weights, in float64; those of two sets of rows can be added.
+    r"""Additive sums over rows at some weights, in float64: l (), h (D, Q), and G (P, D, D) for P pairs of functions.
 
     .. math:: \ell = \sum_i \log p(y_i \mid f_i), \qquad h_q = \sum_i \psi_i \frac{\partial \log p}{\partial f_{iq}},
         \qquad G_{qq'} = -\sum_i \frac{\partial^2 \log p}{\partial f_{iq} \partial f_{iq'}} \psi_i \psi_i^\top
 
-    :param log_density: l, ().
-    :param slope: h, (D, Q).
-    :param gram: G for every pair of functions, (P, D, D).
     :param concave: what the rows of negative curvature take from G, (P, D, D), where there are any.
     """
 
@@ -61,10 +58,7 @@ class LaplaceSums(NamedTuple):
 class LatentFunctions:
     r"""Latent functions :math:`f_q(x) = m_q(x) + \psi(x)^\top v_q` and the likelihood of rows given them.
 
-    Complex features enter as their real and imaginary parts side by side.
-
-    :param dtype: the dtype of Gram products; None for float64, or float32 for chunks of float32 features whose
-        curvature is below a hundredth of the largest prior variance.
+    :param dtype: the dtype of Gram products; None for float64, or float32 for chunks of small curvature.
     """
 
     def __init__(self, kernel: Any, mean: Mean, likelihood: LatentLikelihood, dtype: torch.dtype | None = None) -> None:
@@ -94,18 +88,12 @@ class LatentFunctions:
         return columns.double().expand(*columns.shape[:-1], self.likelihood.num_functions)
 
     def at(self, x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (N, D) and values of the functions (N, Q) at x (N, d).
-
-        :param weights: v, (D, Q), in float64.
-        """
+        """Features (N, D) and values (N, Q) of the functions of weights (D, Q) at x (N, d)."""
         features = self.features(x)
         return features, self.mean_at(x) + features.double() @ weights
 
     def distribution(self, x: Tensor, posterior: GaussianPosterior) -> MultivariateNormal:
-        """The distribution of the functions at x (..., N, d), or (N, d) for several: multitask normal then.
-
-        Means are computed in chunks of rows; the covariance is lazy.
-        """
+        """The (multitask) normal distribution of one function at x (..., N, d), or of several at x (N, d); lazy."""
         factor = KroneckerFactor(torch.diag_embed(self.scale), self.num_features)
         tracks = torch.is_grad_enabled()
 
@@ -127,17 +115,11 @@ class LatentFunctions:
         return MultitaskMultivariateNormal(values.to(x.dtype), plus_residual(covariance, residual))
 
     def sums(self, batches: Batches, weights: Tensor) -> LaplaceSums:
-        """The sums over the rows of batches, differentiable once in the parameters and the weights.
-
-        The memory is that of a chunk, and with gradients that of the batches.
-
-        :param batches: checked inputs (N, d) and targets (N,).
-        :param weights: v, (D, Q).
-        """
+        """The sums over the rows of batches at weights (D, Q), differentiable once, at the memory of a chunk."""
         total: LaplaceSums | None = None
         for x, y in batches:
-            summand = _Rows(self)
-            empty = _Total.empty(self.num_features, weights, len(self.likelihood.pairs))
+            summand = _LatentRows(self)
+            empty = _LatentTotal.empty(self.num_features, weights, len(self.likelihood.pairs))
             parameters = summand.parameters()
             parts = row_chunks(len(x), self.num_features)
             log_density, slope, gram = sum_over_rows(summand, empty, parts, (x, y), (weights,), parameters)
@@ -148,11 +130,7 @@ class LatentFunctions:
         return total
 
     def hessian_product(self, batches: Batches, weights: Tensor, direction: Tensor) -> Tensor:
-        r"""The product :math:`\sum_i \psi_i (W_i \psi_i^\top d)` of the full Hessian for classes, (D, Q).
-
-        :param weights: v, (D, Q).
-        :param direction: d, (D, Q).
-        """
+        r"""The product :math:`\sum_i \psi_i (W_i \psi_i^\top d)` of the full Hessian for classes with d, (D, Q)."""
         total = torch.zeros_like(weights)
         for x, _ in _chunks(batches, self.num_features):
             features, values = self.at(x, weights)
@@ -161,12 +139,8 @@ class LatentFunctions:
         return total
 
     def pull_back(self, batches: Batches, weights: Tensor, gram: Tensor) -> Tensor:
-        """The gradient in the weights alone, (D, Q), from that of the Gram matrices.
-
-        :param weights: v, (D, Q).
-        :param gram: the gradient of G, (P, D, D).
-        """
-        pull = _Rows(self).pullback(gram.new_zeros(()), torch.zeros_like(weights), gram)
+        """The gradient in the weights alone, (D, Q), from that of the Gram matrices, (P, D, D)."""
+        pull = _LatentRows(self).pullback(gram.new_zeros(()), torch.zeros_like(weights), gram)
         total = torch.zeros_like(weights)
         for x, y in _chunks(batches, self.num_features):
             leaf = weights.detach().requires_grad_()
@@ -184,7 +158,7 @@ def _chunks(batches: Batches, width: int) -> Iterator[tuple[Tensor, Tensor]]:
             yield x[rows], y[rows]
 
 
-class _Total:
+class _LatentTotal:
     """Sums that chunks are added to, in place."""
 
     def __init__(self, log_density: Tensor, slope: Tensor, gram: Tensor) -> None:
@@ -197,7 +171,7 @@ class _Total:
         return cls(slope.new_zeros(()), slope, slope.new_zeros(num_pairs, width, width))
 
 
-class _Rows:
+class _LatentRows:
     """What a chunk of rows adds to the sums, and the gradient of it."""
 
     def __init__(self, functions: LatentFunctions) -> None:
@@ -214,7 +188,7 @@ class _Rows:
         features, values = self.functions.at(x, weights)
         return features, self.functions.likelihood.terms(values, y)
 
-    def add(self, total: _Total, x: Tensor, y: Tensor, weights: Tensor) -> None:
+    def add(self, total: _LatentTotal, x: Tensor, y: Tensor, weights: Tensor) -> None:
         features, terms = self._terms(x, y, weights)
         total.log_density += terms.log_density.sum()
         total.slope += features.mT.double() @ terms.slope
@@ -235,7 +209,7 @@ class _Rows:
         noise = 1.0 / largest if largest > 0.0 else float("inf")
         return product_dtype(features.dtype, noise, lambda: scale * largest_square(features))
 
-    def sums(self, total: _Total) -> tuple[Tensor, ...]:
+    def sums(self, total: _LatentTotal) -> tuple[Tensor, ...]:
         for gram in (*total.gram, *(() if total.concave is None else total.concave)):
             linalg.mirror_(gram)
         return total.log_density, total.slope, total.gram

@@ -27,7 +27,7 @@ class Terms(NamedTuple):
 
     :param log_density: :math:`\log p(y_i \mid f_i)`, (N,).
     :param slope: :math:`\partial \log p / \partial f_q`, (N, Q).
-    :param curvature: :math:`-\partial^2 \log p / \partial f_q \partial f_{q'}` for the pairs of functions, (N, P).
+    :param curvature: :math:`-\partial^2 \log p / \partial f_q \partial f_{q'}` for P pairs of functions, (N, P).
     """
 
     log_density: Tensor
@@ -50,11 +50,7 @@ class LatentLikelihood(abc.ABC):
 
     @abc.abstractmethod
     def terms(self, f: Tensor, y: Tensor) -> Terms:
-        """The log density and its derivatives, differentiable once more in f and in the parameters.
-
-        :param f: values of the latent functions, (N, Q), in float64.
-        :param y: targets, (N,).
-        """
+        """The log density and its derivatives for f (N, Q) and y (N,), differentiable once more."""
 
     @property
     def has_full_hessian(self) -> bool:
@@ -62,20 +58,12 @@ class LatentLikelihood(abc.ABC):
         return True
 
     def product(self, f: Tensor, direction: Tensor) -> Tensor:
-        """The full second derivative times a direction, W_i d_i, (N, Q), where the pairs are not all that there are.
-
-        :param f: values of the latent functions, (N, Q).
-        :param direction: (N, Q).
-        """
+        """The full second derivative times a direction, W_i d_i, (N, Q), where only some pairs are in the terms."""
         raise ValueError(f"expected a likelihood of several functions, got {_name(self.likelihood)}; use its curvature")
 
     @abc.abstractmethod
     def targets(self, y: Any, x: Tensor) -> Tensor:
-        """Checked targets.
-
-        :param x: inputs, (N, d).
-        :raises ValueError: where they are not (N,) values that the likelihood can have.
-        """
+        """Checked targets, (N,), or a ValueError for values that the likelihood cannot have."""
 
 
 class OneFunction(LatentLikelihood):
@@ -161,10 +149,7 @@ class ClassFunctions(LatentLikelihood):
 
 
 def possible_targets(likelihood: Likelihood, y: Tensor) -> Tensor:
-    """Targets as they are, or a ValueError where a likelihood of one function cannot have them.
-
-    :param y: finite targets, (N,).
-    """
+    """Finite targets (N,) as they are, or a ValueError where a likelihood of one function cannot have them."""
     support = likelihood(torch.zeros_like(y)).support
     is_possible = support.check(y)
     if not bool(is_possible.all()):
@@ -176,10 +161,7 @@ def possible_targets(likelihood: Likelihood, y: Tensor) -> Tensor:
 
 
 def latent_likelihood(likelihood: Likelihood, hessian: str = "full") -> LatentLikelihood:
-    """The log density of a GPyTorch likelihood and its derivatives.
-
-    :raises ValueError: for another likelihood, or a batch of them.
-    """
+    """The log density of a GPyTorch likelihood and its derivatives; a ValueError for others, and for batches."""
     checks.choice("hessian", hessian, HESSIANS)
     if isinstance(likelihood, SoftmaxLikelihood):
         return ClassFunctions(likelihood, hessian)

@@ -23,11 +23,7 @@ _SOLVER_ITERATIONS = 1000
 
 
 class Point(NamedTuple):
-    r"""Weights w, the log posterior :math:`\ell - \|w\|^2 / 2` there up to a constant, and its gradient.
-
-    :param weights: w, (D, Q).
-    :param gradient: a h - w, (D, Q).
-    """
+    r"""Weights w, (D, Q), the log posterior :math:`\ell - \|w\|^2 / 2` up to a constant, and its gradient a h - w."""
 
     weights: Tensor
     sums: LaplaceSums
@@ -36,11 +32,7 @@ class Point(NamedTuple):
 
 
 class Precision:
-    r"""The Cholesky factor of :math:`B = I + a a^\top \odot G`, or of its diagonal blocks.
-
-    :param gram: G for every pair of functions, (P, D, D).
-    :param scale: a, (Q,).
-    """
+    r"""The Cholesky factor of :math:`B = I + a a^\top \odot G`, or of its diagonal blocks: G (P, D, D), a (Q,)."""
 
     def __init__(self, gram: Tensor, scale: Tensor, is_full: bool) -> None:
         self.num_functions = len(scale)
@@ -58,11 +50,7 @@ class Precision:
 
 
 def precision_matrix(gram: Tensor, scale: Tensor, is_full: bool) -> Tensor:
-    r"""The matrix :math:`B = I + a a^\top \odot G` of all functions, (1, Q D, Q D), or its blocks, (Q, D, D).
-
-    :param gram: G for every pair of functions, (P, D, D).
-    :param scale: a, (Q,).
-    """
+    r"""The matrix :math:`B = I + a a^\top \odot G` of all functions, (1, Q D, Q D), or its blocks, (Q, D, D)."""
     count, width = len(scale), gram.shape[-1]
     if not is_full or count == 1:
         matrix = gram * scale.square()[:, None, None]
@@ -99,12 +87,9 @@ class LaplaceProblem:
 
     @torch.no_grad()
     def mode(self, start: Tensor | None = None) -> Tensor:
-        """The weights of the largest log posterior, by damped Newton steps of one pass each.
+        """The weights (D, Q) of the largest log posterior, by damped Newton steps, each of which raises it.
 
-        Every step is in a direction of ascent and shortened until it gains enough, so that the log posterior never
-        falls.
-
-        :param start: where to begin, (D, Q), unless the log posterior is not finite there; default: zeros.
+        :param start: where to begin, (D, Q), if the log posterior is finite there; default: zeros.
         """
         point = self.point(self.zeros() if start is None else start)
         if start is not None and not math.isfinite(point.value):
@@ -157,11 +142,7 @@ class LaplaceProblem:
 
     @torch.no_grad()
     def solve(self, precision: Precision, weights: Tensor, values: Tensor, residual: float = _RESIDUAL) -> Tensor:
-        """The inverse of the full Hessian times values (D, Q); by conjugate gradients where only blocks are there.
-
-        :param weights: where the Hessian is taken, (D, Q).
-        :param values: the right-hand side, (D, Q).
-        """
+        """The inverse of the full Hessian at weights times values, (D, Q) each, by conjugate gradients if need be."""
         if self.is_full:
             return precision.solve(values)
         scale = self.functions.scale
@@ -181,14 +162,12 @@ class LaplaceProblem:
         return solver.solution.reshape(values.shape)
 
     def log_evidence(self, weights: Tensor) -> tuple[Tensor, LaplaceSums]:
-        r"""Laplace's log evidence at the mode, and the sums there; with gradients where these are enabled.
+        r"""Laplace's log evidence at the mode (D, Q), and the sums there; with gradients where these are enabled.
 
         .. math:: \log q(y) = \ell - \tfrac12 \|w\|^2 - \tfrac12 \log|B|
 
-        The mode depends on the parameters too. One Newton step from it, whose derivative is
-        :math:`H^{-1} \partial (a h)`, carries that dependence.
-
-        :param weights: the mode, (D, Q), a constant.
+        One Newton step, of derivative :math:`H^{-1} \partial (a h)`, carries the dependence of the mode on the
+        parameters.
 
         Source: Rasmussen and Williams (2006), Eq. 3.32 and 5.23, in the weights of features.
         """

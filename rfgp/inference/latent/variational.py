@@ -23,17 +23,15 @@ class GaussianWeights:
 
     .. math:: f(x_i) = \phi_i^\top w, \qquad E f_i = \phi_i^\top m, \qquad \mathrm{Var} f_i = \phi_i^\top S \phi_i
 
-    It is held by its natural parameters :math:`S^{-1} m` and :math:`S^{-1}`, in float64, and does not change: a step
-    gives another one. A step in the natural gradient of :math:`\sum_i E \log p(y_i | f_i) - KL(q \| N(0, I))` is
+    It is immutable. A step in the natural gradient of :math:`\sum_i E \log p(y_i | f_i) - KL(q \| N(0, I))` is
 
     .. math:: S^{-1} \leftarrow (1 - \rho) S^{-1} + \rho \big(I - 2 \textstyle\sum_i v_i \phi_i \phi_i^\top\big), \qquad
         v_i = \frac{\partial E \log p(y_i | f_i)}{\partial \mathrm{Var} f_i}
 
-    with the gradient in the means in :math:`S^{-1} m`. For a Gaussian likelihood one step of size one is exact.
+    and likewise for :math:`S^{-1} m`. For a Gaussian likelihood one step of size one is exact.
 
-    :param linear: :math:`S^{-1} m`, (..., D).
-    :param precision: :math:`S^{-1}`, (..., D, D); or its diagonal, (..., D).
-    :raises ValueError: where the precision is not positive definite to working precision.
+    :param linear: :math:`S^{-1} m`, (..., D), float64.
+    :param precision: :math:`S^{-1}`, (..., D, D), positive definite; or its diagonal, (..., D).
     """
 
     def __init__(self, linear: Tensor, precision: Tensor) -> None:
@@ -89,10 +87,7 @@ class GaussianWeights:
 
     @torch.no_grad()
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and variances of the functions, (..., N) each, without gradients.
-
-        :param features: (N, D), or (..., N, D) where every set of weights has its own.
-        """
+        """Means and variances (..., N) of the functions, for features (N, D) or (..., N, D), without gradients."""
         exact = features.detach().double()
         mean = (exact @ self.mean.unsqueeze(-1)).squeeze(-1)
         if self.is_diagonal:
@@ -105,12 +100,7 @@ class GaussianWeights:
 
     @torch.no_grad()
     def feature_gradient(self, features: Tensor, d_mean: Tensor, d_variance: Tensor) -> Tensor:
-        """The gradient in the features, of their shape, of what has these gradients in means and variances.
-
-        :param features: as for :meth:`moments`.
-        :param d_mean: (..., N).
-        :param d_variance: (..., N).
-        """
+        """The gradient in the features, of their shape, from those in means and variances, (..., N) each."""
         sets = zip(_flat(self.mean, 1), _flat(d_mean.double(), 1), _flat(d_variance.double(), 1), strict=True)
         pairs = _pairs(self.factor, features.detach().double(), dims=1 if self.is_diagonal else 2)
         parts = (
@@ -131,11 +121,10 @@ class GaussianWeights:
     ) -> tuple[Tensor, Tensor]:
         """The natural parameters that a step of size one leads to: the prior's and those of the rows.
 
-        :param features: (N, D), or (..., N, D).
         :param d_mean: the gradient of the expected log likelihood in the means, (..., N).
         :param d_variance: that in the variances, (..., N).
-        :param fitted: the means of the functions at which the gradients were taken, for a full covariance; default:
-            those of these weights.
+        :param fitted: the means at which the gradients were taken, for a full covariance; default: those of these
+            weights.
         """
         exact, weight = features.detach().double(), -2.0 * d_variance.double()
         if self.is_diagonal:
@@ -154,11 +143,7 @@ class GaussianWeights:
 
     @torch.no_grad()
     def stepped(self, target: tuple[Tensor, Tensor], step_size: float) -> Self:
-        """The distribution after a step towards natural parameters, halved until the precision is positive definite.
-
-        :param target: what :meth:`target` gives.
-        :raises ValueError: where no step is left.
-        """
+        """The distribution after a step towards natural parameters, halved until the precision is positive definite."""
         size = step_size
         while True:
             try:
@@ -173,11 +158,7 @@ class GaussianWeights:
 
 
 class WeightDistribution(GaussianPosterior):
-    r"""A learned distribution N(m, L L^T) of weights.
-
-    :param mean: m, (..., D).
-    :param root: L, (..., D, D); or its diagonal, (..., D).
-    """
+    """A learned distribution N(m, L L^T) of weights, with m (..., D) and L (..., D, D), or its diagonal (..., D)."""
 
     def __init__(self, mean: Tensor, root: Tensor) -> None:
         self.mean, self.root, self.is_diagonal = mean.unsqueeze(-1), root, root.dim() == mean.dim()

@@ -15,8 +15,6 @@ class LowRankDensity:
 
     .. math:: e^H (S + R R^H)^{-1} e = e^H S^{-1} e - b^H A^{-1} b, \qquad A = I + R^H S^{-1} R, \qquad
         b = R^H S^{-1} e
-
-    :param is_complex: whether the errors are complex.
     """
 
     def __init__(self, is_complex: bool) -> None:
@@ -26,13 +24,7 @@ class LowRankDensity:
         self.terms: Tensor | float = 0.0
 
     def add(self, error: Tensor, root: Tensor, noise: Tensor, missing: Tensor) -> None:
-        """Add rows.
-
-        :param error: (..., n, T).
-        :param root: (..., n, T, K).
-        :param noise: S of every row, (..., n, T, T).
-        :param missing: what does not count, (..., n, T).
-        """
+        """Add rows: errors and a mask of missing ones (..., n, T), roots (..., n, T, K), noises S (..., n, T, T)."""
         factor = torch.linalg.cholesky(noise)
         columns = torch.cat([root.to(error.dtype), error.unsqueeze(-1)], dim=-1).masked_fill(missing.unsqueeze(-1), 0.0)
         white = torch.linalg.solve_triangular(factor.to(columns.dtype), columns, upper=False).flatten(-3, -2)

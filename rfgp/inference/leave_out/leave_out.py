@@ -32,9 +32,8 @@ class LeaveOneOut(NamedTuple):
     >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, input_dim=2)
     >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
     >>> x, y = torch.randn(30, 2), torch.randn(30)
-    >>> left_out = model.condition(x, y).leave_one_out(x, y)
-    >>> left_out.log_prob.shape, bool((left_out.variance > left_out.latent_variance).all())
-    (torch.Size([30]), True)
+    >>> model.condition(x, y).leave_one_out(x, y).log_prob.shape
+    torch.Size([30])
     """
 
     mean: Tensor
@@ -46,10 +45,8 @@ class LeaveOneOut(NamedTuple):
 class LeaveGroupOut(NamedTuple):
     """The predictions of N observations in G groups, each by a fit to all other groups with the same parameters.
 
-    :param mean: as in :class:`LeaveOneOut`.
-    :param variance: that of the observation, with its noise, in the shape of the mean.
-    :param log_prob: the log density of the observation of each row alone, (N,), in float64; summed over classes.
-    :param latent_variance: that of the function, without noise, in the shape of the mean.
+    The first four fields are those of :class:`LeaveOneOut`.
+
     :param labels: the labels of the groups in ascending order, (G,).
     :param group_log_prob: the joint log density of the observations of each group, (G,), in float64.
 
@@ -70,11 +67,7 @@ class LeaveGroupOut(NamedTuple):
 
 
 class FunctionPrediction(NamedTuple):
-    """Predictions of the functions at g groups of m rows, of T outputs each, that were left out.
-
-    :param error: what is left of the targets, (..., g, m T).
-    :param covariance: of the functions, (..., g, m T, m T).
-    """
+    """Errors (..., g, m T) of the targets and covariances (..., g, m T, m T) of the functions at g left-out groups."""
 
     error: Tensor
     covariance: Tensor
@@ -135,11 +128,8 @@ class FunctionsWithoutRows(Protocol):
 def leave_one_out(
     x: Tensor, rows: Rows, noise: NoiseModel, draws: Sequence[FunctionsWithoutRows], residual: Tensor | None
 ) -> LeaveOneOut:
-    """The predictions of observations from those of functions, with the moments of their mixture where these are many.
+    """The predictions at x (N, d) from those of functions, with the moments of their mixture where these are many.
 
-    Nothing of their size is formed but the result: chunks of rows go all the way.
-
-    :param x: inputs, (N, d).
     :param residual: the variance that features lack, (..., N T); default: none.
     """
     work = _LeaveOut(x, rows, noise, draws, residual)
@@ -154,10 +144,7 @@ def leave_group_out(
     residual: Tensor | None,
     groups: Tensor,
 ) -> LeaveGroupOut:
-    """The same for groups of rows; the other arguments are those of :func:`leave_one_out`.
-
-    :param groups: the label of each row, (N,), integers.
-    """
+    """The same for groups of rows with labels (N,), integers."""
     labels, numbers, counts = groups.unique(return_inverse=True, return_counts=True)
     order, num_values = numbers.argsort(stable=True), counts * draws[0].num_outputs
     starts, large = counts.cumsum(0) - counts, (num_values > draws[0].largest).nonzero().squeeze(-1)
@@ -195,10 +182,7 @@ class _LeaveOut:
     def result(
         self, bundles: Sequence[tuple[Part, int]], large: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Means, variances, log densities and latent variances.
-
-        :param bundles: the numbers of rows, group after group, and of how many rows each group is.
-        """
+        """Means, variances, log densities and latent variances, by bundles of rows and the size of their groups."""
         lossy: dict[int, list[Tensor]] = {}
         is_separable = len(self.draws) == 1 and self.residual is None and self.draws[0].is_separable
         for chosen, size in bundles:

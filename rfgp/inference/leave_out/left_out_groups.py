@@ -26,10 +26,7 @@ class RefittedGroup:
         self.draw, self.posterior = draw, posterior
 
     def prediction(self, chosen: Tensor) -> FunctionPrediction:
-        """Predictions at single rows.
-
-        :param chosen: the numbers of the rows, (n,).
-        """
+        """Predictions at single rows with numbers (n,)."""
         scalar = self.draw.scalar_features(chosen)
         error = self.draw.errors(chosen, scalar, self.posterior.mean).squeeze(-1)
         variance = self.posterior.block_covariances(scalar, self.draw.factor)
@@ -48,13 +45,10 @@ class RefittedGroup:
         return self.draw.noise.is_complex or not self.draw.posterior.mean.is_complex()
 
     def log_prob(self, part: Tensor, error: Tensor) -> Tensor:
-        r"""The joint log density of the group.
+        r"""The joint log density of rows ``part`` (m,) of the group, from errors (..., m, T) of the fit to all rows.
 
         .. math:: e_g^H (S_g + V_{-g})^{-1} e_g = e_g^H S_g^{-1} (y_g - F_g m), \qquad
             \log|S_g + V_{-g}| = \log|S_g| + \log|B| - \log|B_{-g}|
-
-        :param part: the numbers of its rows, (m,).
-        :param error: what the prediction leaves of the targets, (..., m, T).
         """
         draw = self.draw
         share, circle = (1.0, math.pi) if draw.noise.is_complex else (0.5, 2.0 * math.pi)
@@ -77,10 +71,7 @@ def sums_of_others(
     merged: Callable[[SufficientStatistics | None, SufficientStatistics], SufficientStatistics],
     outside: SufficientStatistics | None,
 ) -> Iterator[SufficientStatistics]:
-    """The sums over all rows but those of each part: additions alone, which lose no digits.
-
-    :param outside: the sums over the rows of no part; None where there are none.
-    """
+    """The sums over all rows but those of each part: additions alone, which lose no digits."""
     if len(parts) > _HELD:
         half = len(parts) // 2
         for chosen, others in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):

@@ -48,22 +48,18 @@ class LeftOutRows:
     .. math:: y_g - \mu_{-g} = (I - H_g)^{-1} (y_g - F_g m), \qquad V_{-g} = (I - H_g)^{-1} V_g, \qquad
         V_g = F_g B^{-1} F_g^H, \qquad H_g = V_g S_g^{-1}
 
-    for the T outputs of all rows of a group, which is a single row where one is left out. Where :math:`I - H_g` is
-    small, a difference of like numbers, it is taken from the rows:
+    for the T outputs of all rows of a group. Where :math:`I - H_g` is small it is computed from the rows, as
 
     .. math:: S_g^{-1} (I - H_g) = \min_W \sum_j (\delta_{gj} I - F_j W)^H S_j^{-1} (\delta_{gj} I - F_j W) + W^H W
 
-    a sum of positive terms, stationary in :math:`W = B^{-1} F_g^H S_g^{-1}`. There are at most about as many single
-    rows of this kind as features, so that all of it costs O(N D^2). For groups of more values than weights, B is that
-    of the sums over all others, which are added and never subtracted.
-
-    With separable covariances and one precision P of complete rows, :math:`M^\top P M = \mathrm{diag}(\gamma)` for
-    :math:`M = A V`, and :math:`V_g = \sum_r W_{gr} \otimes M_r M_r^\top`: no matrix of the T outputs of a group is
-    formed.
+    a sum of positive terms, at O(N D^2) in all. Groups of more values than weights take B from the sums over all
+    others.
+    Separable covariances with one precision P of complete rows form no matrix of T outputs:
+    :math:`M^\top P M = \mathrm{diag}(\gamma)` for :math:`M = A V`, and :math:`V_g = \sum_r W_{gr} \otimes M_r
+        M_r^\top`.
 
     :param x: inputs, (N, d).
-    :param residual: what the rows gain by the variance that features lack; default: nothing.
-    :raises ValueError: where it does not follow from these rows.
+    :param residual: the variance of the rows that features lack; default: nothing.
 
     Source: errata, identity 4 of the last section.
     """
@@ -192,12 +188,11 @@ class LeftOutRows:
 
     @torch.no_grad()
     def means_without(self, x: Tensor, errors: Tensor, numbers: Tensor, num_groups: int) -> Tensor:
-        r"""The means at new inputs without each group of rows, (G, n, T), for real features.
+        r"""The means at new inputs x (n, d) without each group of rows, (G, n, T), for real features.
 
         .. math:: \mu_{-g}(x) = \mu(x) - F(x) B^{-1} \sum_{i \in g} F_i^\top S_i^{-1} (y_i - \mu_{-g}(x_i))
 
-        :param x: inputs, (n, d).
-        :param errors: what is left of the targets without the group of each row, (N, T).
+        :param errors: the errors of the targets without the group of each row, (N, T).
         :param numbers: the number of the group of every row, (N,).
         """
         scalar = self.regression.kernel.scalar_features(x)

@@ -13,13 +13,7 @@ from .prediction import LocalConditioning
 
 
 class ResidualCovariance(LinearOperator):
-    """The covariance of the residual given the training rows: zero between points of different blocks.
-
-    The blocks are computed where they are needed.
-
-    :param x: inputs, (N, d).
-    :param variance: the diagonal, (N,).
-    """
+    """The lazy covariance of the residual at inputs (N, d) given the training rows: zero between different blocks."""
 
     def __init__(self, x: Tensor, variance: Tensor, conditioning: LocalConditioning) -> None:
         super().__init__(x, variance, conditioning=conditioning)

@@ -18,11 +18,9 @@ _ROUNDING = 0.6
 
 
 class LocalDraws(FunctionDraws):
-    """Draws of functions: of their features by weights, and of their residual jointly inside every block.
+    """Draws of functions: of their features by weights (K, S), and of their residual jointly inside every block.
 
-    They remember where they were evaluated: what comes later agrees with what came before. Without gradients.
-
-    :param weights: the draws of the weights, (K, S).
+    Later evaluations agree with earlier ones. Without gradients.
     """
 
     def __init__(self, regression: Any, weights: Tensor) -> None:
@@ -70,10 +68,7 @@ class LocalDraws(FunctionDraws):
 
 
 class _SomeOf(FunctionDraws):
-    """Some of the functions that are drawn together, with the memory of all of them.
-
-    :param index: the numbers of some, (M,).
-    """
+    """Some of the functions that are drawn together, by their numbers (M,), with the memory of all of them."""
 
     def __init__(self, draws: LocalDraws, index: Tensor) -> None:
         self.draws, self.index = draws, index

@@ -26,12 +26,7 @@ _LARGEST_INVERSE = 100.0
 
 
 class _Given(NamedTuple):
-    """What predictions of g groups of m rows are given by the rows near them.
-
-    :param features: (..., m, D), without the output scale.
-    :param target: what the near rows leave of the targets, (..., m).
-    :param covariance: of the residual, (..., m, m).
-    """
+    """Features (..., m, D), residual targets (..., m) and covariances (..., m, m) of groups given their near rows."""
 
     features: Tensor
     target: Tensor
@@ -44,9 +39,8 @@ class LeftOutBlocks:
     .. math:: Q_g = U_g' - U_g B^{-1} U_g^\top, \qquad m_{-g} = m - B^{-1} U_g^\top Q_g^{-1} \beta_g, \qquad
         B_{-g}^{-1} = B^{-1} + B^{-1} U_g^\top Q_g^{-1} U_g B^{-1}
 
-    with :math:`U = C^{-1} \Phi`, :math:`U_g'` the block of :math:`C^{-1}` and
-    :math:`\beta = C^{-1} (y - \Phi m)`, for the covariance C of residuals and noise in blocks. The other rows stay in
-    the blocks that they are in.
+    with :math:`U = C^{-1} \Phi`, the block :math:`U_g'` of :math:`C^{-1}` and :math:`\beta = C^{-1} (y - \Phi m)`, for
+    the covariance C of residuals and noise in blocks. The other rows keep their blocks.
 
     :param x: the inputs of the rows, (N, d), in any order.
     :param numbers: the numbers that they have in the regression, (N,).
@@ -142,10 +136,7 @@ class LeftOutBlocks:
         return FunctionPrediction(*(torch.stack(part) for part in zip(*parts, strict=True)))
 
     def _refit(self, numbers: Tensor, is_exact: bool = False) -> FunctionPrediction:
-        """What the other rows predict at a group (m,), with the posterior of sums without it.
-
-        :param is_exact: whether the sums are made anew, and nothing is subtracted.
-        """
+        """What the other rows predict at a group (m,), with the posterior of sums without it, made anew if exact."""
         dtype, shift = self.product_dtype, self.statistics.shift
         if is_exact:
             statistics = self.local.without(numbers.cpu())[0].statistics(self.kernel, dtype, shift)
@@ -184,11 +175,7 @@ class LeftOutBlocks:
 
 
 class _ConditioningWithout(LocalConditioning):
-    """The residual at rows given that of the nearest rows of other groups.
-
-    :param num_neighbors: how many of the nearest rows are given.
-    :param numbers: the numbers of the rows of groups, (g, m).
-    """
+    """The residual at rows (g, m) given that of the nearest rows of other groups."""
 
     def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int, numbers: Tensor) -> None:
         super().__init__(kernel, rows, num_neighbors)

@@ -21,13 +21,10 @@ class _Split(NamedTuple):
     right: int
 
 
-class Partition:
-    """A partition of space into boxes, each with at most so many of the rows that it was made of.
+class BlockPartition:
+    """A partition of space into boxes, split at the median of their widest column, with at most ``size`` rows each.
 
-    Boxes are split at the median of their widest column. Columns have to be in comparable units, such as lengthscales.
-
-    :param points: (N, d).
-    :param size: the largest number of rows of a block.
+    :param points: (N, d), with columns in comparable units, such as lengthscales.
     """
 
     def __init__(self, points: Tensor, size: int) -> None:
@@ -70,8 +67,7 @@ class Partition:
         """The partition with more rows, and the numbers of the blocks that changed.
 
         :param points: all points, (N + n, d), the new ones last.
-        :param splits: whether blocks that grow too large are split; the later halves are new blocks, with the numbers
-            that follow.
+        :param splits: whether blocks that grow too large are split; later halves get the next numbers.
         """
         result = object.__new__(type(self))
         result.size, result._root = self.size, self._root
@@ -90,10 +86,7 @@ class Partition:
         return result, touched
 
     def without(self, points: Tensor, is_removed: Tensor) -> tuple[Self, list[int]]:
-        """The partition of the points that are left, and the number that each of its blocks had.
-
-        Blocks that are left empty join the box beside them. No threshold stays at a coordinate of a point that is not
-        there any more.
+        """The partition of the remaining points, and the old numbers of its blocks; empty blocks join the next box.
 
         :param points: all points, (N, d).
         :param is_removed: which of them go, (N,).
@@ -168,10 +161,7 @@ class Partition:
 
 
 def _median_split(points: Tensor) -> tuple[int, float, Tensor]:
-    """The column and threshold at which some points are halved, and which are at most it.
-
-    Points that are all the same are halved in their order; those that come later then go left.
-    """
+    """The column and threshold that halve some points, and which are at most it; equal points are halved in order."""
     sample = points[:: max(1, len(points) // _SAMPLE)]
     inner, outer = sample.quantile(0.95, 0) - sample.quantile(0.05, 0), points.amax(0) - points.amin(0)
     column = int((inner if bool(inner.any()) else outer).argmax())

@@ -30,10 +30,7 @@ class LocalFeatures(NamedTuple):
 
 
 class LocalConditioning:
-    """The residual at any points, given that of near training rows.
-
-    :param num_neighbors: how many of the nearest rows are given; None for the block that the point lies in.
-    """
+    """The residual at points given that of the nearest rows, or of their blocks (``num_neighbors`` None)."""
 
     def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int | None) -> None:
         self.residual, self.rows = ResidualProcess(kernel), rows
@@ -52,10 +49,7 @@ class LocalConditioning:
         return LocalFeatures(features / self.residual.root, columns, variance.squeeze(-1))
 
     def conditionals(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Conditional]]:
-        """The numbers of some of the points (N, d) and of the rows near them, and what follows of these.
-
-        Points of the same block are taken jointly where they are given its rows, and else each alone.
-        """
+        """The numbers of some of the points (N, d), of the rows near them, and the conditional values there."""
         for points, given in self._near_rows(x):
             features = self.residual.features(x[points])
             unique, inverse = given.unique(return_inverse=True)
@@ -77,10 +71,7 @@ class LocalConditioning:
         return self.residual.conditional(x, features, self.rows.x[given], near, self.rows.variances[given])
 
     def _near_rows(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """The numbers of some points and of the rows near them, until all points had their turn.
-
-        Chunks of points lie in the same blocks, so that they have rows in common.
-        """
+        """The numbers of some points and of the rows near them, in chunks of points of the same blocks."""
         near = self.rows.points(x)
         places = self.rows.partition.place(near)
         device = x.device
@@ -93,10 +84,7 @@ class LocalConditioning:
             yield points.to(device), self._nearest(near, points).to(device)
 
     def _nearest(self, near: Tensor, points: Tensor) -> Tensor:
-        """The numbers of the rows nearest to some of the points, (n, m).
-
-        :param points: the numbers of those that are looked at, (n,).
-        """
+        """The numbers (n, m) of the rows nearest to the points with numbers (n,)."""
         distances, numbers = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
         if not bool(torch.from_numpy(distances).isfinite().all()):
             raise checks.overflow(near[points])

@@ -35,10 +35,8 @@ class LocalRegression(Regression):
     .. math:: E f_* = g_* m_w + \mu_* + S (y_n - \mu_n), \qquad
         \mathrm{Var} f_* = g_* B^{-1} g_*^\top + R_{**} - S R_{n*}, \qquad g_* = \phi_* - S \Phi_n
 
-    with :math:`S = R_{*n} (R_{nn} + \Sigma)^{-1}`. Given the rows of the block that a point lies in, this is the
-    posterior of the model that the rows were whitened with. Given its nearest rows instead, it is continuous where
-    blocks have edges, and approximates the posterior of a residual without blocks; with as many neighbors as rows, and
-    all of them in one block, both are the exact posterior. Predictions have gradients where their inputs require them.
+    with :math:`S = R_{*n} (R_{nn} + \Sigma)^{-1}`. Given the rows of a point's block this is the posterior of the block
+    model. Given its nearest rows it is continuous, and approximates the posterior of a residual without blocks.
 
     :param num_neighbors: how many of the nearest rows predictions are given; None for the block of each point.
 

@@ -14,11 +14,8 @@ from ...linalg.cholesky_factor import factor_of
 class Conditional(NamedTuple):
     r"""Values at t points given noisy values y at m rows: :math:`f_* = g w + S (y - \mu) + \epsilon`.
 
-    The weights w of the features are still free: :math:`S = R_{*n} (R_{nn} + \Sigma)^{-1}` is the regression of the
-    residual alone.
-
     :param features: :math:`g = \phi_* - S \Phi_n`, (..., t, D), in float64.
-    :param weights: S, (..., t, m).
+    :param weights: :math:`S = R_{*n} (R_{nn} + \Sigma)^{-1}`, (..., t, m).
     :param covariance: :math:`R_{**} - S R_{n*}`, (..., t, t).
     """
 
@@ -54,11 +51,8 @@ class ResidualProcess:
     def conditional(
         self, x: Tensor, at_points: Tensor, rows: Tensor, features: Tensor, variances: Tensor
     ) -> Conditional:
-        """The values at points given noisy ones at rows.
+        """The values at x (..., t, d) with features (..., t, D), given noisy ones at rows (..., m, d).
 
-        :param x: points, (..., t, d).
-        :param at_points: their features, (..., t, D).
-        :param rows: the inputs of the rows, (..., m, d).
         :param features: the features of the rows, (..., m, D).
         :param variances: their noise variances, (..., m).
         """

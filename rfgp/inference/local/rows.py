@@ -16,50 +16,45 @@ from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
 from ..sums.summation import summed
-from .partition import Partition
+from .partition import BlockPartition
 from .residual import ResidualProcess
 
 _TENSORS = ("x", "columns", "variances", "units")
 
 
 class LocalRows:
-    r"""Rows in blocks of near ones, between which what the features leave over is taken as independent.
+    r"""Rows in blocks of near ones, with a residual of the features that is independent between blocks.
 
     .. math:: y_b = \Phi_b w + r_b + \epsilon_b, \qquad C_b C_b^\top = K_b - \Phi_b \Phi_b^\top + \Sigma_b
 
-    Each block whitens its rows with :math:`C_b^{-1}`; then they are rows of unit noise like any others, and their sums
-    are additive.
+    Whitened by :math:`C_b^{-1}`, they are rows of unit noise, and their sums are additive.
 
     :param x: inputs, (N, d).
     :param columns: the columns that are regressed, (N, K), in float64.
     :param variances: the noise variances of the rows, (N,), in float64.
-    :param units: the unit of every column of the inputs, in which distances say what is near, (d,).
+    :param units: the unit of every column of the inputs for distances, (d,).
 
     Source: E. Snelson and Z. Ghahramani, Local and global sparse Gaussian process approximations, 2007; errata,
     identity 7 of the last section.
     """
 
-    def __init__(self, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, partition: Partition) -> None:
+    def __init__(self, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, partition: BlockPartition) -> None:
         self.x, self.columns, self.variances, self.units, self.partition = x, columns, variances, units, partition
 
     @classmethod
     def of(
         cls, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, size: int, before: LocalRows | None = None
     ) -> Self:
-        """Rows in blocks of at most ``size``; the other arguments are those of the class.
+        """Rows in blocks of at most ``size``.
 
-        :param before: where it has the same inputs, and gradients run, its blocks stay: an evidence that is maximized
-            has no jumps where rows change their blocks.
+        :param before: keeps these blocks where inputs are the same and gradients run, so that an evidence has no jumps.
         """
         if before is not None and torch.is_grad_enabled() and torch.equal(before.x, x):
             return cls(x, columns, variances, before.units, before.partition)
-        return cls(x, columns, variances, units, Partition(_points(x, units), size))
+        return cls(x, columns, variances, units, BlockPartition(_points(x, units), size))
 
     def points(self, x: Tensor) -> Tensor:
-        """Inputs (n, d) in the units of the rows, in float64 on the CPU.
-
-        :raises ValueError: for inputs of another number of columns.
-        """
+        """Inputs (n, d) in the units of the rows, in float64 on the CPU."""
         return _points(checks.inputs(x, len(self.units)), self.units)
 
     @functools.cached_property
@@ -75,16 +70,12 @@ class LocalRows:
     def statistics(
         self, kernel: Any, product_dtype: torch.dtype, shift: Tensor, blocks: Iterable[int] | None = None
     ) -> SufficientStatistics:
-        """The sums over whitened rows.
-
-        :param shift: what is subtracted from the columns, (K,).
-        :param blocks: the numbers of the blocks; default: all.
-        """
+        """The sums over whitened rows of some or all blocks, with a shift (K,) subtracted from the columns."""
         chosen = self.partition.blocks if blocks is None else [self.partition.blocks[block] for block in blocks]
         return sums_of_blocks(kernel, self.tensors, chosen, product_dtype, shift)
 
     def extended(self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True) -> tuple[Self, list[int]]:
-        """These rows and more, and the numbers of the blocks that changed; see :meth:`Partition.extended`."""
+        """These rows and more, and the numbers of the blocks that changed; see :meth:`BlockPartition.extended`."""
         checks.inputs(x, len(self.units))
         parts = zip(self.tensors, (x, columns, variances), strict=True)
         inputs, targets, noise = (torch.cat([old, new.to(old)]) for old, new in parts)
@@ -109,10 +100,7 @@ class LocalRows:
         return statistics.subtract(before).merge(after), extended
 
     def without(self, numbers: Tensor) -> tuple[Self, list[int]]:
-        """These rows but for some, and the number that each of the blocks had; see :meth:`Partition.without`.
-
-        :param numbers: the numbers of the rows that go, (n,).
-        """
+        """These rows without those with numbers (n,), and the old numbers of the blocks."""
         is_removed = torch.zeros(len(self.x), dtype=torch.bool)
         is_removed[numbers] = True
         partition, numbers_before = self.partition.without(self.points(self.x), is_removed)
@@ -123,10 +111,7 @@ class LocalRows:
     def reduced(
         self, kernel: Any, statistics: SufficientStatistics, product_dtype: torch.dtype, numbers: Tensor
     ) -> tuple[SufficientStatistics, Self]:
-        """The sums without some of the rows, and the others; only the blocks that these were in are computed again.
-
-        :param numbers: the numbers of the rows that go, (n,).
-        """
+        """The sums without the rows with numbers (n,), and the other rows; only changed blocks are computed again."""
         left, numbers_before = self.without(numbers)
         touched = {block for block, rows in enumerate(self.partition.blocks) if bool(torch.isin(rows, numbers).any())}
         if 2 * len(touched) > len(self.partition.blocks):
@@ -163,16 +148,15 @@ class LocalRows:
         """Rows from :meth:`state_dict`."""
         parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
         x, columns, variances, units = (state[name].clone() for name in _TENSORS)
-        return cls(x, columns, variances, units, Partition.from_state_dict(parts))
+        return cls(x, columns, variances, units, BlockPartition.from_state_dict(parts))
 
 
 def sums_of_blocks(
     kernel: Any, tensors: Sequence[Tensor], blocks: Iterable[Tensor], product_dtype: torch.dtype, shift: Tensor
 ) -> SufficientStatistics:
-    """The sums over rows that are whitened block by block.
+    """The sums over rows that are whitened block by block, with a shift (K,) subtracted from the columns.
 
     :param tensors: inputs (N, d), columns (N, K) and noise variances (N,).
-    :param shift: what is subtracted from the columns, (K,).
     """
     x, columns, variances = tensors
     total = GramStatistics(kernel.num_scalar_features, len(shift), device=x.device, shift=shift.detach())
@@ -185,11 +169,7 @@ def sums_of_blocks(
 
 
 def whitened(kernel: Any, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:
-    """The features and the rows of one block, whitened.
-
-    :param x: the inputs of the block, (n, d).
-    :param shift: what is subtracted from the columns, (K,).
-    """
+    """The features and the rows of one block, whitened, for inputs (n, d) and a shift (K,) of the columns."""
     residual, scalar = ResidualProcess(kernel), kernel.scalar_features(x).double()
     covariance = residual.covariance(x, residual.root * scalar)
     factor = factor_of(covariance + torch.diag(1.0 / rows.all_weights().squeeze(-1)))

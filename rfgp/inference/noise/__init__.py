@@ -22,9 +22,8 @@ for _file in pkgutil.iter_modules(__path__, f"{__name__}."):
 def noise_model(likelihood: Likelihood, num_outputs: int | None = None) -> NoiseModel:
     """The noise model of a likelihood, by its class: see :func:`rfgp.inference.noise.registered`.
 
-    :param likelihood: the GPyTorch likelihood.
     :param num_outputs: the number T of outputs of an operator-valued or multitask kernel; default: a scalar kernel.
-    :raises ValueError: for a likelihood that has no closed form in weight space, or of another number of outputs.
+    :raises ValueError: for a likelihood without closed form in weight space, or with another number of outputs.
 
     >>> import gpytorch
     >>> type(noise_model(gpytorch.likelihoods.GaussianLikelihood())).__name__

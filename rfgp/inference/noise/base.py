@@ -21,22 +21,17 @@ from .targets import Targets
 
 
 class NoiseModel(abc.ABC):
-    r"""The noise model of a likelihood: it groups rows by the precision of their T outputs.
+    """The noise model of a likelihood: it groups rows by the precision of their T outputs.
 
-    Rows with the same precision of their outputs make a group, and share one scalar Gram matrix. Residuals are linear
-    in known columns: those of the targets are y (where it is not a label) and the basis of the mean function, so that
-    mean parameters, and noise that is the same for all rows, need no new pass over the data.
+    Rows of one group share a scalar Gram matrix. Residuals are linear in known columns: the targets y and the basis of
+    the mean function. A subclass defines ``rows`` and ``precisions``, and is :func:`registered` for its likelihoods.
 
-    A new kind of noise says how it weighs rows (``rows``), and which precision each group has (``precisions``). It is
-    :func:`registered` for the classes of likelihoods that it takes.
-
-    :param targets: what targets have to be.
+    :param targets: the required form of the targets.
 
     >>> import gpytorch
     >>> from rfgp.inference import noise_model
-    >>> noise = noise_model(gpytorch.likelihoods.GaussianLikelihood())
-    >>> isinstance(noise, NoiseModel), noise.num_outputs
-    (True, 1)
+    >>> noise_model(gpytorch.likelihoods.GaussianLikelihood()).num_outputs
+    1
     """
 
     num_systems: int = 1
@@ -52,11 +47,7 @@ class NoiseModel(abc.ABC):
 
     @classmethod
     def of_likelihood(cls, likelihood: Likelihood, targets: Targets) -> Self | None:
-        """The noise of a likelihood of a class that it is :func:`registered` for, or None where it has another noise.
-
-        :param likelihood: the likelihood.
-        :param targets: what targets have to be.
-        """
+        """The noise of a likelihood of a class that it is :func:`registered` for; None where it has another noise."""
         return None
 
     @property
@@ -69,8 +60,7 @@ class NoiseModel(abc.ABC):
         """Checked rows.
 
         :param x: inputs, (N, d).
-        :param y: targets.
-        :param noise: noise variances that were given beside the targets.
+        :param noise: noise variances that were given beside the targets y.
         :param basis: the columns of the mean function, (N, k).
         :param is_all: whether these are all rows, whose noise the likelihood may know.
         :raises ValueError: for rows that do not suit the likelihood.
@@ -78,10 +68,7 @@ class NoiseModel(abc.ABC):
 
     @abc.abstractmethod
     def precisions(self, num_groups: int) -> list[Tensor | None]:
-        """The precision (..., T, T) of every group of rows, in float64; None where nothing is observed.
-
-        :param num_groups: the number of groups that there are.
-        """
+        """The precision (..., T, T) of every group of rows, in float64; None where nothing is observed."""
 
     @abc.abstractmethod
     def log_noise(self, statistics: SufficientStatistics) -> Tensor:
@@ -115,13 +102,7 @@ class NoiseModel(abc.ABC):
     def equations(
         self, statistics: SufficientStatistics, factor: OutputFactor, coefficients: Tensor, tracks: bool = False
     ) -> Equations:
-        """The normal equations of the weights.
-
-        :param statistics: the sums over the rows.
-        :param factor: how scalar features become those of the outputs, in float64.
-        :param coefficients: those of the mean function in its basis, (k, T), or (C, k, T) for classes.
-        :param tracks: whether gradients are to run back through the posterior.
-        """
+        """The normal equations of the weights, for coefficients (..., k, T) of the mean function."""
         return NormalEquations(self.weighted(statistics, residual_columns(coefficients)), factor)
 
     def weighted(self, statistics: SufficientStatistics, residual: Tensor) -> WeightedSums:
@@ -186,13 +167,7 @@ class NoiseModel(abc.ABC):
         return left.recentered(observed) if is_centered else left
 
     def observed(self, num_groups: int, device: torch.device) -> Tensor | None:
-        """Which outputs are observed in the rows of every group, (G, T); None for all.
-
-        Columns of other outputs are filled with what nothing depends on.
-
-        :param num_groups: the number of groups that there are.
-        :param device: where the answer lives.
-        """
+        """Which outputs are observed in the rows of every group, (G, T); None for all."""
         if self.num_outputs == 1 or num_groups != self.num_outputs:
             return None
         return torch.eye(self.num_outputs, dtype=torch.bool, device=device)
@@ -209,9 +184,9 @@ Kind = TypeVar("Kind", bound=type[NoiseModel])
 
 
 def registered(*likelihoods: type[Likelihood]) -> Callable[[Kind], Kind]:
-    """Register a noise model for classes of likelihoods, and for what is derived from them.
+    """Register a noise model for classes of likelihoods and their subclasses.
 
-    The class nearest to that of a likelihood counts, and of its noise models the last one that takes the likelihood.
+    The nearest base class of a likelihood decides; of its noise models the last one that takes the likelihood.
     """
 
     def register(kind: Kind) -> Kind:
@@ -229,10 +204,7 @@ def registered_kinds(likelihood: Likelihood) -> Iterator[type[NoiseModel]]:
 
 
 def residual_columns(coefficients: Tensor, target: float = 1.0) -> Tensor:
-    """Coefficients (..., T + k, T) of the residuals target * Y - basis @ coefficients in the columns [Y, basis].
-
-    :param coefficients: those of the mean function, (..., k, T).
-    """
+    """Coefficients (..., T + k, T) of the residuals target * Y - basis @ coefficients in the columns [Y, basis]."""
     size = coefficients.shape[-1]
     identity = torch.eye(size, dtype=coefficients.dtype, device=coefficients.device)
     return torch.cat([(target * identity).expand(*coefficients.shape[:-2], size, size), -coefficients], dim=-2)

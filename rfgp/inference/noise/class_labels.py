@@ -30,10 +30,9 @@ MANY_CLASSES = 32
 class ClassLabels(NoiseModel):
     r"""Integer labels: every class is a regression, and all of them share one pass over the data.
 
-    With the Gram matrices of the rows of each class, :math:`G_c`, and their sum G, class c has
-    :math:`\Phi^H S_c^{-1} \Phi = (G - G_c) / s_0 + G_c / s_1`, and so on for the other sums.
-
-    Source: errata, identity 1.
+    :math:`\Phi^H S_c^{-1} \Phi = (G - G_c) / s_0 + G_c / s_1` with the Gram matrices :math:`G_c` of each class and
+        their
+    sum G (errata, identity 1).
     """
 
     is_batched: ClassVar[bool] = True

@@ -24,8 +24,7 @@ class ComplexParts(NoiseModel):
         \frac{s_n}{2} \begin{pmatrix} 1 + \mathrm{Re}\, \rho & \mathrm{Im}\, \rho \\
         \mathrm{Im}\, \rho & 1 - \mathrm{Re}\, \rho \end{pmatrix}
 
-    for the circularity :math:`\rho`. All rows are one group, with weights :math:`1 / s_n` where these are known; a row
-    whose target is missing has weight zero.
+    for the circularity :math:`\rho`. Rows are one group with weights :math:`1 / s_n`, zero for missing targets.
     """
 
     is_of_parts: ClassVar[bool] = True

@@ -20,11 +20,9 @@ from .targets import Targets
 
 @registered(MultitaskGaussianLikelihood)
 class CorrelatedNoise(NoiseModel):
-    """Noise with a covariance of the outputs, the same for all rows, and independent between rows.
+    """Noise with one (T, T) covariance of the outputs, independent between rows.
 
     ``patterns`` says which outputs are observed in the rows of each group; new patterns come at the end.
-
-    :param covariance: gives the present covariance, (T, T), float64.
     """
 
     def __init__(self, targets: Targets, covariance: Callable[[], Tensor]) -> None:

@@ -20,12 +20,7 @@ from .targets import Targets
 
 @registered(GaussianLikelihood, MultitaskGaussianLikelihood)
 class IndependentNoise(NoiseModel):
-    """Noise with a variance per output, the same for all rows.
-
-    Complete rows are one group. Where outputs are missing there is a group per output.
-
-    :param variances: gives the present variances, (..., T), float64.
-    """
+    """Noise with variances (..., T) of the outputs, the same for all rows."""
 
     def __init__(self, targets: Targets, variances: Callable[[], Tensor]) -> None:
         super().__init__(targets)

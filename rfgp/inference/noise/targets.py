@@ -11,11 +11,10 @@ from ..._support import checks
 
 
 class Targets(NamedTuple):
-    """What targets have to be.
+    """The required form of targets.
 
-    :param has_columns: whether there is a column per output, with NaN for what is missing; else targets are (N,).
-    :param has_tasks: whether the likelihood is one of several tasks, of which there may be a single one.
-    :param is_complex: whether they are complex.
+    :param has_columns: whether there is a column per output, with NaN for missing values; else targets are (N,).
+    :param has_tasks: whether the likelihood has tasks, possibly a single one.
     """
 
     num_outputs: int = 1
@@ -24,13 +23,7 @@ class Targets(NamedTuple):
     is_complex: bool = False
 
     def columns(self, x: Tensor, y: Tensor, basis: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Columns [y, basis] (N, T + k), and where y is observed, (N, T); None for everywhere.
-
-        :param x: inputs, (N, d).
-        :param y: targets, (N,) or (N, T).
-        :param basis: the columns of the mean function, (N, k).
-        :raises ValueError: for targets of another kind.
-        """
+        """Columns [y, basis] (N, T + k), and where y is observed, (N, T); None for everywhere."""
         if self.has_columns:
             return self._several(x, y, basis)
         if self.is_complex and isinstance(y, Tensor) and y.is_complex():
@@ -71,12 +64,7 @@ class Targets(NamedTuple):
 
 
 def complete(y: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Complex targets (N,) with the mean of all others for those that are missing, and which are observed, if not all.
-
-    A target is missing where its real or its imaginary part is NaN.
-
-    :raises ValueError: where all of them are missing.
-    """
+    """Complex targets (N,), with the mean in place of NaN, and a mask of the observed ones (None for all)."""
     observed = ~torch.isnan(y)
     if bool(observed.all()):
         return y, None

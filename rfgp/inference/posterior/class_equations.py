@@ -19,10 +19,7 @@ from .posterior import WeightPosterior, precision_matrix
 
 
 class FewClasses(Equations):
-    """The normal equations of a few classes, each with its own matrix.
-
-    :param num_classes: how many there are.
-    """
+    """The normal equations of a few classes, each with its own matrix."""
 
     def __init__(self, one_by_one: Callable[[], Iterator[NormalEquations]], num_classes: int) -> None:
         self.one_by_one, self.num_classes = one_by_one, num_classes
@@ -38,9 +35,9 @@ class FewClasses(Equations):
 
 
 class ClassSums(NamedTuple):
-    r"""The weighted sums of every class, beside Gram matrices.
+    r"""The weighted sums of C classes, beside Gram matrices.
 
-    :param outside: the precisions of the noise of rows of other classes, (C,).
+    :param outside: the noise precisions of rows of other classes, (C,).
     :param inside: those of the rows of the class, (C,).
     :param cross: :math:`\Phi^H S_c^{-1} r_c`, (C, D).
     :param quadratic: :math:`r_c^H S_c^{-1} r_c`, (C,).
@@ -55,17 +52,12 @@ class ClassSums(NamedTuple):
 
 
 class ManyClasses(Equations):
-    r"""The normal equations of many classes, without a matrix for each.
+    r"""The normal equations of many classes, without a matrix for each (errata, identity 1).
 
     .. math:: B_c = I + \frac{a_c^2}{s_{0c}} G + a_c^2 \Big( \frac{1}{s_{1c}} - \frac{1}{s_{0c}} \Big) U_c^H U_c
 
-    with the Gram matrix G of all rows, and the rows :math:`U_c` of the class: see :class:`ClassFactors`. Classes of
-    more than D/2 rows have a Cholesky factor each.
-
-    :param pooled: G, (D, D).
-    :param scale: the roots :math:`a_c` of the output scales, (C,), float64.
-
-    Source: errata, identity 1.
+    with the Gram matrix G of all rows (``pooled``), the rows :math:`U_c` of the class and the roots :math:`a_c` of the
+    output scales (``scale``). Classes of more than D/2 rows have a Cholesky factor each.
     """
 
     def __init__(self, statistics: ClassStatistics, pooled: Tensor, sums: ClassSums, scale: Tensor) -> None:
@@ -89,8 +81,8 @@ class ManyClasses(Equations):
     def evidence_terms(self) -> EvidenceTerms:
         r"""The terms of the evidence.
 
-        :math:`h_c^H B_c^{-1} h_c` is taken as :math:`2 \Re m_c^H h_c - m_c^H B_c m_c` at the posterior means
-        :math:`m_c`, where the derivative in these is zero.
+        :math:`h_c^H B_c^{-1} h_c` is computed as :math:`2 \Re m_c^H h_c - m_c^H B_c m_c`, stationary in the mean
+            :math:`m_c`.
         """
         rows, groups = self.statistics.rows.to(self.pooled.dtype), self.statistics.row_groups
         log_det = log_determinants(self.pooled, rows, groups, self.of_all, self.of_class, self._factors)

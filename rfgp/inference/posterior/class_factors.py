@@ -22,8 +22,7 @@ class ClassFactors:
     .. math:: Q^H B_c^{-1} Q = S_c - V_c^H V_c, \quad G = Q \Lambda Q^H, \quad S_c = (I + k_c \Lambda)^{-1}, \quad
         V_c = \sqrt{d_c} L_c^{-1} U_c Q S_c, \quad L_c L_c^H = I + d_c U_c Q S_c Q^H U_c^H
 
-    With :math:`n_c` rows of each class, M together, that is :math:`D^3 + M D^2 + \sum_c n_c^2 D` operations and M D
-    numbers. Without gradients.
+    This takes :math:`D^3 + M D^2 + \sum_c n_c^2 D` operations for :math:`M = \sum_c n_c` rows. Without gradients.
 
     :param pooled: G, (D, D), float64 or complex128.
     :param rows: the rows of all :math:`U_c`, (M, D), class by class.

@@ -15,11 +15,11 @@ from .posterior import GaussianPosterior, WeightPosterior
 class ClassPosterior(GaussianPosterior):
     r"""Posteriors :math:`N(m_c, B_c^{-1})` of the weights of C classes, without a D x D matrix for each.
 
-    Classes of few rows share one spectrum, the others have a Cholesky factor each. Without gradients.
+    Classes of few rows share one spectrum, the others (``dense``) have a Cholesky factor each. Without gradients.
 
-    :param shared: the matrices of all classes, of which those of ``dense`` are not looked at.
-    :param of_dense: the posteriors of the classes in ``dense``; None where there are none.
-    :param dense: the numbers of classes, (P,).
+    :param shared: the matrices of all classes.
+    :param of_dense: the posteriors of the classes in ``dense``, if any.
+    :param dense: the numbers of these classes, (P,).
     :param cross: :math:`\Phi^H S_c^{-1} y_c`, (C, D).
 
     Source: errata, identity 1.

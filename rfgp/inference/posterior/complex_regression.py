@@ -20,13 +20,9 @@ from .regression import Regression
 class PlaneFeatures:
     r"""A kernel with features as one of two real outputs, the real and the imaginary part of a complex function.
 
-    A kernel of two outputs is that already, and may be any: its prior is improper where the two have different
-    variances, or are correlated. A scalar kernel has the proper prior :math:`f(x) = \phi(x) w` with circular complex
-    weights w. Real features give the Kronecker product of the kernel with half the identity; complex ones are real
-    scalar features :math:`[\mathrm{Re}\, \phi, \mathrm{Im}\, \phi]`, of which
-
-    .. math:: \mathrm{Re} f = \mathrm{Re}\, \phi\, u - \mathrm{Im}\, \phi\, v, \qquad
-        \mathrm{Im} f = \mathrm{Im}\, \phi\, u + \mathrm{Re}\, \phi\, v, \qquad w = u + i v
+    A kernel of two outputs stays as it is. A scalar kernel has the proper prior :math:`f(x) = \phi(x) w` with circular
+    complex weights :math:`w = u + i v`; complex features become the real ones :math:`[\mathrm{Re}\, \phi, \mathrm{Im}\,
+    \phi]`.
     """
 
     is_complex = False
@@ -78,8 +74,7 @@ class PlaneFeatures:
 class ComplexRegression(Regression):
     r"""A regression of complex targets :math:`y = f + \epsilon` with a pseudo-covariance, by their two real parts.
 
-    Its posterior mean is widely linear, :math:`A y + B \bar y`, and its evidence is the augmented one: both are what
-    two real outputs have, with covariances of the parts of function and noise.
+    Its posterior mean is widely linear, :math:`A y + B \bar y`.
     """
 
     has_point_predictor: ClassVar[bool] = False
@@ -91,10 +86,7 @@ class ComplexRegression(Regression):
     def distribution(
         self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None = None
     ) -> MultivariateNormal | ComplexNormal:
-        """The complex distribution of the function at inputs, or the real one of what an operator makes of its parts.
-
-        :param x: (..., N, d); (N, d) for an operator.
-        """
+        """The complex distribution of the function at x (..., N, d), or the real one of an operator at x (N, d)."""
         if operator is not None:
             return super().distribution(x, posterior, operator)
         factor = self.factor()

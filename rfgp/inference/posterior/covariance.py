@@ -27,7 +27,7 @@ from .posterior import GaussianPosterior
 class CholeskyRoot(LinearOperator):
     """A covariance whose root decomposition is its Cholesky factor, whatever its size and the settings.
 
-    So base samples have the shape of the mean, and give the draws and gradients of a dense covariance.
+    Base samples thus have the shape of the mean.
     """
 
     @cached(name="root_decomposition")
@@ -50,10 +50,7 @@ class FunctionCovariance(CholeskyRoot, abc.ABC):
 
 
 class RootCovariance(FunctionCovariance):
-    """A covariance whose root R is known.
-
-    :param root: (..., N, K).
-    """
+    """A covariance with a known root R, (..., N, K)."""
 
     def __init__(self, root: Tensor) -> None:
         super().__init__(root)
@@ -102,11 +99,9 @@ class RootCovariance(FunctionCovariance):
 class WeightSpaceCovariance(FunctionCovariance):
     r"""Posterior covariance :math:`F_* B^{-1} F_*^\top` of T outputs at N inputs, rows interleaved.
 
-    Neither the (N T) x (N T) covariance nor the features of all rows need to be in memory for variances, products and
-    samples.
+    Variances, products and samples form neither the (N T) x (N T) covariance nor the features of all rows.
 
     :param x: inputs, (..., N, d).
-    :param factor: the factor of the outputs, in float64.
     :param features: takes (..., n, d) inputs and returns their real scalar features.
     """
 
@@ -197,11 +192,7 @@ class CovariancePlusResidual(CholeskyRoot, AddedDiagLinearOperator):
 
 
 def plus_residual(covariance: LinearOperator, residual: Tensor | None) -> LinearOperator:
-    """Add the variances that truncated features lack to the diagonal of a posterior covariance.
-
-    :param covariance: (..., N, N).
-    :param residual: broadcasts to (..., N), not negative; default: nothing is added.
-    """
+    """Add the variances (..., N) that truncated features lack to the diagonal of a covariance (..., N, N)."""
     if residual is None:
         return covariance
     diagonal = DiagLinearOperator(residual.to(covariance.dtype).expand(covariance.shape[:-1]))

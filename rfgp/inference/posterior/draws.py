@@ -27,17 +27,11 @@ class FunctionDraws(abc.ABC):
 
     @abc.abstractmethod
     def take(self, index: Tensor) -> FunctionDraws:
-        """Some of the functions.
-
-        :param index: their numbers, (M,), on the CPU.
-        """
+        """The functions with numbers (M,), on the CPU."""
 
 
 class FeatureDraws(FunctionDraws):
-    """The functions of draws of the weights; they are made of the features of all inputs by one product.
-
-    :param weights: draws of the weights, (..., K, S).
-    """
+    """The functions of draws (..., K, S) of the weights, by one product with the features of all inputs."""
 
     def __init__(self, regression: Any, weights: Tensor) -> None:
         self.regression, self.weights = regression, weights
@@ -54,10 +48,7 @@ class FeatureDraws(FunctionDraws):
 
 
 class MixtureDraws(FunctionDraws):
-    """Functions from several sources, each of which is evaluated once.
-
-    :param places: which of all functions those of each part are, (S_i,).
-    """
+    """Functions from several sources, each evaluated once; ``places`` has the numbers (S_i,) of each part."""
 
     def __init__(self, parts: list[FunctionDraws], places: list[Tensor]) -> None:
         self.parts, self.places = parts, places
@@ -77,10 +68,7 @@ class MixtureDraws(FunctionDraws):
 
 
 class WeightPrior(GaussianPosterior):
-    """The prior N(0, I) of the weights: a posterior given nothing.
-
-    :param mean: zeros, (..., K, 1), real or complex.
-    """
+    """The prior N(0, I) of the weights, with the mean zero, (..., K, 1), real or complex."""
 
     def __init__(self, mean: Tensor) -> None:
         self.mean = mean
@@ -105,10 +93,8 @@ class WeightPrior(GaussianPosterior):
 def drawn_weights(weights: GaussianPosterior, num_samples: int, has_complex_targets: bool) -> Tensor:
     r"""Draws (..., K, S) of weights, of which functions are the products with features, or the real parts of these.
 
-    Real features of complex targets have circular complex weights. The real part of a function with circular complex
-    weights has half of its variance: where it is taken, the deviations are :math:`\sqrt2` times as large.
-
-    :param has_complex_targets: whether the functions are complex.
+    Real features of complex targets have circular complex weights; where only the real part of a function is taken,
+    deviations are :math:`\sqrt2` times as large.
     """
     size = weights.mean.shape[:-1].numel()
     checks.fits_in_memory(8.0 * size * num_samples, f"{num_samples} draws of {size} weights", "draw fewer functions")

@@ -17,10 +17,9 @@ class OutputFactor:
 
     .. math:: F_t(x)_k = \sum_{l=1}^L \psi(x)_{j_{lk}}\, c_{lkt}, \qquad k \le K
 
-    One term (L = 1) suffices for separable kernels and for real spectral factors b(w); complex ones have two, since
-    :math:`e^{i w^\top x} b` mixes cosines and sines. Everything that the posterior needs follows from scalar Gram
-    matrices: no (N T) x K matrix is formed unless :meth:`features` is called. One output with an output scale a is the
-    Kronecker product with the matrix [[a]].
+    L = 1 for separable kernels and real spectral factors b(w), L = 2 for complex ones. The posterior follows from
+    scalar
+    Gram matrices: only :meth:`features` forms an (N T) x K matrix.
 
     :param index: the scalar columns j, (L, K), integers below ``num_scalar``.
     :param coefficient: c, (..., L, K, T).
@@ -43,20 +42,14 @@ class OutputFactor:
 
     @classmethod
     def kronecker(cls, matrix: Tensor, num_scalar: int) -> OutputFactor:
-        r"""The factor of a separable kernel :math:`k(x, y) A A^\top`: the Kronecker product of features with A.
-
-        :param matrix: A, (..., T, R).
-        :param num_scalar: the number n of scalar columns.
-        """
+        r"""The factor of a separable kernel :math:`k(x, y) A A^\top` with the matrix A, (..., T, R)."""
         return KroneckerFactor(matrix, num_scalar)
 
     @classmethod
     def spectral(cls, b: Tensor) -> OutputFactor:
-        r"""The factor of features :math:`e^{i w_j^\top x} b(w_j)` on scalar columns [cosines, sines].
+        r"""The factor of features :math:`e^{i w_j^\top x} b(w_j)`, (..., m, T, r), on scalar columns [cosines, sines].
 
         The columns are the real parts of all (j, r), then the imaginary parts.
-
-        :param b: (..., m, T, r), real or complex, for m frequencies.
         """
         frequencies, rank = b.shape[-3], b.shape[-1]
         columns = b.mT.flatten(-3, -2)
@@ -73,10 +66,9 @@ class OutputFactor:
 
     @classmethod
     def concatenate(cls, factors: Sequence[OutputFactor], on_same_columns: bool = False) -> OutputFactor:
-        """The factor of a sum of kernels, on the scalar columns of its parts side by side.
+        """The factor of a sum of kernels with the same outputs, on the scalar columns of its parts side by side.
 
-        :param factors: factors with the same number of outputs.
-        :param on_same_columns: whether the parts have the very same scalar columns instead.
+        :param on_same_columns: whether the parts have the same scalar columns instead.
         :raises ValueError: where the numbers of outputs differ.
         """
         if len(factors) == 1:
@@ -140,10 +132,7 @@ class OutputFactor:
         return OutputFactor(self.index, self.coefficient[index], self.num_scalar, root)
 
     def features(self, scalar: Tensor) -> Tensor:
-        """The features of all outputs, rows interleaved: (..., N, n) to (..., N T, K), of the dtype of ``scalar``.
-
-        :param scalar: scalar features.
-        """
+        """The features of all outputs, rows interleaved: (..., N, n) to (..., N T, K), of the dtype of ``scalar``."""
         if self.covariance_root is not None:
             root = self.covariance_root.to(scalar.dtype)[..., None, :, None, :]
             return (scalar[..., :, None, :, None] * root).flatten(-2).flatten(-3, -2)
@@ -152,11 +141,7 @@ class OutputFactor:
         return sum(parts[1:], parts[0]).flatten(-3, -2)
 
     def gram(self, scalar_gram: Tensor, precision: Tensor) -> Tensor:
-        r"""The Gram matrix :math:`F^\top (I \otimes S^{-1}) F` from the scalar one, (..., K, K).
-
-        :param scalar_gram: :math:`\Psi^\top \Psi`, (..., n, n).
-        :param precision: :math:`S^{-1}` of one row, (..., T, T).
-        """
+        r"""The Gram matrix :math:`F^\top (I \otimes S^{-1}) F`, (..., K, K), from the scalar one, (..., n, n)."""
         parts = []
         for term in range(self.num_terms):
             for other in range(term, self.num_terms):
@@ -166,29 +151,20 @@ class OutputFactor:
         return sum(parts[1:], parts[0])
 
     def largest_square(self, scalar: Tensor) -> float:
-        """The largest squared norm of the features of one output.
-
-        :param scalar: scalar features of some rows, (..., N, n).
-        """
+        """The largest squared norm of the features of one output, for scalar features (..., N, n)."""
         if self.covariance_root is not None:
             return largest_square(scalar) * largest_square(self.covariance_root)
         return largest_square(self.features(scalar.detach()))
 
     def prior_variances(self, scalar: Tensor) -> Tensor:
-        """The squared norms (..., N, T) of the features of every output: the prior variances.
-
-        :param scalar: scalar features (..., N, n).
-        """
+        """The prior variances (..., N, T) of the outputs, for scalar features (..., N, n)."""
         if self.covariance_root is not None:
             squares = torch.linalg.vector_norm(scalar, dim=-1).square().unsqueeze(-1)
             return squares * self.covariance_root.to(squares.dtype).square().sum(-1).unsqueeze(-2)
         return self.features(scalar).square().sum(-1).unflatten(-1, (-1, self.num_outputs))
 
     def scalar_weights(self, weights: Tensor) -> Tensor:
-        """Weights of the scalar features for every output, so that f_t(x) = psi(x) W_t: (..., K, S) to (..., n, T, S).
-
-        :param weights: weights of the columns.
-        """
+        """Weights of the scalar features for every output, f_t(x) = psi(x) W_t: (..., K, S) to (..., n, T, S)."""
         if self.covariance_root is not None:
             columns = weights.unflatten(-2, (self.num_scalar, -1))
             return torch.einsum("...tr,...nrs->...nts", self.covariance_root.to(weights.dtype), columns)
@@ -199,11 +175,7 @@ class OutputFactor:
         return total
 
     def functions(self, scalar: Tensor, weights: Tensor) -> Tensor:
-        """The functions of weights (..., K, S) with scalar features (..., N, n), in float64: (..., N, T, S).
-
-        :param scalar: the scalar features.
-        :param weights: weights of the columns, in float64 or complex128.
-        """
+        """The functions of weights (..., K, S) with scalar features (..., N, n), in float64: (..., N, T, S)."""
         root = self.covariance_root
         if root is not None and root.shape[-2:] == (1, 1):
             return (root.double() * feature_product(scalar, weights)).unsqueeze(-2)
@@ -211,11 +183,7 @@ class OutputFactor:
         return feature_product(scalar, by_output.flatten(-2)).unflatten(-1, by_output.shape[-2:])
 
     def adjoint(self, values: Tensor) -> Tensor:
-        r"""The adjoint of :meth:`scalar_weights`: (..., n, T, S) to (..., K, S), such as :math:`\Psi^\top Y` to
-        :math:`F^\top y`.
-
-        :param values: a value for every scalar column and output.
-        """
+        """The adjoint of :meth:`scalar_weights`: (..., n, T, S) to (..., K, S)."""
         if self.covariance_root is not None:
             root = self.covariance_root.to(values.dtype)
             return torch.einsum("...tr,...nts->...nrs", root, values).flatten(-3, -2)
@@ -234,10 +202,7 @@ class OutputFactor:
 
 
 class KroneckerFactor(OutputFactor):
-    """The factor of a separable kernel, whose n R x T coefficients are made only where they are asked for.
-
-    :param matrix: A, (..., T, R).
-    """
+    """The factor of a separable kernel with the matrix A, (..., T, R); its coefficients are made only on demand."""
 
     def __init__(self, matrix: Tensor, num_scalar: int) -> None:
         self.num_scalar, self.covariance_root = num_scalar, matrix

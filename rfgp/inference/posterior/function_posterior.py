@@ -13,12 +13,9 @@ from .posterior import GaussianPosterior
 
 
 class FunctionPosterior(GaussianPosterior):
-    r"""Posterior :math:`N(w, B^{-1})` of the weights of Q functions on the same D scalar features.
+    """Posterior :math:`N(w, B^{-1})` of the weights of Q functions on the same D scalar features.
 
-    B is a matrix of all weights, function by function, or has a block of every function alone. What it gives is ordered
-    as :class:`OutputFactor` has it, with the functions of one feature beside each other.
-
-    :param factor: the Cholesky factor of B, (1, Q D, Q D), or of its blocks, (Q, D, D).
+    :param factor: the Cholesky factor of B, (1, Q D, Q D), function by function, or of its blocks, (Q, D, D).
     :param weights: w, (D, Q).
     """
 

@@ -40,15 +40,7 @@ def spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_determinant(gram: Tensor, outputs: Tensor) -> Tensor:
-    r"""The logarithm of :math:`|I + G \otimes C|` for symmetric positive semidefinite G and C; differentiable once.
-
-    .. math:: \log |I + G \otimes C| = \sum_{jr} \log(1 + \lambda_j \gamma_r)
-
-    :param gram: G, (n, n), float64.
-    :param outputs: C, (R, R), float64.
-
-    Source: errata, identity 3.
-    """
+    r""":math:`\log |I + G \otimes C| = \sum_{jr} \log(1 + \lambda_j \gamma_r)`, differentiable once."""
     return _LogDeterminant.apply(gram, outputs)
 
 
@@ -58,8 +50,7 @@ class KroneckerPosterior(GaussianPosterior):
     .. math:: B = I + G \otimes C, \qquad C = A^\top \Sigma^{-1} A, \qquad G = U \lambda U^\top, \quad
         C = V \gamma V^\top
 
-    Columns are ordered as in
-    :meth:`rfgp.inference.OutputFactor.kronecker`. Without gradients.
+    Columns are ordered as in :meth:`rfgp.inference.OutputFactor.kronecker`. Without gradients.
 
     :param gram: the scalar Gram matrix G, (n, n), float64.
     :param cross: :math:`\Psi^\top R\, \Sigma^{-1} A`, (n R, S), float64, for S right-hand sides.
@@ -106,10 +97,7 @@ class KroneckerPosterior(GaussianPosterior):
         return self._root_of(outputs) @ self._v, self._gamma
 
     def direction_variances(self, scalar: Tensor) -> Tensor:
-        r"""The variances w (..., N, R) of functions along M: their covariance is :math:`M \mathrm{diag}(w) M^\top`.
-
-        :param scalar: the scalar features, (..., N, n).
-        """
+        r"""The variances w (..., N, R) of functions along M: their covariance is :math:`M \mathrm{diag}(w) M^\top`."""
         return (scalar.double() @ self._u).square() @ self._shrink
 
     def direction_covariances(self, scalar: Tensor, size: int) -> Tensor:

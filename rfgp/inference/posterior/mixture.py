@@ -20,10 +20,9 @@ def mixture(
     .. math:: m = \sum_j w_j m_j, \qquad
         \Sigma = \sum_j w_j \Sigma_j + \sum_j w_j (m_j - m)(m_j - m)^H
 
-    Of covariances that are lazy only what is asked for is computed. Of proper complex parts the mixture is proper too:
-    the pseudo-covariance of their means is not part of it, as it is where the parts are improper.
+    Lazy covariances stay lazy. The mixture of proper complex parts is taken as proper.
 
-    :param weights: their weights, whose sum is one; default: 1/J each.
+    :param weights: weights that sum to one; default: 1/J each.
 
     Source: errata, identity 9.
     """

@@ -35,10 +35,7 @@ class Equations(abc.ABC):
 
     @abc.abstractmethod
     def posterior(self, tracks: bool = False) -> GaussianPosterior:
-        """The posterior of the weights.
-
-        :param tracks: whether gradients are to run back through it.
-        """
+        """The posterior of the weights, with gradients if ``tracks``."""
 
     @abc.abstractmethod
     def evidence_terms(self) -> EvidenceTerms:
@@ -46,11 +43,7 @@ class Equations(abc.ABC):
 
 
 class Group(NamedTuple):
-    r"""The Gram matrix of rows that share one precision :math:`S_g^{-1}` of their outputs.
-
-    :param precision: :math:`S_g^{-1}`, (..., T, T).
-    :param gram: :math:`\Psi_g^H \Psi_g`, (..., n, n), of scalar features.
-    """
+    """Rows that share a precision :math:`S_g^{-1}`, (..., T, T), with their scalar Gram matrix, (..., n, n)."""
 
     precision: Tensor
     gram: Tensor
@@ -76,10 +69,7 @@ class NormalEquations(Equations):
     .. math:: B = I + \sum_g F_g^H (I \otimes S_g^{-1}) F_g, \qquad
         m = B^{-1} \sum_g F_g^H (I \otimes S_g^{-1}) r_g
 
-    Where the factor of several outputs is a Kronecker product and there is one group of rows, two small spectra serve
-    in place of B. One output is T = 1 with the factor [[scale]], and has the Cholesky factor of B.
-
-    :param factor: how scalar features become those of the outputs, in float64.
+    For a Kronecker factor and one group of rows two small spectra replace B. One output has the factor [[scale]].
 
     Source: T Eq. B.18 to B.20; errata, identities 2 and 3.
     """
@@ -89,11 +79,7 @@ class NormalEquations(Equations):
 
     @property
     def terms(self) -> list[tuple[Tensor | float, Tensor]]:
-        r"""Pairs of coefficients and matrices whose sum is B - I.
-
-        One pair per group for one column per scalar feature; for Kronecker factors
-        :math:`\sum_g G_g \otimes A^\top S_g^{-1} A` as one matrix product.
-        """
+        """Pairs of coefficients and matrices whose sum is B - I: one per group, or one in all for Kronecker factors."""
         root, groups = self.factor.covariance_root, self.sums.groups
         if root is None:
             grams = [self.factor.gram(group.gram, group.precision) for group in groups]
@@ -131,10 +117,7 @@ class NormalEquations(Equations):
         return KroneckerPosterior(gram.detach(), self.cross.detach(), outputs.detach())
 
     def log_determinant(self, posterior: GaussianPosterior | None = None) -> Tensor:
-        """log|B|, differentiable.
-
-        :param posterior: the posterior of the weights, where it is there and has the Cholesky factor.
-        """
+        """log|B|, differentiable; by the Cholesky factor of the posterior where it has one."""
         parts = self.separable()
         if parts is not None:
             return kronecker.log_determinant(*parts)
@@ -143,8 +126,8 @@ class NormalEquations(Equations):
     def evidence_terms(self) -> EvidenceTerms:
         r"""The terms of the evidence.
 
-        For separable equations :math:`h^H B^{-1} h` is taken as :math:`2 m^\top h - m^\top B m` at the posterior mean
-        m, where the derivative in m is zero: its gradient needs no derivative of m, and none of an eigenvector.
+        For separable equations :math:`h^H B^{-1} h` is computed as :math:`2 m^\top h - m^\top B m`, stationary in the
+        mean m.
         """
         parts, sums = self.separable(), self.sums
         if parts is None:

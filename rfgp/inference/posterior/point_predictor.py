@@ -36,12 +36,10 @@ class PointPredictor:
 
     .. math:: E f_t(x) = \psi(x) W_t + m_t(x), \qquad \mathrm{Var} f_t(x) = |\psi(x) R_t|^2 + r_t(x)
 
-    It is what :meth:`Regression.distribution` says of every point alone: chunks of rows have their features made once,
-    for both, and the roots :math:`R_t` of the posterior are computed once for all. It has no training data and no
-    gradients, can be pickled, and keeps its values whatever happens to the model.
+    It computes the roots :math:`R_t` of the posterior once. It has no training data and no gradients, can be pickled,
+    and does not change with the model.
 
     :param regression: a regression without blocks or complex parts.
-    :param posterior: the posterior of its weights.
     :param dtype: of features, products and results; default: that of the kernel.
 
     >>> import gpytorch, rfgp
@@ -74,10 +72,8 @@ class PointPredictor:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, variance: bool = True) -> PointMoments:
-        """Means and variances at points.
+        """Means and, if ``variance``, variances at points x (N, d), which are converted to the dtype of the predictor.
 
-        :param x: (N, d), which is converted to the dtype of the predictor.
-        :param variance: whether there are variances, or means alone.
         :raises ValueError: for bad inputs.
         """
         points = checks.finite(checks.inputs(x)).to(self.dtype)
@@ -108,10 +104,7 @@ class PointPredictor:
 
     @torch.no_grad()
     def prior_variance(self, x: Tensor) -> Tensor:
-        """The variances (N, T) of the prior at points (N, d).
-
-        :param x: some hundred points at most.
-        """
+        """The variances (N, T) of the prior at points (N, d), some hundred at most."""
         points = checks.finite(checks.inputs(x)).to(self.dtype)
         variance, residual = self._factor.prior_variances(self._kernel.scalar_features(points)), self._residual(points)
         variance = variance.squeeze(-1).mT if variance.dim() > 2 else variance

@@ -12,12 +12,11 @@ _COLUMNS = 128
 
 
 class PointVariance:
-    r"""Variances of functions at points, from the scalar features of these.
+    r"""Variances of functions at points, from their scalar features.
 
     .. math:: v_t(x) = |\psi(x) R_t|^2 \qquad \text{or} \qquad v_t(x) = \sum_k (\psi(x) R)_k^2 M_{kt}
 
-    Roots are kept in blocks of columns, without the rows that are zero in a whole block: the product with a triangular
-    root costs about half of that with a full one.
+    Roots are kept in blocks of columns, without the zero rows of a block.
 
     :param roots: a root (n, K) for each function; or one root, with ``mixing``.
     :param mixing: M, (K, T); default: the squares of a root are summed.

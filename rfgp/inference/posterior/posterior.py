@@ -18,13 +18,10 @@ from .point_variance import PointVariance
 
 
 class GaussianPosterior(abc.ABC):
-    r"""A Gaussian distribution :math:`N(m, B^{-1})` of the weights of features: the contract of every posterior.
+    """A Gaussian distribution :math:`N(m, B^{-1})` of the weights of features: the contract of every posterior.
 
-    A kind of posterior has a ``mean``, (..., D, K), and defines :meth:`solve`, :meth:`function_root` and
-    :meth:`deviations`. Everything else follows from these, and is overridden where a kind has a cheaper way.
-
-    The arguments of methods about functions are the scalar features of inputs, (..., N, n), and the
-    :class:`OutputFactor`, in float64, that makes those of T outputs of them.
+    A subclass has a ``mean``, (..., D, K), and defines :meth:`solve`, :meth:`function_root` and :meth:`deviations`.
+    Methods about functions take scalar features of inputs, (..., N, n), and an :class:`OutputFactor`, in float64.
 
     >>> posterior = WeightPosterior(torch.eye(2), torch.ones(2, 1))
     >>> posterior.function_variance(torch.eye(2), OutputFactor.kronecker(torch.eye(1), 2))
@@ -70,20 +67,14 @@ class GaussianPosterior(abc.ABC):
         return outputs.num_columns * outputs.num_outputs
 
     def block_covariances(self, scalar: Tensor, outputs: OutputFactor, size: int = 1) -> Tensor:
-        """The covariances (..., N / m, m T, m T) of T outputs at every m inputs that follow on each other.
-
-        :param size: m.
-        """
+        """The covariances (..., N / m, m T, m T) of T outputs at every m (``size``) consecutive inputs."""
         if size * outputs.num_outputs == 1:
             return self.function_variance(scalar, outputs)[..., None, None]
         root = self.function_root(scalar, outputs).unflatten(-2, (-1, size * outputs.num_outputs))
         return root @ root.mH
 
     def output_directions(self, outputs: OutputFactor) -> tuple[Tensor, Tensor] | None:
-        r"""M, (T, R), and :math:`\gamma`, (R,), of a covariance :math:`M \mathrm{diag}(w) M^\top` at one input.
-
-        None where there is no such form; see :class:`KroneckerPosterior`.
-        """
+        r"""M, (T, R), and :math:`\gamma`, (R,), if covariances at one input are :math:`M \mathrm{diag}(w) M^\top`."""
         return None
 
     def direction_covariances(self, scalar: Tensor, size: int) -> Tensor:
@@ -110,9 +101,8 @@ class WeightPosterior(GaussianPosterior):
 
     .. math:: B = I + \Phi^H S^{-1} \Phi = L L^H, \qquad m = B^{-1} \Phi^H S^{-1} y
 
-    The function :math:`f(x) = \phi(x) w` then has mean :math:`\Phi_* m` and covariance
-    :math:`\Phi_* B^{-1} \Phi_*^H = (\Phi_* L^{-H}) (\Phi_* L^{-H})^H`. Complex features give a proper complex
-    posterior.
+    The function :math:`f(x) = \phi(x) w` has mean :math:`\Phi_* m` and covariance :math:`\Phi_* B^{-1} \Phi_*^H`.
+    Complex features give a proper complex posterior.
 
     :param grams: pairs of coefficients and (..., D, D) matrices whose sum is :math:`\Phi^H S^{-1} \Phi`, in float64 or
         complex128; or that sum itself.
@@ -122,9 +112,8 @@ class WeightPosterior(GaussianPosterior):
     Source: T Eq. B.18 to B.20.
 
     >>> posterior = WeightPosterior(torch.eye(2, dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64))
-    >>> posterior.mean
-    tensor([[0.5000],
-            [0.5000]], dtype=torch.float64)
+    >>> posterior.mean.T
+    tensor([[0.5000, 0.5000]], dtype=torch.float64)
     """
 
     def __init__(self, grams: Tensor | Sequence[tuple[Tensor | float, Tensor]], cross: Tensor) -> None:
@@ -134,13 +123,7 @@ class WeightPosterior(GaussianPosterior):
 
     @classmethod
     def stacked(cls, systems: Iterable[tuple[list[tuple[Tensor | float, Tensor]], Tensor]], count: int) -> Self:
-        """A batch of posteriors, from systems that are made one at a time.
-
-        Without gradients one matrix of working memory serves all of them beside the factors.
-
-        :param systems: the arguments of each posterior.
-        :param count: how many there are.
-        """
+        """A batch of ``count`` posteriors, from systems that are made one at a time, to save memory."""
         result = object.__new__(cls)
         if torch.is_grad_enabled():
             parts = [cls(*system) for system in systems]
@@ -179,10 +162,7 @@ class WeightPosterior(GaussianPosterior):
         return is_ill_conditioned(torch.linalg.vector_norm(self.factor, dim=-1).square())
 
     def covariance_root(self, features: Tensor) -> Tensor:
-        r"""The root :math:`\Phi_* L^{-H}` of the posterior covariance of the function, (..., N, D).
-
-        :param features: (..., N, D).
-        """
+        r"""The root :math:`\Phi_* L^{-H}`, (..., N, D), of the covariance of the function at features (..., N, D)."""
         return _root(self.factor, features)
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
@@ -223,10 +203,7 @@ def _root(factor: Tensor, features: Tensor) -> Tensor:
 
 
 def precision_matrix(grams: Sequence[tuple[Tensor | float, Tensor]]) -> Tensor:
-    r"""The matrix :math:`B = I + \sum_k c_k G_k`, (..., D, D).
-
-    :param grams: pairs of coefficients and (..., D, D) matrices.
-    """
+    r"""The matrix :math:`B = I + \sum_k c_k G_k`, (..., D, D), of pairs of coefficients and (..., D, D) matrices."""
     precision = functools.reduce(torch.add, [coefficient * matrix for coefficient, matrix in grams])
     precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
     return precision

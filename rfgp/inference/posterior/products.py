@@ -13,13 +13,11 @@ from ...linalg import accurate_dtype, gram, joined, row_chunks
 def batched_gram(
     features: Tensor, targets: Tensor, weights: Tensor | None = None, product_dtype: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor]:
-    """:func:`rfgp.linalg.gram` with leading batch dimensions that broadcast.
+    """The (..., D, D) Gram matrices and (..., D, K) cross products of rows, with batch dimensions that broadcast.
 
     :param features: (..., N, D).
-    :param targets: (..., N, K).
+    :param targets: (..., N, K); a batch of targets alone shares one Gram matrix, without batch dimensions.
     :param weights: (..., N); default: ones.
-    :returns: the (..., D, D) Gram matrices and (..., D, K) cross products; a batch of targets alone shares one Gram
-        matrix, without batch dimensions.
     """
     weights_batch = torch.Size() if weights is None else weights.shape[:-1]
     shared = torch.broadcast_shapes(features.shape[:-2], weights_batch)
@@ -42,12 +40,7 @@ def batched_gram(
 
 
 def feature_product(features: Tensor, weights: Tensor) -> Tensor:
-    """Product of features with weights in float64, without a float64 copy of all the features.
-
-    :param features: (..., N, D).
-    :param weights: (..., D, K), float64 or complex128.
-    :returns: (..., N, K).
-    """
+    """The product (..., N, K) of features (..., N, D) with weights (..., D, K), in float64."""
     if features.dim() == 2 and weights.dim() > 2:
         batch, columns = weights.shape[:-2], weights.shape[-1]
         flat = feature_product(features, weights.movedim(-2, 0).flatten(1))
@@ -59,12 +52,7 @@ def feature_product(features: Tensor, weights: Tensor) -> Tensor:
 
 
 def transposed_product(features: Tensor, values: Tensor) -> Tensor:
-    """Product of the adjoint of features with values, as :func:`feature_product` takes it.
-
-    :param features: (..., N, D).
-    :param values: (..., N, K), float64 or complex128.
-    :returns: (..., D, K).
-    """
+    """The product (..., D, K) of the adjoint of features (..., N, D) with values (..., N, K), in float64."""
     if features.dim() == 2 and values.dim() > 2:
         batch, columns = values.shape[:-2], values.shape[-1]
         flat = transposed_product(features, values.movedim(-2, 0).flatten(1))

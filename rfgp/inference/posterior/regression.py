@@ -47,10 +47,7 @@ class Regression:
         return factor.double()
 
     def equations(self, statistics: SufficientStatistics, tracks: bool = False) -> Equations:
-        """The normal equations of the weights.
-
-        :param tracks: whether gradients are to run back through the posterior.
-        """
+        """The normal equations of the weights; gradients run through the posterior if ``tracks``."""
         factor = self.factor()
         return self.noise.equations(statistics, factor, self._coefficients(factor.device), tracks)
 
@@ -60,19 +57,13 @@ class Regression:
         return torch.nn.functional.pad(values, (0, 0, 0, 1)) if self.has_trace else values
 
     def posterior(self, statistics: SufficientStatistics, tracks: bool = False) -> GaussianPosterior:
-        """The posterior of the weights; a batch of them for class labels.
-
-        :param tracks: whether gradients are to run back through it.
-        """
+        """The posterior of the weights, with gradients if ``tracks``; a batch of them for class labels."""
         return self.equations(statistics, tracks).posterior(tracks)
 
     def log_marginal_likelihood(self, statistics: SufficientStatistics, data: TrainingRows | None = None) -> Tensor:
-        """The log evidence, summed over classes.
+        """The log evidence, summed over classes (errata, identities 1 to 3).
 
-        :param data: the rows, where they are at hand, for a quadratic form that keeps its digits at tiny noise, and for
-            one by the covariance of rows that are no more than the features.
-
-        Source: errata, identities 1 to 3.
+        :param data: the rows, if available, to keep digits at tiny noise, and to use their covariance if it is smaller.
         """
         share = 1.0 if self.noise.is_complex else 0.5
         constant = self.noise.num_systems * self.noise.num_values(statistics) * self.noise.constant
@@ -127,10 +118,7 @@ class Regression:
         posterior: GaussianPosterior,
         operator: Operator | None = None,
     ) -> MultivariateNormal | ComplexNormal:
-        """The distribution of the function, or of what an operator makes of it, at inputs.
-
-        :param x: (..., N, d); (N, d) for class labels and several outputs.
-        """
+        """The distribution of the function, or of an operator of it, at x (..., N, d); (N, d) for several outputs."""
         kind = "class labels" if self.noise.is_batched else "several outputs"
         if x.dim() != 2 and (self.noise.is_batched or self.noise.targets.has_columns):
             raise ValueError(f"expected inputs of shape (N, d) for {kind}, got {tuple(x.shape)}; flatten the batch")
@@ -183,10 +171,7 @@ class Regression:
         return twin
 
     def _values(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
-        """The functions of weights (..., K, S) at x, (..., N, T, S), of the dtype of x, or complex for complex targets.
-
-        Nothing of their size is formed but the result: chunks of rows go all the way.
-        """
+        """The functions of weights (..., K, S) at x, (..., N, T, S), of the dtype of x or complex, by chunks."""
         width = factor.num_outputs * weights.shape[-1] * weights.shape[:-2].numel()
         chunks = row_chunks(x.shape[-2], max(factor.num_scalar, width))
         parts = (self._chunk(x[..., rows, :], factor, weights, operator) for rows in chunks)
@@ -210,10 +195,7 @@ class Regression:
 
 
 def check_size(factor: Tensor | OutputFactor, num_groups: int) -> None:
-    """Raise a ValueError where the matrices of the posterior would not fit in memory.
-
-    :param num_groups: the number of groups of rows; with one, separable kernels need no large matrix.
-    """
+    """Raise a ValueError where the matrices of the posterior would not fit in memory."""
     if isinstance(factor, OutputFactor) and (factor.covariance_root is None or num_groups > 1):
         what = f"a posterior of {factor.num_columns} weights"
         checks.fits_in_memory(24.0 * factor.num_columns**2, what, "use fewer features, or complete rows")

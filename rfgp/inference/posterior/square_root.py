@@ -23,22 +23,18 @@ class SquareRootPosterior(GaussianPosterior):
     .. math:: w_t = \bar w_t + V_t P_1 P_2 \cdots \epsilon, \qquad \epsilon \sim N(0, I), \qquad
         P_i = I - U_i A_i U_i^\top
 
-    There are M systems of equations of T outputs each, with one root for each system: (M, T) = (1, 1) for one output,
-    (T, 1) for several outputs that are independent, and (1, T) for outputs that are correlated. Observations with
-    features :math:`\psi`, noise covariance S and residual r make, with :math:`U = R^\top S^{-1/2}` of their root R and
-    the Cholesky factor L of :math:`I + U^\top U`,
+    There are M systems of T outputs each: (M, T) = (1, 1) for one output, (T, 1) for independent outputs, and (1, T)
+    for
+    correlated ones. q observations with noise covariance S and residual r update, at O(D^2 q), with
+    :math:`U = R^\top S^{-1/2}` of their root R and the Cholesky factor L of :math:`I + U^\top U`,
 
     .. math:: P = I - U L^{-\top} (L + I)^{-1} U^\top, \qquad
         \bar w' = \bar w + V U (L L^\top)^{-1} S^{-1/2} r
 
-    at O(D^2 q) for q of them. One set of inputs updates V; of a batch of sets the columns U are kept beside V, which
-    all of them share. Everything is differentiable.
-
-    As a posterior of weights these are those of all M T outputs, for the factor
-    ``OutputFactor.kronecker(torch.eye(M * T), n)``.
+    As a posterior of weights it has the factor ``OutputFactor.kronecker(torch.eye(M * T), n)``. Differentiable.
 
     :param mean_weights: the mean of the weights, (..., M, T, n), in float64.
-    :param root: V, (M, T, n, K), in float64.
+    :param root: V, (M, T, n, K), in float64, shared by batches.
     :param updates: pairs of columns U, (..., M, K, r), and cores A, (..., M, r, r).
 
     Source: A. Andrews, A square root formulation of the Kalman covariance equations, AIAA Journal 6 (1968).
@@ -50,11 +46,7 @@ class SquareRootPosterior(GaussianPosterior):
 
     @classmethod
     def of(cls, posterior: GaussianPosterior, factor: OutputFactor) -> Self:
-        """The same posterior with a root, as one system.
-
-        :param factor: how scalar features become those of the outputs, in float64.
-        :raises ValueError: for a batch of posteriors.
-        """
+        """The same posterior with a root, as one system; refused for a batch of posteriors."""
         if posterior.batch_shape:
             raise ValueError(
                 f"expected one posterior, got a batch of {tuple(posterior.batch_shape)}; take a model without classes"
@@ -80,17 +72,11 @@ class SquareRootPosterior(GaussianPosterior):
         return self.root.shape[1]
 
     def mean_at(self, features: Tensor) -> Tensor:
-        """The mean of the functions, (..., M, q, T).
-
-        :param features: scalar features, (..., q, n), in float64.
-        """
+        """The mean (..., M, q, T) of the functions, for scalar features (..., q, n) in float64."""
         return torch.einsum("...qn,...mtn->...mqt", features, self.mean_weights)
 
     def root_at(self, features: Tensor) -> Tensor:
-        """A root (..., M, q T, K) of the covariance of the functions, rows interleaved.
-
-        :param features: scalar features, (..., q, n), in float64.
-        """
+        """A root (..., M, q T, K) of the covariance of the functions, rows interleaved, at features (..., q, n)."""
         rows = torch.einsum("...qn,mtnk->...mqtk", features, self.root).flatten(-3, -2)
         for columns, core in self.updates:
             rows = rows - (rows @ columns) @ core @ columns.mT
@@ -110,10 +96,8 @@ class SquareRootPosterior(GaussianPosterior):
         """The posterior given observations at further inputs.
 
         :param features: scalar features of the inputs, (..., q, n), in float64.
-        :param residual: the observations minus their prior mean, (..., M, q, T); there may be more batch dimensions
-            than the inputs have, for several observations at the same inputs.
+        :param residual: the observations minus their prior mean, (..., M, q, T), with further batch dimensions or not.
         :param noise: the noise covariance of the outputs at every input, (..., M, q, T, T).
-        :returns: a new posterior.
         :raises ValueError: where a noise covariance is not positive definite.
         """
         result = self

@@ -48,14 +48,10 @@ def accumulate(
     before: SufficientStatistics | None = None,
     residual: TrainingResidual | None = None,
 ) -> SufficientStatistics:
-    """Sum the statistics of rows in chunks, and add them to before ones.
+    """Sum the statistics of rows at x (N, d) in chunks, with gradients at the memory of one chunk.
 
-    Gradients run through all of it, at the memory of one chunk: see :func:`summed`.
-
-    :param x: inputs, (N, d).
     :param before: statistics to add to, in place where there are no gradients; default: none.
-    :param residual: what the rows gain by the variance that their features lack; default: nothing.
-    :raises ValueError: where statistics and factors would not fit in memory.
+    :param residual: the variance of the rows that features lack; default: nothing.
     """
     width = _width(kernel, x) if before is None else before.num_features
     parameters = list(kernel.feature_parameters() if residual is None else kernel.parameters())
@@ -70,10 +66,7 @@ def accumulate(
 
 
 class SumGradients:
-    """The gradients of sums over the rows of batches that are given once more, and are forgotten again.
-
-    :param residual: what the rows gain by the variance that their features lack; default: nothing.
-    """
+    """The gradients of sums over the rows of batches that are read a second time."""
 
     def __init__(
         self,
@@ -88,10 +81,7 @@ class SumGradients:
         self.parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters())]
 
     def pieces(self, gradients: Sequence[Tensor]) -> Callable[[Tensor, Rows, torch.dtype], Piece]:
-        """Takes the inputs, the rows and the dtype of products of a batch; batches come as they came before.
-
-        :param gradients: those of the differentiable sums, :meth:`GramStatistics.differentiable`.
-        """
+        """Takes inputs, rows and the dtype of products of batches in order, for given gradients of the sums."""
         total = self.total
         positions = total.row_positions()
 

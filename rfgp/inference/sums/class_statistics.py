@@ -23,15 +23,13 @@ from .target_sums import TargetSums
 
 
 class ClassStatistics(SufficientStatistics):
-    r"""The sums of :class:`GramStatistics` over many groups, most of which have fewer rows than features.
+    r"""The exact sums of :class:`GramStatistics` over many groups, most of which have fewer rows than features.
 
     .. math:: G_c = U_c^H U_c
 
-    A group is held by its features :math:`U_c = (\sqrt{w_i} \phi_i^\top)_{i \in c}` up to D/2 rows, and by its Gram
-    matrix beyond: no more than :math:`\min(N, C D)\, D` numbers for C groups, and all of them exact. Held rows keep the
-    dtype of the features.
-
-    The arguments are those of :class:`GramStatistics`.
+    Groups of up to D/2 rows are held by their features :math:`U_c = (\sqrt{w_i} \phi_i^\top)_{i \in c}`, in the dtype
+    of
+    these, others by their Gram matrix. The arguments are those of :class:`GramStatistics`.
 
     >>> classes = torch.tensor([0, 1, 2, 0])
     >>> statistics = ClassStatistics(4, 1, num_groups=3).update(torch.eye(4), torch.ones(4, 1), groups=classes)
@@ -107,10 +105,7 @@ class ClassStatistics(SufficientStatistics):
 
     @property
     def gram(self) -> Tensor:
-        """The Gram matrices of all groups, (G, D, D): C D^2 numbers, which nothing here needs.
-
-        :raises ValueError: where they do not fit in memory.
-        """
+        """The Gram matrices of all groups, (G, D, D), or a ValueError where they do not fit in memory."""
         groups, width = len(self.count), self.num_features
         what = f"Gram matrices of {groups} x {width} x {width} numbers"
         checks.fits_in_memory(float(groups * width**2 * self._gram.element_size()), what, "use the statistics as held")

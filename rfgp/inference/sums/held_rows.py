@@ -11,11 +11,7 @@ _PENDING_ROWS = 8192
 
 
 class HeldRows:
-    """Rows of features with the numbers of their groups, which are sorted by group when they are asked for.
-
-    :param rows: (M, D).
-    :param groups: the group of every row, (M,).
-    """
+    """Rows of features (M, D) with the numbers of their groups (M,), sorted by group on demand."""
 
     def __init__(self, rows: Tensor, groups: Tensor) -> None:
         self._parts, self._is_sorted, self._num_new = [(rows, groups)], False, 0
@@ -83,13 +79,7 @@ class HeldRows:
 
 
 def _nearest(rows: Tensor, row: Tensor, is_candidate: Tensor) -> int:
-    """The number of the row that equals another but for rounding.
-
-    :param rows: rows (n, D).
-    :param row: the other, (D,).
-    :param is_candidate: which of the rows are looked at, (n,).
-    :raises ValueError: where there is none.
-    """
+    """The number of the candidate among rows (n, D) that equals a row (D,) but for rounding; a ValueError for none."""
     numbers = is_candidate.nonzero().squeeze(-1)
     distances = torch.linalg.vector_norm(rows[numbers] - row, dim=-1)
     allowed = torch.finfo(distances.dtype).eps ** 0.5 * torch.linalg.vector_norm(row)

@@ -76,10 +76,7 @@ def _kinds(mean: MultitaskMean) -> list[Mean]:
 
 
 def coefficients(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
-    """The coefficients (k, T), or (C, k, T) for classes, of the mean function of every output, in float64.
-
-    :param device: where the result lives.
-    """
+    """The coefficients (k, T), or (C, k, T) for classes, of the mean function of every output, in float64."""
     if not isinstance(mean, MultitaskMean):
         of_one = _of_one(mean, device).unsqueeze(-1)
         return of_one.expand(*of_one.shape[:-1], num_outputs)
@@ -102,11 +99,7 @@ def _of_one(mean: Mean, device: torch.device) -> Tensor:
 
 
 def constant_part(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
-    """The constants (T,) of a mean function without linear parts, in float64.
-
-    :param device: where the result lives.
-    :raises ValueError: for a mean function with linear parts.
-    """
+    """The constants (T,) of a mean function, in float64; a ValueError where it has linear parts."""
     parts = list(mean.base_means) if isinstance(mean, MultitaskMean) else [mean] * num_outputs
     if any(isinstance(part, LinearMean) for part in parts):
         raise ValueError("expected a zero or constant mean for operators, got a LinearMean; subtract it from y")

@@ -44,12 +44,11 @@ class TrainingRows(NamedTuple):
 class ResidualPass:
     r"""Sums over residuals :math:`r = y - m(x) - \phi(x) w` of given weights, in chunks of rows.
 
-    The form :math:`r^H S^{-1} r + \|w\|^2` is a sum of positive terms, least at the posterior mean of the weights. So
-    nothing cancels, and its gradient needs no derivative of w. The one from sums alone, :math:`y^H S^{-1} y - h^H
-    B^{-1} h`, is a small difference of large numbers where the noise is tiny.
+    The form :math:`r^H S^{-1} r + \|w\|^2` has positive terms and is least at the posterior mean: at tiny noise it
+    keeps
+    digits that :math:`y^H S^{-1} y - h^H B^{-1} h` loses, and its gradient needs no derivative of w.
 
-    :param factor: how these become the features of the outputs, in float64.
-    :param basis: gives the columns of the mean function at (n, d), (n, k).
+    :param basis: gives the columns (n, k) of the mean function at (n, d).
     :param coefficients: those of the mean function in its basis, (k, T), in float64.
     """
 

@@ -19,10 +19,7 @@ RowGradients = Callable[[Tensor, Rows, Tensor | None], Pairs]
 
 
 class GramRowGradients:
-    """Takes a chunk of rows, and returns its features, columns, weights and log noises with the gradient of each.
-
-    :param shift: what is subtracted from the targets, (K,).
-    """
+    """Takes a chunk of rows, and returns its features, columns, weights and log noises with the gradient of each."""
 
     def __init__(self, shift: Tensor, product_dtype: torch.dtype, gradients: Sequence[Tensor]) -> None:
         self.shift, self.product_dtype = shift, product_dtype
@@ -50,12 +47,7 @@ class GramRowGradients:
 
 
 class ClassRowGradients:
-    """The same for statistics of many classes, where the gradients of rows that are held are those of their features.
-
-    :param shift: what is subtracted from the targets, (K,).
-    :param places: where the Gram matrix of every group is, (G,); -1 where its rows are held.
-    :param held: the rows that are held, (M, D).
-    """
+    """The same for many classes: where the Gram matrix of each is, (G,), or -1, and the rows that are held, (M, D)."""
 
     def __init__(
         self, shift: Tensor, product_dtype: torch.dtype, places: Tensor, held: Tensor, gradients: Sequence[Tensor]
@@ -97,10 +89,7 @@ class ClassRowGradients:
 
 
 class HeldPositions:
-    """Where the rows of every group are among those that statistics of classes hold, as they come in.
-
-    :param counts: how many rows of every group are held in all, (G,).
-    """
+    """Where the rows of every group, ``counts`` (G,), are among those that statistics of classes hold."""
 
     def __init__(self, counts: Tensor) -> None:
         self._next = counts.cumsum(0) - counts

@@ -17,16 +17,13 @@ Part = slice | Tensor
 class Rows(NamedTuple):
     """Targets, weights and groups of a batch of rows: all that statistics need beside the features.
 
-    A row belongs to one group of rows with equal precision, or to all of them: where the weights (and log noises) are
-    matrices (..., N, G) a row is in every group in which its weight is not zero.
+    A row belongs to one group of rows with equal precision; with weights (..., N, G), to every group of nonzero weight.
 
     :param targets: the columns that are regressed, (..., N, K).
     :param weights: the precisions of the rows, (..., N) or (..., N, G); default: ones.
     :param log_noise: the log noise variances, of the shape of the weights; default: zeros.
     :param groups: the number of the group of each row, (N,); default: 0.
-    :param num_groups: the number of groups G.
-    :param has_ones: whether the targets are less their shift already, with a column of ones behind them: whitened rows
-        are combinations of such columns.
+    :param has_ones: whether the shift is subtracted already, and a column of ones appended, as for whitened rows.
     """
 
     targets: Tensor
@@ -37,10 +34,7 @@ class Rows(NamedTuple):
     has_ones: bool = False
 
     def with_ones(self, shift: Tensor) -> Tensor:
-        """The columns t - s and one of ones, (..., N, K + 1), in double precision.
-
-        :param shift: s, (K,).
-        """
+        """The columns t - s and one of ones, (..., N, K + 1), in double precision, for a shift s (K,)."""
         columns = self.targets.to(linalg.accurate_dtype(self.targets.dtype))
         if self.has_ones:
             return columns

@@ -27,18 +27,15 @@ class GramStatistics(SufficientStatistics):
     .. math:: G_g = \sum_{i \in g} w_i \overline{\phi_i} \phi_i^\top, \quad
         H_g = \sum_{i \in g} w_i \overline{\phi_i} t_i^\top, \quad T_g = \sum_{i \in g} w_i \overline{t_i} t_i^\top
 
-    with the count and the sum of log noise variances of the rows of each group. The posterior, the evidence and their
-    gradients need nothing else from the data.
-
-    A shift s is subtracted from the targets before they are summed, so that targets far from zero lose no digits.
+    with the count and the sum of log noise variances of the rows of each group. Posterior, evidence and gradients
+    follow
+    from these.
 
     :param num_features: the number of columns D of the features.
     :param num_targets: the number of columns K of the targets.
     :param num_groups: the number of groups.
-    :param is_complex: whether the features are complex.
-    :param has_complex_targets: whether the targets are complex.
     :param device: where the sums live.
-    :param shift: s, (K,), a point near the targets; default: zeros.
+    :param shift: a point near the targets, (K,), subtracted from them to keep digits; default: zeros.
 
     >>> statistics = GramStatistics(2, 1).update(torch.eye(2), torch.ones(2, 1))
     >>> statistics.gram
@@ -128,13 +125,7 @@ class GramStatistics(SufficientStatistics):
     def of_rows(
         cls, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64, shift: Tensor | None = None
     ) -> GramStatistics:
-        """Statistics of some rows, with gradients.
-
-        :param features: (N, D).
-        :param rows: what the rows add beside their features.
-        :param product_dtype: the dtype of products.
-        :param shift: what is subtracted from the targets, (K,); default: zeros.
-        """
+        """Statistics of some rows with features (N, D), with gradients; the shift (K,) is zero by default."""
         dtype = linalg.accurate_dtype(rows.targets.dtype)
         near = rows.targets.new_zeros(rows.targets.shape[-1], dtype=dtype) if shift is None else shift.to(dtype)
         by_group = {g: cls._of_group(features[m], part, product_dtype, near) for g, m, part in rows.by_group()}
@@ -157,10 +148,7 @@ class GramStatistics(SufficientStatistics):
 
     @classmethod
     def concatenate(cls, parts: Sequence[SufficientStatistics]) -> GramStatistics:
-        """The groups of several statistics, one after the other.
-
-        :param parts: statistics of the same model; the result has the shift of the first.
-        """
+        """The groups of several statistics of one model, one after the other, with the shift of the first."""
         if not isinstance(parts, Sequence) or not len(parts):
             raise ValueError(f"expected a list of GramStatistics, got {parts!r}; such as [first, second]")
         for part in parts:
@@ -170,10 +158,7 @@ class GramStatistics(SufficientStatistics):
         return cls.from_sums({name: torch.cat([sums[name] for sums in every]) for name in every[0]}, shift)
 
     def is_part_of(self, whole: SufficientStatistics) -> bool:
-        """Whether these can be sums of squares, as what is left of others is, to the rounding of the whole.
-
-        Features and targets together have a matrix of products that is positive semidefinite, group by group.
-        """
+        """Whether these can be sums of squares to the rounding of the whole: positive semidefinite, group by group."""
         if not bool((self.count >= 0).all()):
             return False
         scale = _products(whole).diagonal(dim1=-2, dim2=-1).real.clamp_min(1e-300).rsqrt()
@@ -196,12 +181,7 @@ class GramStatistics(SufficientStatistics):
 
     @classmethod
     def of_differentiable(cls, sums: Sequence[Tensor], shift: Tensor, count: Tensor | None = None) -> GramStatistics:
-        """Statistics that hold what :meth:`differentiable` gives.
-
-        :param sums: the sums.
-        :param shift: what was subtracted from the targets, (K,).
-        :param count: the number of rows of each group; default: zeros.
-        """
+        """Statistics that hold what :meth:`differentiable` gives, with a shift (K,) and the counts of rows."""
         named = dict(zip(cls.differentiable_sums, sums, strict=True))
         return cls.from_sums(
             {**named, "count": torch.zeros_like(named["log_noise"]) if count is None else count}, shift

@@ -13,10 +13,7 @@ _COUNTING = 1e-9
 
 
 def left_of(before: TargetSums, removed: TargetSums) -> tuple[TargetSums, Tensor]:
-    """The difference of sums with one shift, and which groups have no rows left, (G,).
-
-    :raises ValueError: where it is not that of some of the rows.
-    """
+    """The difference of sums with one shift, and a mask (G,) of empty groups; a ValueError if it is not one of rows."""
     left = before.combined(removed, Tensor.sub)
     is_empty = left.num_rows.abs() <= _COUNTING * before.num_rows
     left = left.map(lambda sums: without_groups(sums, is_empty))

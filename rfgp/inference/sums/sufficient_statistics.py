@@ -250,7 +250,7 @@ class SufficientStatistics(abc.ABC):
         return first._with_targets(first.targets.combined(second.targets, torch.add), first._features_with(second))
 
     def subtract(self, other: SufficientStatistics) -> Self:
-        """The statistics of these rows without those of ``other``, some of them, a new object.
+        """A new object with the statistics of these rows without some of them, ``other``.
 
         :raises ValueError: where the shapes differ, or the sums that would be left are not those of rows.
         """
@@ -274,7 +274,6 @@ class SufficientStatistics(abc.ABC):
         """Sum the statistics over all processes, in place; all of them end with the same bits.
 
         :param ranks: default: those of the default group of ``torch.distributed``.
-        :raises ValueError: where there is no process group.
         """
         every = Ranks() if ranks is None else ranks
         with torch.no_grad():

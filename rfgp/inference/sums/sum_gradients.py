@@ -41,10 +41,7 @@ def with_gradients(
     arguments: Sequence[Tensor | None] = (),
     parameters: Iterable[Tensor] = (),
 ) -> tuple[Tensor, ...]:
-    """Sums over rows, made differentiable once in all tensors that are given here.
-
-    :param arguments: tensors that ``backward`` takes.
-    """
+    """Sums over rows, made differentiable once in all given tensors."""
     found: tuple[Tensor, ...] = _Sum.apply(tuple(sums), backward, len(arguments), *arguments, *parameters)
     return found
 

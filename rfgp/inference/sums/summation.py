@@ -37,11 +37,9 @@ class Summand(Protocol):
 
 
 class Piece(NamedTuple):
-    """Some rows that are in memory, and how gradients of sums over them are pulled back, chunk by chunk.
+    """Some rows in memory, and how gradients of sums over them are pulled back, chunk by chunk.
 
-    :param pull: takes a chunk, the rows of every tensor by row and the shared ones after them, and returns tensors that
-        are made of it, with their graph, and the gradient of each.
-    :param by_row: tensors with an entry for every row, or None; gradients run on through what they are made of.
+    :param pull: takes a chunk of the tensors by row and the shared ones, and returns tensors with their gradients.
     """
 
     pull: Callable[..., Pairs]
@@ -114,10 +112,7 @@ def sum_over_rows(
     shared: Sequence[Tensor] = (),
     parameters: Iterable[Tensor] = (),
 ) -> tuple[Tensor, ...]:
-    """The sums over rows, differentiable once in all tensors that are given here, at the memory of one chunk.
-
-    :param by_row: tensors with an entry for every row, or None.
-    """
+    """The sums over rows, differentiable once in all given tensors, at the memory of one chunk."""
     with torch.no_grad():
         for part in parts:
             summand.add(total, *_taken(by_row, part), *shared)
@@ -141,15 +136,9 @@ def summed(
     empty: SufficientStatistics,
     product_dtype: torch.dtype,
 ) -> SufficientStatistics:
-    """Statistics of what is made of rows, chunk by chunk, with gradients where there is anything that wants them.
+    """Statistics of what is made of rows x (N, d), with gradients where wanted, at the memory of one chunk.
 
-    The memory is that of one chunk, forwards and backwards. Backwards the features of a chunk are made again, with
-    their graph; their Gram product is not.
-
-    :param make: takes inputs (n, d) and rows of a chunk and returns the features (n, D) and the rows that are summed.
-        Both may depend on its arguments and on the parameters, and are the same at every call.
-    :param x: inputs, (N, d).
-    :param parameters: the leaves that ``make`` depends on beside its arguments.
+    :param make: takes inputs (n, d) and rows of a chunk and returns features (n, D) and rows, the same at every call.
     :param empty: statistics to which the rows are added, in place; without rows where there are gradients.
     """
     by_row: tuple[Tensor | None, ...] = (x, *rows[:4])
@@ -166,13 +155,7 @@ def summed(
 
 
 class StatisticsOfRows:
-    """Statistics as what is summed. The gradient in features and rows is closed, and needs no Gram product.
-
-    A chunk is its inputs and the parts of its rows, and where the rows are among those that are held.
-
-    :param make: as in :func:`summed`.
-    :param total: the sums over all rows, where these are summed already.
-    """
+    """Statistics as a sum over chunks of inputs, parts of rows, and places of held rows, with closed gradients."""
 
     def __init__(self, make: Make, product_dtype: torch.dtype, total: SufficientStatistics | None = None) -> None:
         self.make, self.product_dtype = make, product_dtype

@@ -10,10 +10,7 @@ from torch import Tensor
 
 
 class TargetSums(NamedTuple):
-    r"""Weighted sums of features and K targets, and of targets alone, in G groups, in float64.
-
-    A shift s is subtracted from the targets before they are summed, and a column of ones is summed beside them, so that
-    the sums of :math:`t - s` and of t follow from one another: targets far from zero lose no digits.
+    """Weighted sums of features and K targets, less a shift s, and of a column of ones, in G groups, in float64.
 
     :param cross: products of features and columns, (G, D, K + 1).
     :param gram: products of columns, (G, K + 1, K + 1).
@@ -56,10 +53,7 @@ class TargetSums(NamedTuple):
         return torch.where(spread > 1e-12 * square, spread, 0.0) / weight
 
     def mean(self, observed: Tensor | None = None) -> Tensor:
-        """The weighted mean of the targets over all groups, (K,).
-
-        :param observed: which of the first targets are observed in every group, (G, T); default: all.
-        """
+        """The weighted mean of the targets over all groups, (K,), from the observed ones, (G, T); default: all."""
         weights = self.gram[:, -1:, -1].real.expand(-1, len(self.shift)).clone()
         totals = self.gram[:, -1, :-1].detach()
         if observed is not None:
@@ -75,10 +69,7 @@ class TargetSums(NamedTuple):
         return self._replace(cross=cross, gram=change.mH @ self.gram @ change, shift=shift)
 
     def of_observed(self, observed: Tensor) -> TargetSums:
-        """The sums with zeros for targets that are not observed.
-
-        :param observed: which of the first targets are observed in every group, (G, T).
-        """
+        """The sums with zeros for targets that are not observed, by a mask (G, T)."""
         mask = torch.nn.functional.pad(observed, (0, len(self.shift) + 1 - observed.shape[-1]), value=True)
         gram = self.gram * mask.unsqueeze(-1) * mask.unsqueeze(-2)
         return self._replace(cross=self.cross * mask.unsqueeze(-2), gram=gram)

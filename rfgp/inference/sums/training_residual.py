@@ -19,10 +19,7 @@ class TrainingResidual(abc.ABC):
 
     @abc.abstractmethod
     def prepared(self, rows: Rows, variances: Tensor) -> Rows:
-        """Rows with room for what is added chunk by chunk.
-
-        :param variances: their noise variances, (N,), in float64.
-        """
+        """Rows of noise variances (N,) with room for what is added chunk by chunk."""
 
     @abc.abstractmethod
     def added(self, kernel: Any, x: Tensor, rows: Rows) -> Rows:
@@ -30,11 +27,9 @@ class TrainingResidual(abc.ABC):
 
 
 class TraceResidual(TrainingResidual):
-    r"""The trace of the variational bound: a column of the roots of r, whose weighted square is one more sum.
+    r"""The trace of the variational bound (Titsias, 2009): a column of the roots of r, whose weighted square is summed.
 
     .. math:: \log p(y) \ge \log N(y \mid 0, \Phi \Phi^\top + S) - \tfrac12 \sum_i r(x_i) / s_i
-
-    Source: M. Titsias, Variational learning of inducing variables in sparse Gaussian processes, 2009.
     """
 
     def prepared(self, rows: Rows, variances: Tensor) -> Rows:
@@ -46,10 +41,7 @@ class TraceResidual(TrainingResidual):
 
 
 class NoiseResidual(TrainingResidual):
-    """The variance as noise of each row, independent of all others: FITC.
-
-    Source: E. Snelson and Z. Ghahramani, Sparse Gaussian processes using pseudo-inputs, 2006.
-    """
+    """The variance as independent noise of each row: FITC (Snelson and Ghahramani, 2006)."""
 
     is_noise = True
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation.width_warning import quiet
 from ...data.batches import Batch, batches, joined
-from ...linalg import sample_rows
+from ...linalg import spaced_rows
 from ...linalg.row_search import row_numbers
 from .block_sums import check_found
 from .checks import check_alike
@@ -112,7 +112,7 @@ def refit_error(model: Any, x: Tensor | Iterable[Any], y: Tensor | None, noise: 
                     f"expected the {len(sums.local.x)} rows of the model, got {len(points)}; pass all of them"
                 )
             refit.take(sums.resummed(model), [])
-    points = sample_rows(points)
+    points = spaced_rows(points)
     ours, theirs = model.posterior(points), refit.posterior(points)
     return RefitError(
         sums.difference(refit.sums, refit),

@@ -19,7 +19,7 @@ from ...inference.sums.residual_pass import TrainingRows
 from ...inference.sums.rows import Rows
 from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...inference.sums.training_residual import RESIDUALS
-from ...linalg import product_dtype, sample_rows
+from ...linalg import product_dtype, spaced_rows
 from ..impropriety import SomeRows
 from .block_sums import BlockSums
 from .row_sums import FeatureSums, RowSums, checked_finite, input_bounds, joined_bounds
@@ -55,7 +55,7 @@ def dtype_of_products(model: Any, x: Tensor, rows: Rows) -> torch.dtype:
 def _largest_variance(model: Any, x: Tensor) -> float:
     """The largest prior variance at some of the inputs: evenly spaced ones, and the one farthest from zero."""
     farthest = x.square().sum(-1).argmax(0, keepdim=True)
-    features = model.features.scalar_features(torch.cat([sample_rows(x), x.index_select(0, farthest)]))
+    features = model.features.scalar_features(torch.cat([spaced_rows(x), x.index_select(0, farthest)]))
     return model.regression().factor().largest_square(features)
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rfgp.inference.local import Partition
+from rfgp.inference.local import BlockPartition
 
 
 def table(kind):
@@ -34,7 +34,7 @@ def is_partition(blocks, count):
 @pytest.mark.parametrize("size", [1, 37, 2000])
 def test_every_row_is_in_one_block_of_bounded_size(kind, size):
     points = table(kind)
-    blocks = Partition(points, size).blocks
+    blocks = BlockPartition(points, size).blocks
     assert is_partition(blocks, len(points))
     assert max(map(len, blocks)) <= size
 
@@ -42,7 +42,7 @@ def test_every_row_is_in_one_block_of_bounded_size(kind, size):
 @pytest.mark.parametrize("kind", ["normal", "one column", "single precision"])
 def test_rows_are_placed_in_their_own_blocks(kind):
     points = table(kind)
-    partition = Partition(points, 37)
+    partition = BlockPartition(points, 37)
     places = partition.place(points)
     for number, rows in enumerate(partition.blocks):
         assert bool((places[rows] == number).all())
@@ -52,7 +52,7 @@ def test_rows_are_placed_in_their_own_blocks(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_points_are_placed_in_the_same_block(kind):
     points = table(kind)
-    partition = Partition(points, 37)
+    partition = BlockPartition(points, 37)
     assert torch.equal(partition.place(points), partition.place(points.clone()))
     assert int(partition.place(points).max()) < len(partition.blocks)
 
@@ -60,14 +60,14 @@ def test_equal_points_are_placed_in_the_same_block(kind):
 def test_blocks_are_near():
     points = table("normal")
     spread = points.var(0).sum()
-    within = sum(len(rows) * points[rows].var(0).sum() for rows in Partition(points, 37).blocks) / len(points)
+    within = sum(len(rows) * points[rows].var(0).sum() for rows in BlockPartition(points, 37).blocks) / len(points)
     assert within < 0.3 * spread
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_rows_go_to_the_blocks_where_they_are_placed(kind):
     points = table(kind)
-    partition = Partition(points, 37)
+    partition = BlockPartition(points, 37)
     before = [rows.clone() for rows in partition.blocks]
     every = torch.cat([points, points[:60]])
     extended, touched = partition.extended(every, len(every) - len(points))
@@ -81,7 +81,7 @@ def test_more_rows_go_to_the_blocks_where_they_are_placed(kind):
 
 def test_blocks_that_must_not_split_grow():
     points = table("normal")
-    partition = Partition(points, 37)
+    partition = BlockPartition(points, 37)
     extended, touched = partition.extended(torch.cat([points, points[:60]]), 60, splits=False)
     assert len(extended.blocks) == len(partition.blocks)
     assert is_partition(extended.blocks, 1060)
@@ -92,8 +92,8 @@ def test_blocks_that_must_not_split_grow():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_makes_the_same_partition(kind):
     points = table(kind)
-    partition = Partition(points, 37)
-    again = Partition.from_state_dict(partition.state_dict())
+    partition = BlockPartition(points, 37)
+    again = BlockPartition.from_state_dict(partition.state_dict())
     assert torch.equal(again.place(points), partition.place(points))
     for rows, same in zip(partition.blocks, again.blocks, strict=True):
         assert torch.equal(rows.sort().values, same)
@@ -103,7 +103,7 @@ def test_a_state_makes_the_same_partition(kind):
 def test_rows_that_come_and_go_are_placed_in_their_own_blocks(known):
     """From a single block too, of which the root is no split yet."""
     points = table("normal")[:500]
-    partition = Partition(points[:known], 37)
+    partition = BlockPartition(points[:known], 37)
     partition, _ = partition.extended(points, len(points) - known)
     is_removed = torch.arange(len(points)) % 3 == 0
     left, _ = partition.without(points, is_removed)
