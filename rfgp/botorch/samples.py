@@ -14,9 +14,9 @@ from .functions import Functions
 class ModelSamples:
     """Draws of the functions of a model, which keep their values; made by :meth:`WeightSpaceModel.sample_functions`.
 
-    >>> from rfgp.botorch import WeightSpaceModel
+    >>> import rfgp, torch
     >>> x = torch.rand(20, 2, dtype=torch.float64)
-    >>> functions = WeightSpaceModel(x, x.sum(-1, keepdim=True)).sample_functions(3)
+    >>> functions = rfgp.botorch.WeightSpaceModel(x, x.sum(-1, keepdim=True)).sample_functions(3)
     >>> isinstance(functions, ModelSamples), functions(x[:5]).shape
     (True, torch.Size([3, 5, 1]))
     """

@@ -41,8 +41,7 @@ class Potential(_UpToConstant):
 
 @dataclass(frozen=True)
 class Streamfunction(_UpToConstant):
-    r"""The function s with :math:`(\partial_2 s, -\partial_1 s)` the divergence-free part in the plane, up to a
-    constant.
+    r"""The function s, up to a constant, with divergence-free part :math:`(\partial_2 s, -\partial_1 s)` in the plane.
 
     >>> Streamfunction().symbol(torch.tensor([[0.0, 1.0]]), components=2)
     tensor([[[0.-1.j, 0.+0.j]]])
