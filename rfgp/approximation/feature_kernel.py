@@ -107,12 +107,12 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
 
     def _map_and_rows(self, x: Tensor) -> tuple[FeatureMap, Tensor]:
         """The map, and its features with [real, imaginary] parts side by side; a map that fails is forgotten again."""
-        feature_map, center = self.feature_map, self.center
+        feature_map = self.feature_map
         if feature_map is None:
             with maps_kept_on_error(self):
                 self._map(x)
                 return self._map_and_rows(x)
-        return feature_map, self.family.rows(feature_map, x if center is None else x - center)
+        return feature_map, self.family.rows(feature_map, x if self.center is None else self._centered(x))
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
         if not self.family.is_truncated(self._map(x)):
@@ -130,7 +130,7 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         return self.family.map_inputs(self._map(x), self._centered(x))
 
     def _centered(self, x: Tensor) -> Tensor:
-        return x if self.center is None else x - self.center
+        return x if self.center is None else checks.inputs(x, len(self.center)) - self.center
 
     def active_waves(self, input_dim: int) -> Waves:
         identity = torch.eye(input_dim, dtype=reference_tensor(self).dtype, device=reference_tensor(self).device)

@@ -18,7 +18,9 @@ class Counted(Protocol):
     """Sums that know over how many rows they are."""
 
     @property
-    def num_rows(self) -> int: ...
+    def num_rows(self) -> int:
+        """The number of rows."""
+        ...
 
 
 Sums = TypeVar("Sums", bound=Counted)

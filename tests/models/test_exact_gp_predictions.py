@@ -42,13 +42,13 @@ def scalar_model(kernel=None, num_rows=ROWS):
 def rows_seen(monkeypatch):
     """The numbers of rows that features are made of."""
     seen = []
-    make = FeatureKernel.active_features
+    make = FeatureKernel._map_and_rows
 
     def counted(self, x):
         seen.append(x.shape[:-1].numel())
         return make(self, x)
 
-    monkeypatch.setattr(FeatureKernel, "active_features", counted)
+    monkeypatch.setattr(FeatureKernel, "_map_and_rows", counted)
     return seen
 
 

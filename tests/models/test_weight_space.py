@@ -867,3 +867,14 @@ def test_float32_with_many_rows_and_little_noise():
                 assert (latent.lazy_covariance_matrix.diagonal() > 0).all() and latent.mean.isfinite().all()
     for name, expected in results[torch.float64].items():
         assert (results[torch.float32][name] - expected).abs().max() <= 1e-3 * expected.abs().max(), name
+
+
+@pytest.mark.parametrize("num_columns", [1, 3])
+def test_a_kernel_with_a_center_names_another_number_of_columns(num_columns):
+    x, y = torch.randn(30, 2), torch.randn(30)
+    kernel = rfgp.approximate(RBFKernel(), 8, input_dim=2, seed=0)
+    model = WeightSpaceGP(kernel, GaussianLikelihood())
+    rfgp.fit(model, x, y, max_evaluations=1, progress=False)
+    assert kernel.center is not None
+    with pytest.raises(ValueError, match="2 columns"):
+        model.posterior(torch.randn(4, num_columns))

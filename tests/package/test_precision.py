@@ -359,11 +359,11 @@ def test_rows_are_held_for_gradients_alone():
     kernel, likelihood, x, y = problem(60, 20, 2, 1e-4)
     model = WeightSpaceGP(kernel, likelihood)
     with torch.no_grad():
-        assert model.condition(x, y)._rows is None
-    assert model.condition(x, y)._rows.x is x
-    assert copy.deepcopy(model)._rows is None
-    assert model.update(x, y)._rows is None
-    assert model.condition([(x, y)])._rows is None
+        assert model.condition(x, y).sums.training_rows is None
+    assert model.condition(x, y).sums.training_rows.x is x
+    assert copy.deepcopy(model).sums.training_rows is None
+    assert model.update(x, y).sums.training_rows is None
+    assert model.condition([(x, y)]).sums.training_rows is None
 
 
 def test_several_outputs_at_tiny_noise():
