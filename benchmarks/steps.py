@@ -71,7 +71,8 @@ def make_steps() -> dict[str, Callable[[], object]]:
     class Exact(gpytorch.models.ExactGP):
         def __init__(self) -> None:
             super().__init__(x[:2000], y[:2000], likelihoods.GaussianLikelihood())
-            self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), model(256, likelihoods.GaussianLikelihood()).covar_module
+            self.mean_module = gpytorch.means.ZeroMean()
+            self.covar_module = model(256, likelihoods.GaussianLikelihood()).covar_module
 
         def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
             return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))

@@ -1,1 +1,1 @@
-"""Private helpers that any room may use: checks, files, optional packages, private names of GPyTorch and PyTorch."""
+"""Private helpers that any room may use: checks, files, private names of GPyTorch. They know no Gaussian process."""

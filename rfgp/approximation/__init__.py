@@ -1,4 +1,4 @@
-"""Exact kernels become kernels with features: families, feature kernels, the choice of a method, hooks for GPyTorch."""
+"""Exact kernels become kernels with features: families, selection, hooks for GPyTorch. It knows no rows of data."""
 
 from . import families as families
 from .approximated import with_features

@@ -1,4 +1,4 @@
-"""Rows of tables that need not fit in memory, in batches for :func:`rfgp.fit` and the models."""
+"""Rows of tables that need not fit in memory, in batches. They know no model."""
 
 from .arrays import ArraySource
 from .base import Source

@@ -1,4 +1,4 @@
-"""Scores, divergences, bounds, certificates, conformal sets and sensitivity of fitted models; none is trained here."""
+"""Scores, divergences, bounds, certificates, conformal sets and sensitivity of models. None is trained here."""
 
 from typing import TYPE_CHECKING
 

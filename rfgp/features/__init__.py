@@ -1,4 +1,4 @@
-"""Random feature maps: one class per file, all with the contract of :class:`FeatureMap`."""
+"""Random feature maps, one class per file, with their spectra and their allocation. They know no kernel of GPyTorch."""
 
 from .base import FeatureMap
 from .ctr import ComplexToReal, polynomial_sketch

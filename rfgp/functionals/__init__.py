@@ -1,4 +1,4 @@
-"""Linear operators with constant coefficients on functions and fields, given by their Fourier symbols S(w).
+"""Linear operators on functions and fields, by their Fourier symbols S(w), and observations. They know no kernel.
 
 Differential operators act on kernels and features, potentials and parts of a Helmholtz decomposition on features.
 """

@@ -1,4 +1,4 @@
-"""Inference in weight space: noise models, additive statistics, normal equations, posteriors and covariances."""
+"""From rows to posteriors: noise, sums, normal equations, predictions. It asks for features, and imports no kernel."""
 
 from .leave_out.leave_out import LeaveGroupOut, LeaveOneOut
 from .noise import NoiseModel, noise_model

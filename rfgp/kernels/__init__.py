@@ -1,4 +1,4 @@
-"""Exact kernels that GPyTorch lacks, and nothing else: how they are approximated is :mod:`rfgp.approximation`'s."""
+"""Exact kernels that GPyTorch lacks, and nothing else. How they are approximated is another room."""
 
 from .advected import AdvectedKernel
 from .curl_free import CurlFreeKernel

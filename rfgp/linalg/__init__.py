@@ -1,4 +1,4 @@
-"""Linear algebra of random features: Walsh-Hadamard transform, Gram matrices, Cholesky factors and evidences."""
+"""Linear algebra of random features, and seeded draws: tensors in, tensors out. Nothing here knows a feature map."""
 
 from .cholesky_factor import (
     check_factor,

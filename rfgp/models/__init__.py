@@ -1,4 +1,4 @@
-"""Gaussian processes in weight space, a folder for each model, with maps and streams; rfgp.training fits parameters."""
+"""Gaussian processes in weight space, a folder for each, with maps and streams. They take parameters as they are."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Passes over rows: in this process, on ranks of torch.distributed, or with the workers of an executor.
+"""Passes over rows: in this process, on ranks, or with the workers of an executor. They know no kernel.
 
 A :class:`Reducer` knows where rows are, and a :class:`Summation` what is summed; neither knows kernels or likelihoods.
 """

@@ -1,4 +1,4 @@
-"""Files of models: tensors, and a JSON header that says how they make up the model."""
+"""Files of models: tensors, and a JSON header that says how they make up the model. Nothing is unpickled."""
 
 from .file import load, save
 

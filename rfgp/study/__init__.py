@@ -1,4 +1,4 @@
-"""The study: random features against the exact Gaussian process, in agreement, accuracy and time."""
+"""Studies of data: tables, data sets, features against the exact process, figures, commands. No model lives here."""
 
 from typing import TYPE_CHECKING
 

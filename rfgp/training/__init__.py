@@ -1,4 +1,4 @@
-"""Training: parameters from the evidence of all rows, from few rows, or from minibatches."""
+"""Training: parameters from the evidence of all rows, from few rows, or from minibatches. It predicts nothing."""
 
 from .auto import Auto
 from .exact_stages import Blocks, Subset
