@@ -1,5 +1,6 @@
 """Random feature maps, one class per file, with their spectra and their allocation. They know no kernel of GPyTorch."""
 
+from . import allocation as allocation
 from .base import FeatureMap
 from .ctr import ComplexToReal, polynomial_sketch
 from .fourier import RandomFourier

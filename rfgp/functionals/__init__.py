@@ -3,6 +3,7 @@
 Differential operators act on kernels and features, potentials and parts of a Helmholtz decomposition on features.
 """
 
+from . import observations as observations
 from .base import Operator
 from .differential import (
     Component,

