@@ -13,7 +13,12 @@ import torch
 from gpytorch.distributions import MultitaskMultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
-from gpytorch.likelihoods import DirichletClassificationLikelihood, _GaussianLikelihoodBase, _OneDimensionalLikelihood
+from gpytorch.likelihoods import (
+    DirichletClassificationLikelihood,
+    FixedNoiseGaussianLikelihood,
+    _GaussianLikelihoodBase,
+    _OneDimensionalLikelihood,
+)
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.settings import observation_nan_policy
 from linear_operator.operators import (
@@ -207,6 +212,18 @@ def loads_strict_shapes(module: torch.nn.Module) -> bool:
 def forget_load_hooks(module: gpytorch.Module) -> None:
     """Drop GPyTorch's hook of a module without parameters of its own, by which the module would refer to itself."""
     module._load_state_dict_pre_hooks.clear()
+
+
+def noise_of_rows(likelihood: Any, noise: Tensor) -> Tensor:
+    """The variances that a fixed-noise likelihood adds to rows with given ones, of their shape.
+
+    GPyTorch's own would add given variances twice where a learned noise comes beside them.
+    """
+    if type(likelihood)._shaped_noise_covar is not FixedNoiseGaussianLikelihood._shaped_noise_covar:
+        total: Tensor = likelihood._shaped_noise_covar(noise.shape, noise=noise).diagonal(dim1=-1, dim2=-2)
+        return total
+    learned = likelihood.second_noise_covar
+    return noise if learned is None else noise + learned.noise.to(noise.dtype)
 
 
 class TensorMark(NamedTuple):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .._support import checks
-from .._support.gpytorch_names import EVALUATED_KERNELS, class_regressions
+from .._support.gpytorch_names import EVALUATED_KERNELS, class_regressions, noise_of_rows
 from ..kernels.checked import check_columns
 from ..kernels.operator_valued import OperatorValuedKernel
 from ..likelihoods import ComplexNormal
@@ -231,8 +231,7 @@ def _targets_and_noise(likelihood: Any, x: Tensor, y: Tensor, noise: Tensor | No
 def _variances(likelihood: Any, size: int, noise: Tensor | None) -> Tensor:
     """The variances (N,) of noise that a likelihood adds to a function, in float64."""
     if noise is not None:
-        learned = likelihood.second_noise_covar
-        return noise.detach().double() if learned is None else (noise.double() + learned.noise.double()).detach()
+        return noise_of_rows(likelihood, noise.double()).detach()
     zeros = likelihood.noise.detach().new_zeros(size)
     if isinstance(likelihood, ComplexNoise):
         noisy: Any = likelihood(zeros.to(zeros.dtype.to_complex()))

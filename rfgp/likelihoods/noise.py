@@ -10,6 +10,7 @@ import torch
 from linear_operator import to_linear_operator
 from torch import Tensor
 
+from .._support.gpytorch_names import noise_of_rows
 from .multitask_fixed_noise import MultitaskFixedNoiseGaussianLikelihood
 
 
@@ -23,9 +24,11 @@ def noise_covariance(likelihood: Any, num_rows: int, outputs: int, noise: Tensor
     """The dense covariance (N T, N T) of the noise at rows, with variances (N, T) where they are fixed."""
     size = num_rows * outputs
     if not hasattr(likelihood, "num_tasks"):
-        variances = likelihood.noise.detach().double() if noise is None else noise.detach().double().flatten()
-        if noise is not None and getattr(likelihood, "second_noise_covar", None) is not None:
-            variances = variances + likelihood.second_noise_covar.noise.detach().double()
+        if noise is None:
+            variances: Tensor = likelihood.noise.detach().double()
+        else:
+            given = noise.detach().double().flatten()
+            variances = noise_of_rows(likelihood, given).detach() if has_fixed_noise(likelihood) else given
         return torch.diag(variances.expand(size))
     zeros = gpytorch.distributions.MultitaskMultivariateNormal(
         torch.zeros(num_rows, outputs, dtype=torch.float64), to_linear_operator(torch.zeros(size, size).double())

@@ -112,7 +112,7 @@ def exact_regression(objective: Objective) -> ExactRegression:
         raise _no_regression("real features")
     if type(likelihood) is GaussianLikelihood:
         return ExactRegression(model, kernel, x, y.double(), None)
-    if isinstance(likelihood, FixedNoiseGaussianLikelihood):
+    if type(likelihood) is FixedNoiseGaussianLikelihood:  # others may do more than add to what is given
         given = likelihood.noise_covar.noise if noise is None else noise
         return ExactRegression(model, kernel, x, y.double(), given.detach().double())
     raise _no_regression("a Gaussian, fixed-noise or Dirichlet likelihood")

@@ -144,7 +144,10 @@ class WeightSpaceObjective(Objective):
         """Inputs, targets and noise of some rows, or of all."""
         if rows is None:
             return self.x, self.y, self.noise
-        return self.x[rows], self.y[rows], None if self.noise is None else self.noise[rows]
+        noise, likelihood = self.noise, self.model.likelihood
+        if noise is None and type(likelihood) is FixedNoiseGaussianLikelihood:
+            noise = likelihood.noise_covar.noise
+        return self.x[rows], self.y[rows], None if noise is None else noise[rows]
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         with quiet():

@@ -7,6 +7,8 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 import rfgp
 from rfgp.inference.noise import KnownNoise, registered
+from rfgp.training.exact_regression import exact_regression
+from rfgp.training.objectives import WeightSpaceObjective
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -56,3 +58,37 @@ def test_a_likelihood_from_outside_is_that_of_dense_algebra(width):
 def test_other_likelihoods_have_their_own_noise():
     noise = rfgp.inference.noise_model(FixedNoiseGaussianLikelihood(torch.ones(3)))
     assert type(noise) is KnownNoise
+
+
+class ScaledNoiseLikelihood(RelativeNoiseLikelihood):
+    """The same, which GPyTorch asks for its noise too."""
+
+    def _shaped_noise_covar(self, base_shape, *params, **kwargs):
+        return super()._shaped_noise_covar(base_shape, *params, **kwargs) * self.log_scale.exp()
+
+
+def test_exact_posteriors_ask_the_likelihood_for_its_noise():
+    x, noise = torch.randn(20, 2), 0.1 + torch.rand(20)
+    y, new, kernel = torch.sin(x[:, 0]), torch.randn(3, 2), gpytorch.kernels.RBFKernel()
+    likelihood = ScaledNoiseLikelihood(noise)
+    covariance = kernel(x).to_dense() + torch.diag(noise * likelihood.log_scale.exp())
+    expected = kernel(new, x).to_dense() @ torch.linalg.solve(covariance, y)
+    for given in (None, noise):
+        found = rfgp.diagnostics.exact_posterior(kernel, likelihood, x, y, new, noise=given)
+        torch.testing.assert_close(found.mean, expected)
+
+
+def test_tuning_by_exact_rows_refuses_noise_that_it_does_not_know():
+    x, noise = torch.randn(40, 2), torch.ones(40)
+    kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 8, input_dim=2, seed=0)
+    objective = WeightSpaceObjective(rfgp.WeightSpaceGP(kernel, RelativeNoiseLikelihood(noise)), x, x[:, 0], noise)
+    with pytest.raises(ValueError, match="fixed-noise"):
+        exact_regression(objective)
+
+
+def test_some_rows_have_the_noise_that_the_likelihood_knows():
+    x, noise = torch.randn(40, 2), 0.1 + torch.rand(40)
+    kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 8, input_dim=2, seed=0)
+    model = rfgp.WeightSpaceGP(kernel, FixedNoiseGaussianLikelihood(noise))
+    rows = torch.tensor([3, 5, 7])
+    assert torch.equal(WeightSpaceObjective(model, x, x[:, 0], None).data(rows)[2], noise[rows])
