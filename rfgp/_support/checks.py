@@ -232,7 +232,7 @@ def same_kind(x: Tensor, reference: Tensor, name: str, reference_name: str) -> T
             f"expected {name} on {reference.device}, where {reference_name} is, got {x.device}; "
             f"move it with .to({str(reference.device)!r})"
         )
-    if x.dtype.to_real() != reference.dtype.to_real() and has_values():
+    if x.dtype != reference.dtype and has_values() and x.dtype.to_real() != reference.dtype.to_real():
         raise ValueError(
             f"expected {name} of dtype {reference.dtype} as {reference_name} has, got {x.dtype}; "
             "convert one of the two with .to(dtype)"

@@ -322,9 +322,8 @@ def test_training_is_the_same_bits_whatever_the_workers(executors):
         alone.log_marginal_likelihood, rel=1e-6
     )
     with pytest.raises(ValueError, match="WeightSpaceGP beside executor"):
-        rfgp.fit(
-            rfgp.models.LaplaceGP(first.covar_module, GaussianLikelihood()), x, y, executor=executors["one thread"]
-        )
+        strategy = rfgp.training.Evidence(executor=executors["one thread"])
+        rfgp.fit(rfgp.models.LaplaceGP(first.covar_module, GaussianLikelihood()), x, y, strategy=strategy)
 
 
 def test_a_gradient_needs_the_partitions_once_more():
@@ -351,7 +350,7 @@ if __name__ == "__main__":
     x, y = torch.load("rows.pt")
     model = rfgp.WeightSpaceGP(rfgp.approximate(RBFKernel(), 24, seed=0), GaussianLikelihood())
     with MPIPoolExecutor() as executor:
-        model.fit(list(zip(x.split(70), y.split(70))), executor=executor)
+        model.condition(list(zip(x.split(70), y.split(70))), executor=executor)
     model.statistics.save("sums")
 """
 

@@ -51,6 +51,8 @@ BY_DESIGN = {
     "models/wide/weight_equations.py:SignSketch.draw": "signs and places",
     "approximation/selection/posterior.py:PosteriorTest.__init__": "an order of rows",
     "training/minibatches.py:RowBatches.__iter__": "an order of rows",
+    "training/exact_stages.py:Blocks.positions": "the numbers of the rows of blocks",
+    "training/session.py:Training.remarks": "some rows",
     "training/starts.py:_start_mean": "a number, by GPyTorch",
     "training/fitting.py:fit": "some rows",
     "training/starts.py:median_distances": "some rows",
