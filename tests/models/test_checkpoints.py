@@ -287,7 +287,8 @@ x = torch.randn(40_000, 4)
 kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 256, input_dim=4, seed=0)
 model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
 with torch.no_grad():
-    model.condition(rfgp.data.ArraySource(x, x.sin().sum(-1), batch_size=500), checkpoint=sys.argv[1], checkpoint_every=1000)
+    source = rfgp.data.ArraySource(x, x.sin().sum(-1), batch_size=500)
+    model.condition(source, checkpoint=sys.argv[1], checkpoint_every=1000)
 model.statistics.save(sys.argv[2])
 """
 
