@@ -4,5 +4,17 @@ from .noise import WhitenedNoise
 from .partition import BlockPartition
 from .regression import LocalRegression
 from .rows import LocalRows, sums_of_blocks
+from .system_regression import SystemRegression
+from .systems import LocalSystems
+from .systems_of import systems_of
 
-__all__ = ["BlockPartition", "LocalRegression", "LocalRows", "WhitenedNoise", "sums_of_blocks"]
+__all__ = [
+    "BlockPartition",
+    "LocalRegression",
+    "LocalRows",
+    "LocalSystems",
+    "SystemRegression",
+    "WhitenedNoise",
+    "sums_of_blocks",
+    "systems_of",
+]
