@@ -6,7 +6,6 @@ import io
 import gpytorch
 import pytest
 import torch
-from dense import evidence, posterior
 
 import rfgp
 from rfgp.inference.local import LocalSystems

@@ -1,6 +1,7 @@
 """Local blocks: what features leave over, inside blocks of near rows and between near rows and test points."""
 
 from .noise import WhitenedNoise
+from .output_regression import OutputRegression
 from .partition import BlockPartition
 from .regression import LocalRegression
 from .rows import LocalRows, sums_of_blocks
@@ -13,6 +14,7 @@ __all__ = [
     "LocalRegression",
     "LocalRows",
     "LocalSystems",
+    "OutputRegression",
     "SystemRegression",
     "WhitenedNoise",
     "sums_of_blocks",

@@ -8,8 +8,8 @@ import torch
 from gpytorch.means import Mean
 from torch import Tensor
 
-from ...linalg.cholesky_factor import factor_of
 from ...likelihoods.dirichlet import dirichlet_targets
+from ...linalg.cholesky_factor import factor_of
 from ..noise.class_labels import ClassLabels
 from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows

@@ -60,7 +60,7 @@ class LocalRegression(Regression):
         return OneOutput(self.kernel, self.mean, self.noise)
 
     def solved(self, weights: Tensor) -> Tensor:
-        r"""The rows :math:`(\Phi \Phi^\top + R + \Sigma)^{-1} (y - m)`, (N,), by the posterior mean (D, 1) of weights."""
+        r"""The rows :math:`(\Phi \Phi^\top + R + \Sigma)^{-1} (y - m)`, (N,), given the mean (D, 1) of weights."""
         residual, targets = ResidualProcess(self.kernel), self.systems.targets(self.local.columns)[0]
         result = torch.empty_like(targets)
         for block in self.local.partition.blocks:

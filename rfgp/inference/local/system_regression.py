@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import gpytorch
@@ -15,7 +16,7 @@ from torch import Tensor
 from ..._support import checks
 from ..._support.gpytorch_names import keep_arguments
 from ...functionals import Operator
-from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
+from ...likelihoods import MultivariateNormal
 from ..noise import NoiseModel
 from ..noise.independent import IndependentNoise
 from ..noise.targets import Targets
@@ -28,7 +29,6 @@ from ..sums.mean_basis import mean_values
 from ..sums.residual_pass import TrainingRows
 from ..sums.sufficient_statistics import SufficientStatistics
 from .noise import WhitenedNoise
-from .output_systems import OutputSystems
 from .regression import LocalRegression
 from .rows import LocalRows
 from .system_prediction import SystemConditioning
@@ -54,7 +54,7 @@ class SystemRegression(Regression):
     @property
     def mixing(self) -> Tensor | None:
         """The matrix M (T, S) of outputs; None for classes."""
-        return self.systems.mixing if isinstance(self.systems, OutputSystems) else None
+        return None
 
     def equations(self, statistics: SufficientStatistics, tracks: bool = False) -> Equations:
         return self.systems.equations(statistics, self.factor())
@@ -71,30 +71,7 @@ class SystemRegression(Regression):
     def log_marginal_likelihood(self, statistics: SufficientStatistics, data: TrainingRows | None = None) -> Tensor:
         terms, count = self.equations(statistics).evidence_terms(), float(len(self.local.x))
         constant = self.systems.num_systems * count * self.noise.constant
-        evidence = -0.5 * (terms.quadratic + terms.log_determinant + constant + self.systems.log_scale(count))
-        if isinstance(self.systems, OutputSystems) and torch.is_grad_enabled():
-            rotations = self.systems.rotations()
-            if rotations.requires_grad:
-                evidence = evidence + (self._rotation_slopes(statistics) * rotations).triu(1).sum()
-        return evidence
-
-    @torch.no_grad()
-    def _rotation_slopes(self, statistics: SufficientStatistics) -> Tensor:
-        r"""The derivatives of the evidence in the signal between rotated outputs, (S, S).
-
-        .. math:: \alpha_t^\top K \alpha_u, \qquad \alpha_t = (\gamma_t K + V)^{-1} z_t, \qquad
-            K \alpha_u = (z_u - V \alpha_u) / \gamma_u
-
-        with the covariance K of features and residual, and the variances V of rows whose noise is one.
-        """
-        detached = type(statistics).from_state_dict(statistics.state_dict())
-        posterior = self.equations(detached).posterior()
-        conditioned = [self.system(number).solved(posterior.mean[number]) for number in range(len(posterior.mean))]
-        scales = self.systems.scales  # type: ignore[attr-defined]
-        alpha = torch.stack(conditioned) / scales.sqrt().unsqueeze(-1)
-        targets = self.systems.targets(self.local.columns) * scales.sqrt().unsqueeze(-1)
-        known = (targets - self.local.variances * alpha) / scales.unsqueeze(-1)
-        return alpha @ known.mT
+        return -0.5 * (terms.quadratic + terms.log_determinant + constant + self.systems.log_scale(count))
 
     def distribution(
         self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None = None
@@ -110,29 +87,25 @@ class SystemRegression(Regression):
         conditioning = SystemConditioning(self.systems, self.local, self.num_neighbors)
         has_variance = gpytorch.settings.skip_posterior_variances.off()
         functions, variance = conditioning.moments(x, posterior, has_variance)
-        mixing, inputs = self.mixing, x.detach().clone()
-        if mixing is None:
-            mean = functions + mean_values(self.mean, x).squeeze(-1)
+        return self._distribution(
+            x, functions, variance, functools.partial(self._covariance, x.detach().clone(), posterior)
+        )
 
-            def dense() -> Tensor:
-                return torch.stack([self._covariance(inputs, posterior, s) for s in range(len(functions))])
+    def _distribution(
+        self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Callable[[int], Tensor]
+    ) -> MultivariateNormal:
+        """That of the classes, from means and variances (C, N), and the covariance (N, N) of a class on demand."""
+        mean = checks.no_overflow(functions + mean_values(self.mean, x).squeeze(-1), x)
 
-            covariance = SystemCovariance(variance.to(x.dtype), dense)
-            return MultivariateNormal(checks.no_overflow(mean, x).to(x.dtype), covariance)
-        mean = functions.mT @ mixing.mT + mean_values(self.mean, x)
-        variance = (variance.mT @ mixing.square().mT).flatten()
+        def dense() -> Tensor:
+            return torch.stack([covariance(number) for number in range(len(functions))])
 
-        def joint() -> Tensor:
-            outer = [column.unsqueeze(-1) * column for column in mixing.mT]
-            return sum(torch.kron(self._covariance(inputs, posterior, s), m) for s, m in enumerate(outer))  # type: ignore[return-value]
-
-        covariance = SystemCovariance(variance.to(x.dtype), joint)
-        return MultitaskMultivariateNormal(checks.no_overflow(mean, x).to(x.dtype), covariance)
+        return MultivariateNormal(mean.to(x.dtype), SystemCovariance(variance.to(x.dtype), dense))
 
     @torch.no_grad()
     def _covariance(self, x: Tensor, posterior: WeightPosterior, number: int) -> Tensor:
         """The covariance (N, N) of the function of a system."""
-        joint = self.system(number).distribution(x, posterior.of_batch(number))
+        joint: Any = self.system(number).distribution(x, posterior.of_batch(number))
         dense: Tensor = joint.lazy_covariance_matrix.to_dense()
         return dense.double()
 
@@ -187,7 +160,7 @@ class SystemCovariance(CholeskyRoot):
 class SystemDraws(FunctionDraws):
     """Functions drawn of several systems, as those of outputs (..., T) or of classes (..., C, N)."""
 
-    def __init__(self, parts: list[FunctionDraws], mixing: Tensor | None, mean: Mean) -> None:
+    def __init__(self, parts: Sequence[FunctionDraws], mixing: Tensor | None, mean: Mean) -> None:
         self.parts, self.mixing, self.mean = parts, mixing, mean
 
     def __call__(self, x: Tensor) -> Tensor:

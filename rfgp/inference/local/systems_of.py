@@ -23,7 +23,7 @@ def systems_of(kernel: Any, mean: Mean, noise: NoiseModel) -> LocalSystems:
     separated = kernel.separated()
     if separated is None:
         raise ValueError(
-            f"expected a MultitaskKernel for block_size with several outputs, got {type(kernel.exact_kernel).__name__}; "
-            "use one, or leave block_size out"
+            "expected a MultitaskKernel for block_size with several outputs, got "
+            f"{type(kernel.exact_kernel).__name__}; use one, or leave block_size out"
         )
     return OutputSystems(*separated, mean, noise)

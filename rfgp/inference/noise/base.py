@@ -77,7 +77,8 @@ class NoiseModel(abc.ABC):
     def covariance(self) -> Tensor:
         """The covariance (T, T) of the outputs of a row, where it is the same for all rows."""
         raise ValueError(
-            f"expected noise with one covariance for all rows, got {type(self).__name__}; use a MultitaskGaussianLikelihood"
+            f"expected noise with one covariance for all rows, got {type(self).__name__}; use a "
+            "MultitaskGaussianLikelihood"
         )
 
     @abc.abstractmethod
