@@ -26,4 +26,5 @@ def systems_of(kernel: Any, mean: Mean, noise: NoiseModel) -> LocalSystems:
             "expected a MultitaskKernel for block_size with several outputs, got "
             f"{type(kernel.exact_kernel).__name__}; use one, or leave block_size out"
         )
-    return OutputSystems(*separated, mean, noise)
+    scalar, covariance = separated
+    return OutputSystems(scalar, covariance, mean, noise)
