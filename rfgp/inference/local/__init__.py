@@ -1,5 +1,6 @@
 """Local blocks: what features leave over, inside blocks of near rows and between near rows and test points."""
 
+from .local_points import LocalPoints
 from .noise import WhitenedNoise
 from .output_regression import OutputRegression
 from .partition import BlockPartition
@@ -11,6 +12,7 @@ from .systems_of import systems_of
 
 __all__ = [
     "BlockPartition",
+    "LocalPoints",
     "LocalRegression",
     "LocalRows",
     "LocalSystems",

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from ..._support import checks
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
+from ..posterior.posterior import WeightPosterior
 from ..sums.mean_basis import mean_values
 from ..sums.residual_pass import TrainingRows
 from ..sums.sufficient_statistics import SufficientStatistics
 from .output_systems import OutputSystems
+from .system_prediction import SystemConditioning
 from .system_regression import SystemCovariance, SystemRegression
 
 
@@ -51,6 +53,12 @@ class OutputRegression(SystemRegression):
         targets = self.systems.targets(self.local.columns) * scales.sqrt().unsqueeze(-1)
         known = (targets - self.local.variances * alpha) / scales.unsqueeze(-1)
         return alpha @ known.mT
+
+    def point_moments(
+        self, x: Tensor, posterior: WeightPosterior, has_variance: bool, conditioning: SystemConditioning
+    ) -> tuple[Tensor, Tensor]:
+        functions, variance = conditioning.moments(x, posterior, has_variance)
+        return functions.mT @ self.mixing.mT + mean_values(self.mean, x), variance.mT @ self.mixing.square().mT
 
     def _distribution(
         self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Callable[[int], Tensor]

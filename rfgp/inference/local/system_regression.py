@@ -84,12 +84,23 @@ class SystemRegression(Regression):
             return self._joint(x, posterior)
 
     def _joint(self, x: Tensor, posterior: Any) -> MultivariateNormal:
-        conditioning = SystemConditioning(self.systems, self.local, self.num_neighbors)
+        conditioning = self.conditioning()
         has_variance = gpytorch.settings.skip_posterior_variances.off()
         functions, variance = conditioning.moments(x, posterior, has_variance)
         return self._distribution(
             x, functions, variance, functools.partial(self._covariance, x.detach().clone(), posterior)
         )
+
+    def conditioning(self, dtype: torch.dtype = torch.float64) -> SystemConditioning:
+        """How rows near a point tell of it, with covariances and products of a dtype."""
+        return SystemConditioning(self.systems, self.local, self.num_neighbors, dtype)
+
+    def point_moments(
+        self, x: Tensor, posterior: WeightPosterior, has_variance: bool, conditioning: SystemConditioning
+    ) -> tuple[Tensor, Tensor]:
+        """Means and variances (N, C) at points (N, d)."""
+        functions, variance = conditioning.moments(x, posterior, has_variance)
+        return (functions + mean_values(self.mean, x).squeeze(-1)).mT, variance.mT
 
     def _distribution(
         self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Callable[[int], Tensor]

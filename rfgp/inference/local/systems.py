@@ -96,7 +96,7 @@ class LocalSystems(abc.ABC):
         :param covariance: that of the residual of the rows, (..., m, m).
         :param cross: that between points and rows, (..., t, m).
         """
-        noise = torch.diag_embed(self.variances(columns, variances))
+        noise = torch.diag_embed(self.variances(columns, variances)).to(covariance)
         factor = factor_of(covariance.unsqueeze(-3) + noise)
         rhs = cross.mT.unsqueeze(-3).expand(*factor.shape[:-1], cross.shape[-2])
         return torch.cholesky_solve(rhs, factor).mT

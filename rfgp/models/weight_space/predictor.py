@@ -15,7 +15,14 @@ from ...approximation.random_feature_kernel import check_no_operator
 from ...approximation.reference_tensor import reference_tensor
 from ...functionals import Operator
 from ...inference import GaussianPosterior, NoiseModel, PointMixture, PointPredictor
-from ...inference.local import LocalRegression, OutputRegression, SystemRegression, WhitenedNoise, systems_of
+from ...inference.local import (
+    LocalPoints,
+    LocalRegression,
+    OutputRegression,
+    SystemRegression,
+    WhitenedNoise,
+    systems_of,
+)
 from ...inference.posterior.complex_regression import ComplexRegression
 from ...inference.posterior.draws import FunctionDraws, WeightPrior, drawn_weights
 from ...inference.posterior.mixture import mixture
@@ -30,7 +37,7 @@ from ..snapshot import Snapshots
 from .conditioned import checked, conditioned_of, summed_parameters, summed_state
 from .further_draws import functions_of_random_draws
 
-Points = PointPredictor | PointMixture | PosteriorPoints
+Points = PointPredictor | LocalPoints | PointMixture | PosteriorPoints
 
 
 class Predictor:
@@ -92,9 +99,11 @@ class Predictor:
                 _check_residuals(model, conditioned.sums.some_rows, posterior)
         return posterior
 
-    def points(self, model: Any, dtype: torch.dtype) -> PointPredictor | None:
+    def points(self, model: Any, dtype: torch.dtype) -> PointPredictor | LocalPoints | None:
         """The predictor of means and variances at points, where the posterior has one."""
         regression, posterior = model.regression(is_frozen=True), self.weight_posterior(model)
+        if isinstance(regression, LocalRegression | SystemRegression):
+            return LocalPoints(regression, posterior, dtype)
         return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
 
 
@@ -135,7 +144,7 @@ def point_predictor(model: Any, dtype: torch.dtype | None) -> Points:
         return points[0] if len(points) == 1 else PointMixture(points)
     if dtype not in (None, default):
         raise ValueError(
-            f"expected {default}, the dtype of the model, got {dtype}: with blocks, improper complex targets or very "
+            f"expected {default}, the dtype of the model, got {dtype}: with improper complex targets or very "
             "many outputs there is no other; convert the model before the fit"
         )
     without_rows = copy.copy(model)
