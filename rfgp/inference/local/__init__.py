@@ -8,7 +8,7 @@ from .regression import LocalRegression
 from .rows import LocalRows, sums_of_blocks
 from .system_regression import SystemRegression
 from .systems import LocalSystems
-from .systems_of import systems_of
+from .systems_of import regression_of, systems_of
 
 __all__ = [
     "BlockPartition",
@@ -19,6 +19,7 @@ __all__ = [
     "OutputRegression",
     "SystemRegression",
     "WhitenedNoise",
+    "regression_of",
     "sums_of_blocks",
     "systems_of",
 ]

@@ -13,7 +13,7 @@ from ...linalg.cholesky_factor import factor_of
 from ..noise.class_labels import ClassLabels
 from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
-from .systems import LocalSystems, grouped_rows
+from .systems import LocalSystems, grouped_rows, relative_variances
 
 
 class ClassSystems(LocalSystems):
@@ -38,10 +38,10 @@ class ClassSystems(LocalSystems):
         self.is_common = noise.likelihood.second_noise_covar is None
         """Whether all classes have the same noise."""
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+    def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         members = torch.nn.functional.one_hot(rows.group_numbers, self.num_systems).double()
         columns = torch.cat([members, rows.targets.double()], dim=-1)
-        return columns, columns.new_ones(len(columns)) if rows.weights is None else 1.0 / rows.weights.double()
+        return x, columns, relative_variances(rows)
 
     def combinations(self) -> Tensor:
         inside, outside = self.values.inside, self.values.outside

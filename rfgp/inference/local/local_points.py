@@ -24,6 +24,7 @@ class LocalPoints:
     :param dtype: of covariances, products and results; float32 where the noise is not tiny costs a third.
     """
 
+    @torch.no_grad()
     def __init__(self, regression: LocalRegression | SystemRegression, posterior: Any, dtype: torch.dtype) -> None:
         self.regression, self.posterior, self.dtype = regression.detached(), posterior, dtype
         self._input_dtype = next(iter(regression.kernel.parameters())).dtype

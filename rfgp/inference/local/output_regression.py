@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from ..sums.residual_pass import TrainingRows
 from ..sums.sufficient_statistics import SufficientStatistics
 from .output_systems import OutputSystems
 from .system_prediction import SystemConditioning
-from .system_regression import SystemCovariance, SystemRegression
+from .system_regression import Covariance, SystemCovariance, SystemRegression
 
 
 class OutputRegression(SystemRegression):
@@ -61,7 +60,7 @@ class OutputRegression(SystemRegression):
         return functions.mT @ self.mixing.mT + mean_values(self.mean, x), variance.mT @ self.mixing.square().mT
 
     def _distribution(
-        self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Callable[[int], Tensor]
+        self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Covariance
     ) -> MultivariateNormal:
         mixing = self.mixing
         mean = checks.no_overflow(functions.mT @ mixing.mT + mean_values(self.mean, x), x)

@@ -18,10 +18,9 @@ from ...inference import GaussianPosterior, NoiseModel, PointMixture, PointPredi
 from ...inference.local import (
     LocalPoints,
     LocalRegression,
-    OutputRegression,
     SystemRegression,
     WhitenedNoise,
-    systems_of,
+    regression_of,
 )
 from ...inference.posterior.complex_regression import ComplexRegression
 from ...inference.posterior.draws import FunctionDraws, WeightPrior, drawn_weights
@@ -58,13 +57,10 @@ class Predictor:
         if noise.is_of_parts:
             return ComplexRegression(kernel, mean, noise)
         local = None if model.conditioned is None else model.conditioned.sums.local
-        if local is not None and (noise.is_batched or noise.targets.has_columns):
-            kind = SystemRegression if noise.is_batched else OutputRegression
-            return kind(systems_of(kernel, mean, noise), mean, noise, local, model.num_neighbors)
+        if local is not None:
+            return regression_of(kernel, mean, noise, local, model.num_neighbors)
         noise = WhitenedNoise(noise) if model.contains_noise else noise
-        if local is None:
-            return Regression(kernel, mean, noise, has_trace=model.residual == "vfe")
-        return LocalRegression(kernel, mean, noise, local, model.num_neighbors)
+        return Regression(kernel, mean, noise, has_trace=model.residual == "vfe")
 
     def prior_regression(self, model: Any) -> Regression:
         """How weights become functions, whatever the rows are, of a snapshot."""
@@ -101,7 +97,8 @@ class Predictor:
 
     def points(self, model: Any, dtype: torch.dtype) -> PointPredictor | LocalPoints | None:
         """The predictor of means and variances at points, where the posterior has one."""
-        regression, posterior = model.regression(is_frozen=True), self.weight_posterior(model)
+        with torch.no_grad():
+            regression, posterior = model.regression(is_frozen=True), self.weight_posterior(model)
         if isinstance(regression, LocalRegression | SystemRegression):
             return LocalPoints(regression, posterior, dtype)
         return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
