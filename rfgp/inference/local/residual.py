@@ -54,9 +54,12 @@ class ResidualProcess:
         """The values at x (..., t, d) with features (..., t, D), given noisy ones at rows (..., m, d).
 
         :param features: the features of the rows, (..., m, D).
-        :param variances: their noise variances, (..., m).
+        :param variances: their noise variances, (..., m); a negative one stands for a negative precision.
         """
-        factor = factor_of(self.covariance(rows, features) + torch.diag_embed(variances))
+        matrix = self.covariance(rows, features) + torch.diag_embed(variances)
         cross = self.cross_covariance(x, at_points, rows, features)
-        weights = torch.cholesky_solve(cross.mT, factor).mT
+        if bool((variances > 0).all()):
+            weights = torch.cholesky_solve(cross.mT, factor_of(matrix)).mT
+        else:
+            weights = torch.linalg.solve(matrix, cross.mT).mT
         return Conditional(at_points - weights @ features, weights, self.covariance(x, at_points) - weights @ cross.mT)
