@@ -22,7 +22,7 @@ class LocalLaplace(NewtonSearch):
     r"""The log posterior of a function at N rows, :math:`f = m + K \alpha`, as one of :math:`\alpha`, (N, 1).
 
     .. math:: \Psi(\alpha) = \sum_i \log p(y_i \mid f_i) - \tfrac12 \alpha^\top K \alpha, \qquad
-        \alpha \leftarrow (I + W K)^{-1} (W (f - m) + g)
+        \alpha \leftarrow \alpha + (I + W K)^{-1} (g - \alpha)
 
     :param x: the inputs of the rows, (N, d).
     :param y: their targets, (N,).
@@ -53,15 +53,14 @@ class LocalLaplace(NewtonSearch):
         return Point(weights, terms, value, self.prior.times(terms.slope - weights)[1])
 
     def direction(self, point: Point) -> Tensor:
-        latent, terms = self.prior.times(point.weights)[1], point.sums
+        curvature = point.sums.curvature.squeeze(-1)
         try:
-            curvature, posterior = terms.curvature, SitePosterior(self.prior, terms.curvature.squeeze(-1))
+            posterior = SitePosterior(self.prior, curvature)
         except ValueError:
-            if not bool((terms.curvature < 0).any()):
+            if not bool((curvature < 0).any()):
                 raise
-            curvature = terms.curvature.clamp_min(0.0)
-            posterior = SitePosterior(self.prior, curvature.squeeze(-1))
-        return posterior.solve(curvature * latent + terms.slope) - point.weights
+            posterior = SitePosterior(self.prior, curvature.clamp_min(0.0))
+        return posterior.solve(point.sums.slope - point.weights)
 
 
 def log_evidence(at: LaplaceAtMode) -> Tensor:
