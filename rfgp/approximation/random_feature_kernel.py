@@ -104,6 +104,10 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
             check_no_operator(operator)
         return reference_tensor(self).new_ones(1, 1)
 
+    def separated(self) -> tuple[Any, Tensor] | None:
+        """A scalar kernel and a covariance (T, T) of outputs whose product this is; None where there are none."""
+        return None
+
     def active_real_features(self, x: Tensor) -> Tensor:
         """The scalar features, complex ones with their real and imaginary parts side by side."""
         features = self.active_features(x)

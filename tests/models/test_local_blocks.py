@@ -9,6 +9,7 @@ import torch
 from dense import evidence, posterior
 
 import rfgp
+from rfgp.inference.local import LocalSystems
 from rfgp.models import WeightSpaceGP
 
 RELATIVE = 1e-9
@@ -256,8 +257,8 @@ def test_an_update_equals_dense_algebra_of_all_rows(new):
 def test_an_update_computes_only_the_blocks_that_changed(monkeypatch):
     x, y, _ = data(200)
     fitted = model(x, block_size=20).condition(x[:-1], y[:-1])
-    calls, whitened = [], rfgp.inference.local.rows.whitened
-    monkeypatch.setattr(rfgp.inference.local.rows, "whitened", lambda *args: calls.append(0) or whitened(*args))
+    calls, whitened = [], LocalSystems.whitened
+    monkeypatch.setattr(LocalSystems, "whitened", lambda *args: calls.append(0) or whitened(*args))
     fitted.update(x[-1:], y[-1:])
     assert 0 < len(calls) <= 4 < len(local_rows(fitted).partition.blocks)
 
@@ -361,13 +362,9 @@ def test_small_tables_are_tuned_by_the_exact_likelihood():
 
 BAD = {
     "fourier": (lambda x: WeightSpaceGP(fourier(x), gaussian(), block_size=8), "expected landmarks for block_size"),
-    "labels": (
-        lambda x: WeightSpaceGP(landmarks(x), labels(), block_size=8),
-        "expected one output with Gaussian or fixed noise",
-    ),
-    "tasks": (
-        lambda x: WeightSpaceGP(tasks(x), gpytorch.likelihoods.MultitaskGaussianLikelihood(num_tasks=2), block_size=8),
-        "expected one output with Gaussian or fixed noise",
+    "batch": (
+        lambda x: WeightSpaceGP(batch(x), labels(), block_size=8),
+        "expected real targets and a kernel without batch dimensions",
     ),
     "no size": (lambda x: model(x, block_size=0), "expected a positive integer for block_size"),
     "half a row": (lambda x: model(x, block_size=2.5), "expected a positive integer for block_size"),
@@ -389,13 +386,9 @@ def fourier(x):
     return rfgp.approximate(exact_kernel(), 16, method="fourier", train_inputs=x)
 
 
-def landmarks(x):
-    return rfgp.approximate(exact_kernel(), 16, method="landmarks", train_inputs=x)
-
-
-def tasks(x):
-    exact = gpytorch.kernels.MultitaskKernel(gpytorch.kernels.RBFKernel(), num_tasks=2)
-    return rfgp.approximate(exact, 16, method="landmarks", train_inputs=x)
+def batch(x):
+    base = rfgp.approximate(gpytorch.kernels.RBFKernel(), 16, method="landmarks", train_inputs=x)
+    return gpytorch.kernels.ScaleKernel(base, batch_shape=torch.Size([2]))
 
 
 def gaussian():

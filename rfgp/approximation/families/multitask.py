@@ -88,6 +88,11 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         root = cholesky(dense_covariance(self.task_covar_module).double())
         return OutputFactor.kronecker(self.data_covar_module.output_factor() * root, self.num_scalar_features)
 
+    def separated(self) -> tuple[Any, Tensor] | None:
+        if self.active_dims is not None:
+            return None
+        return self.data_covar_module, dense_covariance(self.task_covar_module).double()
+
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.data_covar_module.feature_parameters()
 

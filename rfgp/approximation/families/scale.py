@@ -73,6 +73,10 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
     def total_outputscale(self) -> Tensor:
         return self.outputscale * self.base_kernel.total_outputscale
 
+    def separated(self) -> tuple[Any, Tensor] | None:
+        parts = self.base_kernel.separated()
+        return None if parts is None else (parts[0], self.outputscale.double() * parts[1])
+
     def active_features(self, x: Tensor) -> Tensor:
         return self.base_kernel.active_features(x)
 

@@ -56,7 +56,7 @@ class LeftOutBlocks:
         regression: LocalRegression,
         x: Tensor,
         numbers: Tensor,
-        statistics: SufficientStatistics,
+        statistics: SufficientStatistics | None,
         posterior: Any,
         product_dtype: torch.dtype,
     ) -> None:
@@ -137,11 +137,14 @@ class LeftOutBlocks:
 
     def _refit(self, numbers: Tensor, is_exact: bool = False) -> FunctionPrediction:
         """What the other rows predict at a group (m,), with the posterior of sums without it, made anew if exact."""
+        systems = self.regression.systems
+        if self.statistics is None:
+            self.statistics = self.local.statistics(systems, self.product_dtype, self.local.columns.mean(0))
         dtype, shift = self.product_dtype, self.statistics.shift
         if is_exact:
-            statistics = self.local.without(numbers.cpu())[0].statistics(self.kernel, dtype, shift)
+            statistics = self.local.without(numbers.cpu())[0].statistics(systems, dtype, shift)
         else:
-            statistics = self.local.reduced(self.kernel, self.statistics, dtype, numbers.cpu())[0]
+            statistics = self.local.reduced(systems, self.statistics, dtype, numbers.cpu())[0]
         posterior, given = self.regression.posterior(statistics), self._given(numbers.unsqueeze(0))
         root = self._root(posterior, given.features)
         error = given.target - self._fitted(given.features, posterior.mean)

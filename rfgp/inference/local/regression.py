@@ -13,6 +13,7 @@ from torch import Tensor
 from ..._support import checks
 from ...functionals import Operator
 from ...likelihoods import ComplexNormal, MultivariateNormal
+from ...linalg.cholesky_factor import factor_of
 from ..noise import NoiseModel
 from ..noise.base import residual_columns
 from ..posterior.covariance import WeightSpaceCovariance, plus_residual
@@ -22,7 +23,9 @@ from ..posterior.regression import Regression
 from ..sums.mean_basis import coefficients
 from .covariance import ResidualCovariance
 from .draws import LocalDraws
+from .one_output import OneOutput
 from .prediction import LocalConditioning, LocalFeatures
+from .residual import ResidualProcess
 from .rows import LocalRows
 
 _BYTES = 2**28
@@ -50,6 +53,23 @@ class LocalRegression(Regression):
     ) -> None:
         super().__init__(kernel, mean, noise)
         self.local, self.num_neighbors = rows, num_neighbors
+
+    @property
+    def systems(self) -> OneOutput:
+        """The one system that one output is."""
+        return OneOutput(self.kernel, self.mean, self.noise)
+
+    def solved(self, weights: Tensor) -> Tensor:
+        r"""The rows :math:`(\Phi \Phi^\top + R + \Sigma)^{-1} (y - m)`, (N,), given the mean (D, 1) of weights."""
+        residual, targets = ResidualProcess(self.kernel), self.systems.targets(self.local.columns)[0]
+        result = torch.empty_like(targets)
+        for block in self.local.partition.blocks:
+            rows = block.to(targets.device)
+            features = residual.features(self.local.x[rows])
+            covariance = residual.covariance(self.local.x[rows], features) + torch.diag(self.local.variances[rows])
+            error = targets[rows].unsqueeze(-1) - features @ weights
+            result[rows] = torch.cholesky_solve(error, factor_of(covariance)).squeeze(-1)
+        return result
 
     def distribution(
         self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None = None

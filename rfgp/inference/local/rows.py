@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 import scipy
 import torch
 from torch import Tensor
 
 from ..._support import checks
-from ...linalg.cholesky_factor import factor_of
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
 from ..sums.summation import summed
 from .partition import BlockPartition
-from .residual import ResidualProcess
+from .systems import LocalSystems
 
 _TENSORS = ("x", "columns", "variances", "units")
 
@@ -31,7 +31,7 @@ class LocalRows:
 
     :param x: inputs, (N, d).
     :param columns: the columns that are regressed, (N, K), in float64.
-    :param variances: the noise variances of the rows, (N,), in float64.
+    :param variances: what makes the noise variances of the systems, (N,), in float64.
     :param units: the unit of every column of the inputs for distances, (d,).
 
     Source: E. Snelson and Z. Ghahramani, Local and global sparse Gaussian process approximations, 2007; errata,
@@ -68,11 +68,11 @@ class LocalRows:
         return [self.x, self.columns, self.variances]
 
     def statistics(
-        self, kernel: Any, product_dtype: torch.dtype, shift: Tensor, blocks: Iterable[int] | None = None
+        self, systems: LocalSystems, product_dtype: torch.dtype, shift: Tensor, blocks: Iterable[int] | None = None
     ) -> SufficientStatistics:
         """The sums over whitened rows of some or all blocks, with a shift (K,) subtracted from the columns."""
         chosen = self.partition.blocks if blocks is None else [self.partition.blocks[block] for block in blocks]
-        return sums_of_blocks(kernel, self.tensors, chosen, product_dtype, shift)
+        return sums_of_blocks(systems, self.tensors, chosen, product_dtype, shift)
 
     def extended(self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True) -> tuple[Self, list[int]]:
         """These rows and more, and the numbers of the blocks that changed; see :meth:`BlockPartition.extended`."""
@@ -84,7 +84,7 @@ class LocalRows:
 
     def updated(
         self,
-        kernel: Any,
+        systems: LocalSystems,
         statistics: SufficientStatistics,
         product_dtype: torch.dtype,
         added: tuple[Tensor, Tensor, Tensor],
@@ -93,11 +93,17 @@ class LocalRows:
         num_blocks, shift = len(self.partition.blocks), statistics.shift
         extended, touched = self.extended(*added)
         if 2 * len(touched) > num_blocks:
-            return extended.statistics(kernel, product_dtype, shift), extended
-        before = self.statistics(kernel, product_dtype, shift, touched)
+            return extended.statistics(systems, product_dtype, shift), extended
+        before = self.statistics(systems, product_dtype, shift, touched)
         changed = [*touched, *range(num_blocks, len(extended.partition.blocks))]
-        after = extended.statistics(kernel, product_dtype, shift, changed)
+        after = extended.statistics(systems, product_dtype, shift, changed)
         return statistics.subtract(before).merge(after), extended
+
+    def of_one_output(self, targets: Tensor, variances: Tensor) -> Self:
+        """The same rows in the same blocks with one target each, (N,), and its noise variances."""
+        twin = copy.copy(self)
+        twin.columns, twin.variances = targets.unsqueeze(-1), variances
+        return twin
 
     def without(self, numbers: Tensor) -> tuple[Self, list[int]]:
         """These rows without those with numbers (n,), and the old numbers of the blocks."""
@@ -109,16 +115,16 @@ class LocalRows:
         return type(self)(x, columns, variances, self.units, partition), numbers_before
 
     def reduced(
-        self, kernel: Any, statistics: SufficientStatistics, product_dtype: torch.dtype, numbers: Tensor
+        self, systems: LocalSystems, statistics: SufficientStatistics, product_dtype: torch.dtype, numbers: Tensor
     ) -> tuple[SufficientStatistics, Self]:
         """The sums without the rows with numbers (n,), and the other rows; only changed blocks are computed again."""
         left, numbers_before = self.without(numbers)
         touched = {block for block, rows in enumerate(self.partition.blocks) if bool(torch.isin(rows, numbers).any())}
         if 2 * len(touched) > len(self.partition.blocks):
-            return left.statistics(kernel, product_dtype, statistics.shift), left
-        before = self.statistics(kernel, product_dtype, statistics.shift, sorted(touched))
+            return left.statistics(systems, product_dtype, statistics.shift), left
+        before = self.statistics(systems, product_dtype, statistics.shift, sorted(touched))
         changed = [new for new, old in enumerate(numbers_before) if old in touched]
-        after = left.statistics(kernel, product_dtype, statistics.shift, changed)
+        after = left.statistics(systems, product_dtype, statistics.shift, changed)
         return statistics.subtract(before).merge(after), left
 
     def forgotten(self, factor: float) -> Self:
@@ -152,31 +158,25 @@ class LocalRows:
 
 
 def sums_of_blocks(
-    kernel: Any, tensors: Sequence[Tensor], blocks: Iterable[Tensor], product_dtype: torch.dtype, shift: Tensor
+    systems: LocalSystems,
+    tensors: Sequence[Tensor],
+    blocks: Iterable[Tensor],
+    product_dtype: torch.dtype,
+    shift: Tensor,
 ) -> SufficientStatistics:
     """The sums over rows that are whitened block by block, with a shift (K,) subtracted from the columns.
 
     :param tensors: inputs (N, d), columns (N, K) and noise variances (N,).
     """
     x, columns, variances = tensors
-    total = GramStatistics(kernel.num_scalar_features, len(shift), device=x.device, shift=shift.detach())
+    width, count = systems.kernel.num_scalar_features, systems.num_groups
+    total = GramStatistics(width, len(shift), count, device=x.device, shift=shift.detach())
 
     def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
-        return whitened(kernel, x, rows, total.shift)
+        return systems.whitened(x, rows, total.shift)
 
     rows, parts = Rows(columns, 1.0 / variances), [block.to(x.device) for block in blocks]
-    return summed(make, x, rows, parts, [*kernel.parameters()], total, product_dtype)
-
-
-def whitened(kernel: Any, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:
-    """The features and the rows of one block, whitened, for inputs (n, d) and a shift (K,) of the columns."""
-    residual, scalar = ResidualProcess(kernel), kernel.scalar_features(x).double()
-    covariance = residual.covariance(x, residual.root * scalar)
-    factor = factor_of(covariance + torch.diag(1.0 / rows.all_weights().squeeze(-1)))
-    columns = rows.with_ones(shift)
-    white = torch.linalg.solve_triangular(factor, torch.cat([scalar, columns], dim=-1), upper=False)
-    features, targets = white.split([scalar.shape[-1], columns.shape[-1]], dim=-1)
-    return features, Rows(targets, log_noise=2.0 * factor.diagonal().log(), has_ones=True)
+    return summed(make, x, rows, parts, systems.parameters, total, product_dtype)
 
 
 def _points(x: Tensor, units: Tensor) -> Tensor:

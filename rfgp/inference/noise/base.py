@@ -74,6 +74,13 @@ class NoiseModel(abc.ABC):
     def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         """The logarithm of the determinant of the noise covariance of all that is observed."""
 
+    def covariance(self) -> Tensor:
+        """The covariance (T, T) of the outputs of a row, where it is the same for all rows."""
+        raise ValueError(
+            f"expected noise with one covariance for all rows, got {type(self).__name__}; use a "
+            "MultitaskGaussianLikelihood"
+        )
+
     @abc.abstractmethod
     def smallest(self, rows: Rows) -> float:
         """The smallest noise variance of some rows, in any direction."""

@@ -134,6 +134,11 @@ class ClassLabels(NoiseModel):
         for learned in added.expand(self.num_systems, 1).unbind(0):
             yield values.inside_noise + learned[0], values.outside_noise + learned[0]
 
+    def variances_of_classes(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The noise variances (C,) of the members of classes, and of other rows."""
+        inside, outside = zip(*self._variances(device), strict=True)
+        return torch.stack(inside).double(), torch.stack(outside).double()
+
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         raise ValueError("expected a regression per class, got one for all of them; iterate over the systems")
 

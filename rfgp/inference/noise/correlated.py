@@ -53,6 +53,9 @@ class CorrelatedNoise(NoiseModel):
         names = torch.tensor([self.patterns.index(pattern) for pattern in rows], device=numbers.device)
         return Rows(columns, groups=names[numbers], num_groups=len(self.patterns))
 
+    def covariance(self) -> Tensor:
+        return self._covariance()
+
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         covariance = self._covariance()
         precisions: list[Tensor | None] = []

@@ -71,6 +71,9 @@ class IndependentNoise(NoiseModel):
         logs, counts = self._variances().log(), statistics.count
         return counts[0] * logs.sum() if len(counts) == 1 else (counts * logs).sum()
 
+    def covariance(self) -> Tensor:
+        return torch.diag_embed(self._variances())
+
     def smallest(self, rows: Rows) -> float:
         return float(self._variances().detach().min())
 

@@ -149,6 +149,12 @@ class WeightPosterior(GaussianPosterior):
     def batch_shape(self) -> torch.Size:
         return self.factor.shape[:-2]
 
+    def of_batch(self, index: int) -> Self:
+        """One of a batch of posteriors."""
+        result = object.__new__(type(self))
+        result.factor, result.mean = self.factor[index], self.mean[index]
+        return result
+
     @property
     def log_determinant(self) -> Tensor:
         return log_determinant_of(self.factor)

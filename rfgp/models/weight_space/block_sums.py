@@ -31,8 +31,9 @@ class BlockSums(RowSums):
     def of(cls, model: Any, x: Tensor, rows: Any, product_dtype: torch.dtype) -> Self:
         """Rows in blocks of at most ``model.block_size``, without sums; inputs keep their blocks during training."""
         before = None if model.conditioned is None else model.conditioned.sums.local
-        units = input_units(model.covar_module.exact_kernel, x)
-        columns, variances = rows.targets.double(), model.noise.variances(rows)
+        systems = model.systems()
+        units = input_units(systems.kernel.exact_kernel, x)
+        columns, variances = systems.rows(rows)
         return cls(LocalRows.of(x, columns, variances, units, model.block_size, before), product_dtype)
 
     @property
@@ -43,7 +44,7 @@ class BlockSums(RowSums):
     def summed(self, model: Any, shift: Tensor | None = None) -> Self:
         """The sums over these rows; ``shift`` (K,), by default their mean, is subtracted from the columns."""
         shift = self.local.columns.mean(0) if shift is None else shift
-        statistics = self.local.statistics(model.covar_module, self.product_dtype, shift)
+        statistics = self.local.statistics(model.systems(), self.product_dtype, shift)
         return self._checked(statistics, self.local.detached())
 
     def resummed(self, model: Any) -> Self:
@@ -54,13 +55,13 @@ class BlockSums(RowSums):
     def merge(self, other: BlockSums, model: Any) -> Self:
         added = other.local.x, other.local.columns, other.local.variances
         (statistics,) = self.draws
-        return self._checked(*self.local.updated(model.covar_module, statistics, other.product_dtype, added))
+        return self._checked(*self.local.updated(model.systems(), statistics, other.product_dtype, added))
 
     def without(self, other: BlockSums, model: Any, is_centered: bool = True) -> Self:
         (statistics,) = self.draws
         numbers = self.numbers_of(other)
         check_left(len(self.local.x) - len(numbers))
-        left, local = self.local.reduced(model.covar_module, statistics, other.product_dtype, numbers)
+        left, local = self.local.reduced(model.systems(), statistics, other.product_dtype, numbers)
         return self._checked(left.recentered(), local)
 
     def check_left_of(self, whole: BlockSums, model: Any) -> None:

@@ -85,5 +85,5 @@ def _pickled_block_sums(model: bytes, rows: bytes) -> bytes:
     tensors, sizes, product_dtype, shift = pickle.loads(rows)
     blocks = torch.arange(sum(sizes)).split(sizes)
     with one_thread(), torch.no_grad():
-        kernel = pickle.loads(model).covar_module
-        return pickle.dumps(sums_of_blocks(kernel, tensors, blocks, product_dtype, shift))
+        systems = pickle.loads(model).systems()
+        return pickle.dumps(sums_of_blocks(systems, tensors, blocks, product_dtype, shift))

@@ -78,10 +78,15 @@ def _check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
             "expected landmarks for block_size, whose features leave over a process of their own, got other features; "
             'use rfgp.approximate(kernel, num_features, method="landmarks", train_inputs=x)'
         )
-    if noise is None or noise.num_systems * noise.num_outputs > 1 or noise.is_complex or kernel.batch_shape:
+    if noise is None and kernel.separated() is None:
         raise ValueError(
-            "expected one output with Gaussian or fixed noise for block_size, got class labels or several outputs; "
-            "leave block_size out, or make a model for each output"
+            "expected a MultitaskKernel without active_dims for block_size with several outputs, got another kernel; "
+            "use one, or leave block_size out"
+        )
+    if (noise is not None and noise.is_complex) or kernel.batch_shape:
+        raise ValueError(
+            "expected real targets and a kernel without batch dimensions for block_size, got others; leave block_size "
+            "out"
         )
 
 
@@ -99,6 +104,8 @@ def _check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> 
 def check_statistics(statistics: SufficientStatistics, model: Any) -> None:
     """Raise a ValueError where statistics cannot be those of a model."""
     kernel, noise = model.features, model.noise
+    if model.block_size is not None:
+        return
     noise.check_groups(statistics)
     num_targets = num_columns(model.mean_module) + noise.num_outputs + (model.residual == "vfe")
     wanted = kernel.num_scalar_features, num_targets

@@ -11,8 +11,9 @@ from ..._support import checks
 from ...inference import LeaveGroupOut, LeaveOneOut
 from ...inference.leave_out import leave_out as inference
 from ...inference.leave_out.left_out_rows import LeftOutRows, check_rows, other_rows
-from ...inference.local import LocalRegression
+from ...inference.local import LocalRegression, SystemRegression
 from ...inference.local.left_out_blocks import LeftOutBlocks
+from ...inference.local.left_out_systems import LeftOutSystems
 from ...inference.sums.rows import Rows
 from ...inference.sums.training_residual import RESIDUALS
 from ..folds import folds
@@ -72,12 +73,14 @@ def _left_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[R
     with model.nothing_lost_on_error():
         rows, _, dtype = prepared_rows(model, x, y, noise, is_all=True)
         regression = model.regression()
-        if isinstance(regression, LocalRegression):
+        if isinstance(regression, LocalRegression | SystemRegression):
             numbers = sums.numbers_of(BlockSums.of(model, x, rows, dtype))
             if len(numbers.unique()) != len(sums.local.x):
                 raise other_rows()
-            parts = regression, x, numbers.to(x.device), sums.draws[0]
-            return rows, [LeftOutBlocks(*parts, model.weight_posterior(), dtype)], None
+            numbers, posterior = numbers.to(x.device), model.weight_posterior()
+            if isinstance(regression, SystemRegression):
+                return rows, [LeftOutSystems(regression, x, numbers, posterior, dtype)], None
+            return rows, [LeftOutBlocks(regression, x, numbers, sums.draws[0], posterior, dtype)], None
         check_rows(sums.draws[0], rows)
         residual = RESIDUALS[model.residual]
         draws = [

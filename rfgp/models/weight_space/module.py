@@ -19,6 +19,7 @@ from ...approximation.map_holder import maps_kept_on_error
 from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch
 from ...inference import NoiseModel, OutputFactor, noise_model
+from ...inference.local import LocalSystems, systems_of
 from ...inference.posterior.complex_regression import PlaneFeatures
 from ...inference.sums.mean_basis import check_mean, check_output_mean
 from ...inference.sums.training_residual import RESIDUALS
@@ -74,6 +75,10 @@ class WeightSpaceModule(gpytorch.Module):
     def features(self) -> Any:
         """The kernel as inference takes it: one of two real outputs where complex targets are taken by their parts."""
         return PlaneFeatures(self.covar_module) if self.noise.is_of_parts else self.covar_module
+
+    def systems(self) -> LocalSystems:
+        """The systems that rows in blocks make, at the present parameters."""
+        return systems_of(self.covar_module, self.mean_module, self.noise)
 
     @property
     def num_outputs(self) -> int:

@@ -15,7 +15,7 @@ from ...approximation.random_feature_kernel import check_no_operator
 from ...approximation.reference_tensor import reference_tensor
 from ...functionals import Operator
 from ...inference import GaussianPosterior, NoiseModel, PointMixture, PointPredictor
-from ...inference.local import LocalRegression, WhitenedNoise
+from ...inference.local import LocalRegression, OutputRegression, SystemRegression, WhitenedNoise, systems_of
 from ...inference.posterior.complex_regression import ComplexRegression
 from ...inference.posterior.draws import FunctionDraws, WeightPrior, drawn_weights
 from ...inference.posterior.mixture import mixture
@@ -50,8 +50,11 @@ class Predictor:
         noise: NoiseModel = model.noise
         if noise.is_of_parts:
             return ComplexRegression(kernel, mean, noise)
-        noise = WhitenedNoise(noise) if model.contains_noise else noise
         local = None if model.conditioned is None else model.conditioned.sums.local
+        if local is not None and (noise.is_batched or noise.targets.has_columns):
+            kind = SystemRegression if noise.is_batched else OutputRegression
+            return kind(systems_of(kernel, mean, noise), mean, noise, local, model.num_neighbors)
+        noise = WhitenedNoise(noise) if model.contains_noise else noise
         if local is None:
             return Regression(kernel, mean, noise, has_trace=model.residual == "vfe")
         return LocalRegression(kernel, mean, noise, local, model.num_neighbors)

@@ -1,0 +1,133 @@
+"""Regressions of one output on the same rows and features, which differ in their targets and noise variances."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...linalg.cholesky_factor import factor_of
+from ..posterior.class_equations import FewClasses
+from ..posterior.factor import OutputFactor
+from ..posterior.normal_equations import Equations, Group, NormalEquations, WeightedSums
+from ..sums.rows import Rows
+from ..sums.sufficient_statistics import SufficientStatistics
+from .residual import ResidualProcess
+
+
+class LocalSystems(abc.ABC):
+    r"""S regressions of one output on rows in blocks, on the same features and the same kernel of the residual.
+
+    .. math:: z_{sb} = \Phi_b w_s + r_{sb} + \epsilon_{sb}, \qquad
+        C_{sb} = K_b - \Phi_b \Phi_b^\top + \mathrm{diag}(v_{sb})
+
+    One output is one system, every class of labels is one, and so is every output of a separable kernel once they are
+    rotated. Rows have columns (N, K), of which targets are combinations, and variances (N,), of which a subclass makes
+    those of the systems.
+
+    :param kernel: the scalar kernel.
+    """
+
+    num_systems: int = 1
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel, self.residual = kernel, ResidualProcess(kernel)
+
+    @abc.abstractmethod
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """The columns (N, K) and the variances (N,) of checked rows, in float64."""
+
+    @abc.abstractmethod
+    def combinations(self) -> Tensor:
+        """Targets of the systems less their means, as combinations (S, K) of the columns."""
+
+    @abc.abstractmethod
+    def variances(self, columns: Tensor, variances: Tensor) -> Tensor:
+        """The noise variances (..., S, n) of rows with columns (..., n, K) and variances (..., n)."""
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """What the sums depend on beside the rows."""
+        return [*self.kernel.parameters()]
+
+    @property
+    def num_groups(self) -> int:
+        """The number of groups of the sums."""
+        return self.num_systems
+
+    def groups(self, system: int) -> list[int]:
+        """The groups of rows whose sums make those of a system."""
+        return [system]
+
+    def targets(self, columns: Tensor) -> Tensor:
+        """The targets (S, N) of rows with columns (N, K), less their means."""
+        return self.combinations() @ columns.mT
+
+    def whitened(self, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:
+        """The features and the rows of one block, whitened, for inputs (n, d) and a shift (K,) of the columns."""
+        scalar = self.kernel.scalar_features(x).double()
+        covariance = self.residual.covariance(x, self.residual.root * scalar)
+        variances = 1.0 / rows.all_weights()[:, 0]
+        return self.whiten(covariance, scalar, rows.targets, rows.with_ones(shift), variances)
+
+    def whiten(
+        self, covariance: Tensor, scalar: Tensor, columns: Tensor, centered: Tensor, variances: Tensor
+    ) -> tuple[Tensor, Rows]:
+        """Features and rows of a block for every system, by groups.
+
+        :param covariance: that of the residual, (n, n).
+        :param scalar: features without the output scale, (n, D).
+        :param centered: the columns less a shift, with one of ones, (n, K + 1).
+        """
+        factor = factor_of(covariance + torch.diag_embed(self.variances(columns, variances)))
+        block = torch.cat([scalar, centered], dim=-1).expand(len(factor), -1, -1)
+        white = torch.linalg.solve_triangular(factor, block, upper=False)
+        groups = torch.arange(len(factor), device=scalar.device).repeat_interleave(len(scalar))
+        logs = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log()
+        return grouped_rows(white.flatten(0, 1), scalar.shape[-1], logs.flatten(), groups, self.num_groups)
+
+    def weights(self, covariance: Tensor, cross: Tensor, columns: Tensor, variances: Tensor) -> Tensor:
+        r"""The weights :math:`R_{*n} C_s^{-1}`, (..., S, t, m), of rows at t points, for every system.
+
+        :param covariance: that of the residual of the rows, (..., m, m).
+        :param cross: that between points and rows, (..., t, m).
+        """
+        noise = torch.diag_embed(self.variances(columns, variances))
+        factor = factor_of(covariance.unsqueeze(-3) + noise)
+        rhs = cross.mT.unsqueeze(-3).expand(*factor.shape[:-1], cross.shape[-2])
+        return torch.cholesky_solve(rhs, factor).mT
+
+    def equations(self, statistics: SufficientStatistics, factor: OutputFactor) -> Equations:
+        """The normal equations of all systems."""
+        return FewClasses(functools.partial(self._one_by_one, statistics, factor), self.num_systems)
+
+    def _one_by_one(self, statistics: SufficientStatistics, factor: OutputFactor) -> Iterator[NormalEquations]:
+        crosses, squares = statistics.targets.of_combination(self.combinations().mT)
+        gram, log_noise, one = statistics.gram, statistics.log_noise, crosses.new_ones(1, 1)
+        for system in range(self.num_systems):
+            groups = self.groups(system)
+            cross = crosses[groups, :, system].sum(0)
+            sums = WeightedSums(
+                [Group(one, gram[group]) for group in groups],
+                cross[:, None, None],
+                squares[groups, system, system].sum(),
+                log_noise[groups].sum(),
+            )
+            yield NormalEquations(sums, factor)
+
+    def log_scale(self, num_rows: float) -> Tensor | float:
+        """What the scales of targets add to the log determinant of the noise of all systems."""
+        return 0.0
+
+
+def grouped_rows(
+    white: Tensor, num_features: int, log_noise: Tensor, groups: Tensor | None, num_groups: int
+) -> tuple[Tensor, Rows]:
+    """Whitened features and rows (m, D + K + 1) that belong to groups, (m,)."""
+    features, targets = white.split([num_features, white.shape[-1] - num_features], dim=-1)
+    groups = None if num_groups == 1 else groups
+    return features, Rows(targets, log_noise=log_noise, groups=groups, num_groups=num_groups, has_ones=True)
