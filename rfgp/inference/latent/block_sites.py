@@ -101,6 +101,12 @@ class BlockSites:
         result = self.root * torch.cholesky_solve(self.root * values, self.factor)
         return result if self.concave is None else result - self.concave.mT @ (self.concave @ values)
 
+    def reduction(self, cross: Tensor) -> Tensor:
+        """The diagonal (K,) of V^T G V for V (n, K): by how much the rows lower variances."""
+        positive, negative = self.whitened(cross)
+        result = positive.square().sum(-2)
+        return result if negative is None else result - negative.square().sum(-2)
+
     def inverse(self) -> Tensor:
         """G, (n, n)."""
         result = self.root * torch.cholesky_inverse(self.factor) * self.root.mT
@@ -148,8 +154,6 @@ class SitePosterior:
         """The posterior variances of the functions at the rows, (N,)."""
         result = self.gram.new_empty(sum(len(block.rows) for block in self.prior.blocks))
         for (rows, features, residual), sites in zip(self.prior.blocks, self.sites, strict=True):
-            left = -sites.times(residual)
-            left.diagonal().add_(1.0)
-            root = self.weights.covariance_root(left.mT @ features)
-            result[rows] = (residual * left.mT).sum(-1) + root.square().sum(-1)
+            root = self.weights.covariance_root(features - residual @ sites.times(features))
+            result[rows] = residual.diagonal() - sites.reduction(residual) + root.square().sum(-1)
         return result
