@@ -101,6 +101,34 @@ class Logarithmic(Coordinate):
         return _slope(self.parameters[0]) * (value.detach() / slope).reshape(-1)
 
 
+class Together(Coordinate):
+    """A positive parameter of several numbers whose ratios stay: the mean of their logarithms."""
+
+    def __init__(self, member: Logarithmic) -> None:
+        super().__init__(member.name, member.parameters)
+        self.member = member
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        values = self.member.values().cpu().numpy()
+        lower, upper = (bound - values + values.mean() for bound in self.member.bounds)
+        return lower.max(keepdims=True), upper.min(keepdims=True)
+
+    def values(self) -> Tensor:
+        return self.member.values().mean().reshape(1)
+
+    def assign(self, values: Tensor) -> None:
+        present = self.member.values()
+        self.member.assign(present - present.mean() + values)
+
+    def gradient(self) -> Tensor:
+        return self.member.gradient().sum().reshape(1)
+
+
 class LinearMeanCoordinate(Coordinate):
     """Weights and bias of a linear mean function of standardized inputs and targets, of one output or all."""
 
@@ -140,10 +168,14 @@ class Coordinates:
 
     Positive parameters are optimized by their logarithms, means in standard deviations of the targets, and others in
     units of their start.
+
+    :param is_tied: whether the lengthscales of a kernel keep their ratios.
     """
 
-    def __init__(self, parts: dict[str, gpytorch.Module], moments: DataMoments) -> None:
+    def __init__(self, parts: dict[str, gpytorch.Module], moments: DataMoments, is_tied: bool = False) -> None:
         self.members = list(_coordinates(parts, moments))
+        if is_tied:
+            self.members = [_tied(member) for member in self.members]
         if not self.members:
             raise ValueError("expected parameters to train, got none that require gradients; set requires_grad_(True)")
         bounds = [member.bounds for member in self.members]
@@ -196,6 +228,11 @@ class Coordinates:
                 if is_at.any():
                     ends.append((member, side, float(bound[is_at][0])))
         return ends
+
+
+def _tied(member: Coordinate) -> Coordinate:
+    """A coordinate, but lengthscales with one number for all."""
+    return Together(member) if isinstance(member, Logarithmic) and member.name.endswith("lengthscale") else member
 
 
 def _coordinates(parts: dict[str, gpytorch.Module], moments: DataMoments) -> Iterator[Coordinate]:

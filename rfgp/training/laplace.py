@@ -12,19 +12,31 @@ from torch.distributions import constraints
 
 from ..inference.latent.latent_terms import OneFunction, latent_likelihood
 from ..models import LaplaceGP
+from ..models.laplace.rows import LaplaceRows
 from .objectives import Objective
 
 
 class LaplaceObjective(Objective):
     """Laplace's evidence of a :class:`rfgp.models.LaplaceGP` at the mode, searched from that of the last evaluation."""
 
-    def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
+    def __init__(self, model: LaplaceGP, x: Any, y: Any, is_lazy: bool = False) -> None:
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             got = ", ".join(type(value).__name__ for value in (x, y))
             raise ValueError(f"expected tensors x and y for a LaplaceGP, got {got}; call fit(model, x, y)")
         self.model, self.x, self.y = model, x, y
+        self._mode: Tensor | None = None
         with torch.no_grad():
-            self._mode = model.condition(x, y).mode
+            if is_lazy:
+                for inputs, _ in LaplaceRows(model, x, y):
+                    model.covar_module.scalar_features(inputs[:1])
+            else:
+                self._mode = model.condition(x, y).mode
+
+    def begin_at(self, rows: Tensor, mode: Tensor | None) -> None:
+        """Let the search with blocks begin at the mode (n, 1) of some rows, where the others say nothing."""
+        if self.model.block_size is not None and mode is not None:
+            self._mode = mode.new_zeros(len(self.x), 1)
+            self._mode[rows] = mode
 
     @property
     def outputs(self) -> Tensor:

@@ -17,6 +17,7 @@ from .exact_regression import exact_regression
 from .exact_stages import Blocks, Subset
 from .heteroscedastic import NoiseObjective
 from .laplace import LaplaceObjective
+from .latent_subset import FromFewRows
 from .leave_out import ExactLeaveOneOutObjective, LeaveOutObjective
 from .loader import loader_objective
 from .minibatches import Minibatches
@@ -111,6 +112,19 @@ def _exact(task: Task, strategy: Maximization) -> tuple[Objective, Maximization]
     return ExactLeaveOneOutObjective(task.model, task.x, task.y), strategy
 
 
+def _laplace(task: Task, strategy: Maximization) -> tuple[Objective, Maximization]:
+    """Few rows for one latent function where they are many, or in blocks; the evidence of all rows for classes."""
+    model, x = task.model, task.x
+    is_large = isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL
+    if isinstance(strategy, Subset) and model.latent.num_functions > 1:
+        raise ValueError('expected one latent function for strategy="subset", got classes; use strategy="evidence"')
+    is_few = model.latent.num_functions == 1 and (is_large or model.block_size is not None)
+    if isinstance(strategy, Subset) or (isinstance(strategy, Auto) and is_few):
+        objective = LaplaceObjective(model, x, task.y, is_lazy=True)
+        return objective, FromFewRows(initialize=strategy.initialize)
+    return LaplaceObjective(model, x, task.y), Evidence(initialize=strategy.initialize)
+
+
 def _by(objective: Callable[[Any, Any, Any], Objective]) -> Any:
     """The evidence of a model as the one thing to maximize."""
     return lambda task, strategy: (objective(task.model, task.x, task.y), Evidence())
@@ -134,7 +148,7 @@ def _variational(model: WeightSpaceVariationalGP, x: Any, strategy: Strategy) ->
 _METHODS = (
     Method(WeightSpaceGP, _weight_space, (Evidence, Subset, Blocks, LeaveOut), takes_noise=True, takes_executor=True),
     Method(WeightSpaceVariationalGP, _by(BoundObjective), (Evidence, Minibatches), chosen=_variational),
-    Method(LaplaceGP, _by(LaplaceObjective), (Evidence,)),
+    Method(LaplaceGP, _laplace, (Evidence, Subset)),
     Method(HeteroscedasticGP, _by(NoiseObjective), (Evidence,)),
     Method(ExactGP, _exact, (Evidence, Subset, Blocks, LeaveOut)),
 )

@@ -33,7 +33,7 @@ class Run:
     """One maximization, from starting values to the best point.
 
     ``report`` is told every log likelihood of all rows; ``trial_limit`` bounds the evaluations of one trial, and
-    ``seconds`` is what an evaluation of few rows takes.
+    ``seconds`` is what an evaluation of few rows takes; ``is_tied`` says that lengthscales keep their ratios.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Run:
         deadline: Deadline = NEVER,
         trial_limit: int | None = None,
         seconds: float = 0.0,
+        is_tied: bool = False,
     ) -> None:
         self.objective, self.model, self.limit = objective, objective.model, limit
         self.report, self.deadline = report, deadline
@@ -54,13 +55,13 @@ class Run:
         noises: set[int] = set()
         if objective.centers_inputs:
             center_inputs(self.model, objective.x)
-        present = Coordinates(parts_of(self.model), moments)
+        present = Coordinates(parts_of(self.model), moments, is_tied)
         self.trained = None if present.has_defaults else present
         self.incoming = present.values()
         kernel_and_inputs = objective.kernel_and_inputs()
         if initialize and kernel_and_inputs is not None:
             lengths, noises = start_from_data(self.model, *kernel_and_inputs, moments)
-        self.coordinates = Coordinates(parts_of(self.model), moments)
+        self.coordinates = Coordinates(parts_of(self.model), moments, is_tied)
         self.lengths, self.noises = self.coordinates.mask(lengths), self.coordinates.mask(noises)
         self.maximizers: list[Maximizer] = []
         self.initial: float | None = None

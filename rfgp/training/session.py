@@ -74,11 +74,12 @@ class Training:
         deadline: Deadline,
         trial_limit: int | None = None,
         seconds: float | None = None,
+        is_tied: bool = False,
     ) -> Ascent:
         """Maximize an objective as the next stage; ``rows`` says in words what it sees."""
         began = timing.clock()
         seconds = self.evaluation_seconds if seconds is None else seconds
-        run = Run(objective, self.initialize, limit, self.report, deadline, trial_limit, seconds)
+        run = Run(objective, self.initialize, limit, self.report, deadline, trial_limit, seconds, is_tied)
         self.runs.append(run)
         self.ascent = ascent = run.ascend()
         self.used += ascent.evaluations

@@ -80,9 +80,11 @@ class ResidualProcess:
         """The values at x (..., t, d) with features (..., t, D), given noisy ones at rows (..., m, d).
 
         :param features: the features of the rows, (..., m, D).
-        :param variances: their noise variances, (..., m).
+        :param variances: their noise variances, (..., m); a negative one stands for a negative precision.
         """
-        factor = self.factor(rows, features, variances.to(self.dtype))
-        cross = self.cross_covariance(x, at_points, rows, features)
-        weights = torch.cholesky_solve(cross.mT, factor).mT
+        cross, noise = self.cross_covariance(x, at_points, rows, features), variances.to(self.dtype)
+        if bool((variances > 0).all()):
+            weights = torch.cholesky_solve(cross.mT, self.factor(rows, features, noise)).mT
+        else:
+            weights = torch.linalg.solve(self.covariance(rows, features) + torch.diag_embed(noise), cross.mT).mT
         return Conditional(at_points - weights @ features, weights, self.covariance(x, at_points) - weights @ cross.mT)

@@ -2,51 +2,84 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from ..._support import states
-from ...inference.latent.laplace import LaplaceSums
+from ...inference import GaussianPosterior, WeightPosterior
+from ...inference.latent.laplace import LaplaceSums, LatentFunctions
+from ...inference.latent.newton import LaplaceProblem, Precision
+from ...inference.posterior.function_posterior import FunctionPosterior
+from ...likelihoods import MultivariateNormal
 from ..record import Record
+from .rows import LaplaceRows
 
-_MODE, _RECORD = "laplace.", "fitted_with."
 
-
-class LaplaceMode(NamedTuple):
-    """The mode, the sums over the training data there, and what both depend on."""
+@dataclasses.dataclass(frozen=True)
+class LaplaceMode:
+    """The mode (D, Q) of the weights, the sums over the training data there, and what both depend on."""
 
     weights: Tensor
     sums: LaplaceSums
     record: Record
-
-    def to(self, device: torch.device) -> LaplaceMode:
-        """The same on a device."""
-        sums = LaplaceSums(*(part.to(device) for part in self.sums[:3]))
-        return LaplaceMode(self.weights.to(device), sums, self.record.to(device))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Tensors by name."""
-        tensors = {"weights": self.weights, **dict(zip(LaplaceSums._fields, self.sums[:3], strict=False))}
-        state = {_MODE + name: value.clone() for name, value in tensors.items() if isinstance(value, Tensor)}
-        return state | {_RECORD + name: value.clone() for name, value in self.record.tensors.items()}
+    num_rows_kept: ClassVar[int] = 0
 
     @classmethod
-    def split(cls, state: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], LaplaceMode | None]:
-        """The state of the parts of a model and, if there, what was fitted; a ValueError for a broken state."""
-        states.check_mapping(state)
-        kinds = tuple(prefix + kind for kind in (_MODE, _RECORD))
-        tensors = {name: value for name, value in state.items() if name.startswith(kinds)}
-        rest = {name: value for name, value in state.items() if name not in tensors}
-        if not tensors:
-            return rest, None
-        names = [kinds[0] + name for name in ("weights", *LaplaceSums._fields[:3])]
-        if any(name not in tensors for name in names) or not all(
-            isinstance(value, Tensor) for value in tensors.values()
-        ):
-            raise ValueError(f"expected tensors for {', '.join(names)}, got a state without some; save it again")
-        weights, *sums = (tensors.pop(name).clone() for name in names)
-        record = Record({name.removeprefix(kinds[1]): value for name, value in tensors.items()})
-        return rest, cls(weights, LaplaceSums(*sums), record)
+    def search(
+        cls, functions: LatentFunctions, rows: LaplaceRows, start: Tensor | None, record: Record
+    ) -> tuple[Self, Tensor, int]:
+        """The mode given rows, with Laplace's evidence, and how many passes over the rows it took."""
+        problem = LaplaceProblem(functions, rows)
+        weights = problem.mode(start)
+        evidence, sums = problem.log_evidence(weights)
+        return cls(weights, sums.detach(), record), evidence, problem.num_passes
+
+    def posterior(self, functions: LatentFunctions) -> GaussianPosterior:
+        """The posterior of the weights."""
+        scale, sums = functions.scale, self.sums
+        if len(scale) > 1:
+            factor = Precision(sums.gram, scale, functions.likelihood.has_full_hessian).factor
+            return FunctionPosterior(factor, self.weights)
+        gram = sums.gram[0] * scale.square()
+        return WeightPosterior(gram, gram @ self.weights + sums.slope * scale)
+
+    def evidence(self, functions: LatentFunctions) -> Tensor:
+        """The log evidence."""
+        precision = Precision(self.sums.gram, functions.scale, functions.likelihood.has_full_hessian)
+        return self.sums.log_density - 0.5 * (self.weights.square().sum() + precision.log_determinant)
+
+    def distribution(
+        self, functions: LatentFunctions, x: Tensor, posterior: GaussianPosterior, num_neighbors: int | None
+    ) -> MultivariateNormal:
+        """The latent functions at inputs."""
+        return functions.distribution(x, posterior)
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        sums = LaplaceSums(*(part.to(device) for part in self.sums[:3]))
+        return type(self)(self.weights.to(device), sums, self.record.to(device))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Tensors by name, without the record."""
+        return {"weights": self.weights, **dict(zip(LaplaceSums._fields[:3], self.sums[:3], strict=True))}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Tensor], record: Record) -> Self:
+        """The mode of a state; a KeyError where something is missing."""
+        return cls(state["weights"], LaplaceSums(*(state[name] for name in LaplaceSums._fields[:3])), record)
+
+    def check(self, functions: LatentFunctions) -> None:
+        """Raise a ValueError where it is no mode of these functions."""
+        shapes = [tuple(part.shape) for part in (self.weights, self.sums.slope, self.sums.gram)]
+        width, likelihood = functions.num_features, functions.likelihood
+        weights = width, likelihood.num_functions
+        check_shapes(shapes, [weights, weights, (len(likelihood.pairs), width, width)])
+
+
+def check_shapes(shapes: Any, wanted: Any) -> None:
+    """Raise a ValueError where the sums of a state have other shapes than those of a model."""
+    if shapes != wanted:
+        raise ValueError(f"expected the state of a model with sums of shapes {wanted}, got {shapes}; make it alike")

@@ -15,17 +15,18 @@ from ..._support import checks, states
 from ...approximation import with_features
 from ...approximation.map_holder import maps_kept_on_error
 from ...approximation.reference_tensor import reference_tensor
-from ...inference import GaussianPosterior, WeightPosterior
+from ...inference import GaussianPosterior
 from ...inference.latent.laplace import LatentFunctions
 from ...inference.latent.latent_terms import latent_likelihood
-from ...inference.latent.newton import LaplaceProblem, Precision
-from ...inference.posterior.function_posterior import FunctionPosterior
+from ...inference.local import LocalRows
 from ...kernels.observation import check_observed_mean
 from ...likelihoods import MultivariateNormal
 from ..record import WEIGHTS, Record, WeightsCode
 from ..snapshot import Snapshots
+from .local_mode import LocalMode, rows_in_blocks
 from .mode import LaplaceMode
-from .rows import LaplaceRows, check_parts, checked_start
+from .rows import LaplaceRows, check_local, check_parts, checked_start
+from .state import Mode, named, split
 
 MAX_WEIGHTS = 8192
 """The largest number of weights of all classes together that a full Hessian is formed for."""
@@ -48,6 +49,11 @@ class LaplaceGP(torch.nn.Module):
         have a batch shape (Q,) for classes. Complex features enter as real and imaginary parts.
     :param likelihood: a GPyTorch likelihood of one latent function, a GaussianLikelihood, or a SoftmaxLikelihood.
     :param mean: any mean function, for classes with a batch shape (Q,) if wanted; default: ZeroMean.
+    :param block_size: model the residual of the features inside blocks of at most so many near rows, at
+        O(N (B^2 + B D)) more per step, for landmarks and one latent function. The model keeps its rows. Default: no
+        blocks.
+    :param num_neighbors: with blocks, predictions use the residual of so many nearest training rows; None for those of
+        the block that a point lies in; default: 64.
     :param hessian: for a SoftmaxLikelihood "full", up to 8,192 weights, or "block_diagonal", with the diagonal of
         :math:`W_i` in posterior and evidence, at Q Gram matrices per pass; the mode is the same.
     :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the
@@ -70,6 +76,8 @@ class LaplaceGP(torch.nn.Module):
         likelihood: Likelihood,
         mean: Mean | None = None,
         *,
+        block_size: int | None = None,
+        num_neighbors: int | None = 64,
         hessian: str = "full",
         product_dtype: torch.dtype | None = None,
     ) -> None:
@@ -77,14 +85,18 @@ class LaplaceGP(torch.nn.Module):
         self.covar_module = with_features(kernel)
         self.likelihood = likelihood
         self.mean_module = ZeroMean() if mean is None else mean
+        self.block_size = None if block_size is None else checks.positive_integer("block_size", block_size)
+        self.num_neighbors = None if num_neighbors is None else checks.positive_integer("num_neighbors", num_neighbors)
         self.hessian = hessian
         self.product_dtype = None if product_dtype is None else checks.product_dtype(product_dtype)
         self.latent = latent_likelihood(likelihood, hessian)
         check_parts(self.covar_module, self.mean_module, self.latent.num_functions)
         check_observed_mean(self.covar_module, self.mean_module)
+        if self.block_size is not None:
+            check_local(self.covar_module, self.latent.num_functions)
         self.num_passes = 0
         """How many times the last fit has summed the Hessian to find the mode, steps that were shortened included."""
-        self._mode: LaplaceMode | None = None
+        self._mode: Mode | None = None
         self._evidence: Tensor | None = None
         self._posterior: GaussianPosterior | None = None
         self._weights_code = WeightsCode()
@@ -93,24 +105,56 @@ class LaplaceGP(torch.nn.Module):
     def condition(
         self, x: Tensor | Iterable[tuple[Tensor, ...]], y: Tensor | None = None, *, start: Tensor | None = None
     ) -> Self:
-        """Find the mode of the weights, and forget earlier data.
+        """Find the mode, and forget earlier data.
 
-        :param x: inputs (N, d), or re-iterable batches (x, y), such as a DataLoader; every Newton step reads them once.
+        :param x: inputs (N, d), or re-iterable batches (x, y), such as a DataLoader; every Newton step reads them once,
+            but with blocks, which hold all rows.
         :param y: targets (N,): real ones, counts, zeros and ones, or integer class labels, as the likelihood has them.
-        :param start: weights (D, Q) that Newton's method begins with, such as an earlier ``mode``; default: zeros.
+        :param start: where Newton's method begins, such as an earlier ``mode`` of the same shape; default: zeros.
         :raises ValueError: for bad data, or where there is no mode; the model stays as it was.
         """
         tracks = torch.is_grad_enabled()
         with maps_kept_on_error(self.covar_module), torch.inference_mode(False), torch.set_grad_enabled(tracks):
             rows = LaplaceRows(self, x, y)
-            problem = LaplaceProblem(self._functions(), rows)
             self._check_size(rows)
-            weights = problem.mode(checked_start(start, problem.zeros()))
-            evidence, sums = problem.log_evidence(weights)
-            checks.finite(evidence.detach(), "the evidence")
-        self._mode = LaplaceMode(weights, sums.detach(), Record(self._parameter_state()))
-        self._evidence, self._posterior, self.num_passes = evidence, None, problem.num_passes
+            if self.block_size is None:
+                functions = self._functions()
+                shape = functions.num_features, self.latent.num_functions
+                self._take(*LaplaceMode.search(functions, rows, checked_start(start, shape), self._record()))
+            else:
+                before = self._mode if isinstance(self._mode, LocalMode) else None
+                self._take(*self._search_in_blocks(rows_in_blocks(self, rows, before), start))
         return self
+
+    def update(self, x: Tensor, y: Tensor) -> Self:
+        """Add rows to a model with blocks, and go on from its mode; the result equals conditioning on all rows.
+
+        :param x: inputs, (N, d).
+        :param y: targets, (N,).
+        :raises ValueError: for bad data, without blocks, or where the model is not fitted, or stale.
+        """
+        at, tracks = self._conditioned(), torch.is_grad_enabled()
+        if not isinstance(at, LocalMode):
+            raise ValueError(
+                "expected a model with blocks for update, which keep their rows, got one without; call condition(x, y, "
+                "start=model.mode) with all rows"
+            )
+        with torch.inference_mode(False), torch.set_grad_enabled(tracks):
+            ((inputs, targets),) = LaplaceRows(self, checks.inputs(x), y)
+            self._take(*self._search_in_blocks(*at.extended(inputs, targets)))
+        return self
+
+    def _search_in_blocks(self, rows: LocalRows, start: Tensor | None) -> tuple[LocalMode, Tensor, int]:
+        begin = checked_start(start, (len(rows.x), 1))
+        return LocalMode.search(self._functions(), rows, begin, self._record())
+
+    def _record(self) -> Record:
+        return Record(self._parameter_state())
+
+    def _take(self, mode: Mode, evidence: Tensor, num_passes: int) -> None:
+        """Let this be what was fitted."""
+        checks.finite(evidence.detach(), "the evidence")
+        self._mode, self._evidence, self._posterior, self.num_passes = mode, evidence, None, num_passes
 
     def _check_size(self, rows: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Make the maps of the kernel for the first rows, and raise a ValueError where a Hessian would not fit."""
@@ -133,7 +177,7 @@ class LaplaceGP(torch.nn.Module):
         parts = (self.covar_module, self.mean_module) if kernel is None or mean is None else (kernel, mean)
         return LatentFunctions(*parts, self.latent, self.product_dtype)
 
-    def _conditioned(self) -> LaplaceMode:
+    def _conditioned(self) -> Mode:
         """What was fitted; a ValueError before the first fit, or where parameters or weights have changed since."""
         if self._mode is None:
             raise ValueError("expected a fitted model, got one without data; call condition(x, y) first")
@@ -152,6 +196,8 @@ class LaplaceGP(torch.nn.Module):
     def mode(self) -> Tensor:
         """The mode of the weights, (D, Q) for D real features and Q latent functions, in float64.
 
+        With blocks that of the coefficients :math:`K^{-1} (f - m)` of the N rows, (N, 1).
+
         :raises ValueError: before the first fit, or where parameters or random weights have changed since.
         """
         return self._conditioned().weights
@@ -161,13 +207,7 @@ class LaplaceGP(torch.nn.Module):
         at = self._conditioned()
         if self._posterior is None:
             with torch.inference_mode(False), torch.no_grad():
-                scale = self._functions().scale
-                if len(scale) == 1:
-                    gram = at.sums.gram[0] * scale.square()
-                    self._posterior = WeightPosterior(gram, gram @ at.weights + at.sums.slope * scale)
-                else:
-                    factor = Precision(at.sums.gram, scale, self.latent.has_full_hessian).factor
-                    self._posterior = FunctionPosterior(factor, at.weights)
+                self._posterior = at.posterior(self._functions())
         return self._posterior
 
     def posterior(self, x: Tensor) -> MultivariateNormal:
@@ -183,7 +223,7 @@ class LaplaceGP(torch.nn.Module):
         if self.latent.num_functions > 1 and x.dim() != 2:
             raise ValueError(f"expected inputs of shape (N, d) for classes, got {tuple(x.shape)}; flatten the batch")
         functions = self._functions(*self._snapshots.take(self.covar_module, self.mean_module))
-        return functions.distribution(x, posterior)
+        return self._conditioned().distribution(functions, x, posterior, self.num_neighbors)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """:meth:`posterior`, as GPyTorch's models are called."""
@@ -201,9 +241,7 @@ class LaplaceGP(torch.nn.Module):
         at = self._conditioned()
         if self._evidence is None:
             with torch.no_grad():
-                scale, sums, weights = self._functions().scale, at.sums, at.weights
-                log_determinant = Precision(sums.gram, scale, self.latent.has_full_hessian).log_determinant
-                self._evidence = sums.log_density - 0.5 * (weights.square().sum() + log_determinant)
+                self._evidence = at.evidence(self._functions())
         return self._evidence
 
     def resample(self, generator: torch.Generator | None = None) -> Self:
@@ -217,13 +255,18 @@ class LaplaceGP(torch.nn.Module):
         return {**self.__dict__, "_evidence": evidence}
 
     def saved_attributes(self, with_rows: bool) -> dict[str, Any]:
-        """What :func:`rfgp.save` writes: all but the factor of the posterior; no rows are kept."""
+        """What :func:`rfgp.save` writes: all but the factor of the posterior; with blocks rows are needed."""
+        if self.num_rows_kept and not with_rows:
+            raise ValueError(
+                "expected with_rows=True for a LaplaceGP with blocks, got False; it predicts from its training rows: "
+                "save one without block_size"
+            )
         return {**self.__getstate__(), "_posterior": None}
 
     @property
     def num_rows_kept(self) -> int:
-        """0: predictions need no training rows."""
-        return 0
+        """The number of rows that predictions need: 0 without blocks."""
+        return 0 if self._mode is None else self._mode.num_rows_kept
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
@@ -236,18 +279,18 @@ class LaplaceGP(torch.nn.Module):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Load a state as torch modules do; the state of another model raises an error and changes nothing."""
         with maps_kept_on_error(self.covar_module):
-            rest, _ = LaplaceMode.split(state_dict)
+            rest, _ = split(state_dict)
             states.check(self, rest, strict=strict)
             return super().load_state_dict(state_dict, strict, assign)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self._mode is not None:
-            destination.update({prefix + name: value for name, value in self._mode.state_dict().items()})
+            destination.update(named(self._mode, prefix))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         with maps_kept_on_error(self.covar_module):
-            rest, fitted = LaplaceMode.split(state_dict, prefix)
+            rest, fitted = split(state_dict, prefix)
             states.check(self, rest, prefix)
             if fitted is not None:
                 self._check_fitted(fitted)
@@ -256,11 +299,8 @@ class LaplaceGP(torch.nn.Module):
             self._mode = None if fitted is None else fitted.to(device)
             self._posterior, self._evidence = None, None
 
-    def _check_fitted(self, fitted: LaplaceMode) -> None:
+    def _check_fitted(self, fitted: Mode) -> None:
         """Raise a ValueError where a mode is not one of this model."""
-        shapes = [tuple(part.shape) for part in (fitted.weights, fitted.sums.slope, fitted.sums.gram)]
-        width = self._functions().num_features
-        weights = width, self.latent.num_functions
-        wanted = [weights, weights, (len(self.latent.pairs), width, width)]
-        if shapes != wanted:
-            raise ValueError(f"expected the state of a model with sums of shapes {wanted}, got {shapes}; make it alike")
+        if isinstance(fitted, LocalMode) != (self.block_size is not None):
+            raise ValueError("expected the state of a model with the same block_size, got another; make it alike")
+        fitted.check(self._functions())

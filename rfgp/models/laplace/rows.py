@@ -71,10 +71,24 @@ def check_parts(kernel: Any, mean: Any, num_functions: int) -> None:
         )
 
 
-def checked_start(start: Tensor | None, zeros: Tensor) -> Tensor | None:
+def check_local(kernel: Any, num_functions: int) -> None:
+    """Raise a ValueError where what features leave over cannot be modeled inside blocks."""
+    if not kernel.has_residual_covariance:
+        raise ValueError(
+            "expected landmarks for block_size, whose features leave over a process of their own, got other features; "
+            'use rfgp.approximate(kernel, num_features, method="landmarks", train_inputs=x)'
+        )
+    if num_functions > 1:
+        raise ValueError(
+            f"expected a likelihood of one latent function for block_size, got one of {num_functions}; leave "
+            "block_size out, or use a WeightSpaceGP with a DirichletClassificationLikelihood"
+        )
+
+
+def checked_start(start: Tensor | None, shape: tuple[int, int]) -> Tensor | None:
     """Weights in float64, or a ValueError where they are not like those that are searched for."""
     if start is None:
         return None
-    if checks.floating(start, "start").shape != zeros.shape:
-        raise ValueError(f"expected start of shape {tuple(zeros.shape)}, got {tuple(start.shape)}; take the mode")
-    return checks.finite(start.detach(), "start").to(zeros)
+    if checks.floating(start, "start").shape != shape:
+        raise ValueError(f"expected start of shape {shape}, got {tuple(start.shape)}; take the mode")
+    return checks.finite(start.detach(), "start").double()

@@ -1,0 +1,134 @@
+"""The mode of a latent function at rows in blocks of near ones, and predictions from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
+from torch import Tensor
+
+from ...approximation.input_units import input_units
+from ...inference import GaussianPosterior, WeightPosterior, noise_model
+from ...inference.latent.laplace import LatentFunctions
+from ...inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
+from ...inference.local import LocalRegression, LocalRows
+from ...likelihoods import MultivariateNormal
+from ..record import Record
+from .mode import check_shapes
+from .rows import LaplaceRows
+
+_ROWS = "rows."
+_SMALLEST_PRECISION = 1e-15
+"""Precisions of rows count as zero below this part of the largest."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalMode:
+    r"""The mode :math:`\alpha = K^{-1} (f - m)` (N, 1) of a function at rows, and Laplace's approximation there.
+
+    :param rows: with columns (N, 4): targets, f - m, and slope and curvature of the log densities.
+    :param mean: the mean of the weights, (D, 1).
+    :param gram: the precision of the weights less the identity, (D, D).
+    :param log_evidence: Laplace's evidence, ().
+    """
+
+    weights: Tensor
+    rows: LocalRows
+    mean: Tensor
+    gram: Tensor
+    log_evidence: Tensor
+    record: Record
+
+    @classmethod
+    def search(
+        cls, functions: LatentFunctions, rows: LocalRows, start: Tensor | None, record: Record
+    ) -> tuple[Self, Tensor, int]:
+        """The mode given rows whose first column are the targets, with Laplace's evidence, and the number of passes."""
+        problem = LocalLaplace(functions, rows.x, rows.columns[:, 0], rows.partition.blocks)
+        at = LaplaceAtMode(problem, problem.mode(start))
+        evidence = log_evidence(at) if torch.is_grad_enabled() else at.value
+        columns = [rows.columns[:, :1], at.latent, at.terms.slope, at.terms.curvature]
+        kept = LocalRows(rows.x, torch.cat(columns, dim=-1), rows.variances, rows.units, rows.partition).detached()
+        mode = cls(at.weights, kept, at.cross, at.posterior.gram, at.value, record)
+        return mode, evidence, problem.num_passes
+
+    @property
+    def num_rows_kept(self) -> int:
+        """The number of rows."""
+        return len(self.rows.x)
+
+    def extended(self, x: Tensor, y: Tensor) -> tuple[LocalRows, Tensor]:
+        """The rows with more of them, and where the search for their mode begins."""
+        columns = torch.nn.functional.pad(y.double().unsqueeze(-1), (0, 3))
+        rows, _ = self.rows.extended(x, columns, torch.ones_like(columns[:, 0]))
+        return rows, torch.cat([self.weights, torch.zeros_like(columns[:, :1])])
+
+    def posterior(self, functions: LatentFunctions) -> GaussianPosterior:
+        """The posterior of the weights."""
+        return WeightPosterior(self.gram, self.gram @ self.mean + self.mean)
+
+    def evidence(self, functions: LatentFunctions) -> Tensor:
+        """The log evidence."""
+        return self.log_evidence
+
+    @functools.cached_property
+    def _sites(self) -> tuple[LocalRows, LocalRows]:
+        """The rows as Gaussian ones, with variances of any sign, and with infinite ones in place of negative ones."""
+        latent, slope, curvature = self.rows.columns[:, 1:].unbind(-1)
+        smallest = _SMALLEST_PRECISION * curvature.abs().max().clamp_min(torch.finfo(torch.float64).tiny ** 0.5)
+        signed = torch.where(curvature.abs() < smallest, smallest, curvature)
+        every = []
+        for precision in (signed, signed.clamp_min(smallest)):
+            targets = (latent + slope / precision).unsqueeze(-1)
+            every.append(LocalRows(self.rows.x, targets, 1.0 / precision, self.rows.units, self.rows.partition))
+        return every[0], every[1]
+
+    def distribution(
+        self, functions: LatentFunctions, x: Tensor, posterior: GaussianPosterior, num_neighbors: int | None
+    ) -> MultivariateNormal:
+        """The latent function at inputs, given the rows of their blocks, or the nearest ones."""
+        sites = self._sites[num_neighbors is not None]
+        noise = noise_model(GaussianLikelihood())
+        regression = LocalRegression(functions.kernel, ZeroMean(), noise, sites, num_neighbors)
+        found: Any = regression.distribution(x, posterior)
+        mean = functions.mean_at(x).squeeze(-1).to(x.dtype)
+        return MultivariateNormal(found.mean + mean, found.lazy_covariance_matrix)
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device."""
+        weights, mean, gram, evidence = (
+            tensor.to(device) for tensor in (self.weights, self.mean, self.gram, self.log_evidence)
+        )
+        return type(self)(weights, self.rows.to(device), mean, gram, evidence, self.record.to(device))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Tensors by name, without the record."""
+        state = {name: getattr(self, name) for name in ("weights", "mean", "gram", "log_evidence")}
+        return state | {_ROWS + name: value for name, value in self.rows.state_dict().items()}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Tensor], record: Record) -> Self:
+        """The mode of a state; a KeyError where something is missing."""
+        rows = {name.removeprefix(_ROWS): value for name, value in state.items() if name.startswith(_ROWS)}
+        weights, mean, gram, evidence = (state[name] for name in ("weights", "mean", "gram", "log_evidence"))
+        return cls(weights, LocalRows.from_state_dict(rows), mean, gram, evidence, record)
+
+    def check(self, functions: LatentFunctions) -> None:
+        """Raise a ValueError where it is no mode of these functions."""
+        width, count = functions.num_features, len(self.rows.x)
+        found = [tuple(part.shape) for part in (self.weights, self.rows.columns, self.mean, self.gram)]
+        check_shapes(found, [(count, 1), (count, 4), (width, 1), (width, width)])
+
+
+def rows_in_blocks(model: Any, data: LaplaceRows, before: LocalMode | None) -> LocalRows:
+    """The rows of a fit in blocks of at most ``model.block_size``; inputs keep their blocks during training."""
+    inputs, targets = zip(*data, strict=True)
+    x, y = torch.cat(inputs), torch.cat(targets).double()
+    units = input_units(model.covar_module.exact_kernel, x)
+    known = None if before is None else before.rows
+    return LocalRows.of(x, y.unsqueeze(-1), torch.ones_like(y), units, model.block_size, known)

@@ -1,0 +1,149 @@
+"""Parameters of a model by Laplace's approximation from few rows, with the exact kernel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel
+from linear_operator import to_dense
+from torch import Tensor
+
+from ..inference.latent.laplace import LatentFunctions
+from ..inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
+from . import timing
+from .ascent import NoValueError
+from .laplace import LaplaceObjective
+from .moments import DataMoments
+from .objectives import Objective
+from .session import Training
+from .starts import random_rows
+from .strategies import Maximization
+
+_FEW, _MORE, _HELD_OUT = 500, 1000, 1000
+_EVALUATIONS = 25, 15
+_TRIAL_EVALUATIONS, _TRIAL_ROWS = 6, 250
+_SHARE_OF_ERROR = 0.1
+
+
+class _WithoutFeatures:
+    """An exact kernel as one that no features approximate."""
+
+    num_scalar_features, is_complex = 0, False
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.exact_kernel, self.parameters = kernel, kernel.parameters
+        self.total_outputscale = torch.ones((), dtype=torch.float64)
+
+    def scalar_features(self, x: Tensor) -> Tensor:
+        """No features of inputs (..., n, d), (..., n, 0)."""
+        return x.new_zeros(*x.shape[:-1], 0)
+
+
+class LatentSubset(Objective):
+    """Laplace's evidence of the exact kernel on some rows (n,), searched from the mode of the last evaluation."""
+
+    centers_inputs: ClassVar[bool] = False
+
+    def __init__(self, model: Any, x: Tensor, y: Tensor, rows: Tensor, moments: DataMoments) -> None:
+        self.model, self.moments = model, moments
+        self.functions = LatentFunctions(
+            _WithoutFeatures(model.covar_module.exact_kernel), model.mean_module, model.latent
+        )
+        self.is_part, self.x = len(rows) < len(x), x[rows]
+        self.y = self.functions.likelihood.targets(y[rows], self.x)
+        self.mode: Tensor | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """A tenth of the standard error of the gradient, where the rows are some of all."""
+        return max(super().tolerance, _SHARE_OF_ERROR * len(self.x) ** -0.5 if self.is_part else 0.0)
+
+    def first_rows(self, size: int) -> None:
+        return None
+
+    def some_rows(self) -> Tensor | None:
+        return torch.arange(_TRIAL_ROWS, device=self.x.device) if len(self.x) > _TRIAL_ROWS else None
+
+    def _at_mode(self, rows: Tensor | None = None) -> LaplaceAtMode:
+        x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
+        problem = LocalLaplace(self.functions, x, y, [torch.arange(len(x), device=x.device)])
+        mode = problem.mode(self.mode if rows is None else None)
+        if rows is None:
+            self.mode = mode
+        return LaplaceAtMode(problem, mode)
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        return log_evidence(self._at_mode(rows))
+
+    def finish(self) -> Tensor:
+        return self.evidence()
+
+    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
+        return self.model.covar_module.exact_kernel, self.x
+
+    @torch.no_grad()
+    def loss(self, x: Tensor, y: Tensor) -> float:
+        """The mean negative log density of other targets, given these rows; infinite where there is none."""
+        at, kernel = self._at_mode(), self.model.covar_module.exact_kernel
+        cross = to_dense(kernel(self.x, x)).double()
+        mean = self.functions.mean_at(x).squeeze(-1) + (cross.mT @ at.weights).squeeze(-1)
+        variance = kernel(x, diag=True).double() - at.posterior.sites[0].reduction(cross)
+        latent = MultivariateNormal(mean, torch.diag(variance.clamp_min(1e-12)))
+        targets = self.functions.likelihood.targets(y, x)
+        loss = -float(self.model.likelihood.log_marginal(targets, latent).mean())
+        return loss if math.isfinite(loss) else math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromFewRows(Maximization):
+    """Laplace's evidence of the exact kernel on 500 random rows with lengthscales of known ratios, then 1,000 with all.
+
+    The parameters with which these rows predict others best are kept, and the model is fitted to all rows.
+
+    :param initialize: whether starting values come from the data.
+    """
+
+    def learn(self, training: Training) -> float:
+        objective = training.objective
+        if not isinstance(objective, LaplaceObjective):
+            raise ValueError(f"expected a LaplaceGP for few rows, got {type(objective.model).__name__}; use another")
+        count, x, y = objective.num_rows, objective.x, objective.y
+        every = random_rows(count, _MORE + _HELD_OUT).to(x.device)
+        deadline = training.deadline.earlier(training.fit_seconds)
+        best, lowest, chosen = None, math.inf, None
+        for size, limit, is_tied in zip((_FEW, _MORE), _EVALUATIONS, (True, False), strict=True):
+            limit = min(limit, training.limit - training.used)
+            if limit < 1 or (chosen is not None and not deadline.allows()):
+                break
+            subset = LatentSubset(training.model, x, y, every[:size], objective.moments)
+            trials = min(_TRIAL_EVALUATIONS, limit // 4) if is_tied else 0
+            rows = f"{len(subset.x)} rows"
+            training.ascend("subset", rows, subset, limit, deadline, trials, seconds=0.0, is_tied=is_tied)
+            training.initialize = False
+            loss = self._held_out_loss(training, subset, x[every[_MORE:]], y[every[_MORE:]])
+            if chosen is None or loss <= lowest:
+                lowest, chosen = loss, subset
+                best = [p.detach().clone() for p in training.model.parameters()]
+        if best is not None and chosen is not None:
+            with torch.no_grad():
+                for parameter, value in zip(training.model.parameters(), best, strict=True):
+                    parameter.copy_(value)
+            objective.begin_at(every[: len(chosen.x)], chosen.mode)
+        training.source = "a random subset"
+        return training.finish()
+
+    def _held_out_loss(self, training: Training, subset: LatentSubset, x: Tensor, y: Tensor) -> float:
+        """What rows that none was learned from lose; without such rows every subset is as good as the last."""
+        if not len(x):
+            return 0.0
+        began = timing.clock()
+        try:
+            loss = subset.loss(x, y)
+        except (ValueError, NoValueError):
+            loss = math.inf
+        training.add_stage("subset", f"{len(x)} held-out rows", began, loss, unit="nats lost per row")
+        return loss

@@ -1,0 +1,217 @@
+"""LaplaceGP with blocks against dense algebra with their covariance, finite differences, and WeightSpaceGP."""
+
+import copy
+import io
+import pickle
+from functools import partial
+
+import dense_laplace as dense
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.means import ConstantMean, LinearMean
+
+import rfgp
+from rfgp.inference.local import LocalRows
+from rfgp.likelihoods import NegativeBinomialLikelihood, PoissonLikelihood
+from rfgp.models import LaplaceGP, WeightSpaceGP
+
+pytestmark = pytest.mark.usefixtures("float64_default")
+ROWS, LANDMARKS, BLOCK = 60, 10, 16
+
+
+def student_t():
+    likelihood = gpytorch.likelihoods.StudentTLikelihood()
+    likelihood.initialize(deg_free=4.0, noise=0.1)
+    return likelihood
+
+
+def negative_binomial():
+    likelihood = NegativeBinomialLikelihood()
+    likelihood.dispersion = 0.3
+    return likelihood
+
+
+def by_autograd(likelihood, f, y):
+    """The derivatives of a likelihood whose closed form is long."""
+    at = torch.as_tensor(f).requires_grad_()
+    density = likelihood(at).log_prob(torch.as_tensor(y))
+    (slope,) = torch.autograd.grad(density.sum(), at, create_graph=True)
+    (second,) = torch.autograd.grad(slope.sum(), at)
+    return dense.Derivatives(density.detach().numpy(), slope.detach().numpy(), np.diag(-second.numpy()))
+
+
+PROBLEMS = {
+    "probit": (gpytorch.likelihoods.BernoulliLikelihood, lambda f: (f > 0).double(), dense.probit),
+    "Poisson": (PoissonLikelihood, lambda f: torch.poisson(f.exp()), dense.poisson),
+    "negative binomial": (
+        negative_binomial,
+        lambda f: torch.poisson(f.exp()),
+        partial(dense.negative_binomial, dispersion=0.3),
+    ),
+    "Student's t": (
+        student_t,
+        lambda f: f + 4.0 * (torch.rand_like(f) < 0.15),
+        partial(dense.student_t, degrees=4.0, noise=0.1),
+    ),
+    "beta": (gpytorch.likelihoods.BetaLikelihood, torch.sigmoid, None),
+}
+
+
+def data(name, num_rows=ROWS):
+    generator = torch.Generator().manual_seed(1)
+    x = 2.0 * torch.rand(num_rows, 2, generator=generator)
+    f = 1.5 * torch.sin(3.0 * x.sum(-1)) + 0.3 * torch.randn(num_rows, generator=generator)
+    torch.manual_seed(2)
+    return x, PROBLEMS[name][1](f)
+
+
+def kernel_of(x, method="landmarks"):
+    exact = ScaleKernel(MaternKernel(nu=1.5, ard_num_dims=2))
+    exact.outputscale, exact.base_kernel.lengthscale = 1.7, torch.tensor([0.6, 0.9])
+    return rfgp.approximate(exact, LANDMARKS, method=method, input_dim=2, seed=0, train_inputs=x)
+
+
+def model_of(name, x, mean=None, **settings):
+    mean = LinearMean(2) if mean is None else mean
+    for parameter in mean.parameters():
+        torch.nn.init.constant_(parameter, 0.3)
+    return LaplaceGP(kernel_of(x), PROBLEMS[name][0](), mean, **{"block_size": BLOCK, **settings})
+
+
+def dense_result(name, model, x, y, test):
+    """The dense approximation with landmarks and the residual between points of the same block."""
+    state = {k.removeprefix("laplace.rows."): v for k, v in model.state_dict().items() if "laplace.rows." in k}
+    local, points = LocalRows.from_state_dict(state), torch.cat([x, test])
+    places = local.partition.place(local.points(points))
+    for number, rows in enumerate(local.partition.blocks):
+        places[rows] = number
+    with torch.no_grad():
+        features, mean = model.covar_module.features(points), model.mean_module(points).numpy()
+        exact = model.covar_module.exact_kernel(points).to_dense()
+        low_rank = features @ features.mT
+        covariance = (low_rank + (places[:, None] == places) * (exact - low_rank)).numpy()
+    closed = PROBLEMS[name][2] or partial(by_autograd, model.likelihood)
+    old, new = slice(0, len(x)), slice(len(x), None)
+    parts = covariance[old, old], mean[old], covariance[new, old], covariance[new, new], mean[new]
+    return dense.laplace(partial(closed, y=y.numpy()), *parts)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_evidence_and_predictions_equal_dense_algebra(name):
+    x, y = data(name)
+    test = 2.4 * torch.rand(15, 2)
+    model = model_of(name, x, num_neighbors=None).condition(x, y)
+    expected, found = dense_result(name, model, x, y, test), model.posterior(test)
+    np.testing.assert_allclose(model.log_marginal_likelihood().item(), expected.evidence, rtol=1e-10)
+    np.testing.assert_allclose(found.mean.detach(), expected.mean, atol=1e-8)
+    np.testing.assert_allclose(found.covariance_matrix.detach(), expected.covariance, atol=1e-8)
+    np.testing.assert_allclose(found.variance.detach(), np.diag(expected.covariance), atol=1e-8)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_gradients_follow_the_mode(name):
+    x, y = data(name, 40)
+    model, inputs = model_of(name, x), x.clone().requires_grad_()
+    model.condition(inputs, y).log_marginal_likelihood().backward()
+    places = [(parameter, 0) for parameter in model.parameters()] + [(x, 7)]
+    for parameter, index in places:
+        numbers, gradient = parameter.data.view(-1), (inputs if parameter is x else parameter).grad.view(-1)
+        value, ends = float(numbers[index]), []
+        for sign in (1.0, -1.0):
+            numbers[index] = value + 1e-5 * sign
+            ends.append(model.condition(x, y).log_marginal_likelihood().item())  # with gradients the blocks stay
+        numbers[index] = value
+        slope = (ends[0] - ends[1]) / 2e-5
+        assert abs(float(gradient[index]) - slope) <= 1e-6 * max(abs(slope), 0.1)
+
+
+def test_a_gaussian_likelihood_equals_weight_space():
+    x, y = data("Student's t")
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    likelihood.noise = 0.05
+    test = 2.0 * torch.rand(12, 2)
+    for num_neighbors in (None, 8):
+        settings = {"block_size": BLOCK, "num_neighbors": num_neighbors}
+        laplace, exact = (
+            kind(kernel_of(x), likelihood, ConstantMean(), **settings).condition(x, y)
+            for kind in (LaplaceGP, WeightSpaceGP)
+        )
+        torch.testing.assert_close(laplace.log_marginal_likelihood(), exact.log_marginal_likelihood())
+        found, expected = laplace.posterior(test), exact.posterior(test)
+        torch.testing.assert_close(found.mean, expected.mean, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(found.covariance_matrix, expected.covariance_matrix, rtol=1e-8, atol=1e-8)
+
+
+def test_neighbors_take_no_row_for_less_than_nothing():
+    """Outliers have a negative precision, which is none to the neighbors of a point."""
+    x, y = data("Student's t")
+    model = model_of("Student's t", x, num_neighbors=5).condition(x, y)
+    with torch.no_grad():
+        prior = model.covar_module.exact_kernel(x, diag=True)
+        variance = model.posterior(x).variance
+    assert (variance > 0).all() and (variance < prior).all()
+
+
+@pytest.mark.parametrize("name", ["probit", "Student's t"])
+def test_an_update_equals_the_mode_of_all_rows(name):
+    x, y = data(name)
+    model = model_of(name, x, num_neighbors=None).condition(x[:45], y[:45])
+    passes = model.num_passes
+    model.update(x[45:], y[45:])
+    expected = dense_result(name, model, x, y, x[:10] + 0.1)
+    found = model.posterior(x[:10] + 0.1)
+    np.testing.assert_allclose(model.log_marginal_likelihood().item(), expected.evidence, rtol=1e-10)
+    np.testing.assert_allclose(found.mean.detach(), expected.mean, atol=1e-6)
+    np.testing.assert_allclose(found.variance.detach(), np.diag(expected.covariance), atol=1e-6)
+    again = copy.deepcopy(model).condition(x, y, start=model.mode)
+    assert again.num_passes <= passes
+
+
+def test_states_copies_pickles_and_files_predict_alike(tmp_path):
+    x, y = data("negative binomial")
+    model = model_of("negative binomial", x).condition(x, y)
+    expected, state = model.posterior(x + 0.1), io.BytesIO()
+    torch.save(model.state_dict(), state)
+    state.seek(0)
+    loaded = model_of("negative binomial", x)
+    loaded.load_state_dict(torch.load(state))
+    rfgp.save(model, tmp_path / "model.rfgp", with_rows=True)
+    others = (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model)), rfgp.load(tmp_path / "model.rfgp"))
+    for other in others:
+        found = other.posterior(x + 0.1)
+        assert torch.equal(found.mean, expected.mean) and torch.equal(found.variance, expected.variance)
+        torch.testing.assert_close(other.log_marginal_likelihood(), model.log_marginal_likelihood().detach())
+        other.update(x[:3], y[:3])
+    with pytest.raises(ValueError, match="with_rows"):
+        rfgp.save(model, tmp_path / "other.rfgp", with_rows=False)
+
+
+def test_bad_calls_change_nothing():
+    x, y = data("Poisson")
+    model = model_of("Poisson", x).condition(x, y)
+    before = model.posterior(x)
+    plain = model_of("Poisson", x, block_size=None).condition(x, y)
+    calls = (
+        (lambda: model.condition(x, -y - 1.0), "can have"),
+        (lambda: model.update(x[:2], -y[:2] - 1.0), "can have"),
+        (lambda: model.update(x[:2, :1], y[:2]), "expected"),
+        (lambda: model.condition(x, y, start=torch.zeros(3, 1)), "start"),
+        (lambda: model.load_state_dict(plain.state_dict()), "block_size"),
+        (lambda: plain.update(x, y), "block"),
+        (lambda: LaplaceGP(kernel_of(x, "fourier"), PoissonLikelihood(), block_size=8), "landmarks"),
+        (lambda: LaplaceGP(kernel_of(x), PoissonLikelihood(), block_size=0), "block_size"),
+        (
+            lambda: LaplaceGP(
+                kernel_of(x), gpytorch.likelihoods.SoftmaxLikelihood(2, 2, mixing_weights=False), block_size=8
+            ),
+            "one latent function",
+        ),
+    )
+    for call, message in calls:
+        with pytest.raises(ValueError, match=message):
+            call()
+    found = model.posterior(x)
+    assert torch.equal(found.mean, before.mean) and torch.equal(found.variance, before.variance)

@@ -1,0 +1,121 @@
+"""Parameters of a LaplaceGP from few rows: what is maximized, what is chosen, and that all rows are taken once."""
+
+import dense_laplace as dense
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import BernoulliLikelihood
+from gpytorch.means import ConstantMean
+
+import rfgp
+from rfgp.models import LaplaceGP
+from rfgp.training import latent_subset
+from rfgp.training.coordinates import Coordinates
+from rfgp.training.latent_subset import LatentSubset
+from rfgp.training.moments import data_moments
+from rfgp.training.run import parts_of
+
+pytestmark = pytest.mark.usefixtures("float64_default")
+ROWS = 360
+
+
+def data(rows=ROWS):
+    generator = torch.Generator().manual_seed(0)
+    x = 2.0 * torch.rand(rows, 3, generator=generator)
+    p = 0.1 + 0.8 * (torch.sin(3.0 * x[:, 0]) + x[:, 1] > 1.0)
+    return x, (torch.rand(rows, generator=generator) < p).double()
+
+
+def model_of(x, likelihood=None, **settings):
+    kernel = rfgp.approximate(ScaleKernel(RBFKernel(ard_num_dims=3)), 12, method="landmarks", train_inputs=x, seed=0)
+    return LaplaceGP(kernel, likelihood or BernoulliLikelihood(), ConstantMean(), **{"block_size": 40, **settings})
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Few enough rows for a test."""
+    for name, value in {"_FEW": 50, "_MORE": 100, "_HELD_OUT": 100, "_TRIAL_ROWS": 30}.items():
+        monkeypatch.setattr(latent_subset, name, value)
+
+
+def test_evidence_and_loss_are_those_of_the_exact_kernel():
+    x, y = data(60)
+    model = model_of(x)
+    chosen, others = torch.arange(40), torch.arange(40, 60)
+    subset = LatentSubset(model, x, y, chosen, data_moments(x, y.unsqueeze(-1)))
+    with torch.no_grad():
+        matrix = model.covar_module.exact_kernel(x).to_dense().numpy()
+    zeros = np.zeros(60)
+    expected = dense.laplace(
+        lambda f: dense.probit(f, y[chosen].numpy()),
+        matrix[:40, :40],
+        zeros[:40],
+        matrix[40:, :40],
+        matrix[40:, 40:],
+        zeros[40:],
+    )
+    np.testing.assert_allclose(subset.evidence().item(), expected.evidence, rtol=1e-10)
+    scale = np.sqrt(1.0 + np.diag(expected.covariance))
+    density = dense.probit(expected.mean / scale, y[others].numpy()).log_density
+    np.testing.assert_allclose(subset.loss(x[others], y[others]), -density.mean(), rtol=1e-6)
+
+
+def test_tied_lengthscales_keep_their_ratios():
+    x, y = data(20)
+    model = model_of(x)
+    lengths = torch.tensor([[0.5, 1.0, 4.0]])
+    model.covar_module.base_kernel.lengthscale = lengths
+    coordinates = Coordinates(parts_of(model), data_moments(x, y.unsqueeze(-1)), is_tied=True)
+    values = coordinates.values()
+    assert len(values) == 3  # scale, lengthscales and mean
+    index = next(k for k, member in enumerate(coordinates.members) if member.name.endswith("lengthscale"))
+    values[index] += np.log(2.0)
+    coordinates.assign(values)
+    torch.testing.assert_close(model.covar_module.base_kernel.lengthscale.detach(), 2.0 * lengths)
+
+
+@pytest.mark.parametrize("strategy", ["auto", "subset"])
+def test_all_rows_are_taken_once_and_the_parameters_predict(few, monkeypatch, strategy):
+    x, y = data()
+    model, condition, calls = model_of(x), LaplaceGP.condition, []
+
+    def counted(self, x, *rest, **options):
+        calls.append((len(x), torch.is_grad_enabled()))
+        return condition(self, x, *rest, **options)
+
+    monkeypatch.setattr(LaplaceGP, "condition", counted)
+    summary = rfgp.fit(model, x, y, strategy=strategy, progress=False)
+    assert calls == [(ROWS, False)]
+    assert "subset" in summary.message and np.isfinite(summary.log_marginal_likelihood)
+    test_x, test_y = data(1000)
+    p = model.likelihood(model.posterior(test_x)).probs.detach()
+    loss = -(test_y * p.log() + (1.0 - test_y) * (1.0 - p).log()).mean()
+    rate = test_y.mean()
+    frequencies = -(rate * rate.log() + (1.0 - rate) * (1.0 - rate).log())
+    assert loss < 0.8 * frequencies
+
+
+def test_parameters_that_predict_worse_are_not_kept(few, monkeypatch):
+    x, y = data()
+    losses = iter([0.3, 0.4])
+    monkeypatch.setattr(LatentSubset, "loss", lambda self, x, y: next(losses))
+    model = model_of(x)
+    model.covar_module.base_kernel.lengthscale = 1.0
+    rfgp.fit(model, x, y, strategy=rfgp.training.Subset(initialize=False), progress=False)
+    lengths = model.covar_module.base_kernel.lengthscale.detach().flatten()
+    torch.testing.assert_close(lengths, lengths.mean().expand(3))
+
+
+@pytest.mark.filterwarnings("ignore:likelihood.deg_free")
+def test_noise_of_students_t_is_learned_and_classes_are_refused(few):
+    x, _ = data()
+    torch.manual_seed(1)
+    y = torch.sin(3.0 * x[:, 0]) + 0.1 * torch.randn(ROWS) + 3.0 * (torch.rand(ROWS) < 0.05)
+    model = model_of(x, gpytorch.likelihoods.StudentTLikelihood())
+    rfgp.fit(model, x, y, progress=False)
+    assert 0.002 < float(model.likelihood.noise.detach()) < 0.05
+    classes = model_of(x, gpytorch.likelihoods.SoftmaxLikelihood(2, 2, mixing_weights=False), block_size=None)
+    with pytest.raises(ValueError, match="one latent function"):
+        rfgp.fit(classes, x, (y > 0).long(), strategy="subset", progress=False)
