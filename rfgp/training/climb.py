@@ -18,7 +18,7 @@ from .run import log_prior
 
 _CHUNK = 2**17
 """Entries of the covariance matrices that are held at a time."""
-_PRECISION, _SHARE_OF_ERROR = 1e-9, 0.1
+_PRECISION, _SHARE_OF_ERROR = 1e-9, 0.03
 _STARTS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (0.3, 0.01))
 """By what lengthscales and noise are multiplied for the starts that are compared."""
 _ROWS_OF_STARTS = 128

@@ -20,7 +20,7 @@ from .starts import set_within
 from .stationary import covariance
 
 _SMALLEST_CONCENTRATION, _LARGEST_CONCENTRATION = 1e-6, 0.3
-_NUM_POINTS = 32
+_NUM_POINTS = 16
 
 
 class Conditional(abc.ABC):
@@ -84,6 +84,8 @@ class Classes(Conditional):
 
     The prior mean of a class is the mean of its transformed labels, weighted by their precision.
     """
+
+    num_factors = 3
 
     def __init__(self, model: Any, kernel: Kernel, x: Tensor, labels: Tensor) -> None:
         self.model, self.kernel, self.x, self.labels = model, kernel, x, labels

@@ -26,7 +26,7 @@ def _nearest(points: Tensor, rows: Tensor, count: int) -> Tensor:
         exact = points.double().cpu().numpy()
         _, near = scipy.spatial.KDTree(exact).query(exact[rows.cpu().numpy()], count)
         return torch.from_numpy(near).reshape(len(rows), count).to(rows.device)
-    rounded = (points - points.mean(0)).float()
+    rounded = (points - points[:1]).float()
     half = 0.5 * rounded.square().sum(-1)
     chunks = rows.split(max(1, _ENTRIES // len(points)))
     return torch.cat(

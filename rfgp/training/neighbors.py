@@ -21,7 +21,7 @@ from .starts import center_inputs, start_from_data
 from .strategies import Maximization
 from .tuning import Stage, Tuning
 
-STAGES = (Stage(1000, 20, True), Stage(2000, 10, False), Stage(2000, 10, False))
+STAGES = (Stage(3000, 16, True), Stage(6000, 8, False), Stage(6000, 8, False))
 
 
 class NeighborObjective(WeightSpaceObjective):
@@ -42,7 +42,7 @@ class NeighborObjective(WeightSpaceObjective):
             if not is_shared or type(model.mean_module) not in (ZeroMean, ConstantMean):
                 raise _refused("classes that share a kernel, with constant means and no further noise")
             return Classes(model, kernel, self.x, self.y)
-        if type(kernel) is MultitaskKernel:
+        if isinstance(kernel, MultitaskKernel):
             is_free = type(kernel.task_covar_module) is IndexKernel and not kernel.data_covar_module.batch_shape
             if type(likelihood) is not MultitaskGaussianLikelihood or not is_free or self.y.is_complex():
                 raise _refused("a MultitaskKernel that learns its covariance, with a MultitaskGaussianLikelihood")
@@ -60,7 +60,7 @@ class NeighborObjective(WeightSpaceObjective):
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbors(Maximization):
-    r"""The log densities of rows given the 32 that are nearest in units of the lengthscales, with the exact kernel.
+    r"""The log densities of rows given those that are nearest in units of the lengthscales, with the exact kernel.
 
     .. math:: \sum_i \log p(y_i \mid y_{n(i)})
 

@@ -20,15 +20,19 @@ from .starts import random_rows
 from .summary import FitStage
 from .timing import NEVER, Deadline
 
-_NEIGHBORS, _HELD_OUT, _SHARE_OF_HELD_OUT, _FEWEST = 32, 1000, 5, 64
+_HELD_OUT, _SHARE_OF_HELD_OUT, _FEWEST = 1000, 5, 64
+_NEIGHBORS, _NEIGHBORS_OF_FEW, _FEW = 16, 32, 2000
+"""How many neighbors predict a row of many, and of few."""
+_MEASURED_UNITS = 4096
+"""Rows that tell the units of columns without a lengthscale."""
 _MEASURED, _GRADIENT = 16, 3.0
 """Rows from which costs are measured, and how many times a value an evaluation with its gradient takes."""
-_SHARE_OF_JUDGMENT = 0.1
+_SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
 
 
 @dataclass(frozen=True)
 class Stage:
-    """How many rows are predicted, how many times, and whether all lengthscales are multiplied by one number."""
+    """How many rows are predicted, fewer where a row needs several factors, how many times, and whether all lengthscales are multiplied by one number."""
 
     rows: int
     evaluations: int
@@ -87,8 +91,10 @@ class Tuning:
     def _groups(self, rows: Tensor) -> Tensor:
         """Rows behind the rows that are near them at the present lengthscales, (n, m + 1)."""
         conditional = self.conditional
-        points = conditional.x.double() / input_units(conditional.kernel, conditional.x)
-        return near_groups(points, rows, min(_NEIGHBORS, conditional.most_neighbors))
+        x = conditional.x
+        points = x.double() / input_units(conditional.kernel, x[random_rows(len(x), _MEASURED_UNITS)])
+        wanted = _NEIGHBORS if len(points) > _FEW else _NEIGHBORS_OF_FEW
+        return near_groups(points, rows, min(wanted, conditional.most_neighbors))
 
     def _costs(self, rows: Tensor) -> tuple[float, float]:
         """Seconds a row: of the search for those near it, and of its log density."""
@@ -99,10 +105,11 @@ class Tuning:
         return (found - began) / len(rows), (timing.clock() - found) / len(rows)
 
     def _affordable(self, stage: Stage, deadline: Deadline) -> int:
+        rows = stage.rows // min(self.conditional.num_factors, _MOST_FACTORS)
         if not deadline.is_set:
-            return stage.rows
+            return rows
         seconds = self._searching + _GRADIENT * stage.evaluations * self._predicting
-        return min(stage.rows, int(deadline.left / seconds))
+        return min(rows, int(deadline.left / seconds))
 
     def _make(self, stage: Stage, count: int, limit: int, deadline: Deadline) -> None:
         began = timing.clock()
