@@ -4,6 +4,7 @@ from .auto import Auto
 from .exact_stages import Blocks, Subset
 from .fitting import fit
 from .minibatches import Minibatches
+from .neighbors import Neighbors
 from .objectives import cholesky_forced
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
 from .strategies import Evidence, LeaveOut
@@ -18,6 +19,7 @@ __all__ = [
     "LeaveOneOutPseudoLikelihood",
     "LeaveOut",
     "Minibatches",
+    "Neighbors",
     "Subset",
     "cholesky_forced",
     "fit",

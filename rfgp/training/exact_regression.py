@@ -21,6 +21,7 @@ from torch import Tensor
 from .._support.gpytorch_names import class_regressions
 from ..inference.sums.mean_basis import mean_values
 from ..models import WeightSpaceGP
+from .chunked import chunked_sum
 from .moments import DataMoments
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .stationary import GaussianLogDensity, covariance
@@ -165,30 +166,14 @@ class BlockObjective(Objective):
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         """The log likelihood, whose gradient is found chunk by chunk of the blocks."""
         wanted = self.rows if rows is None else rows
-        chunks = wanted.split(max(1, _CHUNK // wanted.shape[-1] ** 2))
-        if not torch.is_grad_enabled():
-            return torch.stack([self.regression.log_likelihood(chunk) for chunk in chunks]).sum()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
-        total, slopes = torch.zeros((), dtype=torch.float64), [torch.zeros_like(p) for p in parameters]
-        for chunk in chunks:
-            value = self.regression.log_likelihood(chunk)
-            gradients = torch.autograd.grad(value, parameters, allow_unused=True)
-            total = total + value.detach()
-            slopes = [slope if g is None else slope + g for slope, g in zip(slopes, gradients, strict=True)]
-        return _with_gradient(total, slopes, parameters)
+        return chunked_sum(self.regression.log_likelihood, wanted, max(1, _CHUNK // wanted.shape[-1] ** 2), parameters)
 
     def finish(self) -> Tensor:
         return self.evidence()
 
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
         return self.regression.kernel, self.x
-
-
-def _with_gradient(value: Tensor, slopes: list[Tensor], parameters: list[Any]) -> Tensor:
-    """A value that has these gradients in the parameters."""
-    for slope, parameter in zip(slopes, parameters, strict=True):
-        value = value + (slope * (parameter - parameter.detach())).sum()
-    return value
 
 
 def _log_density(matrix: Tensor, variances: Tensor, residual: Tensor) -> Tensor:

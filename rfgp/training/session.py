@@ -27,6 +27,7 @@ from .run import Run, constrained_values, parts_of
 from .starts import random_rows
 from .summary import FitStage, FitSummary
 from .timing import Deadline
+from .tuning import Tuning
 
 _RESCALINGS, _COMPARED_ROWS = 60, 512
 _GRADIENT = 3.0
@@ -47,7 +48,7 @@ class Training:
         self.objective, self.model, self.initialize, self.limit = objective, objective.model, initialize, limit
         self.report, self.deadline = report, deadline
         self.stages: list[FitStage] = []
-        self.runs: list[Run] = []
+        self.runs: list[Run | Tuning] = []
         self.ascent: Ascent | None = None
         self.initial, self.used = math.nan, 0
         self.source = ""

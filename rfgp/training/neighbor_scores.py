@@ -1,0 +1,125 @@
+"""Predictions of rows from others, in closed form from one or two small Cholesky factors a row, with gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..likelihoods.dirichlet import DirichletTargets
+from ..linalg import cholesky
+
+
+def last_log_density(matrix: Tensor, residual: Tensor) -> Tensor:
+    r"""The log density of the last of n residuals (..., n) given the others, (...).
+
+    .. math:: -\tfrac12 \big(\alpha_n^2 / p - \log p + \log 2 \pi\big), \qquad
+        \alpha = A^{-1} r, \quad w = A^{-1} e_n, \quad p = w_n
+
+    :param matrix: the covariance A of noisy observations, (..., n, n).
+    """
+    result: Tensor = _LastLogDensity.apply(matrix, residual)
+    return result
+
+
+class _LastLogDensity(torch.autograd.Function):
+    r"""The gradient has rank two: with :math:`\epsilon = \alpha_n / p` it is
+    :math:`\epsilon (w \alpha^\top + \alpha w^\top)/2 - (\epsilon^2 + 1/p) w w^\top / 2`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, residual: Tensor) -> Tensor:
+        factor = cholesky(matrix)
+        white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)
+        ctx.save_for_backward(factor, white)
+        last = factor[..., -1, -1]
+        return -0.5 * (white[..., -1, 0].square() + math.log(2.0 * math.pi)) - last.log()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        factor, white = ctx.saved_tensors
+        last = factor[..., -1, -1]
+        unit = torch.zeros_like(white)
+        unit[..., -1, 0] = 1.0 / last
+        solved = torch.linalg.solve_triangular(factor.mT, torch.cat([white, unit], dim=-1), upper=True)
+        alpha, w = solved[..., 0], solved[..., 1]
+        error = white[..., -1, 0] * last
+        left = gradient.unsqueeze(-1) * (
+            error.unsqueeze(-1) * alpha - 0.5 * (error.square() + last.square()).unsqueeze(-1) * w
+        )
+        slope = left.unsqueeze(-1) * w.unsqueeze(-2)
+        return 0.5 * (slope + slope.mT), -(gradient * error).unsqueeze(-1) * w
+
+
+def class_moments(
+    matrix: Tensor, inside: Tensor, targets: Tensor, means: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""Means and variances (B, C) of the latent functions of classes at the last of n inputs, given the labels of m.
+
+    With :math:`A = K + s_0 I`, :math:`z = A^{-1} k` and labels c, for all classes at once
+
+    .. math:: D_c^{-1} k = z + A^{-1} (1_c \circ M^{-1} z), \qquad
+        M = \frac{1}{s_0 - s_1} I - A^{-1} \circ [c_i = c_j]
+
+    :param matrix: prior covariances, (B, n, n) with n = m + 1.
+    :param inside: which label is which class, (B, m, C), ones and zeros.
+    :param targets: the transformed labels inside and outside of a class, and the noise variances there, (4,).
+    :param means: the prior means of the classes, (C,).
+
+    Source: errata, identity 10 of the last section.
+    """
+    mean, variance = _ClassMoments.apply(matrix, inside, targets, means)
+    return mean, variance
+
+
+class _ClassMoments(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, inside: Tensor, targets: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
+        t1, t0, s1, s0 = targets.tolist()
+        inner, cross = matrix[..., :-1, :-1].clone(), matrix[..., :-1, -1:]
+        inner.diagonal(dim1=-2, dim2=-1).add_(s0)
+        inverse = torch.cholesky_inverse(cholesky(inner))
+        same = (inside @ inside.mT).mul_(inverse).neg_()
+        same.diagonal(dim1=-2, dim2=-1).add_(1.0 / (s0 - s1))
+        factor = cholesky(same)
+        z = inverse @ cross
+        weights = torch.baddbmm(z, inverse, inside * torch.cholesky_solve(z, factor))
+        labels = (t0 - means) + (t1 - t0) * inside
+        ctx.save_for_backward(inverse, factor, cross, inside, weights, labels)
+        return means + (weights * labels).sum(-2), matrix[..., -1, -1:] - (weights * cross).sum(-2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_mean: Tensor, of_variance: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
+        inverse, factor, cross, inside, weights, labels = ctx.saved_tensors
+        solved = inverse @ labels
+        own = torch.cholesky_solve((solved * inside).sum(-1, keepdim=True), factor)
+        solved = torch.baddbmm(solved, inverse, inside * own)
+        g, h = of_mean.unsqueeze(-2), of_variance.unsqueeze(-2)
+        by_weight = h * weights - g * solved
+        inner = weights @ by_weight.mT
+        size = cross.shape[-2]
+        slope = cross.new_empty(len(cross), size + 1, size + 1)
+        slope[..., :-1, :-1] = 0.5 * (inner + inner.mT)
+        column = (0.5 * g * solved - h * weights).sum(-1)
+        slope[..., :-1, -1], slope[..., -1, :-1], slope[..., -1, -1] = column, column, of_variance.sum(-1)
+        noise, value = weights * by_weight, g * weights
+        of_targets = [value, noise]
+        totals = torch.stack([(part * which).sum() for part in of_targets for which in (inside, 1.0 - inside)])
+        return slope, None, totals, (of_mean - value.sum(-2)).sum(0)
+
+
+def transformed(alpha_epsilon: Tensor) -> Tensor:
+    """The values (4,) of :class:`DirichletTargets`, differentiable in alpha_epsilon."""
+    inside_noise, outside_noise = (1.0 / (1.0 + alpha_epsilon)).log1p(), (1.0 / alpha_epsilon).log1p()
+    values = DirichletTargets(
+        alpha_epsilon.log1p() - 0.5 * inside_noise,
+        alpha_epsilon.log() - 0.5 * outside_noise,
+        inside_noise,
+        outside_noise,
+    )
+    return torch.stack(list(values))
