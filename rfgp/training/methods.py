@@ -67,7 +67,7 @@ class Method:
             got = type(strategy).__name__
             raise ValueError(f"expected strategy to be one of {allowed} for a {name}, got {got}; choose one")
         if task.noise is not None and not self.takes_noise:
-            raise ValueError(f"expected no noise for a {name}, got some; its likelihood has it, or learns it")
+            raise ValueError(f"expected no noise and weights for a {name}, got some; its likelihood has or learns it")
         return self.chosen(task.model, task.x, strategy)
 
 

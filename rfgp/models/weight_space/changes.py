@@ -12,6 +12,7 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation.width_warning import quiet
 from ...data.batches import Batch, batches, joined
+from ...data.row_noise import noise_parts
 from ...linalg import spaced_rows
 from ...linalg.row_search import row_numbers
 from .block_sums import check_found
@@ -126,7 +127,7 @@ def rows_without(data: list[Batch], removed: Batch) -> list[Batch]:
     if not data:
         return []
     whole = joined(data)
-    numbers = row_numbers(whole, removed)
+    numbers = row_numbers(_columns(whole), _columns(removed))
     check_found(numbers)
     is_left = torch.ones(len(whole[0]), dtype=torch.bool)
     is_left[numbers] = False
@@ -135,3 +136,9 @@ def rows_without(data: list[Batch], removed: Batch) -> list[Batch]:
         if bool(rows.any()):
             kept.append((x[rows.to(x.device)], y[rows.to(y.device)], None if noise is None else noise[rows]))
     return kept
+
+
+def _columns(batch: Batch) -> list[Tensor | None]:
+    """What tells rows apart."""
+    x, y, noise = batch
+    return [x, y, *noise_parts(noise)]
