@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import Likelihood
+from gpytorch.likelihoods import DirichletClassificationLikelihood, Likelihood, MultitaskGaussianLikelihood
 from gpytorch.means import Mean
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
@@ -214,6 +214,8 @@ class RandomFeatureGP(BaseEstimator):
         """From what parameters are found, where that is left open: little data where it tells as much."""
         if self.strategy != "auto":
             return self.strategy
+        if isinstance(model.likelihood, DirichletClassificationLikelihood | MultitaskGaussianLikelihood):
+            return "neighbors"
         if model.block_size is not None:
             return "blocks"
         return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"

@@ -15,6 +15,7 @@ from ..training import timing
 from ..training.timing import Deadline
 from .arrays import Floats
 from .comparison import Rows, class_losses
+from .latent import latent_moments
 
 _LARGEST_POWER = 8.0
 _SPREAD = 0.5
@@ -39,18 +40,19 @@ def tempered(logs: Floats, power: float) -> Floats:
 def choose_alpha(model: Any, x: Tensor, held: Rows, deadline: Deadline) -> Floats:
     """Set the concentration of a Dirichlet likelihood to the best for held-out rows: their log probabilities then.
 
-    The present value comes first, and others while there is time.
+    The present value comes first, and others while there is time; blocks keep the one that they were learned with.
     """
     losses: dict[float, float] = {}
     likelihood, predictions = model.likelihood, {}
     first, seconds = likelihood.alpha_epsilon, 0.0
-    for alpha in sorted({*ALPHA_GRID, first}, key=lambda value: abs(np.log(value / first))):
+    others = () if model.contains_noise else ALPHA_GRID
+    for alpha in sorted({*others, first}, key=lambda value: abs(np.log(value / first))):
         if losses and not deadline.allows(seconds):
             break
         began = timing.clock()
         likelihood.set_alpha_epsilon(alpha)
-        latent = model.posterior(x)
-        predictions[alpha] = log_probabilities(latent.mean, latent.variance)
+        moments = latent_moments(model, x)
+        predictions[alpha] = log_probabilities(moments.mean.mT, moments.variance.mT)
         losses[alpha] = float(class_losses(held, predictions[alpha]).mean())
         seconds = timing.clock() - began
     best = min(losses, key=losses.__getitem__)

@@ -26,6 +26,7 @@ from .baselines import Frequencies, LogisticClasses, linear_seconds
 from .calibration import choose_alpha, choose_power, log_probabilities, tempered
 from .comparison import Comparison, Rows, class_losses
 from .kernels import scaled_kernel
+from .latent import latent_moments
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights, with_class_weights
@@ -123,9 +124,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         if self.fallback_ is not None:
             return _normalized(self.fallback_.predict(x.numpy()))
-        with torch.no_grad():
-            latent = self.model_.posterior(x)
-            return self._probabilities(latent.mean, latent.variance)
+        moments = latent_moments(self.model_, x)
+        return self._probabilities(moments.mean.mT, moments.variance.mT)
 
     def _probabilities(self, mean: Tensor, variance: Tensor) -> Floats:
         """The calibrated probabilities of classes from the moments of latent functions (C, N)."""
@@ -173,7 +173,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         exact = scaled_kernel(self.kernel, x.shape[-1])
         likelihood = DirichletClassificationLikelihood(num_classes=len(every), dtype=torch.float64)
         mean = ConstantMean(batch_shape=torch.Size([len(every)])).double()
-        parts = Parts(exact, likelihood, mean, seed, can_have_blocks=False)
+        parts = Parts(exact, likelihood, mean, seed, can_have_blocks=True)
         own, train, held = as_tensor(weights), *_split(codes, seed)
         seconds = linear_seconds(len(train), x.shape[-1], len(every))
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():

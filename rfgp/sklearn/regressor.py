@@ -28,6 +28,7 @@ from .base import Parts, RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .comparison import Comparison, Rows, target_losses
 from .kernels import multitask_kernel, scaled_kernel
+from .latent import latent_moments, noise_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights
@@ -171,7 +172,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         exact = multitask_kernel(self.kernel, num_columns, num_outputs, generator)
         several = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
         mean = MultitaskMean(ConstantMean(), num_outputs)
-        return Parts(exact, several.double(), mean.double(), seed, can_have_blocks=False)
+        return Parts(exact, several.double(), mean.double(), seed, can_have_blocks=True)
 
     def _student_models(self, x: Tensor, z: Tensor, generator: torch.Generator, deadline: Deadline) -> StudentModels:
         """A model of every output, on a kernel that is learned with normal noise first."""
@@ -203,11 +204,23 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             raise ValueError("expected at most one of return_std and return_cov, got both; ask twice")
         x = self._inputs(X)
         with torch.no_grad():
+            if return_cov:
+                observed = self._observed(x)
+                mean = self._shaped(self.y_scaler_.inverse_transform(_columns(observed.mean.numpy())))
+                return mean, self._covariances(observed, len(x))
+            columns, variance = self._moments(x, return_std)
+            mean = self._shaped(self.y_scaler_.inverse_transform(columns))
+            return (mean, self._shaped(np.sqrt(variance) * self.y_scaler_.scale_)) if return_std else mean
+
+    def _moments(self, x: Tensor, has_variance: bool) -> tuple[Floats, Floats]:
+        """Means and variances (N, T) of new standardized observations at standardized inputs (N, d)."""
+        if self.fallback_ is not None or isinstance(self.model_, StudentModels):
             observed = self._observed(x)
-            mean = self._shaped(self.y_scaler_.inverse_transform(_columns(observed.mean.numpy())))
-            if return_std:
-                return mean, self._shaped(_columns(observed.stddev.numpy()) * self.y_scaler_.scale_)
-            return (mean, self._covariances(observed, len(x))) if return_cov else mean
+            return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
+        moments = latent_moments(self.model_, x, has_variance)
+        if moments.variance is None:
+            return moments.mean.numpy(), moments.mean.numpy()
+        return moments.mean.numpy(), (moments.variance + noise_variances(self.model_)).numpy()
 
     def cross_val_predict(
         self,
@@ -295,11 +308,9 @@ def _losses(model: Any, rows: Rows) -> Floats:
     x = torch.from_numpy(rows.x)
     if isinstance(model, StudentModels):
         return model.losses(x, torch.from_numpy(rows.y))
-    latent = model.posterior(x)
-    variance = _columns(latent.variance.numpy())
-    noise = _columns(model.likelihood(latent).variance.numpy()) - variance
-    of_rows = variance + noise / rows.ones_or_weights[:, None]
-    return target_losses(rows, np.stack([_columns(latent.mean.numpy()), of_rows], axis=1))
+    moments: Any = latent_moments(model, x)
+    of_rows = moments.variance.numpy() + noise_variances(model).numpy() / rows.ones_or_weights[:, None]
+    return target_losses(rows, np.stack([moments.mean.numpy(), of_rows], axis=1))
 
 
 def _split(num_rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

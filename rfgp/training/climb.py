@@ -118,4 +118,3 @@ def mean_log_density(conditional: Conditional, groups: Tensor) -> float:
 def chunk_size(conditional: Conditional, groups: Tensor) -> int:
     """How many groups are taken at a time."""
     return max(8, _CHUNK // (conditional.num_factors * groups.shape[-1] ** 2))
-

@@ -20,8 +20,8 @@ from .laplace import LaplaceObjective
 from .latent_subset import FromFewRows
 from .leave_out import ExactLeaveOneOutObjective, LeaveOutObjective
 from .loader import loader_objective
-from .neighbors import NeighborObjective, Neighbors
 from .minibatches import Minibatches
+from .neighbors import NeighborObjective, Neighbors
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .strategies import Evidence, LeaveOut, Maximization, Strategy, Task
 
@@ -150,7 +150,13 @@ def _variational(model: WeightSpaceVariationalGP, x: Any, strategy: Strategy) ->
 
 
 _METHODS = (
-    Method(WeightSpaceGP, _weight_space, (Evidence, Subset, Blocks, Neighbors, LeaveOut), takes_noise=True, takes_executor=True),
+    Method(
+        WeightSpaceGP,
+        _weight_space,
+        (Evidence, Subset, Blocks, Neighbors, LeaveOut),
+        takes_noise=True,
+        takes_executor=True,
+    ),
     Method(WeightSpaceVariationalGP, _by(BoundObjective), (Evidence, Minibatches), chosen=_variational),
     Method(LaplaceGP, _laplace, (Evidence, Subset)),
     Method(HeteroscedasticGP, _by(NoiseObjective), (Evidence,)),

@@ -55,9 +55,7 @@ class _LastLogDensity(torch.autograd.Function):
         return 0.5 * (slope + slope.mT), -(gradient * error).unsqueeze(-1) * w
 
 
-def class_moments(
-    matrix: Tensor, inside: Tensor, targets: Tensor, means: Tensor
-) -> tuple[Tensor, Tensor]:
+def class_moments(matrix: Tensor, inside: Tensor, targets: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
     r"""Means and variances (B, C) of the latent functions of classes at the last of n inputs, given the labels of m.
 
     With :math:`A = K + s_0 I`, :math:`z = A^{-1} k` and labels c, for all classes at once

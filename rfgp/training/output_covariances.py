@@ -38,7 +38,9 @@ def write_noise(likelihood: Any, matrix: Tensor) -> None:
     if likelihood.rank == 0:
         set_within(likelihood, "task_noises", matrix.diagonal() - level)
     else:
-        likelihood.task_noise_covar_factor.copy_(_factor(matrix - torch.diag(level.expand(len(matrix))), likelihood.rank))
+        likelihood.task_noise_covar_factor.copy_(
+            _factor(matrix - torch.diag(level.expand(len(matrix))), likelihood.rank)
+        )
 
 
 def _factor(matrix: Tensor, rank: int) -> Tensor:

@@ -95,7 +95,9 @@ class RotatedOutputs(Conditional):
 
     def _observed_log_densities(self, matrix: Tensor, residual: Tensor) -> Tensor:
         """Those of the cells of the last row that are not NaN, given those of other rows (B, n, T)."""
-        tasks, noise = (self.rotation * part @ self.rotation.mT for part in (self.variances.scale, self.variances.noise))
+        tasks, noise = (
+            self.rotation * part @ self.rotation.mT for part in (self.variances.scale, self.variances.noise)
+        )
         size, num_outputs = matrix.shape[-1], len(tasks)
         same = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
         full = torch.einsum("bij,st->bisjt", matrix, tasks) + torch.einsum("ij,st->isjt", same, noise)

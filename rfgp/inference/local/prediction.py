@@ -104,10 +104,9 @@ class LocalConditioning:
 
     def _nearest(self, near: Tensor, points: Tensor) -> Tensor:
         """The numbers (n, m) of the rows nearest to the points with numbers (n,)."""
-        distances, numbers = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
-        if not bool(torch.from_numpy(distances).isfinite().all()):
+        if not bool(near[points].square().sum(-1).isfinite().all()):
             raise checks.overflow(near[points])
-        return torch.from_numpy(numbers).reshape(len(points), -1)
+        return self.rows.nearest.query(near[points], self.num_neighbors)
 
 
 def _rows_of(values: Tensor, index: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..._support import checks
+from ...linalg.nearest import NearestRows
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
@@ -74,10 +75,15 @@ class LocalRows:
         """Inputs (n, d) in the units of the rows, in float64 on the CPU."""
         return _points(checks.inputs(x, len(self.units)), self.units)
 
-    @functools.cached_property
+    @property
     def tree(self) -> scipy.spatial.KDTree:
         """A tree that finds the nearest rows."""
-        return scipy.spatial.KDTree(self.points(self.x).numpy())
+        return self.nearest.tree
+
+    @functools.cached_property
+    def nearest(self) -> NearestRows:
+        """What finds the nearest rows."""
+        return NearestRows(self.points(self.x))
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -15,7 +15,7 @@ from .systems import LocalSystems
 
 
 class SystemMoments(NamedTuple):
-    """Means (S, N) and variances (S, N) of the functions of S systems at N points, without their mean functions."""
+    """Means (S, N) and variances (S, N) of S systems at N points, without their mean functions, in float64."""
 
     mean: Tensor
     variance: Tensor
@@ -59,7 +59,7 @@ class SystemConditioning(LocalConditioning):
             if has_variance:
                 left = conditional.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).unsqueeze(-1)
                 root = torch.linalg.solve_triangular(posterior.factor.to(features), features.mT, upper=False)
-                variances.append(root.square().sum(-2) + _by_system(left).squeeze(-1))
+                variances.append((root.square().sum(-2) + _by_system(left).squeeze(-1)).double())
             order.append(points)
         inverse = torch.cat(order).argsort()
         mean = torch.cat(means, dim=-1)[:, inverse]

@@ -60,6 +60,11 @@ class LocalSystems(abc.ABC):
         """What the sums depend on beside the rows."""
         return [*self.kernel.parameters()]
 
+    def relative_noise(self, columns: Tensor, variances: Tensor, x: Tensor) -> float:
+        """The smallest noise variance of rows, relative to the prior variance at inputs (n, d)."""
+        scale = self.kernel.exact_kernel(x, diag=True).max()
+        return float(self.variances(columns, variances).min() / scale)
+
     @property
     def num_groups(self) -> int:
         """The number of groups of the sums."""
