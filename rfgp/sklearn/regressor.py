@@ -145,7 +145,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 if self.noise == "student":
                     model: Any = self._student_models(x[train], z[train], generator, deadline.earlier(seconds))
                 else:
-                    parts = self._parts(x.shape[-1], num_outputs, generator)
+                    parts = self._parts(x.shape[-1], z, generator)
                     of_rows = None if own is None else own[train]
                     model = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
             bar.begin("comparison")
@@ -163,8 +163,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._compare(comparison, rows)
         self.model_ = model
 
-    def _parts(self, num_columns: int, num_outputs: int, generator: torch.Generator) -> Parts:
+    def _parts(self, num_columns: int, z: Tensor, generator: torch.Generator) -> Parts:
         seed, constraint = generator.initial_seed(), GreaterThan(_SMALLEST_NOISE)
+        num_outputs = z.numel() // len(z)
         if num_outputs == 1:
             exact = scaled_kernel(self.kernel, num_columns)
             likelihood = GaussianLikelihood(noise_constraint=constraint).double()
@@ -172,7 +173,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         exact = multitask_kernel(self.kernel, num_columns, num_outputs, generator)
         several = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
         mean = MultitaskMean(ConstantMean(), num_outputs)
-        return Parts(exact, several.double(), mean.double(), seed, can_have_blocks=True)
+        is_complete = not bool(torch.isnan(z).any())
+        return Parts(exact, several.double(), mean.double(), seed, can_have_blocks=is_complete)
 
     def _student_models(self, x: Tensor, z: Tensor, generator: torch.Generator, deadline: Deadline) -> StudentModels:
         """A model of every output, on a kernel that is learned with normal noise first."""
@@ -180,7 +182,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         for number, column in enumerate(columns):
             share = deadline.share(1.0 / (len(columns) - number))
             observed = ~torch.isnan(column)
-            rows, parts = (x[observed], column[observed]), self._parts(x.shape[-1], 1, generator)
+            rows, parts = (x[observed], column[observed]), self._parts(x.shape[-1], column, generator)
             normal = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
             models.append(student_model(normal, *rows, share))
         return StudentModels(models).condition(x, z)

@@ -18,6 +18,7 @@ from ...linalg.row_search import row_numbers
 from .block_sums import check_found
 from .checks import check_alike
 from .conditioned import sums_with_rows
+from .imputation import imputed, needs_imputation
 from .row_summation import sums_of, sums_without
 from .row_sums import relative_difference
 
@@ -49,6 +50,8 @@ def slide(model: Any, added: Batch, removed: Batch | None, factor: float) -> Any
     is_new = model.conditioned is None
     before: Any = None if is_new else sums_with_rows(model)
     with model.nothing_lost_on_error():
+        if model.block_size is None and needs_imputation(model, *added[:2]):
+            added = (added[0], imputed(model, *added, before), added[2])
         new: Any = sums_of(model, [added])
         if before is not None:
             sums = before.slide(new, factor, model)

@@ -159,6 +159,11 @@ def log_marginal_likelihood(model: Any) -> Tensor:
         )
     sums = checked(model).sums
     statistics = sums.draws[0]
+    if getattr(sums, "is_imputed", False):
+        raise ValueError(
+            "expected observed targets for the evidence, got missing ones of so many outputs that they were filled "
+            "with posterior means; take fewer outputs or features, or learn parameters from complete rows"
+        )
     evidence: Tensor = model.regression().log_marginal_likelihood(statistics, sums.training_rows)
     if torch.is_grad_enabled() and not statistics.cross.requires_grad:
         evidence = refusing(evidence, summed_parameters(model))
