@@ -114,7 +114,7 @@ def test_noise_of_students_t_is_learned_and_classes_are_refused(few):
     torch.manual_seed(1)
     y = torch.sin(3.0 * x[:, 0]) + 0.1 * torch.randn(ROWS) + 3.0 * (torch.rand(ROWS) < 0.05)
     model = model_of(x, gpytorch.likelihoods.StudentTLikelihood())
-    rfgp.fit(model, x, y, progress=False)
+    rfgp.fit(model, x, y, progress=False, max_evaluations=20)
     assert 0.002 < float(model.likelihood.noise.detach()) < 0.05
     classes = model_of(x, gpytorch.likelihoods.SoftmaxLikelihood(2, 2, mixing_weights=False), block_size=None)
     with pytest.raises(ValueError, match="one latent function"):
