@@ -14,6 +14,7 @@ from gpytorch.likelihoods import BernoulliLikelihood, SoftmaxLikelihood, Student
 from gpytorch.means import ConstantMean, MultitaskMean, ZeroMean
 
 import rfgp
+from rfgp.inference.local import LocalRows
 from rfgp.likelihoods import MultitaskMultivariateNormal, PoissonLikelihood
 from rfgp.models import LaplaceGP
 
@@ -48,7 +49,7 @@ def data(name):
     return x, y
 
 
-def model_of(name, method="fourier:real", mean=None):
+def model_of(name, method="fourier:real", mean=None, **settings):
     torch.manual_seed(3)
     exact = MultitaskKernel(RBFKernel() if "fourier" in method else MaternKernel(), num_tasks=TASKS, rank=1)
     x = data(name)[0]
@@ -56,7 +57,7 @@ def model_of(name, method="fourier:real", mean=None):
     if mean is None:
         mean = MultitaskMean([ConstantMean(), ConstantMean(), ZeroMean()], TASKS)
         mean.base_means[0].initialize(constant=0.3)
-    return LaplaceGP(kernel, PROBLEMS[name][0](), mean)
+    return LaplaceGP(kernel, PROBLEMS[name][0](), mean, **settings)
 
 
 def dense_result(name, model, x, y, test):
@@ -89,20 +90,50 @@ def test_evidence_and_predictions_equal_dense_algebra(name, method):
     np.testing.assert_allclose(found.variance.detach().reshape(-1), np.diag(expected.covariance), atol=1e-8)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_gradients_follow_the_mode(name):
-    x, y = data(name)
-    model = model_of(name)
+def assert_gradients(model, x, y):
+    """One entry of every parameter against differences of the evidence; with gradients the blocks stay."""
     model.condition(x, y).log_marginal_likelihood().backward()
     for parameter in model.parameters():
         value, ends = float(parameter.data.view(-1)[0]), []
         for sign in (1.0, -1.0):
             parameter.data.view(-1)[0] = value + 1e-5 * sign
-            with torch.no_grad():
-                ends.append(float(model.condition(x, y).log_marginal_likelihood()))
+            ends.append(model.condition(x, y).log_marginal_likelihood().item())
         parameter.data.view(-1)[0] = value
         slope = (ends[0] - ends[1]) / 2e-5
         assert abs(float(parameter.grad.view(-1)[0]) - slope) <= 1e-6 * max(abs(slope), 0.1)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_gradients_follow_the_mode(name):
+    assert_gradients(model_of(name), *data(name))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_blocks_of_cells_equal_dense_algebra(name):
+    x, y = data(name)
+    test = 2.0 * torch.rand(5, 2)
+    model = model_of(name, "landmarks", block_size=24, num_neighbors=None).condition(x, y)
+    state = {k.removeprefix("laplace.rows."): v for k, v in model.state_dict().items() if "laplace.rows." in k}
+    local, points = LocalRows.from_state_dict(state), torch.cat([x, test])
+    assert len(local.partition.blocks) > 2
+    inputs = torch.cat([points, torch.zeros(len(points), 1)], dim=-1)
+    places = local.partition.place(local.points(inputs)).repeat_interleave(TASKS)
+    kernel = model.covar_module
+    with torch.no_grad():
+        low_rank = kernel.features(points) @ kernel.features(points).mT
+        exact = kernel.exact_kernel(points).to_dense()
+        covariance = (low_rank + (places[:, None] == places) * (exact - low_rank)).numpy()
+        mean = model.mean_module(points).reshape(-1).numpy()
+    old, new = np.flatnonzero(~torch.isnan(y.reshape(-1)).numpy()), np.arange(y.numel(), len(mean))
+    parts = covariance[np.ix_(old, old)], mean[old], covariance[np.ix_(new, old)], covariance[np.ix_(new, new)]
+    expected = dense.laplace(partial(PROBLEMS[name][2], y=y.reshape(-1).numpy()[old]), *parts, mean[new])
+    found = model.posterior(test)
+    np.testing.assert_allclose(model.log_marginal_likelihood().item(), expected.evidence, rtol=1e-10)
+    np.testing.assert_allclose(found.mean.detach().reshape(-1), expected.mean, atol=1e-8)
+    np.testing.assert_allclose(found.covariance_matrix.detach(), expected.covariance, atol=1e-8)
+    assert_gradients(model, x, y)
+    near = model_of(name, "landmarks", block_size=24, num_neighbors=9).condition(x, y).update(x[:2] + 0.1, y[:2])
+    assert near.posterior(test).variance.shape == (5, TASKS)
 
 
 def test_batches_states_and_copies_predict_alike():
@@ -149,7 +180,7 @@ def test_bad_calls_change_nothing():
         (lambda: model.posterior(x.unsqueeze(0)), "flatten"),
         (lambda: LaplaceGP(kernel, SoftmaxLikelihood(TASKS, TASKS, mixing_weights=False)), "one latent function"),
         (lambda: LaplaceGP(kernel, PoissonLikelihood(), MultitaskMean([ZeroMean()] * 2, 2)), "mean"),
-        (lambda: LaplaceGP(kernel, PoissonLikelihood(), block_size=8), "block_size"),
+        (lambda: LaplaceGP(kernel, PoissonLikelihood(), block_size=8), "landmarks"),
         (lambda: LaplaceGP(scalar, PoissonLikelihood(), MultitaskMean([ZeroMean()] * 2, 2)), "mean"),
     )
     for call, message in calls:

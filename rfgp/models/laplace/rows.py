@@ -116,10 +116,10 @@ def check_local(kernel: Any, num_functions: int) -> None:
             "expected landmarks for block_size, whose features leave over a process of their own, got other features; "
             'use rfgp.approximate(kernel, num_features, method="landmarks", train_inputs=x)'
         )
-    if num_functions > 1 or kernel.has_output_factor:
+    if num_functions > 1 and not kernel.has_output_factor:
         raise ValueError(
-            f"expected a likelihood and a kernel of one latent function for block_size, got {num_functions} functions; "
-            "leave block_size out, or use a WeightSpaceGP with a DirichletClassificationLikelihood for classes"
+            f"expected a likelihood of one latent function for block_size, got one of {num_functions}; leave "
+            "block_size out, or use a WeightSpaceGP with a DirichletClassificationLikelihood"
         )
 
 
