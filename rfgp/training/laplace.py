@@ -35,7 +35,8 @@ class LaplaceObjective(Objective):
 
     def begin_at(self, rows: Tensor, mode: Tensor | None) -> None:
         """Let the search with blocks begin at the mode (n, 1) of some rows, where the others say nothing."""
-        if self.model.block_size is not None and mode is not None:
+        is_one = self.model.latent.num_functions == 1
+        if is_one and self.model.block_size is not None and mode is not None:
             self._mode = mode.new_zeros(len(self.x), 1)
             self._mode[rows] = mode
 

@@ -20,6 +20,14 @@ def cells_of(x: Tensor, num_tasks: int) -> Tensor:
     return torch.cat([x.repeat_interleave(num_tasks, 0), tasks.unsqueeze(-1)], dim=-1)
 
 
+def observed_cells(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of one latent function as they are, else the observed cells of tables y (N, T) of tasks."""
+    if y.dim() == 1:
+        return x, y.double()
+    is_there = ~torch.isnan(y.flatten())
+    return cells_of(x, y.shape[-1])[is_there], y.flatten()[is_there].double()
+
+
 def functions_of_cells(functions: LatentFunctions) -> LatentFunctions:
     """The function of (input, task) for functions of tasks; that of a scalar kernel as it is."""
     latent = functions.likelihood

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...approximation.input_units import input_units
 from ...inference import GaussianPosterior, WeightPosterior, noise_model
-from ...inference.latent.cells import cells_of, functions_of_cells
+from ...inference.latent.cells import cells_of, functions_of_cells, observed_cells
 from ...inference.latent.laplace import LatentFunctions
 from ...inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
 from ...inference.local import LocalRegression, LocalRows
@@ -68,7 +68,7 @@ class LocalMode:
 
     def extended(self, x: Tensor, y: Tensor) -> tuple[LocalRows, Tensor]:
         """The rows with more of them, and where the search for their mode begins."""
-        x, y = _observed(x, y)
+        x, y = observed_cells(x, y)
         columns = torch.nn.functional.pad(y.unsqueeze(-1), (0, 3))
         rows, _ = self.rows.extended(x, columns, torch.ones_like(columns[:, 0]))
         return rows, torch.cat([self.weights, torch.zeros_like(columns[:, :1])])
@@ -137,18 +137,10 @@ class LocalMode:
 def rows_in_blocks(model: Any, data: LaplaceRows, before: LocalMode | None) -> LocalRows:
     """The rows of a fit in blocks of at most ``model.block_size``; inputs keep their blocks during training."""
     inputs, targets = zip(*data, strict=True)
-    x, y = _observed(torch.cat(inputs), torch.cat(targets))
+    x, y = observed_cells(torch.cat(inputs), torch.cat(targets))
     units = _units(model, x)
     known = None if before is None else before.rows
     return LocalRows.of(x, y.unsqueeze(-1), torch.ones_like(y), units, model.block_size, known)
-
-
-def _observed(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of one latent function as they are, else the observed cells of tables y (N, T) of tasks."""
-    if y.dim() == 1:
-        return x, y.double()
-    is_there = ~torch.isnan(y.flatten())
-    return cells_of(x, y.shape[-1])[is_there], y.flatten()[is_there].double()
 
 
 def _units(model: Any, x: Tensor) -> Tensor:

@@ -53,8 +53,8 @@ class LaplaceGP(torch.nn.Module):
     :param mean: any mean function, for classes with a batch shape (Q,) if wanted, for tasks also a MultitaskMean;
         default: ZeroMean.
     :param block_size: model the residual of the features inside blocks of at most so many near rows, at
-        O(N (B^2 + B D)) more per step, for landmarks and one latent function. The model keeps its rows. Default: no
-        blocks.
+        O(N (B^2 + B D)) more per step, for landmarks, and one latent function or tasks, whose cells count as rows. The
+        model keeps its rows. Default: no blocks.
     :param num_neighbors: with blocks, predictions use the residual of so many nearest training rows; None for those of
         the block that a point lies in; default: 64.
     :param hessian: for a SoftmaxLikelihood "full", up to 8,192 weights, or "block_diagonal", with the diagonal of
