@@ -25,7 +25,7 @@ from .starts import random_rows
 from .strategies import Maximization
 
 _FEW, _MORE, _HELD_OUT = 500, 1000, 1000
-_EVALUATIONS = 25, 15
+_EVALUATIONS = 20, 12
 _TRIAL_EVALUATIONS, _TRIAL_ROWS = 6, 250
 _SHARE_OF_ERROR = 0.1
 
@@ -57,6 +57,7 @@ class LatentSubset(Objective):
         self.is_part, self.inputs = len(rows) < len(x), x[rows]
         self.x, self.y = self._cells(self.inputs, y[rows])
         self.mode: Tensor | None = None
+        self.latent: Tensor | None = None
 
     def _cells(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Checked rows, or the observed cells of tables."""
@@ -76,10 +77,11 @@ class LatentSubset(Objective):
     def _at_mode(self, rows: Tensor | None = None) -> LaplaceAtMode:
         x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
         problem = LocalLaplace(self.functions, x, y, [torch.arange(len(x), device=x.device)])
-        mode = problem.mode(self.mode if rows is None else None)
+        start = None if rows is not None or self.latent is None else problem.start_at(self.latent)
+        at = LaplaceAtMode(problem, problem.mode(start))
         if rows is None:
-            self.mode = mode
-        return LaplaceAtMode(problem, mode)
+            self.latent, self.mode = at.latent, at.weights
+        return at
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         return log_evidence(self._at_mode(rows))
